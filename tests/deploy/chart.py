@@ -17,6 +17,7 @@ VALUES = ROOT / "deploy/helm/values"
 FILES = {
     "gpu": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/overlays/gpu/weights.sha256"],
     "batch": ["-set-file", f"batch.prompts={ROOT}/deploy/kubernetes/base/batch/prompts.jsonl"],
+    "train": ["-set-file", f"train.config={ROOT}/deploy/kubernetes/base/train/train.yaml"],
 }
 
 

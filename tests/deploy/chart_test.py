@@ -55,6 +55,8 @@ REFUSED = [
     ("weights without a list", ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example"], "weights.list"),
     ("weights over plain HTTP", ["-set", "weights.url=http://weights.example"], "weights.url"),
     ("a batch without prompts", ["-set", "batch.enabled=true"], "batch"),
+    ("training without a configuration", ["-set", "train.enabled=true"], "train"),
+    ("training that is killed while it writes", ["-set", "train.graceSeconds=5"], "train.graceSeconds"),
     ("a batch of no shard", ["-set", "batch.shards=0"], "batch.shards"),
 ]
 
@@ -137,6 +139,17 @@ class ChartTest(unittest.TestCase):
         pod = pod_of(named(objects, "Job", "tessera-batch"))
         self.assertEqual(pod["containers"][0]["args"][:2], ["batch", "/batch/prompts.jsonl"])
         self.assertEqual(pod["containers"][0]["args"][-2:], ["--model", "/models/model"])
+        self.assertEqual(pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "8")
+        self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
+
+    def test_training_on_gpus_with_weights_of_its_own_is_valid(self):
+        objects = chart.render(*chart.arguments_of("gpu"), *chart.FILES["train"], "-set", "server.enabled=false", "-set",
+                               "train.enabled=true", "-set", "train.graceSeconds=900",
+                               *self.arguments(["train: {args: [--device, cuda]}"]))
+        self.assertValid(objects)
+        pod = pod_of(named(objects, "Job", "tessera-train"))
+        self.assertEqual(pod["containers"][0]["args"][2:], ["--resume", "latest", "--device", "cuda"])
+        self.assertEqual(pod["terminationGracePeriodSeconds"], 900)
         self.assertEqual(pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "8")
         self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
 

@@ -45,6 +45,12 @@ def configuration(objects, old, new):
             thing["data"]["tessera.yaml"] = thing["data"]["tessera.yaml"].replace(old, new)
 
 
+def train_configuration(objects, old, new):
+    for thing in objects:
+        if "train.yaml" in thing.get("data", {}):
+            thing["data"]["train.yaml"] = thing["data"]["train.yaml"].replace(old, new)
+
+
 # What somebody could do, in which overlay, and the rule that has to notice; "schema" for Kubernetes' own.
 PLANTED = [
     ("a field of the wrong level", "cpu", lambda o: server(o).update(runtimeClassName="nvidia"), "schema"),
@@ -121,6 +127,16 @@ PLANTED = [
     ("failures judged in another order", "batch", reorder_failures, "shards_are_all_done"),
     ("a batch that restarts in place", "batch",
      lambda o: pod_of(named(o, "Job", "tessera-batch")).update(restartPolicy="OnFailure"), "shards_are_all_done"),
+    ("training that begins anew in every pod", "train", lambda o: container(o, "Job", "tessera-train")["args"].remove("--resume"),
+     "training_goes_on"),
+    ("a pod of training before the last one has ended", "train",
+     lambda o: change(o, "Job", "tessera-train", podReplacementPolicy="TerminatingOrFailed"), "training_goes_on"),
+    ("training that is killed while it writes", "train",
+     lambda o: pod_of(named(o, "Job", "tessera-train")).update(terminationGracePeriodSeconds=30), "training_goes_on"),
+    ("an end by request that counts as a failure", "train",
+     lambda o: named(o, "Job", "tessera-train")["spec"]["podFailurePolicy"]["rules"].pop(1), "training_goes_on"),
+    ("what is trained in the container's own files", "train", lambda o: train_configuration(o, "/train/output", "/tmp/output"),
+     "training_goes_on"),
     ("an object without its labels", "cpu", lambda o: named(o, "Service", "tessera")["metadata"].pop("labels"),
      "every_object_has_the_usual_labels"),
 ]

@@ -40,6 +40,20 @@ class ProgramTest(unittest.TestCase):
             with self.subTest(overlay=overlay):
                 self.assertIsNone(self.configuration_error(overlay))
 
+    def test_the_job_that_trains_begins_and_goes_on_with_one_command_line(self):
+        objects = overlay_objects("train")
+        text = next(thing["data"]["train.yaml"] for thing in objects if "train.yaml" in thing.get("data", {}))
+        with tempfile.TemporaryDirectory() as folder:
+            images = pathlib.Path(folder) / "images"
+            images.mkdir()
+            (images / "a.png").write_bytes(next((ROOT / "docs/images").glob("*.png")).read_bytes())
+            (images / "a.txt").write_text("a picture")
+            path = pathlib.Path(folder) / "train.yaml"
+            path.write_text(text.replace("/train/", f"{folder}/"))
+            arguments = pod_of(named(objects, "Job", "tessera-train"))["containers"][0]["args"]
+            done = tessera(*(str(path) if word.endswith("train.yaml") else word for word in arguments), "--dry-run")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_a_key_that_the_program_does_not_know_is_noticed(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "tessera.yaml"

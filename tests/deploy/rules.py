@@ -3,9 +3,12 @@ is wrong; RULES has them all."""
 
 import re
 
+import yaml
+
 from manifests import configuration_of, containers_of, named, of_kind, pod_of, seconds, title, workloads
 
 LABELS = ["name", "instance", "component", "version", "managed-by"]
+CHECKPOINT_GRACE = 60  # seconds for a step and a checkpoint at the least
 EXIT_GRACE = 15  # seconds that the server has after drain_time
 
 RULES = []
@@ -35,6 +38,19 @@ def pod_labels(workload):
 
 def selects(selector, labels):
     return bool(selector) and selector.items() <= labels.items()
+
+
+def volume_of(workload, name):
+    return next(volume for volume in pod_of(workload)["volumes"] if volume["name"] == name)
+
+
+def texts_mounted(objects, workload, path):
+    """The file of that path in the workload's containers, of ConfigMaps."""
+    folder, name = path.rsplit("/", 1)
+    for container in containers_of(workload):
+        for mount in container.get("volumeMounts", []):
+            if mount["mountPath"] == folder:
+                yield named(objects, "ConfigMap", volume_of(workload, mount["name"])["configMap"]["name"])["data"][name]
 
 
 def runs_tessera(container):
@@ -319,6 +335,31 @@ def shards_are_all_done(objects):
             yield f"{title(job)} judges its pods' failures as {judged}"
         if "backoffLimitPerIndex" not in spec:
             yield f"{title(job)}: one shard's failures count against all of them"
+
+
+@rule
+def training_goes_on(objects):
+    for job in of_kind(objects, "Job"):
+        for args in (c["args"] for c in containers_of(job) if runs_tessera(c) and c["args"][0] == "train"):
+            spec = job["spec"]
+            if "--resume" not in args or args[args.index("--resume") + 1] != "latest":
+                yield f"{title(job)} begins anew in every pod"
+            if (spec.get("completions"), spec.get("parallelism"), spec.get("podReplacementPolicy")) != (1, 1, "Failed"):
+                yield f"{title(job)}: two pods may write into one run"
+            if pod_of(job).get("terminationGracePeriodSeconds", 30) < CHECKPOINT_GRACE:
+                yield f"{title(job)} has less than {CHECKPOINT_GRACE} s for its last checkpoint"
+            judged = [(r["action"], r.get("onExitCodes", {}).get("values"), [c["type"] for c in r.get("onPodConditions", [])])
+                      for r in spec.get("podFailurePolicy", {}).get("rules", [])]
+            if judged != [("Ignore", None, ["DisruptionTarget"]), ("Ignore", [130], []), ("FailJob", [2, 3], [])]:
+                yield f"{title(job)} judges its pods' failures as {judged}"
+            for text in texts_mounted(objects, job, args[1]):
+                config = yaml.safe_load(text)
+                places = [config["output"], *(dataset["folder_path"] for dataset in config["datasets"])]
+                volumes = [m["mountPath"] for c in containers_of(job) for m in c["volumeMounts"]
+                           if volume_of(job, m["name"]).get("persistentVolumeClaim") and not m.get("readOnly")]
+                for place in places:
+                    if not any(place.startswith(volume + "/") for volume in volumes):
+                        yield f"{title(job)}: {place} is not on a volume that stays"
 
 
 def violations(objects):
