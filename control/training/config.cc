@@ -128,6 +128,7 @@ void VisitNetwork(Visit& visit, Network& network) {
   Alpha(visit, network);
   visit("init", network.init);
   visit("target_modules", network.target_modules);
+  visit("from_scratch", network.from_scratch);
 }
 
 template <typename Visit, typename Procedure>
@@ -253,6 +254,9 @@ absl::Status CheckTogether(const TrainConfig& config) {
     return Wrong(
         absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
                      "; it swaps weights that stay as they are, so that it must be 0 where network.type is full"));
+  }
+  if (config.network.type == NetworkType::kLora && config.network.from_scratch) {
+    return Wrong("network.from_scratch is true; an adapter needs a trained base, so that network.type must be full");
   }
   if (config.sample.sample_every > 0 && config.sample.prompts.empty()) {
     return Wrong(absl::StrCat("sample.sample_every is ", config.sample.sample_every,

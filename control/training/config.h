@@ -47,6 +47,7 @@ struct TrainNetwork {
   double linear_alpha = 16;  // the path's scale is alpha / rank; a file without it means the rank
   NetworkInit init = NetworkInit::kKaiming;
   std::vector<std::string> target_modules;  // ends of the modules' names; empty: what is usual for the model's family
+  bool from_scratch = false;                // all weights begin as random numbers, not as the model's (full)
 
   bool operator==(const TrainNetwork&) const = default;
 };

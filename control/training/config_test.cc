@@ -177,6 +177,7 @@ TEST(TrainConfigTest, WhatContradictsIsRefused) {
             "parallelism is data 4 × tensor 1 × ulysses 4 × ring 1 = 16 ranks; valid values are 1 to 8");
   EXPECT_THAT(error("network: {type: full}\ntrain: {quantize: true}"), HasSubstr("network.type must be lora"));
   EXPECT_THAT(error("network: {type: full}\ntrain: {blocks_to_swap: 3}"), HasSubstr("train.blocks_to_swap is 3"));
+  EXPECT_THAT(error("network: {from_scratch: true}"), HasSubstr("network.type must be full"));
 }
 
 TEST(TrainConfigTest, AliasesAndDepthAreBounded) {

@@ -23,6 +23,7 @@ enum class NoisePurpose : uint32_t {
   kCaptionDropout = 5,
   kAutoencoderSample = 6,  // of the distribution that the autoencoder encodes an image to
   kAdapterFactors = 7,     // that a LoRA starts from
+  kInitialWeights = 8,     // that a model without training has
 };
 
 struct NoiseKey {

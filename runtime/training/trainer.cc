@@ -19,6 +19,7 @@
 #include "runtime/training/exports/adapter_file.h"
 #include "runtime/training/exports/kohya_file.h"
 #include "runtime/training/exports/weights_folder.h"
+#include "runtime/training/initial_weights.h"
 
 namespace tessera::runtime {
 namespace {
@@ -138,6 +139,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(control::TrainingSet set, Scan(config, model.description));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
+  if (config.network.from_scratch && start.checkpoint.empty()) {
+    DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed));
+  }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(objective), std::move(set),
                                                std::move(order), std::move(adapter)));
   if (!start.checkpoint.empty()) {

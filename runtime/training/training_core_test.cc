@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/training/initial_weights.h"
 #include "runtime/training/learning_rate.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
@@ -157,6 +158,49 @@ TEST(TrainedAdapterTest, EachRankHasItsPartOfTheSameFactors) {
   EXPECT_GT(all.params[0].Value().abs().max().item<double>(), 0.7 / std::sqrt(6.0));
   EXPECT_TRUE(all.params[0].storage.requires_grad());
   for (const models::Param& param : whole.table.params()) EXPECT_FALSE(param.storage.requires_grad());
+}
+
+TEST(InitialWeightsTest, EachRankHasItsPartOfTheSameNumbers) {
+  const TwoProducts whole({}), part({.rank = 1, .size = 2}), other({});
+  DrawInitialWeights(whole.table.params(), {}, 9);
+  DrawInitialWeights(part.table.params(), {.rank = 1, .size = 2}, 9);
+  DrawInitialWeights(other.table.params(), {}, 10);
+  const auto value = [](const TwoProducts& products, size_t i) { return products.table.params()[i].Value().detach(); };
+  EXPECT_TRUE(at::equal(value(part, 0), value(whole, 0).narrow(0, 4, 4)));
+  EXPECT_TRUE(at::equal(value(part, 1), value(whole, 1).narrow(0, 4, 4)));
+  const at::Tensor& row = value(whole, 2);  // halves of parts of 2 and 6
+  EXPECT_TRUE(at::equal(value(part, 2), at::cat({row.narrow(1, 1, 1), row.narrow(1, 5, 3)}, 1)));
+  EXPECT_FALSE(at::equal(value(whole, 0), value(whole, 1)));
+  EXPECT_FALSE(at::equal(value(whole, 0), value(other, 0)));
+  EXPECT_TRUE(at::equal(value(whole, 3), at::ones({6}, at::kDouble)));
+}
+
+TEST(InitialWeightsTest, ABlockBeginsAsTheIdentity) {
+  models::ParamTable table(at::kDouble, at::kCPU);
+  const auto add = [&](const char* name, std::vector<int64_t> shape) { table.Add({.name = name, .shape = shape}); };
+  add("blocks.0.attn1.to_q.weight", {64, 32});
+  add("blocks.0.attn1.to_q.bias", {64});
+  add("blocks.0.norm1.linear.weight", {64, 32});
+  add("blocks.0.attn2.to_out.0.weight", {32, 32});
+  add("blocks.0.proj_out.weight", {32, 32});
+  add("proj_out.weight", {32, 32});
+  add("blocks.0.scale_shift_table", {6, 100});
+  add("adaln_single.linear.weight", {64, 64});
+  add("pos_embed.proj.weight", {64, 4, 2, 2});
+  table.Add({.name = "pos_embed.pos_embed", .shape = {4}, .buffer = true});
+  table.RequireGradients();
+  for (const models::Param& param : table.params()) param.Value().detach().fill_(7);
+  DrawInitialWeights(table.params(), {}, 9);
+  const auto largest = [&](size_t i) { return table.params()[i].Value().abs().max().item<double>(); };
+  const auto deviation = [&](size_t i) { return table.params()[i].Value().std().item<double>(); };
+  EXPECT_LE(largest(0), 0.25);  // the root of 6 / (64 + 32)
+  EXPECT_GT(largest(0), 0.24);
+  for (const size_t zero : {1u, 2u, 3u, 5u}) EXPECT_EQ(largest(zero), 0) << table.params()[zero].spec.name;
+  EXPECT_GT(largest(4), 0.3);
+  EXPECT_NEAR(deviation(6), 0.1, 0.01);
+  EXPECT_NEAR(deviation(7), 0.02, 0.002);
+  EXPECT_LE(largest(8), std::sqrt(6 / (64.0 + 16)));
+  EXPECT_EQ(largest(9), 7);
 }
 
 TEST(TrainedAdapterTest, ATargetThatNoModuleHasNamesTheNearest) {

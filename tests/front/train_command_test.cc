@@ -170,6 +170,22 @@ TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   }
 }
 
+// The numbers that weights begin with are those of the whole matrices, and a run that is resumed has its own.
+TEST_F(TrainCommandTest, ARunFromScratchIsTheSameOnEveryTopology) {
+  const std::string scratch = "network: {type: full, from_scratch: true}\n";
+  const Finished serial = Train(Config("serial", 3, scratch));
+  ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
+  const Finished trained = Train(Config("trained", 1));
+  EXPECT_NE(serial.Losses()[0], trained.Losses().at(0));
+  const std::string tensor = scratch + "parallelism:\n  tensor: 2\n";
+  const Finished first = Train(Config("tensor", 2, tensor));
+  ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
+  ExpectNear(first.Losses(), {serial.Losses()[0], serial.Losses()[1]}, 1e-9);
+  const Finished last = Train(Config("tensor", 3, scratch), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  ExpectNear(last.Losses(), {serial.Losses()[2]}, 1e-9);
+}
+
 TEST_F(TrainCommandTest, ARunThatIsResumedAndExtendedEqualsOneRun) {
   const Finished whole = Train(Config("whole", 5, "  ema_decay: 0.9\n"));
   ASSERT_EQ(whole.exit_code, 0) << ErrorOf(whole);

@@ -146,6 +146,7 @@ void Network(const TemplateFacts& facts, Lines& lines) {
   lines("linear_alpha", network.linear_alpha, "its scale is linear_alpha / linear");
   lines("init", network.init, Lines::Choices<control::NetworkInit>());
   lines("target_modules", network.target_modules, "ends of the names of the modules that it changes");
+  lines("from_scratch", network.from_scratch, "all weights begin as random numbers (full)");
 }
 
 void Procedure(const TemplateFacts& facts, Lines& lines) {
