@@ -8,8 +8,8 @@
 #                 with random faults, every layout where a send waits for its receiver, every test three times in
 #                 random order, goldens, layouts, batches and soak with each instruction set, real clients of other
 #                 makers against the server, the conversion of foreign weights, a server under mixed load for ten
-#                 minutes, the CPU image's file tree with this build, run, and the Debian package, installed and removed
-#                 in a tree of Debian 12
+#                 minutes, a style that the built-in model is taught, the CPU image's file tree with this build, run, and
+#                 the Debian package, installed and removed in a tree of Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -97,6 +97,8 @@ if ((long)); then
   if [[ $preset == release ]]; then
     for set in $(scripts/with-instruction-set.sh --list); do with_instruction_set "$set" "$numerics"; done
     stage "Conversion of foreign weights" scripts/convert-tests.sh
+    scripts/python-environment.sh emoji-style "$(sha256sum <scripts/emoji-style-requirements.txt)" -r scripts/emoji-style-requirements.txt
+    stage "A style that an adapter learns" .deps/emoji-style/bin/python scripts/train-emoji-style.py --output "$(mktemp -d)/run"
     stage "Ten minutes of mixed load" scripts/soak.sh 10
     stage "The CPU image's file tree by its Dockerfile" "${as_root[@]}" scripts/image-tree.py --installed "build/$preset"
     stage "The Debian package, installed and removed" "${as_root[@]}" scripts/package-check.py "build/$preset"
