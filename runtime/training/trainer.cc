@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(control::TrainingSet set, Scan(config, model.description));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
-  if (config.network.from_scratch && start.checkpoint.empty()) {
+  if (config.network.from_scratch) {
     DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(objective), std::move(set),
