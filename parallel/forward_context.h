@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "parallel/adapter_factors.h"
 #include "parallel/communicator.h"
+#include "parallel/plan/tensor_tokens.h"
 #include "parallel/plan/token_layout.h"
 
 namespace tessera::parallel {
@@ -51,6 +52,8 @@ struct ForwardContext {
   Communicator& tensor;                      // the ranks that share one layer's weights
   Communicator& world;                       // the ranks that make one image together; its rows are decoded over them
   const AdapterFactors* adapters = nullptr;  // of the component that runs; null: none
+  // Which tokens the ranks of `tensor` hold outside of the products that they share; null: each holds all of them.
+  const TensorTokens* tensor_tokens = nullptr;
 };
 
 }  // namespace tessera::parallel

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/planted.h"
+#include "kernels/ops.h"
 
 namespace tessera::parallel {
 namespace {
@@ -90,6 +91,75 @@ at::Tensor ShiftBy(const at::Tensor& x, int step, int64_t rows, Communicator& gr
   return arrived;
 }
 
+// Rows of each rank over all runs.
+std::vector<int64_t> RankRows(const TokenRuns& runs, const Communicator& group) {
+  std::vector<int64_t> rows(static_cast<size_t>(group.size()), 0);
+  for (const std::vector<int64_t>& run : runs) {
+    TORCH_CHECK(run.size() == rows.size(), "a run of ", run.size(), " parts over ", rows.size(), " ranks");
+    for (size_t rank = 0; rank < rows.size(); ++rank) rows[rank] += run[rank];
+  }
+  return rows;
+}
+
+at::Tensor Gathered(const at::Tensor& x, const TokenRuns& runs, Communicator& group) {
+  const at::Tensor by_rank = group.AllGather(x, RankRows(runs, group), 1);
+  if (runs.size() == 1) return by_rank;
+  std::vector<at::Tensor> parts(runs.size() * runs[0].size());  // run by run
+  int64_t begin = 0;
+  for (size_t rank = 0; rank < runs[0].size(); ++rank) {
+    for (size_t run = 0; run < runs.size(); ++run) {
+      parts[run * runs[0].size() + rank] = by_rank.narrow(1, begin, runs[run][rank]);
+      begin += runs[run][rank];
+    }
+  }
+  return at::cat(parts, 1);
+}
+
+at::Tensor Scattered(const at::Tensor& x, const TokenRuns& runs, Communicator& group) {
+  const std::vector<int64_t> rows = RankRows(runs, group);
+  if (runs.size() == 1) return group.ReduceScatterSum(x, rows, 1);
+  std::vector<at::Tensor> parts(runs.size() * runs[0].size());  // rank by rank
+  int64_t begin = 0;
+  for (size_t run = 0; run < runs.size(); ++run) {
+    for (size_t rank = 0; rank < runs[run].size(); ++rank) {
+      parts[rank * runs.size() + run] = x.narrow(1, begin, runs[run][rank]);
+      begin += runs[run][rank];
+    }
+  }
+  TORCH_CHECK(begin == x.size(1), "runs of ", begin, " tokens are not those of ", x.sizes());
+  return group.ReduceScatterSum(at::cat(parts, 1), rows, 1);
+}
+
+// [rows, features] of [b, tokens, features].
+at::Tensor AsMatrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+struct Runs final : torch::CustomClassHolder {
+  TokenRuns of;
+};
+
+struct GatheredProductFunction : torch::autograd::Function<GatheredProductFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x, const Variable& weight,
+                          const std::optional<at::Tensor>& bias, const c10::intrusive_ptr<Runs>& runs,
+                          Communicator* group) {
+    context->save_for_backward({x, weight});
+    context->saved_data["runs"] = c10::IValue::make_capsule(runs);
+    context->saved_data["group"] = reinterpret_cast<int64_t>(group);
+    context->saved_data["has_bias"] = bias.has_value();
+    return kernels::LinearProduct(Gathered(x, runs->of, *group), weight, bias);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &g = gradients[0];
+    const auto runs = c10::static_intrusive_pointer_cast<Runs>(context->saved_data["runs"].toCapsule());
+    Communicator& group = *reinterpret_cast<Communicator*>(context->saved_data["group"].toInt());
+    variable_list of(5);
+    if (context->needs_input_grad(1)) of[1] = at::mm(AsMatrix(g).t(), AsMatrix(Gathered(x, runs->of, group)));
+    if (context->saved_data["has_bias"].toBool() && context->needs_input_grad(2)) of[2] = AsMatrix(g).sum(0);
+    if (context->needs_input_grad(0)) of[0] = Scattered(at::matmul(g, weight), runs->of, group);
+    return of;
+  }
+};
+
 }  // namespace
 
 at::Tensor CopyToGroup(const at::Tensor& x, Communicator& group) {
@@ -119,6 +189,28 @@ at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Co
   return Apply(
       x, [&](const at::Tensor& v) { return group.ReduceScatterSum(v, rows, dim); },
       [&group, dim, rows = rows.vec()](const at::Tensor& g) { return group.AllGather(g, rows, dim); });
+}
+
+at::Tensor GatherTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group) {
+  if (group.size() == 1) return x;
+  return Apply(
+      x, [&](const at::Tensor& v) { return Gathered(v, runs, group); },
+      [&group, runs](const at::Tensor& g) { return Scattered(g, runs, group); });
+}
+
+at::Tensor ScatterTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group) {
+  if (group.size() == 1) return x;
+  return Apply(
+      x, [&](const at::Tensor& v) { return Scattered(v, runs, group); },
+      [&group, runs](const at::Tensor& g) { return Gathered(g, runs, group); });
+}
+
+at::Tensor GatheredProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                           const TokenRuns& runs, Communicator& group) {
+  if (group.size() == 1) return kernels::LinearProduct(x, weight, bias);
+  const auto held = c10::make_intrusive<Runs>();
+  held->of = runs;
+  return GatheredProductFunction::apply(x, weight, bias, held, &group);
 }
 
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group) {

@@ -8,6 +8,9 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+#include <vector>
+
 #include "parallel/communicator.h"
 
 namespace tessera::parallel {
@@ -23,6 +26,19 @@ at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Com
 
 // reduce-scatter | all-gather. This rank's rows of the sum over the ranks.
 at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
+
+// Runs of tokens that lie one after another, each dealt out over the ranks: [run][rank] rows. A rank holds its part of
+// the first run, then that of the next one; whole tokens are in the order of the runs.
+using TokenRuns = std::vector<std::vector<int64_t>>;
+
+// GatherDim of tokens [b, n, …], and ScatterSum.
+at::Tensor GatherTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
+at::Tensor ScatterTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
+
+// The product x Wᵀ + b of all tokens, of which `x` holds this rank's: GatherTokens, where the backward pass gathers
+// them once more for the gradient of the weight, so that no more than `x` is kept until then.
+at::Tensor GatheredProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                           const TokenRuns& runs, Communicator& group);
 
 // slice | all-gather. This rank's rows of what every rank holds whole; a view.
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);

@@ -29,6 +29,8 @@ TEST(FunctionalTest, AGroupOfOneReturnsItsArgument) {
   EXPECT_TRUE(GatherDim(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(ScatterSum(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(TakeShard(x, 1, {2}, one).is_same(x));
+  EXPECT_TRUE(GatherTokens(x, {{2}}, one).is_same(x));
+  EXPECT_TRUE(ScatterTokens(x, {{2}}, one).is_same(x));
   EXPECT_TRUE(PartsToRows(x, {2}, one).is_alias_of(x));
   EXPECT_TRUE(RowsToParts(x, {1}, one).is_alias_of(x));
   EXPECT_TRUE(RingShift(x, 0, {2}, one).is_same(x));
@@ -92,6 +94,50 @@ TEST_P(FunctionalRanksTest, TakeShardGivesOwnRowsAndHasTheGradientOfAReplicatedT
     EXPECT_TRUE(at::equal(take(xs[0], rank.world()), RankParts(xs[0], rows, 1)[rank.rank()]));
   });
   EXPECT_LT(GradientError(xs, true, take), kGradientTolerance);
+}
+
+// Two runs, of which some ranks hold nothing.
+TEST_P(FunctionalRanksTest, GatherTokensJoinsRunsAndScatterTokensUndoesIt) {
+  const TokenRuns runs = {UnevenRows(ranks()), std::vector<int64_t>(ranks(), 2)};
+  const auto own = [&](int rank) { return Random({2, runs[0][rank] + runs[1][rank], 3}, rank); };
+  std::vector<at::Tensor> whole;
+  for (size_t run = 0; run < runs.size(); ++run) {
+    for (const int rank : c10::irange(ranks())) {
+      whole.push_back(own(rank).narrow(1, run == 0 ? 0 : runs[0][rank], runs[run][rank]));
+    }
+  }
+  const Functional gather = [&](const at::Tensor& x, Communicator& group) { return GatherTokens(x, runs, group); };
+  const Functional scatter = [&](const at::Tensor& x, Communicator& group) { return ScatterTokens(x, runs, group); };
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    const at::Tensor all = gather(own(rank.rank()), rank.world());
+    EXPECT_TRUE(at::equal(all, at::cat(whole, 1)));
+    EXPECT_LT((scatter(all, rank.world()) - own(rank.rank()) * ranks()).abs().max().item<double>(), 1e-14);
+  });
+  EXPECT_LT(GradientError(OnePerRank(ranks(), own), false, gather), kGradientTolerance);
+  const std::vector<at::Tensor> sums = OnePerRank(ranks(), [&](int r) {
+    return Random({1, Total(runs[0]) + Total(runs[1]), 2}, r);
+  });
+  EXPECT_LT(GradientError(sums, false, scatter), kGradientTolerance);
+}
+
+// Each rank has its own weight and bias, as with outputs split over ranks.
+TEST_P(FunctionalRanksTest, GatheredProductIsThatOfGatheredTokensWithItsGradients) {
+  const TokenRuns runs = {UnevenRows(ranks()), std::vector<int64_t>(ranks(), 1)};
+  RunRanks(ranks(), [&](ThreadRank& rank) {
+    const auto gradients = [&](bool keeps) {
+      const at::Tensor x = Random({2, runs[0][rank.rank()] + 1, 3}, rank.rank()).requires_grad_(true),
+                       weight = Random({4, 3}, 10 + rank.rank()).requires_grad_(true),
+                       bias = Random({4}, 20 + rank.rank()).requires_grad_(true);
+      const at::Tensor y = keeps ? at::linear(GatherTokens(x, runs, rank.world()), weight, bias)
+                                 : GatheredProduct(x, weight, bias, runs, rank.world());
+      Loss(y, rank.rank()).backward();
+      return std::vector<at::Tensor>{y.detach(), x.grad(), weight.grad(), bias.grad()};
+    };
+    const std::vector<at::Tensor> expected = gradients(true), actual = gradients(false);
+    for (const size_t i : c10::irange(expected.size())) {
+      EXPECT_LT((actual[i] - expected[i]).abs().max().item<double>(), 1e-13) << i;
+    }
+  });
 }
 
 TEST_P(FunctionalRanksTest, PartsToRowsGivesOwnPartOfAllRowsAndHasTheirGradient) {
