@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/support/opened_autoencoder.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace tessera::models {
 namespace {
@@ -44,28 +45,14 @@ INSTANTIATE_TEST_SUITE_P(Autoencoders, RowSplitTest, testing::Values("", "flux_d
                          [](const auto& info) { return *info.param ? info.param : "published_shape"; });
 
 TEST(RowSplitMemoryTest, ARanksPeakShrinksWithTheNumberOfRanks) {
-  // Bytes that this thread's tensors take at most.
-  class Peak final : public c10::MemoryReportingInfoBase {
-   public:
-    void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
-      now_ += bytes;
-      peak = std::max(peak, now_);
-    }
-    bool memoryProfilingEnabled() const override { return true; }
-    int64_t peak = 0;
-
-   private:
-    int64_t now_ = 0;
-  };
   const OpenedAutoencoder opened("", at::kFloat);
   const at::Tensor latents = opened.Latents(32, 16);
   const auto peak_on = [&](int ranks) {
     std::vector<int64_t> peaks(static_cast<size_t>(ranks));
     RunRanks(ranks, [&](ThreadRank& rank) {
-      const auto peak = std::make_shared<Peak>();
-      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
+      const TensorBytes bytes;
       opened.Decode(latents, rank.world());
-      peaks[static_cast<size_t>(rank.rank())] = peak->peak;
+      peaks[static_cast<size_t>(rank.rank())] = bytes.peak();
     });
     return peaks;
   };
