@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "base/planted.h"
 #include "kernels/ops.h"
@@ -15,8 +16,9 @@ namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
 constexpr double kNormEps = 1e-6;
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
+LinearOptions Column(parallel::TokenRows tokens) { return {.role = LinearRole::kColumn, .tokens = tokens}; }
+LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow, .tokens = tokens}; }
 
 kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight, .bias = {}, .eps = kNormEps}; }
 
@@ -25,29 +27,38 @@ kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight
 // One stream of a double block: the image's or the text's own weights.
 struct FluxTransformer::Stream {
   struct Names {
+    parallel::TokenRows tokens;
     const char *norm, *q, *k, *v, *norm_q, *norm_k, *out, *mlp;
   };
-  static constexpr Names kImage{"norm1", "to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0", "ff"};
-  static constexpr Names kText{"norm1_context", "add_q_proj",   "add_k_proj", "add_v_proj",
-                               "norm_added_q",  "norm_added_k", "to_add_out", "ff_context"};
+  static constexpr Names kImage{
+      parallel::TokenRows::kImage, "norm1", "to_q", "to_k", "to_v", "norm_q", "norm_k", "to_out.0", "ff"};
+  static constexpr Names kText{parallel::TokenRows::kText,
+                               "norm1_context",
+                               "add_q_proj",
+                               "add_k_proj",
+                               "add_v_proj",
+                               "norm_added_q",
+                               "norm_added_k",
+                               "to_add_out",
+                               "ff_context"};
 
   Stream(const ParamScope& scope, const Names& names, const FluxConfig& config)
       : modulation(scope.OfConditioning() / names.norm / "linear", config.width(), 6 * config.width()),
         qkv(scope / "attn", config.width(),
-            {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}}, kColumn),
+            {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}}, Column(names.tokens)),
         norm_q((scope.OfHeads() / "attn" / names.norm_q).Add("weight", {config.head_dim})),
         norm_k((scope.OfHeads() / "attn" / names.norm_k).Add("weight", {config.head_dim})),
-        out(scope / "attn" / names.out, config.width(), config.width(), kRow),
-        mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), kColumn),
-        mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), kRow) {}
+        out(scope / "attn" / names.out, config.width(), config.width(), Row(names.tokens)),
+        mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), Column(names.tokens)),
+        mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), Row(names.tokens)) {}
 
   // m: shift, scale, gate of the attention, then of the MLP, each [b, D].
-  parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m, const kernels::RotaryTables& rotary,
+  parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m,
                                const parallel::ForwardContext& context) const {
     return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context),
             .query_norm = RmsNormBy(norm_q),
             .key_norm = RmsNormBy(norm_k),
-            .rotary = rotary};
+            .rotary = {}};
   }
 
   // x after the attention's result for its own tokens and after the MLP.
@@ -77,11 +88,13 @@ struct FluxTransformer::SingleBlock {
                  {"attn.to_k", config.width()},
                  {"attn.to_v", config.width()},
                  {"proj_mlp", 4 * config.width()}},
-                kColumn),
+                Column(parallel::TokenRows::kTextThenImage)),
         norm_q((scope.OfHeads() / "attn.norm_q").Add("weight", {config.head_dim})),
         norm_k((scope.OfHeads() / "attn.norm_k").Add("weight", {config.head_dim})),
         out(scope / "proj_out", 5 * config.width(), config.width(),
-            {.role = LinearRole::kRow, .in_parts = {config.width(), 4 * config.width()}}) {}
+            {.role = LinearRole::kRow,
+             .in_parts = {config.width(), 4 * config.width()},
+             .tokens = parallel::TokenRows::kTextThenImage}) {}
 
   Linear modulation, qkv_mlp;
   at::Tensor norm_q, norm_k;  // [d]
@@ -179,7 +192,6 @@ at::Tensor FluxTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
 
 void FluxTransformer::Block(int index, BlockState& state, const Conditioning& conditioning,
                             const parallel::ForwardContext& context) const {
-  const int64_t t = state.text.size(1), n = state.image.size(1);
   const auto rotary = [&](int64_t first, int64_t tokens) -> kernels::RotaryTables {
     return {.cos = conditioning.cos.narrow(0, first, tokens), .sin = conditioning.sin.narrow(0, first, tokens)};
   };
@@ -190,14 +202,18 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
                         .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
                         .queries = parallel::TokenRows::kTextThenImage,
                         .keys = parallel::TokenRows::kTextThenImage})
-        .flatten(2);  // [b, t + n, h·d]
+        .flatten(2);  // [b, tokens, h·d]
   };
   if (index < config_.double_blocks) {
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
     const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
-    const at::Tensor attended = attend({block.text.Project(state.text, of_text, rotary(0, t), context),
-                                        block.image.Project(state.image, of_image, rotary(t, n), context)});
+    parallel::Projection text = block.text.Project(state.text, of_text, context),
+                         image = block.image.Project(state.image, of_image, context);
+    const int64_t t = text.packed.size(1), n = image.packed.size(1);
+    text.rotary = rotary(0, t);
+    image.rotary = rotary(t, n);
+    const at::Tensor attended = attend({std::move(text), std::move(image)});
     const bool text_first = !base::Planted("flux_text_image_order");
     state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
     state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
@@ -211,11 +227,12 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
   const at::Tensor attended = attend({{.packed = projected.narrow(-1, 0, 3 * inner),
                                        .query_norm = RmsNormBy(block.norm_q),
                                        .key_norm = RmsNormBy(block.norm_k),
-                                       .rotary = rotary(0, t + n)}});
+                                       .rotary = rotary(0, projected.size(1))}});
   const at::Tensor hidden = kernels::GeluTanh(projected.narrow(-1, 3 * inner, 4 * inner));
   const at::Tensor y = kernels::GatedResidual(x, m[2], block.out.Forward(at::cat({attended, hidden}, -1), context));
+  const int64_t t = state.text.size(1);
   state.text = y.narrow(1, 0, t);
-  state.image = y.narrow(1, t, n);
+  state.image = y.narrow(1, t, y.size(1) - t);
 }
 
 at::Tensor FluxTransformer::Head(const BlockState& state, const Conditioning& conditioning,

@@ -74,7 +74,8 @@ struct HunyuanTransformer::SelfAttention {
 struct HunyuanTransformer::CrossAttention {
   CrossAttention(const ParamScope& scope, const HunyuanConfig& config)
       : q(scope / "to_q", config.width(), config.width(), kColumn),
-        kv(scope, config.bert_width, {{"to_k", config.width()}, {"to_v", config.width()}}, kColumn),
+        kv(scope, config.bert_width, {{"to_k", config.width()}, {"to_v", config.width()}},
+           {.role = LinearRole::kColumn, .tokens = std::nullopt}),
         norm_q(scope.OfHeads() / "norm_q", config.head_dim),
         norm_k(scope.OfHeads() / "norm_k", config.head_dim),
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}

@@ -5,18 +5,18 @@
 
 #include "base/planted.h"
 #include "kernels/ops.h"
-#include "parallel/functional.h"
 
 namespace tessera::models {
 namespace {
 
 ParamSpec PartSpec(const ParamScope& scope, const LinearPart& part, std::string_view leaf, std::vector<int64_t> shape,
-                   LinearRole role) {
+                   LinearRole role, const LinearOptions& options) {
   const auto name = [&](const std::string& part_name) {
     return part_name.empty() ? scope.Name(leaf) : (scope / part_name).Name(leaf);
   };
   ParamSpec spec{.name = name(part.name), .shape = std::move(shape), .role = role, .partial = scope.partial()};
   for (const std::string& alias : part.aliases) spec.aliases.push_back(name(alias));
+  if (options.role != LinearRole::kReplicated && !options.tokens) spec.partial.tensor = OverTensor::kWhole;
   return spec;
 }
 
@@ -26,7 +26,7 @@ Linear::Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOpt
     : Linear(scope, in, {LinearPart{.name = "", .out = out}}, options) {}
 
 Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options)
-    : role_(options.role) {
+    : role_(options.role), tokens_(options.tokens) {
   std::vector<ParamSpec> weights, biases;
   int64_t begin = 0;
   const TensorShard& shard = scope.table().shard();
@@ -35,11 +35,11 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
     parts_.push_back(
         {.module = part.name.empty() ? scope.prefix() : scope.Name(part.name), .begin = begin, .count = count});
     begin += count;
-    weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_));
+    weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_, options));
     weights.back().in_parts = options.in_parts;
     // A row-sharded product's bias is replicated: it is added after the sum.
-    biases.push_back(
-        PartSpec(scope, part, "bias", {part.out}, role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated));
+    biases.push_back(PartSpec(scope, part, "bias", {part.out},
+                              role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated, options));
   }
   weight_ = scope.table().AddProduct(std::move(weights));
   if (options.bias) bias_ = scope.table().AddPacked(std::move(biases));
@@ -50,19 +50,39 @@ at::Tensor Linear::Forward(const at::Tensor& x, const parallel::ForwardContext& 
   return HasFactors(context) ? WithLowRank(std::move(y), x, context) : y;
 }
 
+std::optional<parallel::TokenRuns> Linear::RunsOf(const parallel::ForwardContext& context) const {
+  if (context.tensor_tokens == nullptr || role_ == LinearRole::kReplicated || !tokens_) return std::nullopt;
+  return context.tensor_tokens->Runs(*tokens_);
+}
+
+at::Tensor Linear::Enter(const at::Tensor& x, const parallel::ForwardContext& context) const {
+  const std::optional<parallel::TokenRuns> runs = RunsOf(context);
+  return runs ? parallel::GatherTokens(x, *runs, context.tensor) : parallel::CopyToGroup(x, context.tensor);
+}
+
+at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& context) const {
+  const std::optional<parallel::TokenRuns> runs = RunsOf(context);
+  return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
+}
+
 at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& context) const {
   switch (role_) {
     case LinearRole::kReplicated:
       return kernels::LinearProduct(x, *weight_, bias_);
     case LinearRole::kColumn:
-      return kernels::LinearProduct(parallel::CopyToGroup(x, context.tensor), *weight_, bias_);
+      if (weight_->requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
+        if (const std::optional<parallel::TokenRuns> runs = RunsOf(context)) {
+          return parallel::GatheredProduct(x, *weight_, bias_, *runs, context.tensor);
+        }
+      }
+      return kernels::LinearProduct(Enter(x, context), *weight_, bias_);
     case LinearRole::kRow:
       break;
   }
   if (context.tensor.size() == 1) return kernels::LinearProduct(x, *weight_, bias_);
   if (base::Planted("row_bias_before_sum") || (base::Planted("low_rank_row_bias_before_sum") && HasFactors(context)))
     return parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, bias_), context.tensor);
-  const at::Tensor sum = parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, std::nullopt), context.tensor);
+  const at::Tensor sum = Leave(kernels::LinearProduct(x, *weight_, std::nullopt), context);
   return bias_ ? sum + *bias_ : sum;
 }
 
@@ -73,19 +93,15 @@ bool Linear::HasFactors(const parallel::ForwardContext& context) const {
 
 // [..., rank], equal on the ranks of the group. A of a column role is replicated, and each rank reads the result for
 // its own outputs: the copy sums that small gradient over the group, so that those of A and of x are whole on every
-// rank.
+// rank. Where the ranks share out the tokens, A meets each token once, before so few numbers of it are gathered.
 at::Tensor Linear::DownOf(const at::Tensor& x, const at::Tensor& a, const parallel::ForwardContext& context,
                           Downs& known) const {
   for (const auto& [of, down] : known) {
     if (of.is_same(a)) return down;
   }
   at::Tensor down = kernels::LinearProduct(x, a, std::nullopt);
-  if (role_ == LinearRole::kColumn && !base::Planted("low_rank_gradient_not_summed")) {
-    down = parallel::CopyToGroup(down, context.tensor);
-  }
-  if (role_ == LinearRole::kRow && !base::Planted("low_rank_row_not_summed")) {
-    down = parallel::SumOverGroup(down, context.tensor);
-  }
+  if (role_ == LinearRole::kColumn && !base::Planted("low_rank_gradient_not_summed")) down = Enter(down, context);
+  if (role_ == LinearRole::kRow && !base::Planted("low_rank_row_not_summed")) down = Leave(down, context);
   known.emplace_back(a, down);
   return down;
 }
@@ -133,7 +149,7 @@ at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel
 
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
-  if (HasFactors(context)) return kernels::GeluTanh(Forward(x, context));
+  if (HasFactors(context) || context.tensor_tokens != nullptr) return kernels::GeluTanh(Forward(x, context));
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
   return kernels::LinearGeluTanh(input, *weight_, bias_);
 }

@@ -11,6 +11,7 @@
 
 #include "models/loading/param_table.h"
 #include "parallel/forward_context.h"
+#include "parallel/functional.h"
 
 namespace tessera::models {
 
@@ -25,11 +26,18 @@ struct LinearOptions {
   LinearRole role = LinearRole::kReplicated;
   bool bias = true;
   std::vector<int64_t> in_parts = {};  // as ParamSpec has it
+  // Of a column or row role: which tokens go through it, where the tensor ranks share these out
+  // (ForwardContext::tensor_tokens). Absent: what every tensor rank has whole.
+  std::optional<parallel::TokenRows> tokens = parallel::TokenRows::kImage;
 };
 
 // y = x Wᵀ + b.  Column: the rank holds rows of W and gets a slice of y. Row: the rank holds columns of W, takes a
 // slice of x, and the sum over the group comes before the bias, which is added once. Low-rank factors of the context
 // lie beside each part: y += scale · (x Aᵀ) Bᵀ. With a row role x Aᵀ is summed over the group, before B.
+//
+// Where the tensor ranks share out the tokens, a column product takes a rank's own tokens and gives all of them, and a
+// row product the other way round: the tokens are gathered before the one, and the other's sum leaves each rank its
+// own.
 class Linear {
  public:
   Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options = {});
@@ -37,7 +45,7 @@ class Linear {
   // Several products of the same x in one: the parts' outputs lie one after another, each sharded for itself.
   Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
 
-  // x [..., in] → [..., out].
+  // x [..., in] → [..., out]; [b, n, in] → [b, n, out] with an n of its own where tensor ranks share out tokens.
   at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
   // GELU (tanh approximation) of Forward; not for the row role, whose sum comes later.
@@ -60,7 +68,14 @@ class Linear {
   // y with what the context's adapters add; y itself may change.
   at::Tensor WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const;
 
+  // How the tokens of this product are shared out; none where every rank has what goes through it.
+  std::optional<parallel::TokenRuns> RunsOf(const parallel::ForwardContext& context) const;
+  // From what a rank holds between products to what a column product reads, and from a row product's partial sums back.
+  at::Tensor Enter(const at::Tensor& x, const parallel::ForwardContext& context) const;
+  at::Tensor Leave(const at::Tensor& sum, const parallel::ForwardContext& context) const;
+
   LinearRole role_;
+  std::optional<parallel::TokenRows> tokens_;
   std::vector<Part> parts_;
   std::shared_ptr<at::Tensor> weight_;  // [out, in]; shared with the table, which may pack it
   std::optional<at::Tensor> bias_;

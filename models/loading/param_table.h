@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -38,14 +39,20 @@ struct WeightShare {
   BlockShare blocks;
 };
 
+// What a tensor rank computes of the gradient of a parameter that is not split over the tensor axis.
+enum class OverTensor : uint8_t {
+  kWhole,
+  kTokens,  // what comes from the tokens that it holds: all of its sequence's, or its part where they share these out
+  kHeads,   // what comes from its heads, or other channels that are split
+};
+
 // Over which axes the gradient that a rank computes of its part is only that rank's share of a sum.
 struct PartialGradient {
   // The tokens. False for what a model reads in Transformer::Read, EmbedStep and Modulate alone: every rank of a
   // sequence computes these whole, and what the tokens' gradients add to their results is summed there, where it is a
   // vector.
   bool sequence = true;
-  // Heads, or other channels that are split, read this parameter, which is not split itself.
-  bool tensor = false;
+  OverTensor tensor = OverTensor::kTokens;
 
   bool operator==(const PartialGradient&) const = default;
 };
@@ -157,8 +164,8 @@ class ParamScope {
   ParamTable& table() const { return *table_; }
 
   // The same place for parameters that PartialGradient calls not of the tokens, and for those that heads read.
-  ParamScope OfConditioning() const { return ParamScope(*table_, prefix_, {.sequence = false}); }
-  ParamScope OfHeads() const { return ParamScope(*table_, prefix_, {.tensor = true}); }
+  ParamScope OfConditioning() const { return ParamScope(*table_, prefix_, kOfConditioning); }
+  ParamScope OfHeads() const { return ParamScope(*table_, prefix_, {.tensor = OverTensor::kHeads}); }
   PartialGradient partial() const { return partial_; }
 
   at::Tensor Add(std::string_view leaf, std::vector<int64_t> shape) const {
@@ -166,6 +173,8 @@ class ParamScope {
   }
 
  private:
+  static constexpr PartialGradient kOfConditioning = {.sequence = false, .tensor = OverTensor::kWhole};
+
   ParamTable* table_;
   std::string prefix_;
   PartialGradient partial_;

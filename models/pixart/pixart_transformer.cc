@@ -22,7 +22,8 @@ struct PixArtTransformer::BlockLayers {
                  {.role = LinearRole::kColumn}),
         self_out(scope / "attn1" / "to_out" / 0, width, width, {.role = LinearRole::kRow}),
         cross_q(scope / "attn2" / "to_q", width, width, {.role = LinearRole::kColumn}),
-        cross_kv(scope / "attn2", width, {{"to_k", width}, {"to_v", width}}, {.role = LinearRole::kColumn}),
+        cross_kv(scope / "attn2", width, {{"to_k", width}, {"to_v", width}},
+                 {.role = LinearRole::kColumn, .tokens = std::nullopt}),
         cross_out(scope / "attn2" / "to_out" / 0, width, width, {.role = LinearRole::kRow}),
         mlp_in(scope / "ff" / "net" / 0 / "proj", width, 4 * width, {.role = LinearRole::kColumn}),
         mlp_out(scope / "ff" / "net" / 2, 4 * width, width, {.role = LinearRole::kRow}) {}

@@ -13,22 +13,25 @@ namespace {
 
 constexpr int64_t kSinusoidChannels = 256;
 constexpr double kNormEps = 1e-6;
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
+constexpr parallel::TokenRows kImage = parallel::TokenRows::kImage, kText = parallel::TokenRows::kText;
+
+LinearOptions Column(parallel::TokenRows tokens) { return {.role = LinearRole::kColumn, .tokens = tokens}; }
+LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow, .tokens = tokens}; }
 
 }  // namespace
 
 // Queries, keys and values of one stream.
 struct Sd3Transformer::Projection {
   struct Names {
+    parallel::TokenRows tokens;
     const char *q, *k, *v, *norm_q, *norm_k;
   };
-  static constexpr Names kImage{"to_q", "to_k", "to_v", "norm_q", "norm_k"};
-  static constexpr Names kText{"add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"};
+  static constexpr Names kOfImage{kImage, "to_q", "to_k", "to_v", "norm_q", "norm_k"};
+  static constexpr Names kOfText{kText, "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q", "norm_added_k"};
 
   Projection(const ParamScope& scope, const Names& names, const Sd3Config& config)
       : qkv(scope, config.width(), {{names.q, config.width()}, {names.k, config.width()}, {names.v, config.width()}},
-            kColumn) {
+            Column(names.tokens)) {
     if (config.qk_norm) {
       norm_q = (scope.OfHeads() / names.norm_q).Add("weight", {config.head_dim});
       norm_k = (scope.OfHeads() / names.norm_k).Add("weight", {config.head_dim});
@@ -56,8 +59,9 @@ struct Sd3Transformer::Projection {
 };
 
 struct Sd3Transformer::Mlp {
-  Mlp(const ParamScope& scope, int64_t width)
-      : in(scope / "net.0.proj", width, 4 * width, kColumn), out(scope / "net.2", 4 * width, width, kRow) {}
+  Mlp(const ParamScope& scope, int64_t width, parallel::TokenRows tokens)
+      : in(scope / "net.0.proj", width, 4 * width, Column(tokens)),
+        out(scope / "net.2", 4 * width, width, Row(tokens)) {}
 
   // x after an attention, of which it takes `read` by `gate`, and after this. m: shift, scale, gate, each [b, D].
   at::Tensor Forward(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& read, std::span<const at::Tensor> m,
@@ -74,17 +78,17 @@ struct Sd3Transformer::JointBlock {
       : modulation(scope.OfConditioning() / "norm1.linear", config.width(), (has_dual ? 9 : 6) * config.width()),
         text_modulation(scope.OfConditioning() / "norm1_context.linear", config.width(),
                         (is_last ? 2 : 6) * config.width()),
-        image(scope / "attn", Projection::kImage, config),
-        text(scope / "attn", Projection::kText, config),
-        out(scope / "attn.to_out.0", config.width(), config.width(), kRow),
-        mlp(scope / "ff", config.width()) {
+        image(scope / "attn", Projection::kOfImage, config),
+        text(scope / "attn", Projection::kOfText, config),
+        out(scope / "attn.to_out.0", config.width(), config.width(), Row(kImage)),
+        mlp(scope / "ff", config.width(), kImage) {
     if (has_dual) {
-      dual.emplace(scope / "attn2", Projection::kImage, config);
-      dual_out.emplace(scope / "attn2.to_out.0", config.width(), config.width(), kRow);
+      dual.emplace(scope / "attn2", Projection::kOfImage, config);
+      dual_out.emplace(scope / "attn2.to_out.0", config.width(), config.width(), Row(kImage));
     }
     if (!is_last) {
-      text_out.emplace(scope / "attn.to_add_out", config.width(), config.width(), kRow);
-      text_mlp.emplace(scope / "ff_context", config.width());
+      text_out.emplace(scope / "attn.to_add_out", config.width(), config.width(), Row(kText));
+      text_mlp.emplace(scope / "ff_context", config.width(), kText);
     }
   }
 
@@ -165,7 +169,6 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
                            const parallel::ForwardContext& context) const {
   const JointBlock& block = blocks_[static_cast<size_t>(index)];
   const double scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
-  const int64_t n = state.image.size(1), t = state.text.size(1);
   at::Tensor& x = state.image;
   at::Tensor& y = state.text;
 
@@ -179,17 +182,18 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   const at::Tensor normalised_image = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
 
   // Image tokens first. Nobody reads what the last block's text would get.
-  const at::Tensor attended =
-      context.attention
-          .Attend(2 * index,
-                  {.projections = {block.image.Forward(normalised_image, context),
-                                   block.text_out ? block.text.Forward(normalised_text, context)
-                                                  : block.text.ForwardKeys(normalised_text, context)},
-                   .head_dim = config_.head_dim,
-                   .scale = scale,
-                   .queries = block.text_out ? parallel::TokenRows::kImageThenText : parallel::TokenRows::kImage,
-                   .keys = parallel::TokenRows::kImageThenText})
-          .flatten(2);
+  const parallel::Projection image = block.image.Forward(normalised_image, context);
+  const parallel::Projection text =
+      block.text_out ? block.text.Forward(normalised_text, context) : block.text.ForwardKeys(normalised_text, context);
+  const int64_t n = image.packed.size(1), t = text.packed.size(1);
+  const at::Tensor attended = context.attention
+                                  .Attend(2 * index, {.projections = {image, text},
+                                                      .head_dim = config_.head_dim,
+                                                      .scale = scale,
+                                                      .queries = block.text_out ? parallel::TokenRows::kImageThenText
+                                                                                : parallel::TokenRows::kImage,
+                                                      .keys = parallel::TokenRows::kImageThenText})
+                                  .flatten(2);
   // Both attentions read the same normalised tokens, each with its own shift and scale.
   at::Tensor second;
   if (block.dual) {

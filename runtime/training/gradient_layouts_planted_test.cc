@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/planted_bug.h"
+#include "tests/support/saved_activations.h"
 #include "tests/support/training_runs.h"
 
 namespace tessera::runtime {
@@ -13,6 +14,7 @@ struct Planting {
   const char* model;
   parallel::MeshShape shape;
   int passes = 1;
+  bool sequence_parallel = false;
 };
 
 class PlantedTrainingTest : public testing::TestWithParam<Planting> {};
@@ -21,7 +23,7 @@ TEST_P(PlantedTrainingTest, IsNoticed) {
   const Planting& planting = GetParam();
   const TrainingRuns runs(planting.model);
   const TrainingRuns::Result serial = runs.Run({}, {}).front();
-  const TrainingRuns::Options options{.passes = planting.passes};
+  const TrainingRuns::Options options{.sequence_parallel = planting.sequence_parallel, .passes = planting.passes};
   EXPECT_LE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-10);
   const PlantedBug planted(planting.bug);
   EXPECT_GE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-8);
@@ -36,6 +38,23 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedTrainingTest,
                                          Planting{"norm_of_own_shard", "pixart_sigma", {.tensor = 2}},
                                          Planting{"accumulation_not_averaged", "pixart_sigma", {}, 2}),
                          [](const auto& info) { return info.param.bug; });
+
+// The parameters that each tensor rank reads for its own tokens alone: norms' of HunyuanDiT, and biases behind sums,
+// embedding of patches and output projection.
+INSTANTIATE_TEST_SUITE_P(
+    SharedTokens, PlantedTrainingTest,
+    testing::Values(Planting{"token_norm_gradient_not_summed", "hunyuan11", {.tensor = 2}, 1, true},
+                    Planting{"modulation_gradient_not_summed", "pixart_sigma", {.tensor = 2}, 1, true},
+                    Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}, 1, true}),
+    [](const auto& info) { return info.param.bug; });
+
+TEST(PlantedSavedActivationsTest, GatheredTokensThatAreKeptAreNoticed) {
+  const SavedActivations saved("flux_dev");
+  const double serial = saved.Bytes({});
+  EXPECT_LE(saved.Bytes({.ranks = 4, .shares_tokens = true}), serial * 0.3);
+  const PlantedBug planted("gathered_tokens_kept");
+  EXPECT_GT(saved.Bytes({.ranks = 4, .shares_tokens = true}), serial * 0.3);
+}
 
 }  // namespace
 }  // namespace tessera::runtime

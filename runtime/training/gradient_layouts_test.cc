@@ -4,6 +4,7 @@
 // that makes (1e-13), and far below what any missing term does.
 #include <gtest/gtest.h>
 
+#include "runtime/training/optimizer.h"
 #include "tests/support/training_runs.h"
 
 namespace tessera::runtime {
@@ -75,6 +76,61 @@ TEST_P(GradientLayoutsTest, EveryLayoutHasTheGradientsOfOneRanksAdapter) {
     EXPECT_LE(runs_.WorstError(shape, results, serial, /*adapter=*/true), 1e-10) << NameOf(shape);
     recompute = !recompute;
   }
+}
+
+// With tokens shared out over the tensor ranks: for weights and adapters, each layout with recomputation for one of
+// them.
+TEST_P(GradientLayoutsTest, TensorRanksThatShareOutTokensHaveTheGradientsOfOneRank) {
+  const MeshShape shapes[] = {{.tensor = 2},
+                              {.tensor = 4},
+                              {.data = 2, .tensor = 2},
+                              {.ulysses = 2, .tensor = 2},
+                              {.ring = 2, .tensor = 2},
+                              {.ring = 2, .tensor = 4},
+                              {.ring = 3, .tensor = 2},
+                              {.data = 2, .ulysses = 2, .tensor = 2}};
+  for (const bool adapter : {false, true}) {
+    const TrainingRuns::Result serial = runs_.Run({}, {.adapter = adapter}).front();
+    bool recompute = adapter;
+    for (const MeshShape& shape : shapes) {
+      if (runs_.description().heads % (shape.ulysses * shape.tensor) != 0) continue;
+      const std::vector<TrainingRuns::Result> results =
+          runs_.Run(shape, {.recompute = recompute, .sequence_parallel = true, .adapter = adapter});
+      EXPECT_LE(runs_.WorstError(shape, results, serial, adapter), 1e-10)
+          << NameOf(shape) << (adapter ? "adapter " : "") << (recompute ? "recomputing" : "");
+      // Replicas are the outermost axis, and share out the samples.
+      const size_t of_replica = TrainingRuns::kSamples / static_cast<size_t>(shape.data);
+      for (size_t rank = 0; rank < results.size(); ++rank) {
+        const size_t first = rank * static_cast<size_t>(shape.data) / results.size() * of_replica;
+        ASSERT_EQ(results[rank].losses.size(), of_replica);
+        for (size_t i = 0; i < of_replica; ++i) {
+          const double expected = serial.losses[first + i];
+          EXPECT_NEAR(results[rank].losses[i], expected, 1e-11 * expected) << NameOf(shape);
+        }
+      }
+      recompute = !recompute;
+    }
+  }
+}
+
+// The weights after a step whose state the replicas share out. `eps` is large, since a step by the sign of a gradient
+// that is rounding alone would have no one result.
+TEST_P(GradientLayoutsTest, SharedTokensAndASharedOptimizerTakeTheStepOfOneRank) {
+  const auto weights_after = [&](const MeshShape& shape, const TrainingRuns::Options& options) {
+    std::vector<TrainingRuns::Result> after(static_cast<size_t>(parallel::NumRanks(shape)));
+    const std::vector<TrainingRuns::Result> results =
+        runs_.Run(shape, options, [&](const TrainingGroups& groups, Gradients& gradients) {
+          AdamW(gradients, {.eps = 1e-2}, shape.data > 1 ? &groups.data : nullptr).Step(0.1);
+          for (const models::Param& param : gradients.params()) {
+            after[static_cast<size_t>(groups.all.rank())].gradients[param.spec.name] = param.Value().detach().clone();
+          }
+        });
+    for (size_t rank = 0; rank < after.size(); ++rank) after[rank].norm = results[rank].norm;
+    return after;
+  };
+  const MeshShape shape{.data = 2, .tensor = 2};
+  EXPECT_LE(runs_.WorstError(shape, weights_after(shape, {.sequence_parallel = true}), weights_after({}, {}).front()),
+            1e-10);
 }
 
 TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {

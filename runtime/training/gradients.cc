@@ -12,19 +12,40 @@ namespace {
 
 bool IsSplit(const models::Param& param) { return param.spec.role != models::LinearRole::kReplicated; }
 
+// Of this rank's part of a parameter.
+models::PartialGradient PartialOf(const models::Param& param, bool sequence_parallel) {
+  models::PartialGradient partial = param.spec.partial;
+  if (IsSplit(param) || (partial.tensor == models::OverTensor::kTokens && !sequence_parallel)) {
+    partial.tensor = models::OverTensor::kWhole;
+  }
+  return partial;
+}
+
+bool IsPartOverTensor(models::OverTensor rule) {
+  switch (rule) {
+    case models::OverTensor::kWhole:
+      return false;
+    case models::OverTensor::kTokens:
+      return !base::Planted("token_norm_gradient_not_summed");
+    case models::OverTensor::kHeads:
+      break;
+  }
+  return !base::Planted("head_norm_gradient_not_summed");
+}
+
 }  // namespace
 
-Gradients::Gradients(std::span<const models::Param> params) {
+Gradients::Gradients(std::span<const models::Param> params, bool sequence_parallel) {
   std::vector<int64_t> elements;  // of each flat
   std::vector<size_t> flat_of;    // by parameter
   for (const models::Param& param : params) {
     if (!param.storage.requires_grad()) continue;
     params_.push_back(param);
-    auto flat = std::ranges::find_if(flats_, [&](const Flat& known) {
-      return known.partial == param.spec.partial && known.split == IsSplit(param);
-    });
+    const models::PartialGradient partial = PartialOf(param, sequence_parallel);
+    auto flat = std::ranges::find_if(
+        flats_, [&](const Flat& known) { return known.partial == partial && known.split == IsSplit(param); });
     if (flat == flats_.end()) {
-      flats_.push_back({.partial = param.spec.partial, .split = IsSplit(param), .values = {}});
+      flats_.push_back({.partial = partial, .split = IsSplit(param), .values = {}});
       elements.push_back(0);
       flat = flats_.end() - 1;
     }
@@ -60,7 +81,7 @@ void Gradients::Synchronize(const TrainingGroups& groups) {
   };
   for (const Flat& flat : flats_) {
     if (flat.partial.sequence && !base::Planted("sequence_gradient_not_summed")) sum(flat, groups.model.sequence);
-    if (flat.partial.tensor && !base::Planted("head_norm_gradient_not_summed")) sum(flat, groups.model.tensor);
+    if (IsPartOverTensor(flat.partial.tensor)) sum(flat, groups.model.tensor);
     sum(flat, groups.data);
   }
 }

@@ -19,7 +19,8 @@ class Gradients final {
  public:
   // Of those parameters that require a gradient, in this order. They share storage with the model, and every part of a
   // packed storage is among them.
-  explicit Gradients(std::span<const models::Param> params);
+  // `sequence_parallel`: as in TrainingPassOptions.
+  explicit Gradients(std::span<const models::Param> params, bool sequence_parallel = false);
 
   // Adds what the backward passes since the last call have left in the parameters, and clears it there.
   void Collect();
@@ -45,9 +46,9 @@ class Gradients final {
  private:
   // Parameters of one rule, side by side.
   struct Flat {
-    models::PartialGradient partial;
-    bool split = false;  // over the tensor axis
-    at::Tensor values;   // [elements]
+    models::PartialGradient partial;  // kTokens: the tensor ranks share them out
+    bool split = false;               // over the tensor axis
+    at::Tensor values;                // [elements]
   };
 
   std::vector<models::Param> params_;

@@ -92,7 +92,8 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
     const at::Tensor whole = DrawDown(options, number++, in);
     at::Tensor a = (spec.role == LinearRole::kRow ? InputsOf(whole, spec, shard) : whole).to(like).contiguous();
     at::Tensor b = at::zeros({param.shape[0], options.rank}, like);
-    // What is replicated is whole on every tensor rank: the product beside the weight sums x Aᵀ, or its gradient.
+    // A factor that is replicated sees the same tokens as the product: whole on every tensor rank, which sums x Aᵀ or
+    // its gradient, or those that the rank holds.
     const auto add = [&](const char* leaf, at::Tensor& factor, std::vector<int64_t> shape, LinearRole split) {
       factor.requires_grad_(true);
       const bool is_split = spec.role == split;
@@ -100,7 +101,7 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
                                          .shape = std::move(shape),
                                          .role = is_split ? split : LinearRole::kReplicated,
                                          .in_parts = is_split ? spec.in_parts : std::vector<int64_t>(),
-                                         .partial = {.sequence = spec.partial.sequence}},
+                                         .partial = spec.partial},
                                 .storage = factor,
                                 .shape = factor.sizes().vec()});
     };

@@ -43,7 +43,6 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   if (config.parallelism.zero == control::ZeroStage::kFull) {
     return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
   }
-  if (config.parallelism.sequence_parallel) return cannot("parallelism.sequence_parallel");
   if (config.train.quantize) return cannot("train.quantize");
   if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
   if (config.train.batch_size % config.parallelism.data != 0) {
@@ -166,8 +165,10 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objecti
       adapter_(std::move(adapter)),
       pass_(model.family, model.groups.model,
             {.recompute = config_.train.gradient_checkpointing,
+             .sequence_parallel = config_.parallelism.sequence_parallel,
              .adapters = trains_adapter() ? &adapter_.factors : nullptr}),
-      gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters()),
+      gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters(),
+                 config_.parallelism.sequence_parallel),
       optimizer_(gradients_, OptimizerOf(config_.train),
                  config_.parallelism.zero == control::ZeroStage::kOptimizer ? &model.groups.data : nullptr),
       learning_rate_{.base = config_.train.lr,

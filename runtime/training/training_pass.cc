@@ -104,14 +104,19 @@ struct Roots {
 
 // How the blocks attend on this rank, and what else a forward pass is given.
 struct MeshContext {
+  // `tensor_tokens`: as in the ForwardContext of blocks.
   MeshContext(const parallel::RankGroups& groups, const parallel::TokenLayout& tokens,
-              const parallel::AdapterFactors* adapters)
+              const parallel::TensorTokens* tensor_tokens, const parallel::AdapterFactors* adapters)
       : exchange(tokens, tokens.all(), groups.ring.rank(), groups.ulysses),
         ring_reader(tokens, tokens.all(), groups.ring),
         attention(groups.ulysses.size() > 1 ? static_cast<parallel::HeadExchange&>(exchange) : no_exchange, fresh,
                   groups.ring.size() > 1 ? static_cast<parallel::KvReader&>(ring_reader) : local_reader),
         plain{.attention = no_attention, .tensor = groups.tensor, .world = groups.world, .adapters = adapters},
-        of_blocks{.attention = attention, .tensor = groups.tensor, .world = groups.world, .adapters = adapters} {}
+        of_blocks{.attention = attention,
+                  .tensor = groups.tensor,
+                  .world = groups.world,
+                  .adapters = adapters,
+                  .tensor_tokens = tensor_tokens} {}
   MeshContext(const MeshContext&) = delete;
   MeshContext& operator=(const MeshContext&) = delete;
 
@@ -140,8 +145,14 @@ class MicroBatch final {
         texts_(StackTexts(family, batch.rows)),
         joint_(transformer_.joint_text() && texts_.text.defined()),
         tokens_(LayOut(groups, geometry_.grid.count(), joint_ ? texts_.text.size(1) : 0)),
-        own_(tokens_.Image(0, groups.ring.rank(), groups.ulysses.rank())),
-        context_(groups, tokens_, options.adapters) {
+        share_(tokens_.Image(0, groups.ring.rank(), groups.ulysses.rank())),
+        tensor_tokens_(SharesOut(options, groups)
+                           ? std::optional<parallel::TensorTokens>(
+                                 std::in_place, share_.count(),
+                                 tokens_.Text(groups.ring.rank(), groups.ulysses.rank()).count(), groups.tensor.size())
+                           : std::nullopt),
+        own_(tensor_tokens_ ? PartOf(share_, tensor_tokens_->Image(groups.tensor.rank())) : share_),
+        context_(groups, tokens_, tensor_tokens_ ? &*tensor_tokens_ : nullptr, options.adapters) {
     Place();
   }
 
@@ -153,6 +164,7 @@ class MicroBatch final {
     if (joint_) {
       state_.text =
           parallel::TakeShard(prompt.text, 1, tokens_.GroupRows(TokenRows::kText, tokens_.all()), groups_.sequence);
+      if (tensor_tokens_) state_.text = parallel::TakeShard(state_.text, 1, tensor_tokens_->text(), groups_.tensor);
     } else if (prompt.text.defined()) {
       state_.text = parallel::CopyToGroup(prompt.text, groups_.sequence);
     }
@@ -222,26 +234,33 @@ class MicroBatch final {
   }
 
  private:
+  static bool SharesOut(const TrainingPassOptions& options, const parallel::RankGroups& groups) {
+    return options.sequence_parallel && groups.tensor.size() > 1;
+  }
+  static parallel::TokenSpan PartOf(parallel::TokenSpan whole, parallel::TokenSpan part) {
+    return {whole.begin + part.begin, whole.begin + part.end};
+  }
   static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
 
-  // Text first, as Conditioning has it.
+  // Text first, as Conditioning has it. Products of tokens give those of the whole share, and attention reads these.
   void Place() {
-    const models::Positions image = transformer_.Place(geometry_.grid, family_.device()).Of(own_);
+    const models::Positions whole = transformer_.Place(geometry_.grid, family_.device());
     std::vector<models::Positions> rows;
     if (joint_) {
       rows.push_back(transformer_.PlaceText(texts_.text.size(1), family_.device())
                          .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
     }
-    rows.push_back(image);
+    rows.push_back(whole.Of(share_));
     const models::Positions joined = models::Join(rows);
-    embedded_ = image.embedded;
+    embedded_ = whole.Of(own_).embedded;
     conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = joined.cos, .sin = joined.sin};
   }
 
   at::Tensor Modulation(int block, const models::StepEmbedding& step) {
     const at::Tensor modulation = transformer_.Modulate(block, step, context_.plain);
-    return base::Planted("modulation_gradient_not_summed") ? modulation
-                                                           : parallel::CopyToGroup(modulation, groups_.sequence);
+    if (base::Planted("modulation_gradient_not_summed")) return modulation;
+    const at::Tensor of_share = parallel::CopyToGroup(modulation, groups_.sequence);
+    return tensor_tokens_ ? parallel::CopyToGroup(of_share, groups_.tensor) : of_share;
   }
 
   void RunBlock(int block, models::BlockState& state, const models::StepEmbedding& step) {
@@ -277,7 +296,10 @@ class MicroBatch final {
   const StackedTexts texts_;
   const bool joint_;  // text takes part in the attention over image tokens
   const parallel::TokenLayout tokens_;
-  const parallel::TokenSpan own_;
+  const parallel::TokenSpan share_;  // image tokens of this rank's place in the sequence
+  // Of the share over its tensor ranks; none: each of them has all of it.
+  const std::optional<parallel::TensorTokens> tensor_tokens_;
+  const parallel::TokenSpan own_;  // this rank's image tokens between products
   const MeshContext context_;
   at::Tensor embedded_;  // positions of this rank's tokens
   models::Conditioning conditioning_;
@@ -306,21 +328,22 @@ at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
   Check(batch, groups_);
   const at::AutoGradMode with_gradients(true);
   MicroBatch pass(family_, groups_, options_, batch);
-  if (options_.recompute) return SumOverSequence(pass.LossesAndGradientsRecomputing(divisor));
+  if (options_.recompute) return SumOverTokens(pass.LossesAndGradientsRecomputing(divisor));
   const at::Tensor losses = pass.Losses();
   pass.Scaled(losses, divisor).backward();
-  return SumOverSequence(losses.detach());
+  return SumOverTokens(losses.detach());
 }
 
 at::Tensor TrainingPass::Evaluate(const TrainingBatch& batch) {
   Check(batch, groups_);
   const at::NoGradGuard no_gradients;
-  return SumOverSequence(MicroBatch(family_, groups_, options_, batch).Losses());
+  return SumOverTokens(MicroBatch(family_, groups_, options_, batch).Losses());
 }
 
-at::Tensor TrainingPass::SumOverSequence(const at::Tensor& losses) const {
+at::Tensor TrainingPass::SumOverTokens(const at::Tensor& losses) const {
   const at::Tensor sum = losses.to(at::kDouble).contiguous();
   if (groups_.sequence.size() > 1) groups_.sequence.Sum(sum, sum);
+  if (options_.sequence_parallel && groups_.tensor.size() > 1) groups_.tensor.Sum(sum, sum);
   return sum.to(at::kCPU);
 }
 

@@ -28,6 +28,9 @@ struct TrainingPassOptions {
   // Between the two halves of a pass only what enters each block is kept, and a block is computed again for its
   // gradient, with the same collectives.
   bool recompute = false;
+  // The tensor ranks share out the tokens outside of the products that they share (parallel/plan/tensor_tokens.h):
+  // all-gather and reduce-scatter in place of all-reduce.
+  bool sequence_parallel = false;
   // Beside the transformer's products, or null; outlives the pass.
   const parallel::AdapterFactors* adapters = nullptr;
 };
@@ -47,7 +50,7 @@ class TrainingPass final {
   at::Tensor Evaluate(const TrainingBatch& batch);
 
  private:
-  at::Tensor SumOverSequence(const at::Tensor& losses) const;
+  at::Tensor SumOverTokens(const at::Tensor& losses) const;
 
   const models::Family& family_;
   const parallel::RankGroups& groups_;

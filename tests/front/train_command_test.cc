@@ -153,7 +153,9 @@ void ExpectNear(const std::vector<double>& losses, const std::vector<double>& ex
 // From the files to the losses: the same data, noise and gradients on every layout.
 TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   for (const auto& [model, layouts] :
-       std::map<std::string, std::vector<std::string>>{{"pixart_sigma", {"data: 2\n  zero: 1", "tensor: 2", "ring: 3"}},
+       std::map<std::string, std::vector<std::string>>{{"pixart_sigma",
+                                                        {"data: 2\n  zero: 1", "tensor: 2", "ring: 3",
+                                                         "data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 1"}},
                                                        {"flux_dev", {"ulysses: 2", "data: 2\n  tensor: 2"}}}) {
     const Finished serial = Train(Config(model, 3, "  gradient_accumulation_steps: 2\n", model));
     ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
@@ -454,7 +456,8 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
 // FLUX.1's files are those of diffusers and of kohya, PixArt's the folders of PEFT.
 TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
-           {"flux_dev", {"tensor: 2", "ulysses: 2"}}, {"pixart_sigma", {"data: 2"}}}) {
+           {"flux_dev", {"tensor: 2", "ulysses: 2", "tensor: 2\n  sequence_parallel: true"}},
+           {"pixart_sigma", {"data: 2"}}}) {
     const std::string lora =
         "sample:\n  sample_every: 3\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
         "network: {type: lora, linear: 4, linear_alpha: 8}\n";

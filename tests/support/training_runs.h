@@ -47,6 +47,7 @@ class TrainingRuns {
 
   struct Options {
     bool recompute = false;
+    bool sequence_parallel = false;
     int passes = 1;  // micro-batches that a rank's samples are dealt over
     double max_norm = 0;
     bool adapter = false;  // a LoRA of most kinds of modules is trained in place of the weights
@@ -195,10 +196,12 @@ class TrainingRuns {
                                                ? Adapter(*family, {.rank = mesh.Coord(rank, parallel::Axis::kTensor),
                                                                    .size = mesh.size(parallel::Axis::kTensor)})
                                                : runtime::TrainedAdapter{};
-    runtime::TrainingPass pass(
-        *family, groups.model,
-        {.recompute = options.recompute, .adapters = options.adapter ? &beside.factors : nullptr});
-    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters());
+    runtime::TrainingPass pass(*family, groups.model,
+                               {.recompute = options.recompute,
+                                .sequence_parallel = options.sequence_parallel,
+                                .adapters = options.adapter ? &beside.factors : nullptr});
+    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters(),
+                                 options.sequence_parallel);
     Result result;
     const size_t own = kSamples / static_cast<size_t>(groups.data.size()),
                  of_pass = own / static_cast<size_t>(options.passes);
