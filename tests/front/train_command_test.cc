@@ -513,6 +513,15 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
     parts += plan.at(part).to_number<int64_t>();
   }
   EXPECT_EQ(plan.at("memory_bytes").to_number<int64_t>(), parts);
+  const Finished shared = Train(Config("run", 7,
+                                       "  gradient_accumulation_steps: 2\nparallelism:\n  data: 2\n  tensor: 2\n"
+                                       "  sequence_parallel: true\n"),
+                                {"--dry-run"});
+  ASSERT_EQ(shared.Of("plan").size(), 1u);
+  const auto saved = plan.at("sequence_parallel_saves_bytes").to_number<int64_t>();
+  EXPECT_GT(saved, 0);
+  EXPECT_EQ(shared.Of("plan").front().at("activation_bytes").to_number<int64_t>(),
+            plan.at("activation_bytes").to_number<int64_t>() - saved);
   EXPECT_FALSE(fs::exists(folder() + "/run"));
 }
 

@@ -16,6 +16,15 @@ int64_t AreaOf(const control::Bucket& bucket) { return int64_t{bucket.width} * b
 
 double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+uint64_t SavedBySequenceParallel(control::TrainConfig config, const control::ModelDescription& model,
+                                 const control::Bucket& bucket) {
+  const auto activations = [&](bool sequence_parallel) {
+    config.parallelism.sequence_parallel = sequence_parallel;
+    return control::PredictMemory(config, model, bucket).activations;
+  };
+  return activations(false) - activations(true);
+}
+
 }  // namespace
 
 TrainingPlan PlanTraining(const control::TrainConfig& config, const control::ModelDescription& model,
@@ -35,6 +44,7 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
   plan.images_of_a_rank = config.train.batch_size / config.parallelism.data;
   plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
   plan.memory = control::PredictMemory(config, model, plan.largest);
+  plan.sequence_parallel_saves = SavedBySequenceParallel(config, model, plan.largest);
   if (model.transformer.known() && model.default_height > 0 && model.default_width > 0) {
     const double forward =
         std::accumulate(model.transformer.block_flops.begin(), model.transformer.block_flops.end(), 0.0) *
@@ -66,7 +76,8 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
                    {"adapter_bytes", memory.adapter},
                    {"gradient_bytes", memory.gradients},
                    {"optimizer_bytes", memory.optimizer},
-                   {"activation_bytes", memory.activations}});
+                   {"activation_bytes", memory.activations},
+                   {"sequence_parallel_saves_bytes", plan.sequence_parallel_saves}});
     return;
   }
   for (const TrainingPlan::Images& images : plan.images) {
@@ -83,6 +94,10 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
       "optimizer %.2f, activations %.2f\n",
       Gib(memory.total()), control::BucketText(plan.largest).c_str(), Gib(memory.weights), Gib(memory.adapter),
       Gib(memory.gradients), Gib(memory.optimizer), Gib(memory.activations));
+  if (plan.sequence_parallel_saves > 0) {
+    std::printf("activations    parallelism.sequence_parallel %s %.2f GiB of them\n",
+                config.parallelism.sequence_parallel ? "saves" : "would save", Gib(plan.sequence_parallel_saves));
+  }
 }
 
 }  // namespace tessera::client

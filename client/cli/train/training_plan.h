@@ -25,6 +25,8 @@ struct TrainingPlan {
   int64_t images_of_a_rank = 1;    // in one pass of a replica
   control::Bucket largest;         // by its area
   control::TrainingMemory memory;  // of the rank that needs most, for that bucket
+  // By which its activations are less with parallelism.sequence_parallel than without; 0: tensor ranks are alone.
+  uint64_t sequence_parallel_saves = 0;
   // Of a step over all ranks, at the largest bucket: of a forward pass once, of the backward pass twice, and with
   // recomputation once more. 0: the model's shape is not known.
   double step_flops = 0;
