@@ -34,6 +34,8 @@ class SavedActivations {
     return static_cast<double>(*std::ranges::max_element(saved));
   }
 
+  const TrainingRuns& runs() const { return runs_; }
+
  private:
   static at::Tensor Leaf(const at::Tensor& x) { return x.clone().requires_grad_(true); }
 
