@@ -20,6 +20,14 @@ constexpr int64_t kMaxRanks = 1 << 16;
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
+// Errors of the fields that were read, and of fields that were not.
+absl::Status CheckRead(base::ConfigReader& reader, const std::string& where) {
+  RETURN_IF_ERROR(reader.status());
+  const std::vector<std::string> unknown = reader.UnknownFields();
+  if (unknown.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, ": unknown field ", base::Quote(unknown[0])));
+}
+
 absl::StatusOr<StoredBox> ParseBox(const base::Json& json, const CheckpointTensor& tensor, int64_t ranks,
                                    const std::string& where) {
   ASSIGN_OR_RETURN(base::ConfigReader reader, base::ConfigReader::FromJson(json, where));
@@ -27,7 +35,7 @@ absl::StatusOr<StoredBox> ParseBox(const base::Json& json, const CheckpointTenso
   box.rank = reader.RequiredInt("rank", 0, ranks - 1);
   box.box.offset = reader.RequiredInts("offset", 0);
   box.box.extent = reader.RequiredInts("extent", 1);
-  RETURN_IF_ERROR(reader.status());
+  RETURN_IF_ERROR(CheckRead(reader, where));
   if (!LiesWithin(box.box, tensor.shape)) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": a box with the offset ", ShapeText(box.box.offset),
                                                    " and the extent ", ShapeText(box.box.extent),
@@ -41,10 +49,17 @@ absl::StatusOr<CheckpointTensor> ParseTensor(const base::Json& json, int64_t ran
   CheckpointTensor tensor;
   const std::string type = reader.RequiredString("dtype");
   tensor.shape = reader.RequiredInts("shape", 0);
-  RETURN_IF_ERROR(reader.status());
+  reader.Ignore({"boxes"});
+  RETURN_IF_ERROR(CheckRead(reader, where));
   const std::optional<models::StoredType> known = models::StoredTypeOf(type);
   if (!known) return absl::InvalidArgumentError(absl::StrCat(where, ": unknown dtype ", base::Quote(type)));
   tensor.type = *known;
+  int64_t bytes = models::StoredTypeSize(tensor.type);
+  for (const int64_t size : tensor.shape) {
+    if (!__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": the shape ", ShapeText(tensor.shape), " has more bytes than 63 bits count"));
+  }
   const base::Json* boxes = json.Find("boxes");
   if (boxes == nullptr || !boxes->is_array()) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": \"boxes\" must be a list"));
@@ -164,10 +179,7 @@ absl::StatusOr<CheckpointIndex> ParseIndex(std::string_view json, const std::str
                                                    kVersion));
   }
   reader.Ignore({"state", "tensors"});
-  const std::vector<std::string> unknown = reader.UnknownFields();
-  if (!unknown.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": unknown field ", base::Quote(unknown[0])));
-  }
+  RETURN_IF_ERROR(CheckRead(reader, name));
   const base::Json* state = reader.json().Find("state");
   const base::Json* tensors = reader.json().Find("tensors");
   if (state == nullptr || !state->is_object() || tensors == nullptr || !tensors->is_object()) {
@@ -185,7 +197,6 @@ absl::Status CheckCoverage(const CheckpointIndex& index) {
   for (const auto& [name, tensor] : index.tensors) {
     int64_t covered = 0;
     for (size_t i = 0; i < tensor.boxes.size(); ++i) {
-      covered += tensor.boxes[i].box.Elements();
       for (size_t j = 0; j < i; ++j) {
         if (!Intersect(tensor.boxes[i].box, tensor.boxes[j].box)) continue;
         return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(name), ": the boxes ",
@@ -193,6 +204,7 @@ absl::Status CheckCoverage(const CheckpointIndex& index) {
                                                        " and ", BoxText(tensor.boxes[i].box), " of rank ",
                                                        tensor.boxes[i].rank, " overlap without being equal"));
       }
+      covered += tensor.boxes[i].box.Elements();  // no more than the tensor has, since none overlaps another
     }
     const int64_t elements = WholeBox(tensor.shape).Elements();
     if (covered != elements) {

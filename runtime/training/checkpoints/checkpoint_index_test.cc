@@ -46,6 +46,18 @@ TEST(CheckpointIndexTest, TheTextReadsBackAsTheSameIndex) {
   EXPECT_TRUE(CheckCoverage(*read).ok());
 }
 
+TEST(CheckpointIndexTest, AShapeThatCannotBeCountedIsRefused) {
+  const std::string begin = R"({"format":"tessera-checkpoint","version":1,"step":5,"ranks":1,"state":{},"tensors":)";
+  const auto error = [&](const std::string& tensor) {
+    return std::string(ParseIndex(begin + "{\"a\":" + tensor + "}}", "index").status().message());
+  };
+  EXPECT_THAT(error(R"({"dtype":"U8","shape":[8589934592,8589934592],"boxes":[]})"),
+              HasSubstr("has more bytes than 63 bits count"));
+  EXPECT_THAT(error(R"({"dtype":"F64","shape":[2305843009213693952],"boxes":[]})"), HasSubstr("63 bits"));
+  EXPECT_THAT(error(R"({"dtype":"U8","shape":[1],"boxes":[],"more":1})"), HasSubstr("unknown field \"more\""));
+  EXPECT_EQ(error(R"({"dtype":"U8","shape":[0,2305843009213693952],"boxes":[]})"), "");
+}
+
 TEST(CheckpointIndexTest, OfReplicasOneWritesAndTheBytesAreDealtOut) {
   // Four ranks hold all of two tensors of one size: each is written once, by different ranks.
   std::vector<CheckpointIndex> held;
