@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/nearest_name.h"
+#include "models/adapters/adapter.h"
 #include "runtime/denoising/noise.h"
 #include "runtime/training/sample_noise.h"
 
@@ -28,17 +29,6 @@ std::string ModuleOf(const Param& param) {
 
 bool Ends(absl::string_view module, absl::string_view target) {
   return module == target || absl::EndsWith(module, absl::StrCat(".", target));
-}
-
-// A rank's part of the inputs of a row product.
-at::Tensor InputsOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
-  std::vector<at::Tensor> parts;
-  int64_t first = 0;
-  for (const int64_t part : spec.in_parts.empty() ? std::vector{whole.size(1)} : spec.in_parts) {
-    parts.push_back(whole.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
-    first += part;
-  }
-  return at::cat(parts, 1);
 }
 
 // [rank, in] of the module with that number among those trained, in fp64.
@@ -89,9 +79,10 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
     const models::ParamSpec& spec = param.spec;
     const int64_t out = spec.shape[0], in = spec.shape[1];
     const at::TensorOptions like = param.storage.options().requires_grad(false);
-    const at::Tensor whole = DrawDown(options, number++, in);
-    at::Tensor a = (spec.role == LinearRole::kRow ? InputsOf(whole, spec, shard) : whole).to(like).contiguous();
-    at::Tensor b = at::zeros({param.shape[0], options.rank}, like);
+    const parallel::LowRankFactors own =
+        models::ShardOf({.a = DrawDown(options, number++, in), .b = at::zeros({out, options.rank}, like)},
+                        {.name = module, .out = out, .in = in, .role = spec.role, .in_parts = spec.in_parts}, shard);
+    at::Tensor a = own.a.to(like).contiguous(), b = own.b.clone();
     // A factor that is replicated sees the same tokens as the product: whole on every tensor rank, which sums x Aᵀ or
     // its gradient, or those that the rank holds.
     const auto add = [&](const char* leaf, at::Tensor& factor, std::vector<int64_t> shape, LinearRole split) {
