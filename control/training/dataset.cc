@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -158,22 +157,6 @@ absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset,
   return images;
 }
 
-// What is known of a file's content.
-struct LookedAt {
-  PictureSize size;
-  std::string digest;
-};
-
-absl::StatusOr<LookedAt> LookAt(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(path));
-  absl::StatusOr<PictureSize> size = InspectPicture(bytes);
-  if (!size.ok())
-    return absl::Status(size.status().code(), absl::StrCat(path, ": ", std::string(size.status().message())));
-  base::Sha256 digest;
-  digest.Update(bytes);
-  return LookedAt{*size, digest.Finish()};
-}
-
 // "a, b, c and 4 more"
 std::string Some(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kNamed);
@@ -181,63 +164,33 @@ std::string Some(const std::vector<std::string>& names) {
                       names.size() > shown ? absl::StrCat(" and ", names.size() - shown, " more") : "");
 }
 
-// Builds the set folder by folder.
+absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDataset& dataset, const std::string& name,
+                                                                  const DatasetOptions& options) {
+  std::vector<int64_t> resolutions = dataset.resolution;
+  if (resolutions.empty()) resolutions.push_back(options.default_resolution);
+  std::vector<std::vector<Bucket>> all;
+  for (const int64_t resolution : resolutions) {
+    absl::StatusOr<std::vector<Bucket>> buckets = BucketsOf(resolution, options.rule);
+    if (!buckets.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ".resolution ", std::string(buckets.status().message())));
+    }
+    all.push_back(*std::move(buckets));
+  }
+  return all;
+}
+
+// Builds the set picture by picture.
 class Scanner {
  public:
-  explicit Scanner(const DatasetOptions& options) : options_(options) {}
-
-  absl::Status Add(size_t index) {
-    const TrainDataset& dataset = options_.datasets[index];
-    const std::string name = absl::StrCat("datasets[", index, "]");
-    ASSIGN_OR_RETURN(const std::vector<std::vector<Bucket>> buckets, BucketsOfDataset(dataset, name));
-    absl::StatusOr<std::vector<ListedImage>> images = ListImages(dataset, set_.unlisted);
-    if (!images.ok()) {
-      const std::string message(images.status().message());
-      const bool about_folder = absl::StartsWith(message, "is ");
-      return absl::Status(images.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
-    }
-    for (const ListedImage& image : *images) AddImage(dataset, image, buckets);
-    return absl::OkStatus();
+  Scanner(std::string trigger_word, std::vector<std::string> unlisted) : trigger_word_(std::move(trigger_word)) {
+    set_.unlisted = std::move(unlisted);
   }
 
-  absl::StatusOr<TrainingSet> Finish() {
-    if (!refused_.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(refused_.size(), refused_.size() == 1 ? " image" : " images",
-                                                     " cannot be used: ", Some(refused_),
-                                                     "; put them right, or set bad_images: skip"));
-    }
-    if (set_.samples.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no image can be used: ", set_.left_out[0].path, ": ", set_.left_out[0].reason));
-    }
-    NumberBuckets();
-    return std::move(set_);
-  }
-
- private:
-  absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDataset& dataset,
-                                                                    const std::string& name) const {
-    std::vector<int64_t> resolutions = dataset.resolution;
-    if (resolutions.empty()) resolutions.push_back(options_.default_resolution);
-    std::vector<std::vector<Bucket>> all;
-    for (const int64_t resolution : resolutions) {
-      absl::StatusOr<std::vector<Bucket>> buckets = BucketsOf(resolution, options_.rule);
-      if (!buckets.ok()) {
-        return absl::InvalidArgumentError(absl::StrCat(name, ".resolution ", std::string(buckets.status().message())));
-      }
-      all.push_back(*std::move(buckets));
-    }
-    return all;
-  }
-
-  void AddImage(const TrainDataset& dataset, const ListedImage& image,
-                const std::vector<std::vector<Bucket>>& buckets) {
-    const std::string path = fs::path(image.path).lexically_normal().string();
-    auto found = looked_at_.find(path);
-    if (found == looked_at_.end()) found = looked_at_.emplace(path, LookAt(path)).first;
-    const absl::StatusOr<LookedAt>& content = found->second;
+  void Add(const TrainDataset& dataset, const ListedImage& image, const absl::StatusOr<PictureContent>& content,
+           const std::vector<std::vector<Bucket>>& buckets) {
+    const std::string& path = image.path;
     if (!content.ok()) return LeaveOut(dataset, path, std::string(content.status().message()));
-    const std::string caption = WithTriggerWord(image.caption, dataset.is_reg ? "" : options_.trigger_word, true);
+    const std::string caption = WithTriggerWord(image.caption, dataset.is_reg ? "" : trigger_word_, true);
     if (image.caption.empty()) set_.without_caption.push_back(path);
     for (const std::vector<Bucket>& sizes : buckets) {
       const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
@@ -260,6 +213,21 @@ class Scanner {
     }
   }
 
+  absl::StatusOr<TrainingSet> Finish() {
+    if (!refused_.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(refused_.size(), refused_.size() == 1 ? " image" : " images",
+                                                     " cannot be used: ", Some(refused_),
+                                                     "; put them right, or set bad_images: skip"));
+    }
+    if (set_.samples.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no image can be used: ", set_.left_out[0].path, ": ", set_.left_out[0].reason));
+    }
+    NumberBuckets();
+    return std::move(set_);
+  }
+
+ private:
   void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
     if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
     const std::string prefix = path + ": ";
@@ -276,10 +244,9 @@ class Scanner {
     }
   }
 
-  const DatasetOptions& options_;
+  const std::string trigger_word_;
   TrainingSet set_;
   std::vector<Bucket> bucket_of_;  // of each sample
-  std::map<std::string, absl::StatusOr<LookedAt>> looked_at_;
   std::map<std::tuple<std::string, std::string, Bucket, double, bool>, size_t> place_of_;
   std::vector<std::string> refused_;
 };
@@ -310,10 +277,69 @@ std::vector<std::string> TrainingSet::Warnings() const {
   return warnings;
 }
 
-absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options) {
-  Scanner scanner(options);
-  for (size_t i = 0; i < options.datasets.size(); ++i) RETURN_IF_ERROR(scanner.Add(i));
+absl::StatusOr<PictureContent> LookAtPicture(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(path));
+  const absl::StatusOr<PictureSize> size = InspectPicture(bytes);
+  if (!size.ok()) {
+    return absl::Status(size.status().code(), absl::StrCat(path, ": ", std::string(size.status().message())));
+  }
+  base::Sha256 digest;
+  digest.Update(bytes);
+  return PictureContent{*size, digest.Finish()};
+}
+
+absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& options) {
+  DatasetListing listing(options);
+  std::map<std::string, size_t> place_of;
+  for (size_t i = 0; i < options.datasets.size(); ++i) {
+    const TrainDataset& dataset = options.datasets[i];
+    const std::string name = absl::StrCat("datasets[", i, "]");
+    Folder folder{.dataset = &dataset, .buckets = {}, .pictures = {}};
+    ASSIGN_OR_RETURN(folder.buckets, BucketsOfDataset(dataset, name, options));
+    absl::StatusOr<std::vector<ListedImage>> images = ListImages(dataset, listing.unlisted_);
+    if (!images.ok()) {
+      const std::string message(images.status().message());
+      const bool about_folder = absl::StartsWith(message, "is ");
+      return absl::Status(images.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
+    }
+    for (ListedImage& image : *images) {
+      std::string path = fs::path(image.path).lexically_normal().string();
+      const auto [place, is_new] = place_of.emplace(std::move(path), listing.paths_.size());
+      if (is_new) listing.paths_.push_back(place->first);
+      folder.pictures.push_back({place->second, std::move(image.caption)});
+    }
+    listing.folders_.push_back(std::move(folder));
+  }
+  return listing;
+}
+
+std::string DatasetListing::Digest() const {
+  base::Sha256 digest;
+  for (const Folder& folder : folders_) {
+    digest.UpdatePart(absl::StrCat(folder.pictures.size()));
+    for (const Folder::Picture& picture : folder.pictures) {
+      digest.UpdatePart(paths_[picture.path]);
+      digest.UpdatePart(picture.caption);
+    }
+  }
+  return digest.Finish();
+}
+
+absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) const {
+  Scanner scanner(options_->trigger_word, unlisted_);
+  for (const Folder& folder : folders_) {
+    for (const Folder::Picture& picture : folder.pictures) {
+      scanner.Add(*folder.dataset, {paths_[picture.path], picture.caption}, contents[picture.path], folder.buckets);
+    }
+  }
   return scanner.Finish();
+}
+
+absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options) {
+  ASSIGN_OR_RETURN(const DatasetListing listing, DatasetListing::Create(options));
+  std::vector<absl::StatusOr<PictureContent>> contents;
+  for (const std::string& path : listing.paths()) contents.push_back(LookAtPicture(path));
+  return listing.Scan(contents);
 }
 
 std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front) {

@@ -1,7 +1,8 @@
 // The images that a run is made of: what the folders of its configuration hold, with captions and buckets.
 //
-// Every process of a run that reads the same folders gets the same samples in the same order. ScanDatasets reads each
-// file once from end to end, which finds those that are damaged and says what their content is.
+// Every process of a run that reads the same folders gets the same samples in the same order. Each file is read once
+// from end to end, which finds those that are damaged and says what their content is; the processes of a run may share
+// that out (DatasetListing).
 #pragma once
 
 #include <cstdint>
@@ -69,6 +70,47 @@ struct DatasetOptions {
 // line of metadata.jsonl that is wrong. Under BadImages::kRefuse the images that cannot be used, with their number,
 // names and reasons; under kSkip that no image is left.
 absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
+
+// What is known of a picture's file.
+struct PictureContent {
+  PictureSize size;
+  std::string digest;  // sha-256, 64 hexadecimal digits
+};
+
+// Reads a picture's file from end to end. Errors of control/picture.h, all of which begin with the path.
+absl::StatusOr<PictureContent> LookAtPicture(const std::string& path);
+
+// ScanDatasets in two parts, so that whoever has several processes can deal out the pictures between them.
+class DatasetListing final {
+ public:
+  // Reads names and captions, but no picture. `options` outlive the listing. Errors as ScanDatasets.
+  static absl::StatusOr<DatasetListing> Create(const DatasetOptions& options);
+
+  // The pictures' files, each once. Two listings of the same names and captions have equal digests.
+  const std::vector<std::string>& paths() const { return paths_; }
+  std::string Digest() const;
+
+  // The set, with what LookAtPicture says of each of paths(). Errors as ScanDatasets.
+  absl::StatusOr<TrainingSet> Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) const;
+
+ private:
+  struct Folder {
+    const TrainDataset* dataset;
+    std::vector<std::vector<Bucket>> buckets;  // of each resolution
+    struct Picture {
+      size_t path;  // among paths_
+      std::string caption;
+    };
+    std::vector<Picture> pictures;
+  };
+
+  explicit DatasetListing(const DatasetOptions& options) : options_(&options) {}
+
+  const DatasetOptions* options_;
+  std::vector<Folder> folders_;
+  std::vector<std::string> paths_;
+  std::vector<std::string> unlisted_;
+};
 
 // A caption with every "[trigger]" replaced by the word. One without any gets the word in front where `in_front`.
 // Without a word, "[trigger]" goes away.

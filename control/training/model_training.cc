@@ -69,6 +69,13 @@ int64_t DefaultResolution(const ModelDescription& model) {
   return std::max(model.default_height / multiple, 1) * multiple;
 }
 
+DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescription& model) {
+  return {.datasets = config.datasets,
+          .trigger_word = config.trigger_word,
+          .default_resolution = DefaultResolution(model),
+          .rule = BucketRuleOf(model)};
+}
+
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model) {
   std::vector<std::string> modules = {"to_q", "to_k", "to_v", "to_out.0"};
   if (model.transformer.exchange.joint_text()) {

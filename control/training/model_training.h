@@ -9,6 +9,7 @@
 #include "control/commands.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
+#include "control/training/dataset.h"
 
 namespace tessera::control {
 
@@ -17,6 +18,9 @@ BucketRule BucketRuleOf(const ModelDescription& model);
 
 // The side of the square that the model makes unless told otherwise, as BucketRuleOf allows it.
 int64_t DefaultResolution(const ModelDescription& model);
+
+// Which images a run of that model reads. What it returns refers to the config's datasets.
+DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescription& model);
 
 // The ends of the names, as diffusers has them, of the modules that an adapter changes where network.target_modules is
 // empty: the projections of attention, those of the text too where it takes part in the same attention.

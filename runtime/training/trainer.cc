@@ -14,12 +14,14 @@
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
 #include "models/precision.h"
+#include "runtime/training/checkpoints/agreement.h"
 #include "runtime/training/checkpoints/checkpoint_folder.h"
 #include "runtime/training/checkpoints/param_pieces.h"
 #include "runtime/training/exports/adapter_file.h"
 #include "runtime/training/exports/kohya_file.h"
 #include "runtime/training/exports/weights_folder.h"
 #include "runtime/training/initial_weights.h"
+#include "runtime/training/shared_scan.h"
 
 namespace tessera::runtime {
 namespace {
@@ -66,14 +68,6 @@ absl::Status CheckNew(const std::string& output) {
         output, " has checkpoints of an earlier run; go on with --resume latest, or choose another output"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<control::TrainingSet> Scan(const control::TrainConfig& config,
-                                          const control::ModelDescription& description) {
-  return control::ScanDatasets({.datasets = config.datasets,
-                                .trigger_word = config.trigger_word,
-                                .default_resolution = control::DefaultResolution(description),
-                                .rule = control::BucketRuleOf(description)});
 }
 
 absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
@@ -135,7 +129,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
   RETURN_IF_ERROR(CheckSupported(config));
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
-  ASSIGN_OR_RETURN(control::TrainingSet set, Scan(config, model.description));
+  if (start.checkpoint.empty()) RETURN_IF_ERROR(CheckNew(config.output));
+  ASSIGN_OR_RETURN(control::TrainingSet set,
+                   ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   if (config.network.from_scratch) {
@@ -143,11 +139,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(objective), std::move(set),
                                                std::move(order), std::move(adapter)));
-  if (!start.checkpoint.empty()) {
-    RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
-  } else {
-    RETURN_IF_ERROR(CheckNew(trainer->config_.output));
-  }
+  if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
 }
 
@@ -364,8 +356,9 @@ absl::Status Trainer::Resume(const std::string& checkpoint) {
       return absl::OkStatus();
     }
   }
-  ASSIGN_OR_RETURN(const CheckpointIndex index, ReadIndex(resumed_from_));
-  ASSIGN_OR_RETURN(const int64_t optimizer_step, ReadState(index.state, resumed_from_));
+  const absl::StatusOr<CheckpointIndex> index = ReadIndex(resumed_from_);
+  RETURN_IF_ERROR(Agree(index.status(), model_.groups.all));
+  ASSIGN_OR_RETURN(const int64_t optimizer_step, ReadState(index->state, resumed_from_));
   const std::vector<Piece> pieces = Pieces();
   ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(resumed_from_, pieces, model_.groups.all));
   optimizer_.Resume(optimizer_step);

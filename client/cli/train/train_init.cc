@@ -57,12 +57,9 @@ absl::StatusOr<control::TrainNetwork> NetworkOf(const TrainInitOptions& options,
 // What is said of the folder; its images are left out, not refused, so that all that is wrong is seen at once.
 absl::StatusOr<control::TrainingSet> LookAtImages(const control::TrainConfig& config,
                                                   const control::ModelDescription& model) {
-  std::vector<control::TrainDataset> datasets = config.datasets;
-  for (control::TrainDataset& dataset : datasets) dataset.bad_images = control::BadImages::kSkip;
-  return control::ScanDatasets({.datasets = datasets,
-                                .trigger_word = config.trigger_word,
-                                .default_resolution = control::DefaultResolution(model),
-                                .rule = control::BucketRuleOf(model)});
+  control::TrainConfig skipping = config;
+  for (control::TrainDataset& dataset : skipping.datasets) dataset.bad_images = control::BadImages::kSkip;
+  return control::ScanDatasets(control::DatasetOptionsOf(skipping, model));
 }
 
 }  // namespace

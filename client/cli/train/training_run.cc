@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -113,10 +114,7 @@ class TrainingRun {
 
   absl::StatusOr<ExitCode> PrintThePlan() {
     ASSIGN_OR_RETURN(const control::TrainingSet set,
-                     control::ScanDatasets({.datasets = config_.datasets,
-                                            .trigger_word = config_.trigger_word,
-                                            .default_resolution = control::DefaultResolution(description_),
-                                            .rule = control::BucketRuleOf(description_)}));
+                     control::ScanDatasets(control::DatasetOptionsOf(config_, description_)));
     for (const std::string& warning : set.Warnings()) reporter_->OnWarning(warning);
     PrintPlan(PlanTraining(config_, description_, set), config_, options_.json);
     return ExitCode::kOk;
