@@ -73,6 +73,7 @@ class TrainingRun {
          .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps},
         *reporter_);
     progress.OnStarted(started, loaded.seconds);
+    checkpoint_ = started.checkpoint;
     // A run may have ended between its last checkpoint and what is made of it.
     const bool trained = started.step == config_.train.steps;
     if (started.step > config_.train.steps || (trained && IsExported(started.step))) {
@@ -167,8 +168,10 @@ class TrainingRun {
       log_->OnTrained(trained);
       skipped = trained.skipped ? skipped + 1 : 0;
       if (skipped > config_.train.max_nonfinite_steps) {
-        return absl::DataLossError(absl::StrCat("the loss or its gradients were not finite in ", skipped,
-                                                " steps in a row; the last checkpoint is whole; lower train.lr"));
+        return absl::DataLossError(absl::StrCat(
+            "the loss or its gradients were not finite in ", skipped, " steps in a row; ",
+            checkpoint_.empty() ? "no checkpoint was written" : absl::StrCat("the last checkpoint is ", checkpoint_),
+            "; lower train.lr"));
       }
       const bool last = step == config_.train.steps;
       if (IsDue(step, config_.sample.sample_every)) RETURN_IF_ERROR(Evaluate(step, samples, progress));
@@ -247,6 +250,7 @@ class TrainingRun {
   absl::Status Save(int64_t step, bool exports, TrainingReporter& progress) {
     ASSIGN_OR_RETURN(const control::TrainingSaved saved, Explained(session_->group().SaveTraining(exports)));
     progress.OnSaved(step, saved);
+    if (!saved.checkpoint.empty()) checkpoint_ = saved.checkpoint;
     log_->OnSaved(step, saved);
     if (exports && saved.exported.empty()) {
       return At(Stage::kOutput, absl::UnavailableError("what was trained could not be written"));
@@ -268,6 +272,7 @@ class TrainingRun {
   control::ModelDescription description_;
   std::unique_ptr<WorkerSession> session_;
   std::unique_ptr<TrainingLog> log_;
+  std::string checkpoint_;  // the newest that is whole; empty: none
 };
 
 }  // namespace
