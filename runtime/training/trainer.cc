@@ -70,6 +70,20 @@ absl::Status CheckNew(const std::string& output) {
   return absl::OkStatus();
 }
 
+// The same on all ranks, of which one reads the files.
+absl::StatusOr<BaseContents> ContentsOf(const TrainedModel& model) {
+  parallel::Communicator& all = model.groups.all;
+  absl::StatusOr<BaseContents> contents = absl::UnknownError("read by the first rank");
+  if (all.rank() == 0) contents = DigestContents(model.folder, model.description);
+  RETURN_IF_ERROR(Agree(all.rank() == 0 ? contents.status() : absl::OkStatus(), all));
+  BaseContents shared;
+  for (std::string BaseContents::*const digest :
+       {&BaseContents::model, &BaseContents::autoencoder, &BaseContents::text}) {
+    shared.*digest = GatherTexts(contents.ok() ? *contents.*digest : "", all).front();
+  }
+  return shared;
+}
+
 absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
   std::vector<OrderedSample> samples;
   for (size_t i = 0; i < set.samples.size(); ++i) {
@@ -137,16 +151,18 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   if (config.network.from_scratch) {
     DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed));
   }
-  std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(objective), std::move(set),
-                                               std::move(order), std::move(adapter)));
+  ASSIGN_OR_RETURN(BaseContents base, ContentsOf(model));
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(base), std::move(objective),
+                                               std::move(set), std::move(order), std::move(adapter)));
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
 }
 
-Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
-                 DataOrder order, TrainedAdapter adapter)
+Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseContents base, Objective objective,
+                 control::TrainingSet set, DataOrder order, TrainedAdapter adapter)
     : config_(std::move(config)),
       model_(model),
+      base_digest_(base.model),
       objective_(std::move(objective)),
       data_digest_(DigestOf(set)),
       samples_(std::move(set), model.family, model.groups,
@@ -278,7 +294,7 @@ std::string Trainer::StateJson() const {
   base::JsonWriter writer;
   writer.BeginObject();
   writer.Key("config").String(control::TrainConfigJson(config_));
-  writer.Key("base_digest").String(model_.description.digest);
+  writer.Key("base_digest").String(base_digest_);
   writer.Key("data_digest").String(data_digest_);
   writer.Key("optimizer_step").Int(optimizer_.step());
   writer.Key("cursor").Int(cursor_);
@@ -295,10 +311,10 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
   RETURN_IF_ERROR(control::CheckResumed(before, config_));
-  if (base_digest != model_.description.digest) {
+  if (base_digest != base_digest_) {
     return absl::InvalidArgumentError(absl::StrCat(name, " was trained from another model than ", config_.model,
                                                    ": its digest is ", base_digest, ", that of the model ",
-                                                   model_.description.digest));
+                                                   base_digest_));
   }
   if (data_digest != data_digest_) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -398,7 +414,7 @@ absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const
   if (trains_adapter()) return ExportAdapter(reader);
   std::string folder = absl::StrCat(config_.output, "/model-", step_);
   RETURN_IF_ERROR(ExportWeights(reader, {.base = model_.folder.path(),
-                                         .base_digest = model_.description.digest,
+                                         .base_digest = base_digest_,
                                          .prefix = config_.train.ema_decay > 0 ? "ema." : "transformer.",
                                          .folder = folder}));
   return folder;
@@ -407,7 +423,7 @@ absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const
 absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) const {
   const std::string prefix = config_.train.ema_decay > 0 ? "ema." : WeightPrefix();
   AdapterExport adapter{
-      .modules = {}, .base_digest = model_.description.digest, .step = step_, .trigger_phrase = config_.trigger_word};
+      .modules = {}, .base_digest = base_digest_, .step = step_, .trigger_phrase = config_.trigger_word};
   for (const auto& [module, factors] : adapter_.factors.modules()) {
     ASSIGN_OR_RETURN(const at::Tensor a, reader.Read(absl::StrCat(prefix, module, ".lora_A.weight")));
     ASSIGN_OR_RETURN(const at::Tensor b, reader.Read(absl::StrCat(prefix, module, ".lora_B.weight")));

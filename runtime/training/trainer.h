@@ -16,6 +16,7 @@
 #include "models/families/family.h"
 #include "models/weights/model_folder.h"
 #include "runtime/samplers/sampler_config.h"
+#include "runtime/training/base_contents.h"
 #include "runtime/training/checkpoints/checkpoint.h"
 #include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/data/data_order.h"
@@ -61,8 +62,8 @@ class Trainer final {
   models::SharedAdapters adapters() const;
 
  private:
-  Trainer(control::TrainConfig config, const TrainedModel& model, Objective objective, control::TrainingSet set,
-          DataOrder order, TrainedAdapter adapter);
+  Trainer(control::TrainConfig config, const TrainedModel& model, BaseContents base, Objective objective,
+          control::TrainingSet set, DataOrder order, TrainedAdapter adapter);
 
   bool trains_adapter() const { return !adapter_.params.empty(); }
   // Of the names of what is trained in checkpoints.
@@ -89,6 +90,7 @@ class Trainer final {
 
   const control::TrainConfig config_;
   const TrainedModel model_;
+  const std::string base_digest_;  // of the model's contents
   const Objective objective_;
   const std::string data_digest_;  // of what the samples are
   TrainingSamples samples_;

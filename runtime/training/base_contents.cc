@@ -1,0 +1,80 @@
+#include "runtime/training/base_contents.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "models/weights/weight_folder.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;  // of a configuration or a vocabulary
+constexpr size_t kBufferBytes = size_t{4} << 20;
+
+// Adds the files' names and headers and the bytes of all tensors.
+absl::Status AddWeights(const models::WeightFolder& weights, base::Sha256& digest) {
+  weights.AddToDigest(digest);
+  std::string buffer;
+  for (const auto& [name, location] : weights.tensors()) {
+    const uint64_t bytes = location.tensor.bytes();
+    for (uint64_t offset = 0; offset < bytes; offset += buffer.size()) {
+      buffer.resize(std::min<uint64_t>(kBufferBytes, bytes - offset));
+      RETURN_IF_ERROR(weights.Read(location, offset, std::as_writable_bytes(std::span(buffer))));
+      digest.Update(buffer);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const control::ModelComponent& component) {
+  ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
+  base::Sha256 digest;
+  std::vector<std::string> files = component.files;
+  std::error_code ignored;
+  if (std::filesystem::exists(path + "/config.json", ignored)) files.emplace_back("config.json");
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(
+        const std::string bytes,
+        base::ReadWholeFile(absl::StrCat(path, "/", file), absl::StrCat(component.name, "/", file), kMaxFileBytes));
+    digest.UpdatePart(file);
+    digest.UpdatePart(bytes);
+  }
+  if (models::WeightFolder::HasWeights(path)) {
+    ASSIGN_OR_RETURN(const models::WeightFolder weights, folder.Weights(component.name));
+    RETURN_IF_ERROR(AddWeights(weights, digest));
+  }
+  return digest.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<BaseContents> DigestContents(const models::ModelFolder& folder,
+                                            const control::ModelDescription& description) {
+  base::Sha256 model, autoencoder, text;
+  model.UpdatePart(description.digest);
+  text.UpdatePart(description.digest);
+  for (const control::ModelComponent& component : description.components) {
+    ASSIGN_OR_RETURN(const std::string digest, DigestOf(folder, component));
+    const auto add = [&](base::Sha256& to) {
+      to.UpdatePart(component.name);
+      to.UpdatePart(digest);
+    };
+    add(model);
+    if (component.role == control::ComponentRole::kAutoencoder) add(autoencoder);
+    if (component.role == control::ComponentRole::kTextEncoder || component.role == control::ComponentRole::kOther) {
+      add(text);
+    }
+  }
+  return BaseContents{.model = model.Finish(), .autoencoder = autoencoder.Finish(), .text = text.Finish()};
+}
+
+}  // namespace tessera::runtime
