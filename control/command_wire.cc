@@ -163,6 +163,9 @@ void VisitFields(const auto& visit, Is<TrainingStarted> auto& started) {
 void VisitFields(const auto& visit, Is<SamplesPrepared> auto& prepared) {
   visit("prepared", prepared.prepared);
   visit("samples", prepared.samples);
+  visit("cached_pictures", prepared.cached_pictures);
+  visit("cached_captions", prepared.cached_captions);
+  visit("warnings", prepared.warnings);
 }
 
 void VisitFields(const auto& visit, Is<Trained> auto& trained) {

@@ -94,7 +94,8 @@ class RecordingHandler : public CommandHandler {
   }
   absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most) override {
     Record(absl::StrCat("prepare ", most));
-    return SamplesPrepared{.prepared = 3, .samples = 9};
+    return SamplesPrepared{
+        .prepared = 3, .samples = 9, .cached_pictures = 2, .cached_captions = 1, .warnings = {"caf\xE9"}};
   }
   absl::StatusOr<Trained> Train() override {
     return Trained{.step = 8, .loss = 0.5, .gradient_norm = 2, .learning_rate = 1e-4, .seconds = 3, .skipped = true};
@@ -348,6 +349,9 @@ TEST_F(ControlChannelTest, CarriesOutTheCommandsOfATrainingRun) {
   ASSERT_TRUE(prepared.ok());
   EXPECT_EQ(prepared->prepared, 3);
   EXPECT_EQ(prepared->samples, 9);
+  EXPECT_EQ(prepared->cached_pictures, 2);
+  EXPECT_EQ(prepared->cached_captions, 1);
+  EXPECT_THAT(prepared->warnings, ::testing::ElementsAre("caf?"));
   command.mutable_train();
   const Trained trained = FromWire(session.Ask(command).trained());
   EXPECT_EQ(trained.step, 8);

@@ -22,8 +22,11 @@ struct TrainingStarted {
 };
 
 struct SamplesPrepared {
-  int64_t prepared = 0;  // so far
-  int64_t samples = 0;   // of so many
+  int64_t prepared = 0;         // so far
+  int64_t samples = 0;          // of so many
+  int64_t cached_pictures = 0;  // of those prepared, whose encoding was on the disk
+  int64_t cached_captions = 0;
+  std::vector<std::string> warnings;
 };
 
 struct Trained {

@@ -112,6 +112,7 @@ void VisitDataset(Visit& visit, Dataset& dataset) {
   visit("is_reg", dataset.is_reg);
   visit("bad_images", dataset.bad_images);
   visit("cache_latents_to_disk", dataset.cache_latents_to_disk);
+  visit("cache_text_embeddings", dataset.cache_text_embeddings);
 }
 
 // Without an alpha of its own an adapter's is its rank.

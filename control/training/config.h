@@ -29,7 +29,8 @@ struct TrainDataset {
   int64_t num_repeats = 1;             // visits of each image in an epoch
   bool is_reg = false;                 // regularisation: the trigger word does not go into its captions
   BadImages bad_images = BadImages::kRefuse;
-  bool cache_latents_to_disk = true;
+  bool cache_latents_to_disk = true;  // what the encoders make of pictures, and of captions, is kept in the output
+  bool cache_text_embeddings = true;  // folder, for the run's next start
 
   bool operator==(const TrainDataset&) const = default;
 };

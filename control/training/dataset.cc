@@ -209,7 +209,8 @@ class Scanner {
                               .size = content->size,
                               .repeats = dataset.num_repeats,
                               .is_reg = dataset.is_reg,
-                              .cache_latents_to_disk = dataset.cache_latents_to_disk});
+                              .cache_latents_to_disk = dataset.cache_latents_to_disk,
+                              .cache_text_embeddings = dataset.cache_text_embeddings});
     }
   }
 

@@ -29,6 +29,7 @@ struct TrainingSample {
   int64_t repeats = 1;  // visits in an epoch
   bool is_reg = false;
   bool cache_latents_to_disk = true;
+  bool cache_text_embeddings = true;
 
   bool operator==(const TrainingSample&) const = default;
 };

@@ -134,6 +134,26 @@ TEST_F(DatasetTest, OrTheyAreLeftOutNamedAndCounted) {
   EXPECT_THAT(ErrorOf(dataset), HasSubstr("no image can be used: "));
 }
 
+TEST_F(DatasetTest, SoAreThoseThatCannotBeReadAndThoseBeyondTheLimits) {
+  std::ifstream source(Copy("orientation_1.jpg", "huge.jpg"), std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(source), {}};
+  const size_t frame = bytes.find("\xFF\xC0");
+  ASSERT_NE(frame, std::string::npos);
+  bytes[frame + 7] = 0x7F;  // of the width
+  Write("huge.jpg", bytes);
+  fs::create_directory(folder_ / "folder.png");
+  Copy("source.png", "good.png");
+  TrainDataset dataset = Folder();
+  EXPECT_THAT(ErrorOf(dataset), HasSubstr("2 images cannot be used: "));
+  dataset.bad_images = BadImages::kSkip;
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->samples.size(), 1u);
+  EXPECT_THAT(set->Warnings()[0],
+              AllOf(HasSubstr("2 images are left out: "), HasSubstr("folder.png ("),
+                    HasSubstr("huge.jpg (the image has 32"), HasSubstr("valid are sides of at most")));
+}
+
 TEST_F(DatasetTest, AFolderThatIsMissingOrEmptyIsNamed) {
   EXPECT_THAT(ErrorOf({.folder_path = "/nowhere"}),
               HasSubstr("datasets[0].folder_path is '/nowhere', which cannot be read: No such file"));

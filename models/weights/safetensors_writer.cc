@@ -79,6 +79,16 @@ absl::StatusOr<std::string> Header(const std::vector<TensorEntry>& tensors,
 
 }  // namespace
 
+absl::StatusOr<std::string> SafetensorsHeaderBytes(const std::vector<TensorEntry>& tensors,
+                                                   const std::map<std::string, std::string>& metadata,
+                                                   const std::string& name) {
+  RETURN_IF_ERROR(Check(tensors, name));
+  ASSIGN_OR_RETURN(const std::string header, Header(tensors, metadata, name));
+  std::string bytes(sizeof(uint64_t), '\0');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
+  return bytes + header;
+}
+
 SafetensorsWriter::SafetensorsWriter(base::AtomicFile file, std::vector<TensorEntry> tensors)
     : file_(std::move(file)), tensors_(std::move(tensors)) {
   if (!tensors_.empty()) due_ = *Bytes(tensors_[0]);
@@ -87,13 +97,9 @@ SafetensorsWriter::SafetensorsWriter(base::AtomicFile file, std::vector<TensorEn
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(const std::string& path, std::vector<TensorEntry> tensors,
                                                             const std::map<std::string, std::string>& metadata) {
-  RETURN_IF_ERROR(Check(tensors, path));
-  ASSIGN_OR_RETURN(const std::string header, Header(tensors, metadata, path));
+  ASSIGN_OR_RETURN(const std::string header, SafetensorsHeaderBytes(tensors, metadata, path));
   ASSIGN_OR_RETURN(base::AtomicFile file, base::AtomicFile::Create(path));
   SafetensorsWriter writer(std::move(file), std::move(tensors));
-  std::string length(sizeof(uint64_t), '\0');
-  for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
-  RETURN_IF_ERROR(writer.Put(length));
   RETURN_IF_ERROR(writer.Put(header));
   return writer;
 }

@@ -25,6 +25,11 @@ struct TensorEntry {
   std::vector<int64_t> shape;
 };
 
+// The bytes of such a file before those of its tensors; errors as SafetensorsWriter::Create, in which `name` appears.
+absl::StatusOr<std::string> SafetensorsHeaderBytes(const std::vector<TensorEntry>& tensors,
+                                                   const std::map<std::string, std::string>& metadata,
+                                                   const std::string& name);
+
 // A file that has been written.
 struct WrittenFile {
   uint64_t bytes = 0;

@@ -168,7 +168,9 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
       samples_(std::move(set), model.family, model.groups,
                {.max_sequence_length = model.description.default_max_sequence_length,
                 .guidance_scale = config_.train.guidance_scale,
-                .clean_caption = model.description.default_clean_caption}),
+                .clean_caption = model.description.default_clean_caption,
+                .cache = absl::StrCat(config_.output, "/cache"),
+                .base = std::move(base)}),
       order_(std::move(order)),
       adapter_(std::move(adapter)),
       pass_(model.family, model.groups.model,
@@ -200,7 +202,11 @@ control::TrainingStarted Trainer::started() const {
 
 absl::StatusOr<control::SamplesPrepared> Trainer::PrepareSamples(int64_t most) {
   RETURN_IF_ERROR(samples_.Prepare(most));
-  return control::SamplesPrepared{.prepared = samples_.prepared(), .samples = samples_.count()};
+  return control::SamplesPrepared{.prepared = samples_.prepared(),
+                                  .samples = samples_.count(),
+                                  .cached_pictures = samples_.cached_pictures(),
+                                  .cached_captions = samples_.cached_captions(),
+                                  .warnings = samples_.warnings()};
 }
 
 SampleKey Trainer::KeyOf(const SampleVisit& visit) const {

@@ -134,7 +134,8 @@ void Images(const TemplateFacts& facts, Lines& lines) {
     lines("num_repeats", dataset.num_repeats, "visits of each image in an epoch");
     lines("is_reg", dataset.is_reg, "regularisation: captions without the trigger word");
     lines("bad_images", dataset.bad_images, Lines::Choices<control::BadImages>());
-    lines("cache_latents_to_disk", dataset.cache_latents_to_disk);
+    lines("cache_latents_to_disk", dataset.cache_latents_to_disk, "encoded pictures are kept for the next start");
+    lines("cache_text_embeddings", dataset.cache_text_embeddings, "and encoded captions");
   }
 }
 

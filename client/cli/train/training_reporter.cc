@@ -64,8 +64,13 @@ void TrainingReporter::OnStarted(const control::TrainingStarted& started, double
 }
 
 void TrainingReporter::OnPrepared(const control::SamplesPrepared& prepared) {
+  for (const std::string& warning : prepared.warnings) reporter_.OnWarning(warning);
   if (options_.json) {
-    PrintJsonLine({{"event", "prepared"}, {"prepared", prepared.prepared}, {"samples", prepared.samples}});
+    PrintJsonLine({{"event", "prepared"},
+                   {"prepared", prepared.prepared},
+                   {"samples", prepared.samples},
+                   {"cached_pictures", prepared.cached_pictures},
+                   {"cached_captions", prepared.cached_captions}});
   } else {
     Draw(absl::StrCat("encoding images and captions: ", prepared.prepared, " of ", prepared.samples));
   }
