@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/json.h"
 #include "base/json_writer.h"
+#include "base/planted.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
@@ -222,8 +223,9 @@ TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits) const {
     const control::TrainingSample& sample = samples_.set().samples[static_cast<size_t>(visit.id)];
     const control::Bucket& bucket = samples_.set().buckets[static_cast<size_t>(sample.bucket)];
     latents.push_back(samples_.Latents(key));
-    noise.push_back(
-        NormalOf(StreamOf(key, NoisePurpose::kTrainingNoise), latents.back().sizes(), latents.back().scalar_type()));
+    NoiseKey stream = StreamOf(key, NoisePurpose::kTrainingNoise);
+    if (base::Planted("noise_of_own_rank")) stream.seed += static_cast<uint64_t>(model_.groups.model.world.rank());
+    noise.push_back(NormalOf(stream, latents.back().sizes(), latents.back().scalar_type()));
     levels.push_back(
         objective_.LevelOf(DrawLevel(key), model_.family.Geometry(bucket.height, bucket.width).grid.count()));
     const bool dropped = DropsCaption(key, sample.caption_dropout_rate);

@@ -32,6 +32,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -79,11 +80,13 @@ class TrainCommandTest : public ::testing::Test {
     std::ofstream(name + ".txt") << (index % 2 == 0 ? "a red [trigger]" : "two small houses by the sea in the evening");
   }
 
-  // `more`: lines of the configuration's train section and of the sections behind it.
+  // `more`: lines of the configuration's train section and of the sections behind it. `model`: a path, or a folder of
+  // tests/golden/pipelines.
   std::string Config(const std::string& output, int steps, const std::string& more = "",
                      const std::string& model = "pixart_sigma") const {
     const std::string path = absl::StrCat(folder(), "/", output, ".yaml");
-    std::ofstream(path) << "model: tests/golden/pipelines/" << model << "\noutput: " << folder() << "/" << output
+    std::ofstream(path) << "model: " << fs::path("tests/golden/pipelines") / model << "\noutput: " << folder() << "/"
+                        << output
                         << "\nseed: 7\ntrigger_word: zzz\n"
                            "datasets:\n  - folder_path: "
                         << images() << "\n    resolution: 64\n    caption_dropout_rate: 0.3\n"
@@ -93,7 +96,8 @@ class TrainCommandTest : public ::testing::Test {
     return path;
   }
 
-  std::unique_ptr<ChildProcess> Start(std::vector<std::string> arguments) const {
+  std::unique_ptr<ChildProcess> Start(std::vector<std::string> arguments,
+                                      std::map<std::string, std::string> environment = {}) const {
     ChildOptions options;
     arguments.insert(arguments.begin(), TESSERA_EXECUTABLE);
     options.arguments = std::move(arguments);
@@ -102,6 +106,7 @@ class TrainCommandTest : public ::testing::Test {
                            {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
                            {"OMP_WAIT_POLICY", "PASSIVE"},
                            {"XDG_RUNTIME_DIR", folder()}};
+    options.environment.merge(environment);
     return std::make_unique<ChildProcess>(options);
   }
 
@@ -524,6 +529,68 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
             plan.at("activation_bytes").to_number<int64_t>() - saved);
   EXPECT_FALSE(fs::exists(folder() + "/run"));
 }
+
+TEST_F(TrainCommandTest, ImagesWithoutACaptionAreTrainedOnAndNamed) {
+  fs::remove(images() + "/1.txt");
+  std::ofstream(images() + "/3.txt") << " \n";
+  const Finished finished = Train(Config("run", 2));
+  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
+  ASSERT_EQ(finished.Of("warning").size(), 1u);
+  EXPECT_THAT(std::string(finished.Of("warning").front().at("message").as_string()),
+              AllOf(HasSubstr("2 images without a caption: "), HasSubstr("1.png"), HasSubstr("3.png")));
+}
+
+TEST_F(TrainCommandTest, StepsThatAreNotFiniteAreSkippedCountedAndEndTheRun) {
+  const std::string model = folder() + "/model";
+  fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
+  const std::string weights = model + "/transformer/diffusion_pytorch_model.safetensors";
+  std::string bytes = Bytes(weights);
+  const std::string nan("\x00\x00\xc0\x7f", 4);  // the last number of the file, in single precision
+  bytes.replace(bytes.size() - nan.size(), nan.size(), nan);
+  std::ofstream(weights, std::ios::binary) << bytes;
+  const Finished finished = Train(Config("run", 100, "  max_nonfinite_steps: 2\n", model));
+  EXPECT_NE(finished.exit_code, 0);
+  ASSERT_EQ(finished.Of("trained").size(), 3u);
+  for (const boost::json::object& step : finished.Of("trained")) EXPECT_TRUE(step.at("skipped").as_bool());
+  EXPECT_THAT(ErrorOf(finished), AllOf(HasSubstr("not finite in 3 steps in a row"), HasSubstr("no checkpoint was")));
+}
+
+#ifdef FULL_DISK_LIBRARY
+TEST_F(TrainCommandTest, AFullDiskLeavesACheckpointOutAndTheNextIsWritten) {
+  const std::string often = "save:\n  save_every: 1\n", full = folder() + "/full";
+  const std::map<std::string, std::string> disk = {
+      {"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", full}, {"FULL_DISK_FOLDER", folder() + "/parts"}};
+  const std::unique_ptr<ChildProcess> child =
+      Start({"train", Config("parts", 100000, often), "--json", "--threads=2"}, disk);
+  ASSERT_TRUE(child->WaitForOutput("\"event\":\"saved\",\"step\":1,")) << child->errors();
+  std::ofstream(full) << "";
+  ASSERT_TRUE(child->WaitForOutput("no checkpoint of step")) << child->errors();
+  fs::remove(full);
+  child->Signal(SIGTERM);
+  const Finished stopped = Finish(*child);
+  EXPECT_EQ(stopped.exit_code, 130) << ErrorOf(stopped);
+  const auto done = static_cast<int>(stopped.Losses().size());
+  EXPECT_EQ(stopped.Path("checkpoint"), absl::StrCat(folder(), "/parts/checkpoint-", done));
+  EXPECT_THAT(child->output(), HasSubstr("the disk is full"));
+  const Finished last = Train(Config("parts", done + 1, often), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  EXPECT_EQ(Weights(last), Weights(Train(Config("undisturbed", done + 1, often))));
+}
+
+TEST_F(TrainCommandTest, AFullDiskCostsEncodingsAndNothingElse) {
+  const std::string full = folder() + "/full";
+  std::ofstream(full) << "";
+  const std::unique_ptr<ChildProcess> child =
+      Start({"train", Config("run", 2), "--json", "--threads=2"},
+            {{"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", full}, {"FULL_DISK_FOLDER", folder() + "/run/cache"}});
+  const Finished finished = Finish(*child);
+  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
+  ASSERT_EQ(finished.Of("warning").size(), 1u);
+  EXPECT_THAT(std::string(finished.Of("warning").front().at("message").as_string()),
+              AllOf(HasSubstr("not kept for the next start"), HasSubstr("the disk is full")));
+  EXPECT_EQ(Weights(finished), Weights(Train(Config("other", 2))));
+}
+#endif
 
 TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
   const Finished first = Train(Config("run", 1));

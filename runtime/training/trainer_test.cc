@@ -1,0 +1,308 @@
+// Training from the files to the steps, on ranks that are threads.
+#include "runtime/training/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+
+#include "runtime/training/sample_cache.h"
+#include "runtime/training/shared_scan.h"
+#include "tests/support/trainer_runs.h"
+
+namespace tessera::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Result = TrainerRuns::Result;
+
+std::string Bytes(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Changes one bit of the last byte but three: of a file of fp32 numbers, the least of the last one.
+void ChangeOneBit(const fs::path& path) {
+  std::string bytes = Bytes(path);
+  ASSERT_GE(bytes.size(), 4u);
+  bytes[bytes.size() - 4] = static_cast<char>(bytes[bytes.size() - 4] ^ 1);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+void ExpectSameSteps(const Result& one, const Result& other) {
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
+    EXPECT_EQ(one.steps[i].gradient_norm, other.steps[i].gradient_norm) << "step " << i;
+  }
+}
+
+std::string Weights(const Result& result) {
+  return Bytes(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
+}
+
+class CacheTest : public ::testing::Test {
+ protected:
+  // One run for all tests, whose cache those of the tests begin with.
+  struct First {
+    TrainerRuns runs{"pixart_sigma"};
+    Result result = runs.Run(runs.Config("first"), 1).front();
+  };
+  static void SetUpTestSuite() { first_ = std::make_unique<First>(); }
+  static void TearDownTestSuite() { first_.reset(); }
+
+  void SetUp() override { ASSERT_TRUE(first_->result.status.ok()) << first_->result.status; }
+
+  static fs::path FirstCache() { return first_->runs.files() / "first/cache"; }
+  static void CopyCache(const fs::path& output) {
+    fs::create_directories(output);
+    fs::copy(FirstCache(), output / "cache", fs::copy_options::recursive);
+  }
+  Result Run(const control::TrainConfig& config) {
+    Result result = runs_.Run(config, 1).front();
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  }
+  Result RunWithCache(control::TrainConfig config) {
+    CopyCache(config.output);
+    Result result = Run(config);
+    EXPECT_THAT(result.prepared.warnings, IsEmpty());
+    return result;
+  }
+  Result RunWithCache() { return RunWithCache(runs_.Config("second")); }
+  std::string ModelCopy() {
+    const std::string copy = runs_.files() / "model";
+    fs::copy("tests/golden/pipelines/pixart_sigma", copy, fs::copy_options::recursive);
+    runs_.SetModel(copy);
+    return copy;
+  }
+
+  static inline std::unique_ptr<First> first_;
+  TrainerRuns runs_{"pixart_sigma"};
+};
+
+TEST_F(CacheTest, TheSameDataIsReadFromItAndTakesTheSameSteps) {
+  EXPECT_EQ(first_->result.prepared.cached_pictures, 0);
+  EXPECT_EQ(first_->result.prepared.cached_captions, 0);
+  const Result second = RunWithCache();
+  EXPECT_EQ(second.prepared.cached_pictures, 6);
+  EXPECT_EQ(second.prepared.cached_captions, 6);
+  ExpectSameSteps(second, first_->result);
+  ASSERT_FALSE(Weights(first_->result).empty());
+  EXPECT_EQ(Weights(second), Weights(first_->result));
+}
+
+TEST_F(CacheTest, EveryRankCountsWhatAllHaveRead) {
+  control::TrainConfig config = runs_.Config("ranks");
+  config.parallelism = {.data = 2, .ulysses = 2};
+  CopyCache(config.output);
+  for (const Result& rank : runs_.Run(config, 1)) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status;
+    EXPECT_EQ(rank.prepared.cached_pictures, 6);
+    EXPECT_EQ(rank.prepared.cached_captions, 6);
+  }
+}
+
+TEST_F(CacheTest, WhatHasChangedIsNotReadFromIt) {
+  fs::copy_file("tests/pictures/orientation_7.png", runs_.files() / "images/1.png",
+                fs::copy_options::overwrite_existing);
+  runs_.files().Write("images/2.txt", "another caption");
+  runs_.files().Write("images/4.txt", "and one more");
+  const Result second = RunWithCache();
+  EXPECT_EQ(second.prepared.cached_pictures, 5);
+  EXPECT_EQ(second.prepared.cached_captions, 4);
+}
+
+TEST_F(CacheTest, NorWhatIsBroughtToAnotherBucket) {
+  control::TrainConfig config = runs_.Config("second");
+  config.datasets[0].resolution = {96};
+  const Result second = RunWithCache(config);
+  EXPECT_EQ(second.prepared.cached_pictures, 0);
+  EXPECT_EQ(second.prepared.cached_captions, 0);
+}
+
+TEST_F(CacheTest, NorWhatAnotherAutoencoderMade) {
+  ChangeOneBit(ModelCopy() + "/vae/diffusion_pytorch_model.safetensors");
+  const Result second = RunWithCache();
+  EXPECT_EQ(second.prepared.cached_pictures, 0);
+  EXPECT_EQ(second.prepared.cached_captions, 6);
+}
+
+TEST_F(CacheTest, NorWhatAnotherTextEncoderMade) {
+  ChangeOneBit(ModelCopy() + "/text_encoder/model.safetensors");
+  const Result second = RunWithCache();
+  EXPECT_EQ(second.prepared.cached_pictures, 6);
+  EXPECT_EQ(second.prepared.cached_captions, 0);
+}
+
+TEST_F(CacheTest, ADamagedEntryIsMadeAnewAndKept) {
+  const control::TrainConfig config = runs_.Config("second");
+  CopyCache(config.output);
+  int entries = 0;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(config.output + "/cache")) {
+    if (!entry.is_regular_file()) continue;
+    ChangeOneBit(entry.path());
+    ++entries;
+  }
+  EXPECT_GE(entries, 6 + 6 + 1);  // pictures, captions, and no caption in each bucket
+  const Result second = Run(config);
+  EXPECT_EQ(second.prepared.cached_pictures, 0);
+  EXPECT_EQ(second.prepared.cached_captions, 0);
+  ExpectSameSteps(second, first_->result);
+  const Result third = runs_.Run(config, 0, "latest").front();
+  EXPECT_EQ(third.prepared.cached_pictures, 6);
+  EXPECT_EQ(third.prepared.cached_captions, 6);
+}
+
+TEST_F(CacheTest, WhoeverWantsNoneHasNone) {
+  control::TrainConfig config = runs_.Config("second");
+  config.datasets[0].cache_latents_to_disk = false;
+  config.datasets[0].cache_text_embeddings = false;
+  const Result second = Run(config);
+  EXPECT_FALSE(fs::exists(config.output + "/cache"));
+  ExpectSameSteps(second, first_->result);
+}
+
+TEST_F(CacheTest, WithoutAFolderTheRunGoesOnAndSaysSoOnce) {
+  runs_.files().Write("second/cache", "a file");
+  const Result second = Run(runs_.Config("second"));
+  EXPECT_EQ(second.prepared.cached_pictures, 0);
+  ExpectSameSteps(second, first_->result);
+  ASSERT_THAT(second.warnings, SizeIs(1));
+  EXPECT_THAT(second.warnings[0], HasSubstr("are not kept for the next start"));
+}
+
+TEST(TensorBytesTest, AreReadAsTheyWereAndDamagedOnesNotAtAll) {
+  const NamedTensors tensors = {{"a", at::arange(6, at::kDouble).view({2, 3})},
+                                {"b", at::full({4}, 1.5, at::kBFloat16)},
+                                {"c", at::empty({0, 5}, at::kLong)}};
+  const std::string bytes = TensorBytes(tensors);
+  const std::optional<NamedTensors> read = TensorsOf(bytes);
+  ASSERT_TRUE(read.has_value());
+  ASSERT_EQ(read->size(), tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    EXPECT_EQ(read->at(name).scalar_type(), tensor.scalar_type());
+    EXPECT_TRUE(at::equal(read->at(name), tensor)) << name;
+  }
+  for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(TensorsOf(bytes.substr(0, size)).has_value()) << size;
+  EXPECT_FALSE(TensorsOf(bytes + "x").has_value());
+}
+
+TEST(ScanTogetherTest, EveryRankGetsTheSameSetOrTheSameError) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("scan");
+  const control::DatasetOptions options{
+      .datasets = config.datasets, .trigger_word = "zzz", .default_resolution = 64, .rule = {}};
+  const absl::StatusOr<control::TrainingSet> alone = control::ScanDatasets(options);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto scan = [&] {
+    std::vector<absl::StatusOr<control::TrainingSet>> sets(4, absl::UnknownError(""));
+    RunRanks(4,
+             [&](ThreadRank& rank) { sets[static_cast<size_t>(rank.rank())] = ScanTogether(options, rank.world()); });
+    return sets;
+  };
+  for (const absl::StatusOr<control::TrainingSet>& set : scan()) {
+    ASSERT_TRUE(set.ok()) << set.status();
+    EXPECT_EQ(set->samples, alone->samples);
+    EXPECT_EQ(set->buckets, alone->buckets);
+  }
+  runs.files().Write("images/1.png", "no picture");
+  const absl::Status expected = control::ScanDatasets(options).status();
+  EXPECT_THAT(std::string(expected.message()), HasSubstr("1.png"));
+  for (const absl::StatusOr<control::TrainingSet>& set : scan()) EXPECT_EQ(set.status(), expected);
+  config.datasets[0].bad_images = control::BadImages::kSkip;
+  for (const absl::StatusOr<control::TrainingSet>& set : scan()) {
+    ASSERT_TRUE(set.ok()) << set.status();
+    EXPECT_EQ(set->samples.size(), 5u);
+    EXPECT_EQ(set->left_out, control::ScanDatasets(options)->left_out);
+  }
+  fs::remove_all(runs.files() / "images");
+  for (const absl::StatusOr<control::TrainingSet>& set : scan()) {
+    EXPECT_EQ(set.status().code(), absl::StatusCode::kNotFound);
+  }
+}
+
+TEST(BaseDigestTest, ARunDoesNotGoOnOnAnotherBaseThoughOneByteOfItsWeightsDiffers) {
+  for (const char* file : {"transformer/diffusion_pytorch_model.safetensors", "vae/diffusion_pytorch_model.safetensors",
+                           "text_encoder/model.safetensors"}) {
+    SCOPED_TRACE(file);
+    TrainerRuns runs("pixart_sigma");
+    const std::string model = runs.files() / "model";
+    fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
+    runs.SetModel(model);
+    control::TrainConfig config = runs.Config("run");
+    config.network.type = control::NetworkType::kLora;
+    const Result first = runs.Run(config, 1).front();
+    ASSERT_TRUE(first.status.ok()) << first.status;
+    ASSERT_TRUE(runs.Run(config, 0, "latest").front().status.ok());
+    ChangeOneBit(fs::path(model) / file);
+    config.parallelism.tensor = 2;
+    for (const Result& rank : runs.Run(config, 0, "latest")) {
+      EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(rank.status.message()), HasSubstr("was trained from another model than " + model));
+    }
+  }
+}
+
+TEST(TrainerDataTest, TwoRepeatsEqualTheFolderListedTwice) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig repeated = runs.Config("repeated"), listed = runs.Config("listed");
+  repeated.datasets[0].num_repeats = 2;
+  listed.datasets.push_back(listed.datasets[0]);
+  const Result one = runs.Run(repeated, 7).front(), other = runs.Run(listed, 7).front();
+  ASSERT_TRUE(one.status.ok()) << one.status;
+  ASSERT_TRUE(other.status.ok()) << other.status;
+  ExpectSameSteps(one, other);
+  ASSERT_FALSE(Weights(one).empty());
+  EXPECT_EQ(Weights(one), Weights(other));
+}
+
+TEST(TrainerDataTest, ARunFromScratchBeginsAlikeWhereItIsToGoOnFromNoCheckpoint) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("new");
+  const Result base = runs.Run(config, 1).front();
+  config.network.from_scratch = true;
+  config.output = runs.files() / "scratch";
+  const Result scratch = runs.Run(config, 1).front();
+  config.output = runs.files() / "latest";
+  const Result latest = runs.Run(config, 1, "latest").front();
+  ASSERT_TRUE(latest.status.ok()) << latest.status;
+  ExpectSameSteps(latest, scratch);
+  EXPECT_NE(latest.steps.at(0).loss, base.steps.at(0).loss);
+}
+
+// In single precision, where a topology changes the order of sums: the first step before that has had any effect, and
+// the steps after it.
+TEST(TrainerDataTest, EveryTopologyTakesTheSameStepsInSinglePrecision) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("serial");
+  config.train.dtype = control::TrainDtype::kFp32;
+  config.train.lr = 1e-4;
+  const Result serial = runs.Run(config, 20).front();
+  ASSERT_TRUE(serial.status.ok()) << serial.status;
+  for (const control::TrainParallelism& parallelism :
+       {control::TrainParallelism{.data = 2}, {.tensor = 2}, {.ulysses = 2}, {.ring = 2}}) {
+    config.parallelism = parallelism;
+    config.output = runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u",
+                                                parallelism.ulysses, "r", parallelism.ring);
+    SCOPED_TRACE(config.output);
+    const Result other = runs.Run(config, 20).front();
+    ASSERT_TRUE(other.status.ok()) << other.status;
+    const control::Trained &a = serial.steps[0], &b = other.steps[0];
+    EXPECT_LE(std::abs(a.loss - b.loss), 1e-6 * a.loss);
+    EXPECT_LE(std::abs(a.gradient_norm - b.gradient_norm), 1e-6 * a.gradient_norm);
+    for (size_t i = 0; i < 20; ++i) {
+      EXPECT_LE(std::abs(serial.steps[i].loss - other.steps[i].loss), 1e-3 * serial.steps[i].loss) << "step " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::runtime

@@ -1,0 +1,130 @@
+// For tests of Trainer, from the files to the steps: a folder of pictures with captions, and runs on it on any mesh,
+// whose ranks are threads.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "models/families/families.h"
+#include "parallel/segment/mesh_groups.h"
+#include "runtime/engine/model_info.h"
+#include "runtime/training/trainer.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tessera {
+
+class TrainerRuns {
+ public:
+  // Of one rank.
+  struct Result {
+    absl::Status status;  // of the first call that failed
+    control::TrainingStarted started;
+    control::SamplesPrepared prepared;
+    std::vector<std::string> warnings;  // while samples were prepared
+    std::vector<control::Trained> steps;
+    control::TrainingSaved saved;
+  };
+
+  // `model` is a folder of tests/golden/pipelines.
+  explicit TrainerRuns(const std::string& model) : model_("tests/golden/pipelines/" + model) {
+    const char* captions[] = {"a red house",        "two small houses by the sea in the evening",
+                              "a green [trigger]",  "a tree",
+                              "a boat on the lake", "clouds"};
+    const char* pictures[] = {"source.png",       "orientation_5.png", "transparent.png",
+                              "larger_64x48.png", "orientation_6.jpg", "orientation_2.jpg"};
+    for (size_t i = 0; i < std::size(captions); ++i) {
+      const std::filesystem::path picture = pictures[i];
+      const std::string name = absl::StrCat("images/", i);
+      files_.Write(name + ".txt", captions[i]);
+      std::filesystem::copy_file("tests/pictures" / picture, files_ / (name + picture.extension().string()));
+    }
+  }
+
+  const TestFolder& files() const { return files_; }
+  void SetModel(const std::string& path) { model_ = path; }
+
+  control::TrainConfig Config(const std::string& output) const {
+    control::TrainConfig config;
+    config.model = model_;
+    config.output = files_ / output;
+    config.seed = 5;
+    config.trigger_word = "zzz";
+    config.datasets = {{.folder_path = files_ / "images", .caption_dropout_rate = 0.3, .resolution = {64}}};
+    config.network.type = control::NetworkType::kFull;
+    config.train.batch_size = 2;
+    config.train.lr = 1e-3;
+    config.train.dtype = control::TrainDtype::kFp64;
+    return config;
+  }
+
+  // Takes `steps` steps on every rank, and saves where there is one. `checkpoint` as in control::TrainingStart.
+  std::vector<Result> Run(const control::TrainConfig& config, int steps, const std::string& checkpoint = "") const {
+    const parallel::MeshShape shape = config.parallelism.mesh();
+    const auto ranks = static_cast<int>(parallel::NumRanks(shape));
+    const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
+    std::vector<Result> results(static_cast<size_t>(ranks));
+    ThreadRanksOptions options{.groups = parallel::TrainingMeshGroups(mesh)};
+    // Replicas of one rank have no world, and RunRanks would add that of all ranks.
+    if (ranks == shape.data) options.groups.push_back({.name = parallel::MeshGroupName::kWorld, .ranks = {0}});
+    RunRanks(
+        ranks,
+        [&](ThreadRank& thread) {
+          const int rank = thread.rank();
+          const runtime::HostTrainingGroups communicators(at::kCPU, thread.shared_segment(), rank,
+                                                          options.communicator);
+          Result& result = results[static_cast<size_t>(rank)];
+          result.status = RunRank(config, steps, checkpoint, mesh, rank, communicators.groups(), result);
+        },
+        options);
+    return results;
+  }
+
+ private:
+  static absl::Status RunRank(const control::TrainConfig& config, int steps, const std::string& checkpoint,
+                              const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups,
+                              Result& result) {
+    ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(config.model));
+    ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
+    ASSIGN_OR_RETURN(const models::FamilyDescription described, entry->describe(folder));
+    ASSIGN_OR_RETURN(const runtime::SamplerConfig scheduler, runtime::ReadSamplerConfig(folder, result.warnings));
+    ASSIGN_OR_RETURN(const control::ModelDescription description,
+                     runtime::DescribeModel(folder, entry->family, described, scheduler));
+    const models::TensorShard shard{.rank = mesh.Coord(rank, parallel::Axis::kTensor),
+                                    .size = mesh.size(parallel::Axis::kTensor)};
+    const at::ScalarType dtype = config.train.dtype == control::TrainDtype::kFp64 ? at::kDouble : at::kFloat;
+    ASSIGN_OR_RETURN(const std::unique_ptr<models::Family> family,
+                     entry->load(folder, {.dtype = dtype, .for_training = true, .share = {.tensor = shard}}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Trainer> trainer,
+                     runtime::Trainer::Create({.config = control::TrainConfigJson(config), .checkpoint = checkpoint},
+                                              {.folder = folder,
+                                               .description = description,
+                                               .scheduler = scheduler,
+                                               .family = *family,
+                                               .shard = shard,
+                                               .groups = groups}));
+    result.started = trainer->started();
+    while (result.prepared.prepared < result.started.samples) {
+      ASSIGN_OR_RETURN(result.prepared, trainer->PrepareSamples(4));
+      const std::vector<std::string>& warnings = result.prepared.warnings;
+      result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+    }
+    for (int step = 0; step < steps; ++step) {
+      ASSIGN_OR_RETURN(const control::Trained trained, trainer->Train());
+      result.steps.push_back(trained);
+    }
+    if (steps > 0) {
+      ASSIGN_OR_RETURN(result.saved, trainer->Save(/*exports=*/true));
+    }
+    return absl::OkStatus();
+  }
+
+  TestFolder files_;
+  std::string model_;
+};
+
+}  // namespace tessera
