@@ -1,108 +1,42 @@
-// What waits for its gradient between the two halves of a pass: the memory that sharing out tokens is for.
+// What waits for its gradient between the two halves of a pass, the memory that sharing out tokens is for; and what
+// tensor ranks send each other for it.
 #include "tests/support/saved_activations.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
+#include "tests/support/repeated_block.h"
+
 namespace tessera::runtime {
 namespace {
-
-// A model whose first block is run as often as a test wants.
-class RepeatedBlock final : public models::Transformer {
- public:
-  RepeatedBlock(const models::Transformer& model, int blocks) : model_(model), blocks_(blocks) {}
-
-  int num_blocks() const override { return blocks_; }
-  bool joint_text() const override { return model_.joint_text(); }
-  int64_t output_features() const override { return model_.output_features(); }
-  models::Positions Place(models::TokenGrid grid, at::Device device) const override {
-    return model_.Place(grid, device);
-  }
-  models::Positions PlaceText(int64_t tokens, at::Device device) const override {
-    return model_.PlaceText(tokens, device);
-  }
-  models::PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
-                           const parallel::ForwardContext& context) const override {
-    return model_.Read(text, extras, context);
-  }
-  models::StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
-                                  const parallel::ForwardContext& context) const override {
-    return model_.EmbedStep(timesteps, prompt, context);
-  }
-  at::Tensor Modulate(int index, const models::StepEmbedding& step,
-                      const parallel::ForwardContext& context) const override {
-    return model_.Modulate(index == blocks_ ? model_.num_blocks() : 0, step, context);
-  }
-  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
-                   const parallel::ForwardContext& context) const override {
-    return model_.Embed(patches, positions, context);
-  }
-  void Block(int, models::BlockState& state, const models::Conditioning& conditioning,
-             const parallel::ForwardContext& context) const override {
-    model_.Block(0, state, conditioning, context);
-  }
-  at::Tensor Head(const models::BlockState& state, const models::Conditioning& conditioning,
-                  const parallel::ForwardContext& context) const override {
-    return model_.Head(state, conditioning, context);
-  }
-
- private:
-  const models::Transformer& model_;
-  const int blocks_;
-};
-
-class RepeatedFamily final : public models::Family {
- public:
-  RepeatedFamily(models::Family& family, int blocks) : family_(family), transformer_(family.transformer(), blocks) {}
-
-  const models::Transformer& transformer() const override { return transformer_; }
-  at::ScalarType dtype() const override { return family_.dtype(); }
-  at::Device device() const override { return family_.device(); }
-  int64_t weight_bytes() const override { return family_.weight_bytes(); }
-  models::ImageSize BinnedSize(models::ImageSize requested) const override { return family_.BinnedSize(requested); }
-  models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
-    return family_.Geometry(height, width);
-  }
-  bool masks_padding() const override { return family_.masks_padding(); }
-  absl::StatusOr<models::EncodedPrompt> Encode(const models::PromptRequest& request,
-                                               const parallel::ForwardContext& context) override {
-    return family_.Encode(request, context);
-  }
-  at::Tensor ToPatches(const at::Tensor& latents) const override { return family_.ToPatches(latents); }
-  at::Tensor ToPrediction(const at::Tensor& output, const models::LatentGeometry& geometry) const override {
-    return family_.ToPrediction(output, geometry);
-  }
-  absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override {
-    return family_.Decode(latents, context);
-  }
-  absl::StatusOr<models::LatentPosterior> EncodeImage(const at::Tensor& image,
-                                                      const parallel::ForwardContext& context) override {
-    return family_.EncodeImage(image, context);
-  }
-
- private:
-  models::Family& family_;
-  RepeatedBlock transformer_;
-};
 
 class SavedActivationsTest : public testing::TestWithParam<const char*> {
  protected:
   struct Pass {
     int blocks = 1;
     bool recompute = false;
-    int ranks = 1;  // tensor, which share out tokens
+    int ranks = 1;  // tensor
+    bool shares_tokens = true;
+    bool frozen =
+        true;  // the embedding of tokens alone is trained: every token needs a gradient, and no block's weight
+  };
+  struct Cost {
+    double peak = 0;  // the most bytes that a rank's tensors take, beyond weights and what it is given
+    double sent = 0;  // over the tensor axis, by all ranks
   };
 
-  // The most bytes that a rank's tensors take in a pass forwards and backwards, beyond weights and what it is given.
-  double PeakBytes(const Pass& pass) const {
-    std::vector<int64_t> peaks(static_cast<size_t>(pass.ranks));
+  // Of a pass forwards and backwards.
+  Cost CostOf(const Pass& pass) const {
+    std::vector<Cost> costs(static_cast<size_t>(pass.ranks));
     RunRanks(pass.ranks, [&](ThreadRank& thread) {
       const std::unique_ptr<models::Family> model =
           saved_.runs().Load({.tensor = {.rank = thread.rank(), .size = pass.ranks}});
-      // The embedding of tokens alone is trained: every token needs a gradient, and no weight's counts beside it.
-      for (const models::Param& param : model->parameters().subspan(1)) at::Tensor(param.storage).requires_grad_(false);
+      for (const models::Param& param : model->parameters().subspan(1)) {
+        if (pass.frozen) at::Tensor(param.storage).requires_grad_(false);
+      }
       const RepeatedFamily family(*model, pass.blocks);
       const TrainingBatch batch = Batch(*model);
       parallel::SingleRank one;
@@ -114,16 +48,36 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
                                         .tensor = thread.world(),
                                         .world = thread.world(),
                                         .control = one};
-      TrainingPass training(family, groups, {.recompute = pass.recompute, .sequence_parallel = true});
+      TrainingPass training(family, groups, {.recompute = pass.recompute, .sequence_parallel = pass.shares_tokens});
+      Cost& cost = costs[static_cast<size_t>(thread.rank())];
+      thread.world().ResetCounts();
       const TensorBytes bytes;
       training.Run(batch, 1);
-      peaks[static_cast<size_t>(thread.rank())] = bytes.peak();
+      cost.peak = static_cast<double>(bytes.peak());
+      for (int kind = 0; kind < parallel::kCollectives; ++kind) {
+        cost.sent += static_cast<double>(thread.world().count(static_cast<parallel::Collective>(kind)).bytes);
+      }
     });
-    return static_cast<double>(*std::ranges::max_element(peaks));
+    Cost all;
+    for (const Cost& cost : costs) all = {.peak = std::max(all.peak, cost.peak), .sent = all.sent + cost.sent};
+    return all;
+  }
+  double PeakBytes(const Pass& pass) const { return CostOf(pass).peak; }
+
+  // What another block between the first and the last one adds to `Cost::sent`.
+  double SentForABlock(Pass pass) const {
+    pass.blocks = 3;
+    const double three = CostOf(pass).sent;
+    pass.blocks = 2;
+    return three - CostOf(pass).sent;
   }
 
-  // Of what enters a block on one rank.
-  double InputBytes() const {
+  // Tokens and features of what a block is given.
+  struct Sizes {
+    double image = 0, text = 0, width = 0;
+    bool joint = false;
+  };
+  Sizes SizesOfABlock() const {
     const std::unique_ptr<models::Family> model = saved_.runs().Load({});
     const TrainingBatch batch = Batch(*model);
     const models::Transformer& transformer = model->transformer();
@@ -133,8 +87,10 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
     const at::Tensor positions = transformer.Place({.height = 16, .width = 17}, at::kCPU).embedded;
     const at::Tensor image =
         transformer.Embed(patches, positions, {.attention = attention, .tensor = one, .world = one});
-    const int64_t text = transformer.joint_text() ? batch.rows[0].text.size(0) : 0;
-    return static_cast<double>((image.size(1) + text) * image.size(2) * 8);
+    return {.image = static_cast<double>(image.size(1)),
+            .text = static_cast<double>(batch.rows[0].text.size(0)),
+            .width = static_cast<double>(image.size(2)),
+            .joint = transformer.joint_text()};
   }
 
   SavedActivations saved_{GetParam()};
@@ -171,7 +127,9 @@ TEST_P(SavedActivationsTest, TensorRanksThatShareOutTokensKeepTheirShareOfABlock
 // gradient of its input.
 TEST_P(SavedActivationsTest, RecomputationKeepsOneBlocksActivationsAndTheInputsOfAll) {
   for (const int ranks : {1, 2}) {
-    const double inputs = InputBytes() / ranks, one = PeakBytes({.ranks = ranks});
+    const Sizes sizes = SizesOfABlock();
+    const double inputs = (sizes.image + (sizes.joint ? sizes.text : 0)) * sizes.width * 8 / ranks,
+                 one = PeakBytes({.ranks = ranks});
     const double two = PeakBytes({.blocks = 2, .recompute = true, .ranks = ranks}),
                  eight = PeakBytes({.blocks = 8, .recompute = true, .ranks = ranks});
     std::printf("%s, tensor %d: %.2f inputs of a block more for each, %.2f without; one block %.1f, eight %.1f\n",
@@ -181,6 +139,21 @@ TEST_P(SavedActivationsTest, RecomputationKeepsOneBlocksActivationsAndTheInputsO
     EXPECT_LE((eight - two) / 6, inputs * 1.02) << ranks;
     EXPECT_LE(eight, one + (8 + 3) * inputs) << ranks;
   }
+}
+
+// docs/parallelism.md. A token that goes through a column product and the row product behind it is sent four times its
+// features by all-reduce in both directions, over two ranks; as often where tokens are shared out, and once more where
+// a weight has a gradient. Beside that PixArt's text goes into a column product as it is, so that its gradient is
+// summed, and the gradient of the modulation is.
+TEST_P(SavedActivationsTest, SharedTokensSendWhatSumsSendAndTokensOnceMoreForWeights) {
+  const Sizes sizes = SizesOfABlock();
+  const double pairs = sizes.joint ? 2 * (sizes.image + sizes.text) : 3 * sizes.image;
+  const double text = sizes.joint ? 0 : 2 * sizes.text, modulation = 2.0 * (sizes.joint ? 12 : 6);
+  const double e = 8 * sizes.width;
+  EXPECT_EQ(SentForABlock({.ranks = 2, .shares_tokens = false}), e * 4 * pairs);
+  EXPECT_EQ(SentForABlock({.ranks = 2}), e * 4 * pairs);
+  EXPECT_EQ(SentForABlock({.ranks = 2, .shares_tokens = false, .frozen = false}), e * (4 * pairs + text));
+  EXPECT_EQ(SentForABlock({.ranks = 2, .frozen = false}), e * (5 * pairs + text + modulation));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, SavedActivationsTest, testing::Values("flux_dev", "pixart_sigma"),
