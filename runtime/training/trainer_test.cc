@@ -287,11 +287,15 @@ TEST(TrainerDataTest, EveryTopologyTakesTheSameStepsInSinglePrecision) {
   config.train.lr = 1e-4;
   const Result serial = runs.Run(config, 20).front();
   ASSERT_TRUE(serial.status.ok()) << serial.status;
-  for (const control::TrainParallelism& parallelism :
-       {control::TrainParallelism{.data = 2}, {.tensor = 2}, {.ulysses = 2}, {.ring = 2}}) {
+  for (const control::TrainParallelism& parallelism : {control::TrainParallelism{.data = 2},
+                                                       {.tensor = 2},
+                                                       {.tensor = 2, .sequence_parallel = true},
+                                                       {.ulysses = 2},
+                                                       {.ring = 2}}) {
     config.parallelism = parallelism;
-    config.output = runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u",
-                                                parallelism.ulysses, "r", parallelism.ring);
+    config.output =
+        runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u", parallelism.ulysses, "r",
+                                    parallelism.ring, "s", parallelism.sequence_parallel);
     SCOPED_TRACE(config.output);
     const Result other = runs.Run(config, 20).front();
     ASSERT_TRUE(other.status.ok()) << other.status;
