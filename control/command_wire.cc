@@ -109,6 +109,7 @@ void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
   visit("stream_blocks", load.stream_blocks);
   visit("record", load.record);
   visit("training", load.training);
+  visit("quantize", load.quantize);
 }
 
 void VisitFields(const auto& visit, Is<MemoryBudget> auto& memory_budget) {

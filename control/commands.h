@@ -89,6 +89,7 @@ struct LoadParameters {
   bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
   std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
   bool training = false;  // the transformer's weights will be trained
+  bool quantize = false;  // its matrices are frozen, and held in eight bits; with `training`
 };
 
 // Bytes of a device's own memory, beside the weights that a rank holds there.

@@ -161,6 +161,9 @@ struct LoadOptions {
   // requires a gradient: who trains less says so to Param::storage. Not for a thread in c10::InferenceMode, and not
   // with stream_blocks.
   bool for_training = false;
+  // The transformer's matrices are held in eight bits (models/loading/eight_bits.h), and none of them requires a
+  // gradient; with for_training.
+  bool quantize = false;
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
   bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says

@@ -34,7 +34,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       patch_(patch),
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
-                   control::ComponentPlacement::kRank0, ShareOf(options), options.for_training),
+                   control::ComponentPlacement::kRank0, ShareOf(options), options.for_training, options.quantize),
       autoencoder_(
           folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
           options.dtype, options.device, options.autoencoder) {

@@ -5,6 +5,7 @@
 
 #include "base/planted.h"
 #include "kernels/ops.h"
+#include "models/layers/eight_bit_product.h"
 
 namespace tessera::models {
 namespace {
@@ -65,24 +66,29 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
   return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
 }
 
+at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
+  if (weight_->scales.defined()) return EightBitProduct(x, weight_->values, weight_->scales, bias);
+  return kernels::LinearProduct(x, weight_->values, bias);
+}
+
 at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& context) const {
   switch (role_) {
     case LinearRole::kReplicated:
-      return kernels::LinearProduct(x, *weight_, bias_);
+      return Multiply(x, bias_);
     case LinearRole::kColumn:
-      if (weight_->requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
+      if (weight_->values.requires_grad() && at::GradMode::is_enabled() && !base::Planted("gathered_tokens_kept")) {
         if (const std::optional<parallel::TokenRuns> runs = RunsOf(context)) {
-          return parallel::GatheredProduct(x, *weight_, bias_, *runs, context.tensor);
+          return parallel::GatheredProduct(x, weight_->values, bias_, *runs, context.tensor);
         }
       }
-      return kernels::LinearProduct(Enter(x, context), *weight_, bias_);
+      return Multiply(Enter(x, context), bias_);
     case LinearRole::kRow:
       break;
   }
-  if (context.tensor.size() == 1) return kernels::LinearProduct(x, *weight_, bias_);
+  if (context.tensor.size() == 1) return Multiply(x, bias_);
   if (base::Planted("row_bias_before_sum") || (base::Planted("low_rank_row_bias_before_sum") && HasFactors(context)))
-    return parallel::SumOverGroup(kernels::LinearProduct(x, *weight_, bias_), context.tensor);
-  const at::Tensor sum = Leave(kernels::LinearProduct(x, *weight_, std::nullopt), context);
+    return parallel::SumOverGroup(Multiply(x, bias_), context.tensor);
+  const at::Tensor sum = Leave(Multiply(x, std::nullopt), context);
   return bias_ ? sum + *bias_ : sum;
 }
 
@@ -149,9 +155,11 @@ at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel
 
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
   TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
-  if (HasFactors(context) || context.tensor_tokens != nullptr) return kernels::GeluTanh(Forward(x, context));
+  if (HasFactors(context) || context.tensor_tokens != nullptr || weight_->scales.defined()) {
+    return kernels::GeluTanh(Forward(x, context));
+  }
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
-  return kernels::LinearGeluTanh(input, *weight_, bias_);
+  return kernels::LinearGeluTanh(input, weight_->values, bias_);
 }
 
 }  // namespace tessera::models

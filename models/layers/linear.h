@@ -58,6 +58,8 @@ class Linear {
     int64_t begin, count;
   };
 
+  // x Wᵀ + bias on this rank.
+  at::Tensor Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const;
   // Without adapters.
   at::Tensor Product(const at::Tensor& x, const parallel::ForwardContext& context) const;
   bool HasFactors(const parallel::ForwardContext& context) const;
@@ -77,7 +79,7 @@ class Linear {
   LinearRole role_;
   std::optional<parallel::TokenRows> tokens_;
   std::vector<Part> parts_;
-  std::shared_ptr<at::Tensor> weight_;  // [out, in]; shared with the table, which may pack it
+  std::shared_ptr<ProductWeight> weight_;  // shared with the table, which may pack it
   std::optional<at::Tensor> bias_;
 };
 

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "models/layers/eight_bit_product.h"
+#include "models/loading/eight_bits.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/tensor_bytes.h"
 
 namespace tessera::models {
 namespace {
@@ -55,6 +58,37 @@ TEST(LinearTest, PackingForInferenceChangesNoProduct) {
   const double largest = before.abs().max().item<double>();
   EXPECT_LE((linear.Forward(x, context).to(at::kDouble) - before).abs().max().item<double>(), largest / 128);
   EXPECT_LE((linear.ForwardGeluTanh(x, context).to(at::kDouble) - activated).abs().max().item<double>(), largest / 128);
+}
+
+TEST(EightBitsTest, AWeightIsWithinHalfOfItsRowsScale) {
+  at::Tensor rows = Random({3, 50}, 1);
+  rows[1].mul_(1000);
+  rows[2].zero_();
+  const at::Tensor scales = ScalesOf(rows.abs().amax(1)), values = ToEightBits(rows, scales);
+  EXPECT_EQ(values.scalar_type(), at::kChar);
+  EXPECT_EQ(values.abs().amax(1).slice(0, 0, 2).to(at::kLong).sum().item<int64_t>(), 2 * 127);
+  const at::Tensor error = (FromEightBits(values, scales, at::kDouble) - rows).abs();
+  EXPECT_LE((error - 0.5001 * scales).max().item<double>(), 0);
+  EXPECT_GT((error / scales).max().item<double>(), 0.4);
+  EXPECT_EQ(error[2].max().item<double>(), 0);
+  // Ties go to the even number.
+  const at::Tensor one = at::ones({1, 1}, at::kFloat);
+  const at::Tensor ties = ToEightBits(at::tensor({0.5, 1.5, -2.5, 126.9}).unsqueeze(0), one);
+  EXPECT_TRUE(at::equal(ties, at::tensor({0, 2, -2, 127}, at::kChar).unsqueeze(0)));
+}
+
+TEST(EightBitsTest, AProductIsThatOfTheDequantisedWeightAndKeepsNoCopyOfIt) {
+  const at::Tensor rows = Random({6, 4}, 1), bias = Random({6}, 2), g = Random({2, 3, 6}, 3);
+  const at::Tensor scales = ScalesOf(rows.abs().amax(1)), values = ToEightBits(rows, scales);
+  const at::Tensor weight = FromEightBits(values, scales, at::kDouble);
+  const at::Tensor x = Random({2, 3, 4}, 4).requires_grad_(true);
+  const TensorBytes bytes;
+  const int64_t before = bytes.now();
+  const at::Tensor y = EightBitProduct(x, values, scales, bias);
+  EXPECT_EQ(bytes.now() - before, static_cast<int64_t>(y.nbytes()));
+  EXPECT_LT((y - (at::matmul(x, weight.t()) + bias)).abs().max().item<double>(), 1e-14);
+  y.backward(g);
+  EXPECT_LT((x.grad() - at::matmul(g, weight)).abs().max().item<double>(), 1e-14);
 }
 
 TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {

@@ -45,10 +45,11 @@ class Component {
  public:
   using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
 
-  // `share`: which part of the weights is this rank's. `for_training`: as LoadOptions has it, of a component that stays
-  // in memory.
+  // `share`: which part of the weights is this rank's. `for_training` and `quantize`: as LoadOptions has them, of a
+  // component that stays in memory.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
-            control::ComponentPlacement placement, WeightShare share = {}, bool for_training = false)
+            control::ComponentPlacement placement, WeightShare share = {}, bool for_training = false,
+            bool quantize = false)
       : folder_(std::move(folder)),
         name_(std::move(name)),
         make_(std::move(make)),
@@ -56,7 +57,8 @@ class Component {
         device_(placement == control::ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
         placement_(placement),
         share_(share),
-        for_training_(for_training) {
+        for_training_(for_training),
+        quantize_(quantize) {
     // Where the component is only there for a moment, that moment may as well be on the fast device.
     if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
   }
@@ -118,7 +120,7 @@ class Component {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
-    ParamTable table(dtype_, device_, share_);
+    ParamTable table(dtype_, device_, share_, quantize_);
     std::unique_ptr<Model> model = make_(table);
     bytes_ = table.bytes();
     if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
@@ -140,6 +142,7 @@ class Component {
   control::ComponentPlacement placement_;
   WeightShare share_;
   bool for_training_;
+  bool quantize_;
   std::unique_ptr<Model> model_;
   std::vector<Param> params_;
   int64_t bytes_ = 0;

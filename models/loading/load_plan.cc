@@ -78,7 +78,7 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
-    component.bytes = Product(parameters, control::ElementBytes(request.dtype));
+    component.bytes = Product(parameters, transformer && request.quantize ? 1 : control::ElementBytes(request.dtype));
     component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;

@@ -30,6 +30,7 @@ struct LoadRequest {
   bool encodes_prompts = true;              // else another rank has the text encoders
   int64_t transformer_parts = 1;            // this rank has one of so many, about equal
   bool stream_blocks = false;               // the transformer's blocks are there one at a time
+  bool quantize = false;                    // its weights take a byte each, about
 };
 
 enum class MemoryKind { kHost, kDevice };

@@ -32,31 +32,38 @@ at::Tensor ParamTable::Add(ParamSpec spec) {
   return storage;
 }
 
-void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape) {
+void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape,
+                      const at::Tensor& scales) {
   if (elsewhere_) {
     for (std::string& alias : spec.aliases) ignored_.push_back(std::move(alias));
     ignored_.push_back(std::move(spec.name));
     return;
   }
-  params_.push_back({.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape)});
+  params_.push_back(
+      {.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape), .scales = scales});
 }
 
 at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
+  return Pack(std::move(specs), /*quantize=*/false).values;
+}
+
+ProductWeight ParamTable::Pack(std::vector<ParamSpec> specs, bool quantize) {
   std::vector<int64_t> packed = LocalShape(specs.at(0));
   packed[0] = 0;
   for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
-  at::Tensor storage = at::empty(packed, Options());
+  ProductWeight weight{.values = at::empty(packed, quantize ? Options().dtype(at::kChar) : Options()), .scales = {}};
+  if (quantize) weight.scales = at::empty({packed[0], 1}, Options().dtype(at::kFloat));
   int64_t offset = 0;
   for (ParamSpec& spec : specs) {
     std::vector<int64_t> shape = LocalShape(spec);
     const int64_t rows = shape[0];
-    List(std::move(spec), storage, offset, std::move(shape));
+    List(std::move(spec), weight.values, offset, std::move(shape), weight.scales);
     offset += rows;
   }
-  return storage;
+  return weight;
 }
 
-std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
+std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
   for (const ParamSpec& spec : specs) {
     ProductSpec product{.name = ModuleName(spec.name),
                         .out = spec.shape[0],
@@ -67,29 +74,33 @@ std::shared_ptr<at::Tensor> ParamTable::AddProduct(std::vector<ParamSpec> specs)
     for (const std::string& alias : spec.aliases) product.aliases.push_back(ModuleName(alias));
     product_specs_.push_back(std::move(product));
   }
-  auto product = std::make_shared<at::Tensor>(AddPacked(std::move(specs)));
+  auto product = std::make_shared<ProductWeight>(Pack(std::move(specs), quantize_));
   if (!elsewhere_) products_.push_back(product);
   return product;
 }
 
 void ParamTable::PackForInference() {
-  for (const std::shared_ptr<at::Tensor>& product : products_) {
-    at::Tensor packed = kernels::PackWeight(*product);
-    if (packed.is_same(*product)) continue;
-    std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(*product); });
-    *product = std::move(packed);
+  for (const std::shared_ptr<ProductWeight>& product : products_) {
+    if (product->scales.defined()) continue;
+    at::Tensor packed = kernels::PackWeight(product->values);
+    if (packed.is_same(product->values)) continue;
+    std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(product->values); });
+    product->values = std::move(packed);
   }
 }
 
 void ParamTable::RequireGradients() {
   for (Param& param : params_) {
-    if (!param.spec.buffer) param.storage.requires_grad_(true);
+    if (!param.spec.buffer && !param.scales.defined()) param.storage.requires_grad_(true);
   }
 }
 
 int64_t ParamTable::bytes() const {
   int64_t total = 0;
-  for (const Param& param : params_) total += param.Value().nbytes();
+  for (const Param& param : params_) {
+    total += static_cast<int64_t>(param.Value().nbytes());
+    if (param.scales.defined()) total += param.shape[0] * static_cast<int64_t>(param.scales.element_size());
+  }
   return total;
 }
 

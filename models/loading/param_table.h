@@ -80,11 +80,19 @@ struct ProductSpec {
   bool elsewhere = false;         // of a block that is another rank's
 };
 
+// The weight of one matrix product, as it is held.
+struct ProductWeight {
+  at::Tensor values;  // [out, in], as kernels::PackWeight has it, or int8
+  at::Tensor
+      scales;  // [out, 1], of values in eight bits (models/loading/eight_bits.h); undefined: these are the weight
+};
+
 struct Param {
   ParamSpec spec;
   at::Tensor storage;          // the leaf tensor that the layer computes with
   int64_t offset = 0;          // first row of this parameter in `storage`, where several are packed into one
   std::vector<int64_t> shape;  // of this rank's part
+  at::Tensor scales = {};      // of all rows of `storage`, where that holds eight bits a weight; else undefined
 
   // The parameter's own rows of `storage` (or of a tensor of the same shape, such as its gradient).
   at::Tensor View(const at::Tensor& tensor) const {
@@ -96,8 +104,12 @@ struct Param {
 // Owns handles to the tensors it allocates; layers share them. Not thread-safe while it is being filled.
 class ParamTable {
  public:
-  ParamTable(at::ScalarType dtype, at::Device device, WeightShare share = {})
-      : options_(at::TensorOptions(dtype).device(device)), shard_(share.tensor), blocks_(share.blocks) {}
+  // `quantize`: the weights of products are held in eight bits.
+  ParamTable(at::ScalarType dtype, at::Device device, WeightShare share = {}, bool quantize = false)
+      : options_(at::TensorOptions(dtype).device(device)),
+        shard_(share.tensor),
+        blocks_(share.blocks),
+        quantize_(quantize) {}
 
   // Allocates (without touching) the storage of one parameter.
   at::Tensor Add(ParamSpec spec);
@@ -107,7 +119,7 @@ class ParamTable {
   at::Tensor AddPacked(std::vector<ParamSpec> specs);
 
   // As AddPacked, for the weights of one matrix product, whose order in memory PackForInference may change.
-  std::shared_ptr<at::Tensor> AddProduct(std::vector<ParamSpec> specs);
+  std::shared_ptr<ProductWeight> AddProduct(std::vector<ParamSpec> specs);
 
   // Once everything is loaded: puts the weights of products into the order in which the device multiplies, one after
   // another, so that no more than one of them is there twice. The table no longer lists those that changed.
@@ -118,7 +130,7 @@ class ParamTable {
   void EnterBlock(int64_t index) { elsewhere_ = index < blocks_.begin || index >= blocks_.end; }
   void LeaveBlock() { elsewhere_ = false; }
 
-  // In place of PackForInference: every parameter but the buffers asks for a gradient.
+  // In place of PackForInference: every parameter but the buffers and what is held in eight bits asks for a gradient.
   void RequireGradients();
 
   // Tensors of this name in a file belong to nothing here, and that is right.
@@ -136,14 +148,17 @@ class ParamTable {
   // The shape of this rank's part.
   std::vector<int64_t> LocalShape(const ParamSpec& spec) const;
   at::TensorOptions Options() const { return elsewhere_ ? options_.device(at::kMeta) : options_; }
-  void List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape);
+  void List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape,
+            const at::Tensor& scales = {});
+  ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize);
 
   at::TensorOptions options_;
   TensorShard shard_;
   BlockShare blocks_;
+  bool quantize_;
   bool elsewhere_ = false;
   std::vector<Param> params_;
-  std::vector<std::shared_ptr<at::Tensor>> products_;
+  std::vector<std::shared_ptr<ProductWeight>> products_;
   std::vector<ProductSpec> product_specs_;
   std::vector<std::string> ignored_;
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
+#include "models/loading/eight_bits.h"
 
 namespace tessera::models {
 namespace {
@@ -107,6 +108,40 @@ absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location
   return absl::OkStatus();
 }
 
+// The columns of a whole row that are this rank's, side by side.
+at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const TensorShard& shard) {
+  if (spec.role != LinearRole::kRow || shard.size == 1) return rows;
+  std::vector<at::Tensor> parts;
+  int64_t first = 0;
+  for (const int64_t part : spec.in_parts.empty() ? std::vector{rows.size(1)} : spec.in_parts) {
+    parts.push_back(rows.narrow(1, first + shard.begin(part), shard.end(part) - shard.begin(part)));
+    first += part;
+  }
+  return at::cat(parts, 1);
+}
+
+// Into eight bits, some rows at a time. Scales are those of whole rows, so that a weight is the same number whoever has
+// it; `dtype` is the model's, to which the stored numbers are rounded first.
+absl::Status ReadInEightBits(const WeightFolder& folder, const WeightFolder::Location& location, const Param& param,
+                             const TensorShard& shard, at::ScalarType dtype, std::vector<std::byte>& buffer) {
+  const at::ScalarType stored = *TorchType(location.tensor.type);
+  const int64_t columns = param.spec.shape[1], row_bytes = columns * static_cast<int64_t>(c10::elementSize(stored));
+  const int64_t step = std::max<int64_t>(kBufferBytes / std::max<int64_t>(row_bytes, 1), 1);
+  const int64_t first = param.spec.role == LinearRole::kColumn ? shard.begin(param.spec.shape[0]) : 0;
+  for (int64_t begin = 0; begin < param.shape[0]; begin += step) {
+    const int64_t count = std::min(step, param.shape[0] - begin);
+    buffer.resize(static_cast<size_t>(count * row_bytes));
+    RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>((first + begin) * row_bytes), buffer));
+    const at::Tensor rows = at::from_blob(buffer.data(), {count, columns}, stored).to(dtype);
+    const at::Tensor own = OwnColumns(rows, param.spec, shard);
+    const at::Tensor& measured = base::Planted("scale_of_own_columns") ? own : rows;
+    const at::Tensor scales = ScalesOf(measured.abs().amax(1));
+    param.Value().narrow(0, begin, count).copy_(ToEightBits(own, scales));
+    param.View(param.scales).narrow(0, begin, count).copy_(scales);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::optional<at::ScalarType> TorchType(StoredType type) {
@@ -175,7 +210,10 @@ absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, co
   RETURN_IF_ERROR(CheckWeights(folder, table, component));
   std::vector<std::byte> buffer;
   for (const Param& param : table.params()) {
-    RETURN_IF_ERROR(ReadTensor(folder, *Locate(folder, param.spec), param, table.shard(), buffer));
+    const WeightFolder::Location& location = *Locate(folder, param.spec);
+    RETURN_IF_ERROR(param.scales.defined()
+                        ? ReadInEightBits(folder, location, param, table.shard(), table.dtype(), buffer)
+                        : ReadTensor(folder, location, param, table.shard(), buffer));
   }
   return absl::OkStatus();
 }

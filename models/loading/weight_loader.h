@@ -24,8 +24,8 @@ std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTab
 absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 // CheckWeights, and then reads of each tensor this rank's part once, straight into its place where the stored type and
-// device are those of the table, else through a buffer of at most 16 MiB; fp16 and bf16 become fp32 without rounding.
-// DataLoss when a file ends early.
+// device are those of the table, else through a buffer of about 16 MiB; fp16 and bf16 become fp32 without rounding.
+// What the table holds in eight bits is never there in more. DataLoss when a file ends early.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 }  // namespace tessera::models

@@ -189,7 +189,8 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
       .autoencoder = parameters.autoencoder,
       .encodes_prompts = place_.rank_in_layout() == 0,
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
-      .stream_blocks = parameters.stream_blocks};
+      .stream_blocks = parameters.stream_blocks,
+      .quantize = parameters.quantize};
   ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
   base::MachineMemory memory;
@@ -207,7 +208,10 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
 }
 
 absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
-  if (!parameters.training) return absl::OkStatus();
+  if (!parameters.training) {
+    return parameters.quantize ? absl::InvalidArgumentError("only what is trained beside is held in eight bits")
+                               : absl::OkStatus();
+  }
   if (place_.layout.mesh.pipe > 1 || place_.layout.mesh.cfg > 1) {
     return absl::InvalidArgumentError("training has neither pipeline stages nor guidance branches");
   }
@@ -269,6 +273,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                      parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
                                  .stream_blocks = parameters.stream_blocks,
                                  .for_training = parameters.training,
+                                 .quantize = parameters.quantize,
                                  .share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds),
                                  .encodes_prompts = place_.rank_in_layout() == 0});
         if (!family.ok()) return family.status();

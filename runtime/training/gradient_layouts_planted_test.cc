@@ -48,6 +48,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}, 1, true}),
     [](const auto& info) { return info.param.bug; });
 
+TEST(PlantedEightBitsTest, ScalesOfARanksOwnColumnsAreNoticed) {
+  const TrainingRuns runs("pixart_sigma");
+  const TrainingRuns::Options options{.adapter = true, .matrices = TrainingRuns::Matrices::kEightBits};
+  const TrainingRuns::Result serial = runs.Run({}, options).front();
+  const parallel::MeshShape shape{.tensor = 2};
+  EXPECT_LE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-10);
+  const PlantedBug planted("scale_of_own_columns");
+  EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-8);
+}
+
 TEST(PlantedSavedActivationsTest, GatheredTokensThatAreKeptAreNoticed) {
   const SavedActivations saved("flux_dev");
   const double serial = saved.Bytes({});

@@ -4,6 +4,8 @@
 // that makes (1e-13), and far below what any missing term does.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "runtime/training/optimizer.h"
 #include "tests/support/training_runs.h"
 
@@ -76,6 +78,44 @@ TEST_P(GradientLayoutsTest, EveryLayoutHasTheGradientsOfOneRanksAdapter) {
     EXPECT_LE(runs_.WorstError(shape, results, serial, /*adapter=*/true), 1e-10) << NameOf(shape);
     recompute = !recompute;
   }
+}
+
+// An adapter beside matrices that are held in eight bits: the gradients of the same numbers in double precision, on
+// every layout, and of other ones than those of the matrices as they are.
+TEST_P(GradientLayoutsTest, MatricesInEightBitsHaveTheGradientsOfWhatTheyStandFor) {
+  using Matrices = TrainingRuns::Matrices;
+  const TrainingRuns::Result dense = runs_.Run({}, {.adapter = true, .matrices = Matrices::kDequantised}).front();
+  const TrainingRuns::Result plain = runs_.Run({}, {.adapter = true}).front();
+  EXPECT_GE(runs_.WorstError({}, {plain}, dense, /*adapter=*/true), 1e-4);
+  EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.adapter = true, .matrices = Matrices::kEightBits}), dense, true),
+            1e-12);
+  bool recompute = false;
+  for (const MeshShape& shape : {MeshShape{.tensor = 2}, {.ulysses = 2}, {.data = 2, .tensor = 2}}) {
+    if (runs_.description().heads % (shape.ulysses * shape.tensor) != 0) continue;
+    const std::vector<TrainingRuns::Result> results = runs_.Run(
+        shape,
+        {.recompute = recompute, .sequence_parallel = recompute, .adapter = true, .matrices = Matrices::kEightBits});
+    EXPECT_LE(runs_.WorstError(shape, results, dense, /*adapter=*/true), 1e-10) << NameOf(shape);
+    recompute = !recompute;
+  }
+}
+
+TEST_P(GradientLayoutsTest, MatricesInEightBitsTakeAnEighthOfTheirBytes) {
+  const auto bytes = [&](TrainingRuns::Matrices matrices) {
+    int64_t matrix = 0, other = 0, scales = 0;
+    const std::unique_ptr<models::Family> family = runs_.Load({}, matrices);
+    for (const models::Param& param : family->parameters()) {
+      const bool product = param.spec.shape.size() == 2 && param.spec.name.ends_with(".weight");
+      (product ? matrix : other) += static_cast<int64_t>(param.Value().nbytes());
+      if (param.scales.defined()) scales += static_cast<int64_t>(param.View(param.scales).nbytes());
+    }
+    return std::array{matrix, other, scales};
+  };
+  const auto plain = bytes(TrainingRuns::Matrices::kPlain), held = bytes(TrainingRuns::Matrices::kEightBits);
+  EXPECT_EQ(plain[2], 0);
+  EXPECT_GT(held[2], 0);
+  EXPECT_EQ(held[1], plain[1]);
+  EXPECT_LE(held[0] * 8, plain[0] + plain[0] / 20);  // but for tables and what is no matrix product
 }
 
 // With tokens shared out over the tensor ranks: for weights and adapters, each layout with recomputation for one of

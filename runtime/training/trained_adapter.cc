@@ -78,7 +78,7 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
     }
     const models::ParamSpec& spec = param.spec;
     const int64_t out = spec.shape[0], in = spec.shape[1];
-    const at::TensorOptions like = param.storage.options().requires_grad(false);
+    const at::TensorOptions like = param.storage.options().dtype(options.dtype).requires_grad(false);
     const parallel::LowRankFactors own =
         models::ShardOf({.a = DrawDown(options, number++, in), .b = at::zeros({out, options.rank}, like)},
                         {.name = module, .out = out, .in = in, .role = spec.role, .in_parts = spec.in_parts}, shard);

@@ -20,7 +20,8 @@ struct AdapterOptions {
   int64_t rank = 16;
   double alpha = 16;  // the factors' product is scaled by alpha / rank
   control::NetworkInit init = control::NetworkInit::kKaiming;
-  uint64_t seed = 0;  // of the run
+  at::ScalarType dtype = at::kDouble;  // of the model
+  uint64_t seed = 0;                   // of the run
 };
 
 struct TrainedAdapter {
@@ -34,7 +35,7 @@ struct TrainedAdapter {
 // The adapter at the start of a run, beside a model that was loaded for training (Family::parameters), whose own
 // parameters no longer require gradients afterwards. B is zero. A is drawn for the whole module, so that each rank has
 // its part of the same numbers: uniform within 1 / sqrt(in) (PEFT's default, kaiming with a = sqrt(5)), or normal with
-// deviation 1 / rank. In the dtype of the weights. InvalidArgument: a target that matches no module names the nearest.
+// deviation 1 / rank. InvalidArgument: a target that matches no module names the nearest.
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const models::Param> model,
                                                   const models::TensorShard& shard, const AdapterOptions& options);
 

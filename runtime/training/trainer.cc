@@ -46,7 +46,9 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   if (config.parallelism.zero == control::ZeroStage::kFull) {
     return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
   }
-  if (config.train.quantize) return cannot("train.quantize");
+  if (config.train.quantize && config.parallelism.zero == control::ZeroStage::kFull) {
+    return cannot("train.quantize together with parallelism.zero: 3");
+  }
   if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
@@ -126,6 +128,7 @@ absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, con
        .rank = config.network.linear,
        .alpha = config.network.linear_alpha,
        .init = config.network.init,
+       .dtype = model.family.dtype(),
        .seed = static_cast<uint64_t>(config.seed)});
 }
 

@@ -502,6 +502,32 @@ TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   }
 }
 
+// The base is held in eight bits, by every rank and after every start the same ones.
+TEST_F(TrainCommandTest, AnAdapterIsTrainedBesideABaseInEightBits) {
+  const std::string lora =
+      "  quantize: true\nsample:\n  sample_every: 4\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
+      "network: {type: lora, linear: 4, linear_alpha: 8}\n";
+  const Finished serial = Train(Config("serial", 4, lora));
+  ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
+  EXPECT_EQ(serial.Of("sample").size(), 1u);
+  const Finished plain = Train(Config("plain", 1, "network: {type: lora, linear: 4, linear_alpha: 8}\n"));
+  ASSERT_EQ(plain.exit_code, 0) << ErrorOf(plain);
+  EXPECT_NE(plain.Losses()[0], serial.Losses()[0]);
+  EXPECT_NEAR(plain.Losses()[0], serial.Losses()[0], 0.05 * plain.Losses()[0]);
+  const Finished tensor = Train(Config("tensor", 4, lora + "parallelism:\n  tensor: 2\n"));
+  ASSERT_EQ(tensor.exit_code, 0) << ErrorOf(tensor);
+  ExpectNear(tensor.Losses(), serial.Losses(), 1e-9);
+  ASSERT_EQ(Train(Config("parts", 2, lora)).exit_code, 0);
+  const Finished last = Train(Config("parts", 4, lora), {"--resume=latest"});
+  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
+  ASSERT_FALSE(Bytes(serial.Path("exported")).empty());
+  EXPECT_EQ(Bytes(last.Path("exported")), Bytes(serial.Path("exported")));
+  const std::unique_ptr<ChildProcess> served =
+      Start({"generate", "--model", "tests/golden/pipelines/pixart_sigma", "--dtype=fp64", "--steps=2", "--size=64x64",
+             "--threads=2", "-o", folder() + "/served.png", "a red house", "--lora", serial.Path("exported")});
+  EXPECT_EQ(served->Wait(), 0) << served->errors();
+}
+
 TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   const Finished finished = Train(
       Config("run", 7, "  gradient_accumulation_steps: 2\nparallelism:\n  data: 2\n  tensor: 2\n"), {"--dry-run"});

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/families/families.h"
+#include "models/loading/eight_bits.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/gradients.h"
@@ -45,12 +46,16 @@ class TrainingRuns {
  public:
   static constexpr size_t kSamples = 4;
 
+  // Matrices as they are, in eight bits, or as these say them in the model's dtype.
+  enum class Matrices { kPlain, kEightBits, kDequantised };
+
   struct Options {
     bool recompute = false;
     bool sequence_parallel = false;
     int passes = 1;  // micro-batches that a rank's samples are dealt over
     double max_norm = 0;
     bool adapter = false;  // a LoRA of most kinds of modules is trained in place of the weights
+    Matrices matrices = Matrices::kPlain;
   };
 
   // Of one optimizer step, as one rank has it.
@@ -79,10 +84,12 @@ class TrainingRuns {
 
   const models::FamilyDescription& description() const { return description_; }
 
-  std::unique_ptr<models::Family> Load(models::WeightShare share) const {
-    absl::StatusOr<std::unique_ptr<models::Family>> family =
-        entry_->load(*folder_, {.dtype = at::kDouble, .for_training = true, .share = share});
+  std::unique_ptr<models::Family> Load(models::WeightShare share, Matrices matrices = Matrices::kPlain) const {
+    absl::StatusOr<std::unique_ptr<models::Family>> family = entry_->load(
+        *folder_,
+        {.dtype = at::kDouble, .for_training = true, .quantize = matrices == Matrices::kEightBits, .share = share});
     TORCH_CHECK(family.ok(), std::string(family.status().message()));
+    if (matrices == Matrices::kDequantised) Dequantise(**family, *Load(share, Matrices::kEightBits));
     return *std::move(family);
   }
 
@@ -186,12 +193,24 @@ class TrainingRuns {
     return *std::move(adapter);
   }
 
+  // Writes what the one holds in eight bits into the other.
+  static void Dequantise(const models::Family& family, const models::Family& in_eight_bits) {
+    const at::NoGradGuard no_gradients;
+    for (size_t i = 0; i < family.parameters().size(); ++i) {
+      const models::Param &plain = family.parameters()[i], &held = in_eight_bits.parameters()[i];
+      TORCH_CHECK(plain.spec.name == held.spec.name);
+      if (!held.scales.defined()) continue;
+      plain.Value().copy_(models::FromEightBits(held.Value(), held.View(held.scales), at::kDouble));
+    }
+  }
+
   static double Largest(const at::Tensor& x) { return x.numel() == 0 ? 0 : x.abs().max().item<double>(); }
 
   Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
                  const Also& also) const {
     const std::unique_ptr<models::Family> family = Load(
-        {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)}});
+        {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)}},
+        options.matrices);
     const runtime::TrainedAdapter beside = options.adapter
                                                ? Adapter(*family, {.rank = mesh.Coord(rank, parallel::Axis::kTensor),
                                                                    .size = mesh.size(parallel::Axis::kTensor)})

@@ -57,6 +57,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(load_.model, At(Stage::kModel, FindModel(config_.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
     load_.training = true;
+    load_.quantize = config_.train.quantize;
     RETURN_IF_ERROR(Describe());
     if (options_.dry_run) return PrintThePlan();
     RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));

@@ -1,0 +1,27 @@
+#include "models/loading/eight_bits.h"
+
+#include "models/precision.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr double kLargest = 127;
+
+}  // namespace
+
+at::Tensor ScalesOf(const at::Tensor& largest) {
+  const at::Tensor scales = (largest.to(at::kDouble) / kLargest).to(at::kFloat).unsqueeze(1);
+  return at::where(scales > 0, scales, at::ones_like(scales));
+}
+
+at::Tensor ToEightBits(const at::Tensor& rows, const at::Tensor& scales) {
+  const at::ScalarType wide = AccumulationType(rows.scalar_type());
+  return (rows.to(wide) / scales.to(wide)).round_().clamp_(-kLargest, kLargest).to(at::kChar);
+}
+
+at::Tensor FromEightBits(const at::Tensor& values, const at::Tensor& scales, at::ScalarType dtype) {
+  const at::ScalarType wide = AccumulationType(dtype);
+  return values.to(wide).mul_(scales.to(wide)).to(dtype);
+}
+
+}  // namespace tessera::models
