@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <filesystem>
-#include <limits>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,70 +11,14 @@
 #include "base/planted.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
-#include "models/adapters/adapter_error.h"
-#include "models/adapters/adapter_plan.h"
+#include "models/adapters/plan/adapter_error.h"
+#include "models/adapters/plan/adapter_files.h"
 #include "models/loading/weight_loader.h"
 
 namespace tessera::models {
 namespace {
 
-constexpr char kModelFile[] = "adapter_model.safetensors";
-constexpr char kConfigFile[] = "adapter_config.json";
-constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 constexpr size_t kDigestChunk = size_t{4} << 20;
-
-// Where an adapter's files are.
-struct AdapterFiles {
-  std::string tensors, config;  // config: empty where there is none
-  std::string name;             // for messages
-};
-
-absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
-  std::error_code error;
-  std::filesystem::path given(path);
-  if (!given.has_filename()) given = given.parent_path();  // a slash at the end
-  AdapterFiles files{.tensors = given.string(), .config = "", .name = given.filename().string()};
-  const bool is_folder = std::filesystem::is_directory(given, error);
-  if (is_folder) files.tensors = (given / kModelFile).string();
-  if (is_folder || files.name == kModelFile) {
-    const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kConfigFile;
-    if (std::filesystem::exists(config, error)) files.config = config.string();
-  }
-  if (is_folder && !std::filesystem::exists(files.tensors, error)) {
-    return AdapterError(AdapterFault::kNotAnAdapter, absl::StrCat("the folder ", files.name, " holds no ", kModelFile));
-  }
-  return files;
-}
-
-// Whether one of the numbers has all bits of `exponent`, which makes it NaN or an infinity. Looks at eight bytes at a
-// time: a lane of `rest` is zero where its number has them, and subtracting one from each lane tells.
-template <class Lane>
-bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
-  constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
-  constexpr uint64_t kHighest = kOnes << (8 * sizeof(Lane) - 1);
-  const uint64_t mask = kOnes * exponent;
-  uint64_t found = 0;
-  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
-    const uint64_t rest = (word & mask) ^ mask;
-    found |= (rest - kOnes) & ~rest & kHighest;
-  }
-  return found != 0;
-}
-
-bool IsFinite(std::span<const std::byte> bytes, StoredType type) {
-  switch (type) {
-    case StoredType::kF64:
-      return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
-    case StoredType::kF32:
-      return !HasNonFinite<uint32_t>(bytes, 0x7F80'0000);
-    case StoredType::kF16:
-      return !HasNonFinite<uint16_t>(bytes, 0x7C00);
-    default:
-      return !HasNonFinite<uint16_t>(bytes, 0x7F80);
-  }
-}
 
 // Reads the factors of a plan, each tensor of the file once.
 class FactorReader {
@@ -92,10 +32,7 @@ class FactorReader {
     const at::Tensor stored = at::empty(tensor.shape, *TorchType(tensor.type));
     const std::span<std::byte> bytes(static_cast<std::byte*>(stored.data_ptr()), stored.nbytes());
     RETURN_IF_ERROR(file_.Read(tensor, 0, bytes));
-    if (!IsFinite(bytes, tensor.type)) {
-      return AdapterError(AdapterFault::kNotFinite,
-                          absl::StrCat(file_.name(), ": the tensor ", tensor.name, " holds NaN or an infinity"));
-    }
+    RETURN_IF_ERROR(CheckFinite(file_, tensor, bytes));
     read = stored.to(place_.dtype);
     // A number that is finite in the file may be too large for the model's type.
     if (c10::elementSize(place_.dtype) < c10::elementSize(*TorchType(tensor.type)) &&
@@ -139,27 +76,17 @@ absl::Status HashFile(const std::string& path, const std::string& name, base::Sh
 absl::StatusOr<std::string> DigestOf(const AdapterFiles& files) {
   base::Sha256 sha;
   RETURN_IF_ERROR(HashFile(files.tensors, files.name, sha));
-  if (!files.config.empty()) RETURN_IF_ERROR(HashFile(files.config, kConfigFile, sha));
+  if (!files.config.empty()) RETURN_IF_ERROR(HashFile(files.config, files.name, sha));
   return sha.Finish();
 }
 
 absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableModel& model, const AdapterPlace& place) {
-  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(files.tensors, files.name);
-  if (absl::IsInvalidArgument(file.status())) {
-    return AdapterError(AdapterFault::kBrokenFile, std::string(file.status().message()));
-  }
-  if (!file.ok()) return file.status();
-  std::optional<std::string> config;
-  if (!files.config.empty()) {
-    ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kConfigFile, kMaxConfigBytes));
-    config = std::move(text);
-  }
   const AdapterNames names(model);
-  ASSIGN_OR_RETURN(const std::vector<PlannedFactors> plan, PlanAdapter(*file, config, names));
+  ASSIGN_OR_RETURN(const PlannedAdapter plan, PlanFiles(files, names));
   Adapter adapter;
-  FactorReader reader(*file, place);
+  FactorReader reader(plan.file, place);
   std::map<const void*, at::Tensor> placed;  // factors that several modules share stay shared
-  for (const PlannedFactors& planned : plan) {
+  for (const PlannedFactors& planned : plan.factors) {
     ASSIGN_OR_RETURN(const at::Tensor down, reader.Read(*planned.down));
     ASSIGN_OR_RETURN(const at::Tensor up, reader.Read(*planned.up));
     const bool of_transformer = planned.component == "transformer";

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "models/adapters/adapter_names.h"
 #include "models/adapters/adapter_set.h"
+#include "models/adapters/plan/adapter_names.h"
 #include "models/loading/param_table.h"
 
 namespace tessera::models {

@@ -12,10 +12,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tessera::models {
+#include "models/adapters/plan/product_spec.h"
 
-// How a matrix [out, in] is spread over the tensor axis: column splits `out`, row splits `in`.
-enum class LinearRole { kReplicated, kColumn, kRow };
+namespace tessera::models {
 
 // The part of a tensor group's ranks that holds the parameters of one table.
 struct TensorShard {
@@ -68,16 +67,6 @@ struct ParamSpec {
   // one part.
   std::vector<int64_t> in_parts;
   PartialGradient partial = {};
-};
-
-// One matrix product of a component: what an adapter can lie beside.
-struct ProductSpec {
-  std::string name;  // of the module, without ".weight"
-  int64_t out = 0, in = 0;
-  LinearRole role = LinearRole::kReplicated;
-  std::vector<std::string> aliases;
-  std::vector<int64_t> in_parts;  // as ParamSpec has them
-  bool elsewhere = false;         // of a block that is another rank's
 };
 
 // The weight of one matrix product, as it is held.

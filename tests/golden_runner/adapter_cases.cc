@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "models/adapters/adapter.h"
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_error.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/weights/model_folder.h"
 #include "tests/golden_runner/golden_component.h"

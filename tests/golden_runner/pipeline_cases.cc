@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "models/adapters/adapter.h"
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_error.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"
 #include "models/tokenizers/tokenizer.h"

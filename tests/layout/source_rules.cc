@@ -19,13 +19,25 @@ constexpr int kMaxFilesAtTheTop = 12;
 constexpr std::string_view kInstalledHeaders = "client/sdk/include/";
 
 // The rooms that a header can be in, those within another before it.
-constexpr std::string_view kRooms[] = {
-    "client/sdk", "parallel/plan", "parallel/segment", "base",    "bench",  "client", "control",
-    "kernels",    "models",        "parallel",         "runtime", "server", "tests"};
+constexpr std::string_view kRooms[] = {"client/sdk",
+                                       "models/adapters/plan",
+                                       "models/weights",
+                                       "parallel/plan",
+                                       "parallel/segment",
+                                       "base",
+                                       "bench",
+                                       "client",
+                                       "control",
+                                       "kernels",
+                                       "models",
+                                       "parallel",
+                                       "runtime",
+                                       "server",
+                                       "tests"};
 
 // base below everything; the front end (client → server) and the worker (runtime → models → parallel → kernels) meet in
-// control and in what of parallel knows no tensors. tests/ and bench/ may include everything, and unit tests may use
-// what lies in tests/.
+// control and in what of parallel and models knows no tensors. tests/ and bench/ may include everything, and unit tests
+// may use what lies in tests/.
 const std::map<std::string_view, std::set<std::string>>& MayInclude() {
   static const auto* rooms = new std::map<std::string_view, std::set<std::string>>{
       {"base", {"base"}},
@@ -34,9 +46,15 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"control", {"control", "parallel/plan", "base"}},
       {"kernels", {"kernels", "base"}},
       {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
-      {"models", {"models", "control", "parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
-      {"runtime", {"runtime", "models", "control", "parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
-      {"server", {"server", "control", "parallel/segment", "parallel/plan", "base"}},
+      {"models/weights", {"models/weights", "control", "base"}},
+      {"models/adapters/plan", {"models/adapters/plan", "models/weights", "base"}},
+      {"models",
+       {"models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment", "parallel/plan",
+        "kernels", "base"}},
+      {"runtime",
+       {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
+        "parallel/plan", "kernels", "base"}},
+      {"server", {"server", "models/adapters/plan", "control", "parallel/segment", "parallel/plan", "base"}},
       // Others get it installed, without the rest.
       {"client/sdk", {"client/sdk", "base"}},
       {"client", {"client", "client/sdk", "server", "control", "parallel/segment", "parallel/plan", "base"}},
@@ -46,8 +64,8 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
 
 // Rooms whose every file must stay free of LibTorch.
 bool MustBeFreeOfLibTorch(std::string_view file) {
-  for (std::string_view room :
-       {"base/", "client/", "control/", "parallel/plan/", "parallel/segment/", "proto/", "server/"}) {
+  for (std::string_view room : {"base/", "client/", "control/", "models/adapters/plan/", "models/weights/",
+                                "parallel/plan/", "parallel/segment/", "proto/", "server/"}) {
     if (file.starts_with(room)) return true;
   }
   return false;

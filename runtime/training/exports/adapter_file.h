@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "models/adapters/plan/adapter_files.h"
 #include "runtime/training/checkpoints/checkpoint_reader.h"
 
 namespace tessera::runtime {
@@ -30,9 +31,8 @@ struct AdapterExport {
   std::string trigger_phrase;  // may be empty
 };
 
-// Where the file says what it was trained on and for how long, which no other program reads.
-inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
-inline constexpr char kStepKey[] = "tessera.step";
+using models::kBaseDigestKey;
+using models::kStepKey;
 inline constexpr char kTriggerPhraseKey[] = "modelspec.trigger_phrase";
 
 // The modules whose factors a checkpoint has under <prefix><module>.lora_A.weight and .lora_B.weight, in the order of

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "models/adapters/adapter_names.h"
+#include "models/adapters/plan/adapter_names.h"
 #include "runtime/training/exports/adapter_file.h"
 
 namespace tessera::runtime {

@@ -1,18 +1,21 @@
 // Which modules of a model adapters can lie beside, and the names that files of other tools have for them.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "models/loading/param_table.h"
+#include "base/enum_names.h"
+#include "models/adapters/plan/product_spec.h"
 
 namespace tessera::models {
 
 // The names that the model's authors gave its modules, which most tools but diffusers write. Families without such
 // files have none.
 enum class OriginalNames { kNone, kFlux, kSd3 };
+constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3"}; }
 
 // What adapter files are held against. Immutable.
 struct AdaptableModel {

@@ -1,4 +1,4 @@
-#include "models/adapters/adapter_config.h"
+#include "models/adapters/plan/adapter_config.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_error.h"
 
 namespace tessera::models {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "models/adapters/adapter_names.h"
+#include "models/adapters/plan/adapter_names.h"
 #include "models/weights/safetensors.h"
 
 namespace tessera::models {

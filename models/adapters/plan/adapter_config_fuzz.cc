@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "models/adapters/adapter_config.h"
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_config.h"
+#include "models/adapters/plan/adapter_error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

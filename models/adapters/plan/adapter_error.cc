@@ -1,4 +1,4 @@
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_error.h"
 
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"

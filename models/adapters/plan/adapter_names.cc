@@ -1,4 +1,4 @@
-#include "models/adapters/adapter_names.h"
+#include "models/adapters/plan/adapter_names.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "models/adapters/adapter_plan.h"
+#include "models/adapters/plan/adapter_plan.h"
 
 #include <algorithm>
 #include <array>
@@ -16,8 +16,8 @@
 #include "base/nearest_name.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
-#include "models/adapters/adapter_config.h"
-#include "models/adapters/adapter_error.h"
+#include "models/adapters/plan/adapter_config.h"
+#include "models/adapters/plan/adapter_error.h"
 
 namespace tessera::models {
 namespace {

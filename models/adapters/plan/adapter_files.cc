@@ -1,0 +1,133 @@
+#include "models/adapters/plan/adapter_files.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "models/adapters/plan/adapter_error.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr char kModelFile[] = "adapter_model.safetensors";
+constexpr char kConfigFile[] = "adapter_config.json";
+constexpr size_t kMaxConfigBytes = size_t{8} << 20;
+constexpr size_t kBlockBytes = size_t{4} << 20;  // of whole numbers
+
+// Whether one of the numbers has all bits of `exponent`, which makes it NaN or an infinity. Looks at eight bytes at a
+// time: a lane of `rest` is zero where its number has them, and subtracting one from each lane tells.
+template <class Lane>
+bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
+  constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
+  constexpr uint64_t kHighest = kOnes << (8 * sizeof(Lane) - 1);
+  const uint64_t mask = kOnes * exponent;
+  uint64_t found = 0;
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min(sizeof(word), bytes.size() - i));
+    const uint64_t rest = (word & mask) ^ mask;
+    found |= (rest - kOnes) & ~rest & kHighest;
+  }
+  return found != 0;
+}
+
+bool IsFinite(std::span<const std::byte> bytes, StoredType type) {
+  switch (type) {
+    case StoredType::kF64:
+      return !HasNonFinite<uint64_t>(bytes, 0x7FF0'0000'0000'0000);
+    case StoredType::kF32:
+      return !HasNonFinite<uint32_t>(bytes, 0x7F80'0000);
+    case StoredType::kF16:
+      return !HasNonFinite<uint16_t>(bytes, 0x7C00);
+    default:
+      return !HasNonFinite<uint16_t>(bytes, 0x7F80);
+  }
+}
+
+// The configuration's errors name the configuration alone.
+absl::Status WithName(const absl::Status& status, const std::string& name) {
+  if (status.ok() || absl::StrContains(status.message(), name)) return status;
+  absl::Status named(status.code(), absl::StrCat(name, ": ", status.message()));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
+}  // namespace
+
+absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path given(path);
+  if (!given.has_filename()) given = given.parent_path();  // a slash at the end
+  AdapterFiles files{.tensors = given.string(), .config = "", .name = given.filename().string()};
+  const bool is_folder = std::filesystem::is_directory(given, error);
+  if (is_folder) files.tensors = (given / kModelFile).string();
+  if (is_folder || files.name == kModelFile) {
+    const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kConfigFile;
+    if (std::filesystem::exists(config, error)) files.config = config.string();
+  }
+  if (is_folder && !std::filesystem::exists(files.tensors, error)) {
+    return AdapterError(AdapterFault::kNotAnAdapter, absl::StrCat("the folder ", files.name, " holds no ", kModelFile));
+  }
+  return files;
+}
+
+absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const AdapterNames& names) {
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(files.tensors, files.name);
+  if (absl::IsInvalidArgument(file.status())) {
+    return AdapterError(AdapterFault::kBrokenFile, std::string(file.status().message()));
+  }
+  if (!file.ok()) return file.status();
+  std::optional<std::string> config;
+  if (!files.config.empty()) {
+    ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kConfigFile, kMaxConfigBytes));
+    config = std::move(text);
+  }
+  PlannedAdapter planned{.file = *std::move(file), .factors = {}};
+  ASSIGN_OR_RETURN(planned.factors, PlanAdapter(planned.file, config, names));
+  return planned;
+}
+
+absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes) {
+  if (IsFinite(bytes, tensor.type)) return absl::OkStatus();
+  return AdapterError(AdapterFault::kNotFinite,
+                      absl::StrCat(file.name(), ": the tensor ", tensor.name, " holds NaN or an infinity"));
+}
+
+absl::StatusOr<AdapterOrigin> CheckAdapter(const std::string& path, const std::string& name,
+                                           const AdaptableModel& model) {
+  ASSIGN_OR_RETURN(AdapterFiles files, FilesOf(path));
+  files.name = name;
+  const AdapterNames names(model);
+  const absl::StatusOr<PlannedAdapter> plan = PlanFiles(files, names);
+  if (!plan.ok()) return WithName(plan.status(), name);
+  const PlannedAdapter& planned = *plan;
+  std::set<const StoredTensor*> tensors;
+  for (const PlannedFactors& factors : planned.factors) tensors.insert({factors.down, factors.up});
+  std::vector<std::byte> block;
+  for (const StoredTensor* tensor : tensors) {
+    for (uint64_t at = 0; at < tensor->bytes(); at += block.size()) {
+      block.resize(static_cast<size_t>(std::min<uint64_t>(kBlockBytes, tensor->bytes() - at)));
+      RETURN_IF_ERROR(planned.file.Read(*tensor, at, block));
+      RETURN_IF_ERROR(CheckFinite(planned.file, *tensor, block));
+    }
+  }
+  AdapterOrigin origin;
+  const auto step = planned.file.metadata().find(kStepKey);
+  if (step != planned.file.metadata().end() && (!absl::SimpleAtoi(step->second, &origin.step) || origin.step < 0)) {
+    origin.step = 0;
+  }
+  return origin;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,55 @@
+// The files of an adapter: a safetensors file, or a folder as PEFT writes it, with adapter_model.safetensors and
+// perhaps adapter_config.json; such a folder's adapter_model.safetensors means the folder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "models/adapters/plan/adapter_names.h"
+#include "models/adapters/plan/adapter_plan.h"
+#include "models/weights/safetensors.h"
+
+namespace tessera::models {
+
+struct AdapterFiles {
+  std::string tensors, config;  // paths; config: empty where there is none
+  std::string name;             // for messages: the last part of the path
+};
+
+// AdapterFault::kNotAnAdapter for a folder that is none; a file that is not there is for who opens it.
+absl::StatusOr<AdapterFiles> FilesOf(const std::string& path);
+
+// An adapter whose header and configuration were read and fit a model.
+struct PlannedAdapter {
+  SafetensorsFile file;
+  std::vector<PlannedFactors> factors;  // point into the file
+};
+
+// Errors as PlanAdapter and of reading the files, which messages call `files.name`.
+absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const AdapterNames& names);
+
+// AdapterFault::kNotFinite where one of the tensor's values in `bytes` is NaN or infinite.
+absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes);
+
+// Where files of `tessera train` say in their headers what they were trained on and for how long, which no other
+// program reads.
+inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
+inline constexpr char kStepKey[] = "tessera.step";
+
+// What a file says of where it comes from.
+struct AdapterOrigin {
+  int64_t step = 0;  // of its training; 0: it does not say
+};
+
+// Whether the adapter at `path` fits the model: everything of the file that a worker would refuse is refused, and
+// nothing of it is kept. Messages call it `name`.
+absl::StatusOr<AdapterOrigin> CheckAdapter(const std::string& path, const std::string& name,
+                                           const AdaptableModel& model);
+
+}  // namespace tessera::models
