@@ -54,6 +54,14 @@ void VisitFields(const auto& visit, Is<ModelComponent> auto& component) {
   visit("files", component.files);
 }
 
+void VisitFields(const auto& visit, Is<MatrixProduct> auto& product) {
+  visit("component", product.component);
+  visit("name", product.name);
+  visit("out", product.out);
+  visit("in", product.in);
+  visit("aliases", product.aliases);
+}
+
 void VisitFields(const auto& visit, Is<parallel::LongSkip> auto& skip) {
   visit("from", skip.from);
   visit("to", skip.to);
@@ -93,6 +101,8 @@ void VisitFields(const auto& visit, Is<ModelDescription> auto& model) {
   visit("samplers", model.samplers);
   visit("heads", model.heads);
   visit("blocks", model.blocks);
+  visit("products", model.products);
+  visit("original_names", model.original_names);
   visit("libraries", model.libraries);
   visit("instruction_set", model.instruction_set);
   visit("warnings", model.warnings);

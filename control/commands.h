@@ -48,6 +48,15 @@ struct TransformerShape {
   bool known() const { return !exchange.blocks.empty(); }
 };
 
+// A matrix product of a component, which an adapter can lie beside.
+struct MatrixProduct {
+  std::string component;
+  std::string name;  // diffusers' name of the module
+  int64_t out = 0;
+  int64_t in = 0;
+  std::vector<std::string> aliases;
+};
+
 // All that a front end knows of a model.
 struct ModelDescription {
   std::string pipeline;  // _class_name of model_index.json
@@ -73,9 +82,11 @@ struct ModelDescription {
   int32_t heads = 0;
   int32_t blocks = 0;
   TransformerShape transformer;
-  std::string libraries;              // that the worker computes with, and how: part of what a certificate is about
-  std::string instruction_set;        // of the processor that the worker computes with (kernels/cpu/isa.h)
-  std::vector<std::string> warnings;  // unknown fields of configuration files, and the like
+  std::vector<MatrixProduct> products;  // of the components that take adapters; empty where they are not known
+  std::string original_names;           // of modules, that tools but diffusers have for them: flux, sd3, none
+  std::string libraries;                // that the worker computes with, and how: part of what a certificate is about
+  std::string instruction_set;          // of the processor that the worker computes with (kernels/cpu/isa.h)
+  std::vector<std::string> warnings;    // unknown fields of configuration files, and the like
 };
 
 struct LoadParameters {

@@ -107,7 +107,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   const DitConfig& transformer = configs.transformer;
   DescribeBlocks(transformer, parallel::BlockKind::kImage, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
-  DescribeWarnings<DitTransformer>(folder, configs, description);
+  DescribeParameters<DitTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::models {
@@ -29,6 +30,7 @@ struct FamilyDescription {
   bool binning_keeps_size = true;     // under binning the image is brought back to the size that was asked for
   std::vector<std::string> options;   // fields of PromptOptions that the family reads, by their names
   std::vector<std::string> warnings;  // fields of configuration files that nobody reads
+  AdaptableModel adaptable;           // what adapter files are held against
 };
 
 struct ImageSize {

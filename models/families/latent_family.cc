@@ -178,15 +178,16 @@ void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t 
   description.default_height = description.default_width = default_latent_side * autoencoder.factor();
 }
 
-void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
                         const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
                         FamilyDescription& description) {
   constexpr size_t kNamed = 3;
-  const auto warn = [&](const std::string& component, const auto& make) {
-    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
-    if (!weights.ok()) return;  // Load says it
+  const auto describe = [&](const std::string& component, bool takes_adapters, const auto& make) {
     ParamTable table(at::kFloat, at::kMeta);
     make(table);
+    if (takes_adapters) description.adaptable.components[component] = table.products();
+    const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
+    if (!weights.ok()) return;  // Load says it
     const std::vector<std::string> extra = ExtraTensors(*weights, table);
     if (extra.empty()) return;
     const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));
@@ -194,11 +195,11 @@ void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>:
         component, ": ", extra.size(), " tensors of its files belong to none of its parameters and are not used: ",
         absl::StrJoin(extra.begin(), named, ", "), extra.size() > kNamed ? ", …" : ""));
   };
-  warn("transformer", make_transformer);
+  describe("transformer", true, make_transformer);
   for (const TextStageConfig& text : texts) {
-    warn(text.encoder, [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
+    describe(text.encoder, text.takes_adapters(), [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
   }
-  warn("vae", [&](ParamTable& table) { const Autoencoder made(autoencoder, table); });
+  describe("vae", false, [&](ParamTable& table) { const Autoencoder made(autoencoder, table); });
 }
 
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,

@@ -128,15 +128,17 @@ void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t chan
       .long_skips = {}};
 }
 
-// Warns of tensors in the weight files that belong to no parameter, a sentence for each component that has some, and
-// DescribeWarnings also of what the configurations warn of. Reads headers alone.
-void WarnOfExtraTensors(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
+// What is known of the model's parameters without their values: the products that adapters can lie beside; and a
+// warning for each component of whose weight files some tensors belong to no parameter. Reads headers alone.
+void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
                         const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
                         FamilyDescription& description);
 template <class Model, class Configs>
-void DescribeWarnings(const ModelFolder& folder, const Configs& configs, FamilyDescription& description) {
+void DescribeParameters(const ModelFolder& folder, const Configs& configs, OriginalNames originals,
+                        FamilyDescription& description) {
   description.warnings = configs.warnings;
-  WarnOfExtraTensors(folder, TransformerOf<Model>(configs.transformer), configs.texts, configs.autoencoder,
+  description.adaptable.originals = originals;
+  DescribeComponents(folder, TransformerOf<Model>(configs.transformer), configs.texts, configs.autoencoder,
                      description);
 }
 

@@ -10,6 +10,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kFlux;
+
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 3.5;
@@ -67,7 +69,7 @@ class FluxFamily final : public LatentFamily {
   }
 
  protected:
-  OriginalNames original_names() const override { return OriginalNames::kFlux; }
+  OriginalNames original_names() const override { return kOriginalNames; }
 
  private:
   struct Texts {
@@ -127,7 +129,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = parallel::BlockKind::kFused});
   description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale};
   DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
-  DescribeWarnings<FluxTransformer>(folder, configs, description);
+  DescribeParameters<FluxTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

@@ -135,7 +135,7 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
                      usual.height / configs.autoencoder.factor(), transformer.patch,
                      transformer.bert_tokens + transformer.t5_tokens, description);
-  DescribeWarnings<HunyuanTransformer>(folder, configs, description);
+  DescribeParameters<HunyuanTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }
 

@@ -107,7 +107,7 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   DescribeBlocks(transformer, parallel::BlockKind::kCross, transformer.in_channels, description);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
                      description.default_max_sequence_length, description);
-  DescribeWarnings<PixArtTransformer>(folder, configs, description);
+  DescribeParameters<PixArtTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }
 

@@ -11,6 +11,8 @@
 namespace tessera::models {
 namespace {
 
+constexpr OriginalNames kOriginalNames = OriginalNames::kSd3;
+
 // The reference pipeline's defaults and bounds.
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 7.0;
@@ -97,7 +99,7 @@ class Sd3Family final : public LatentFamily {
   }
 
  protected:
-  OriginalNames original_names() const override { return OriginalNames::kSd3; }
+  OriginalNames original_names() const override { return kOriginalNames; }
 
  private:
   struct Texts {
@@ -178,7 +180,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
     description.options.insert(description.options.begin() + 1, control::prompt_option::kPrompt3);
   DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
                      description);
-  DescribeWarnings<Sd3Transformer>(folder, configs, description);
+  DescribeParameters<Sd3Transformer>(folder, configs, kOriginalNames, description);
   return description;
 }
 

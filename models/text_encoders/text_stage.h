@@ -74,6 +74,9 @@ struct TextStageConfig {
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
   int64_t full_length = 0;  // tokens: the tokenizer's model_max_length, at most the encoder's positions
+
+  // The reference adapts CLIP alone.
+  bool takes_adapters() const { return std::holds_alternative<ClipConfig>(config.config); }
 };
 
 // Reads `encoder`'s configuration and `tokenizer`'s files. InvalidArgument also where the tokenizer makes ids that the
@@ -94,8 +97,7 @@ class TextStage {
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
   const std::string& component() const { return config_.encoder; }
-  // The reference adapts CLIP alone.
-  bool takes_adapters() const { return std::holds_alternative<ClipConfig>(config_.config.config); }
+  bool takes_adapters() const { return config_.takes_adapters(); }
   std::vector<ProductSpec> Products() const { return encoder_.Products({}); }
 
   // While it is held, an encoder that is read for each use stays for the next one.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/enum_names.h"
 #include "base/status_macros.h"
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
@@ -75,6 +76,16 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
                       .block_flops = description.block_flops,
                       .token_side = static_cast<int32_t>(description.token_side),
                       .text_tokens = static_cast<int32_t>(description.text_tokens)};
+  for (const auto& [component, products] : description.adaptable.components) {
+    for (const models::ProductSpec& product : products) {
+      info.products.push_back({.component = component,
+                               .name = product.name,
+                               .out = product.out,
+                               .in = product.in,
+                               .aliases = product.aliases});
+    }
+  }
+  info.original_names = base::EnumName(description.adaptable.originals);
   info.warnings = description.warnings;
   return info;
 }

@@ -85,24 +85,43 @@ std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<s
   return found;
 }
 
-absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found) {
+absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found, bool is_new) {
   const std::string name = Named(found.name);
-  // Most often the bytes are kept already, from before a restart.
-  ASSIGN_OR_RETURN(AdapterFile file, CheckAdapterFile(found.path, name));
-  if (!CheckKept(file.digest, KeptPath(file.digest)).ok()) {
-    const std::string incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
+  AdapterFile file;
+  bool kept = false;
+  if (!is_new) {
+    ASSIGN_OR_RETURN(file, CheckAdapterFile(found.path, name));
+    kept = CheckKept(file.digest, KeptPath(file.digest)).ok();
+  }
+  std::error_code error;
+  std::string incoming;
+  if (!kept) {
+    incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
     ASSIGN_OR_RETURN(file, CopyAdapterFile(found.path, name, incoming));
-    std::error_code error;
+    // Workers may be about to read a copy that is there: it is not replaced by its like.
+    kept = is_new && CheckKept(file.digest, KeptPath(file.digest)).ok();
+    if (kept) fs::remove_all(std::exchange(incoming, ""), error);
+  }
+  // What is checked is what is kept, whatever becomes of the operator's file.
+  absl::StatusOr<models::AdapterOrigin> origin = models::AdapterOrigin();
+  if (options_.check) origin = options_.check(found.model, kept ? KeptPath(file.digest) : incoming, name);
+  if (origin.ok() && !kept) {
     fs::remove_all(KeptPath(file.digest), error);  // what is damaged there
     if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
-      fs::remove_all(incoming, error);
-      return absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
+      origin = absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
     }
+  }
+  if (!origin.ok()) {
+    if (!kept) fs::remove_all(incoming, error);
+    return origin.status();
+  }
+  {
     const std::lock_guard lock(mutex_);
     verified_.insert(file.digest);
   }
   Touch(KeptPath(file.digest));
-  return ServedAdapter{.name = found.name, .digest = file.digest, .bytes = file.bytes, .added = absl::Now()};
+  return ServedAdapter{
+      .name = found.name, .digest = file.digest, .bytes = file.bytes, .step = origin->step, .added = absl::Now()};
 }
 
 void ServedAdapters::Scan(const std::vector<std::string>& models) {
@@ -125,7 +144,8 @@ void ServedAdapters::Scan(const std::vector<std::string>& models) {
       leave_out(absl::StrCat("there are more than ", kMaxLoaded));
       continue;
     }
-    const absl::StatusOr<ServedAdapter> kept = Keep(found);
+    // From before a restart.
+    const absl::StatusOr<ServedAdapter> kept = Keep(found, /*is_new=*/false);
     if (!kept.ok()) {
       leave_out(kept.status().message());
       continue;
@@ -159,7 +179,7 @@ absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& n
     chosen = &found;
   }
   if (chosen == nullptr) return NotFound(name, known, "the adapter folder");
-  ASSIGN_OR_RETURN(ServedAdapter kept, Keep(*chosen));
+  ASSIGN_OR_RETURN(ServedAdapter kept, Keep(*chosen, /*is_new=*/true));
   const std::lock_guard lock(mutex_);
   if (loaded_.size() >= kMaxLoaded && !loaded_.contains(name)) {
     return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxLoaded, " adapters, the most that are valid"));

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "base/log_line.h"
 #include "control/adapter_use.h"
+#include "models/adapters/plan/adapter_files.h"
 #include "server/api/image_service.h"
 
 namespace tessera::server {
@@ -28,6 +29,10 @@ struct ServedAdaptersOptions {
   std::string kept;    // made if need be; several servers may share it
   // For which what nobody needs is kept all the same: requests that are on their way, other servers' jobs.
   absl::Duration grace_period = absl::Minutes(10);
+  // As CheckAdapterFits, for the model of that id. Null: nothing is known of models.
+  std::function<absl::StatusOr<models::AdapterOrigin>(const std::string& model, const std::string& path,
+                                                      const std::string& name)>
+      check;
   base::EventLog log;
 };
 
@@ -43,7 +48,7 @@ class ServedAdapters final {
   using Loaded = ImageService::LoadedAdapter;
   // Loads the adapter of that name, or what the file is by now; the one of before stays what requests get until then,
   // and after an error. FAILED_PRECONDITION without a folder; INVALID_ARGUMENT for a name that is none, for one that
-  // is there twice, and for a file that is no adapter; NOT_FOUND with the nearest name that is there.
+  // is there twice, and for a file that is no adapter of its model; NOT_FOUND with the nearest name that is there.
   absl::StatusOr<Loaded> Load(const std::string& name, const std::vector<std::string>& models);
   // No later request can name it; jobs that were accepted with it go on. NOT_FOUND with the nearest that is loaded.
   absl::Status Unload(const std::string& name);
@@ -67,7 +72,8 @@ class ServedAdapters final {
 
   std::string KeptPath(const std::string& digest) const;
   std::vector<Found> FindFiles(const std::vector<std::string>& models) const;
-  absl::StatusOr<ServedAdapter> Keep(const Found& found);
+  // `is_new`: its bytes are most likely not kept yet, so that they are copied while they are read.
+  absl::StatusOr<ServedAdapter> Keep(const Found& found, bool is_new);
   absl::Status CheckKept(const std::string& digest, const std::string& path);
 
   const ServedAdaptersOptions options_;

@@ -38,6 +38,7 @@ class ServedAdaptersTest : public testing::Test {
     auto adapters = ServedAdapters::Open({.folder = folder_ / "adapters",
                                           .kept = folder_ / "kept",
                                           .grace_period = grace_period,
+                                          .check = check_,
                                           .log = [this](const base::LogLine& line) { log_.push_back(line.text); }});
     EXPECT_TRUE(adapters.ok()) << adapters.status();
     (*adapters)->Scan(models_);
@@ -57,6 +58,7 @@ class ServedAdaptersTest : public testing::Test {
   const TestFolder folder_;
   const std::vector<std::string> models_ = {"first", "second"};
   const std::string style_ = OneTensor("style"), other_ = OneTensor("other");
+  decltype(ServedAdaptersOptions::check) check_;
   std::vector<std::string> log_;
 };
 
@@ -170,6 +172,26 @@ TEST_F(ServedAdaptersTest, WhatWasJustUnloadedStaysForRequestsThatAreOnTheirWay)
   ASSERT_TRUE(adapters->Unload("style").ok());
   adapters->RemoveUnused({});
   EXPECT_EQ(Kept(), 1u);
+}
+
+TEST_F(ServedAdaptersTest, WhatDoesNotFitItsModelIsNeitherServedNorKept) {
+  check_ = [this](const std::string& model, const std::string& path,
+                  const std::string& name) -> absl::StatusOr<models::AdapterOrigin> {
+    if (model == "first" && BytesOf(path) == other_) return absl::InvalidArgumentError(name + ": another family");
+    return models::AdapterOrigin{.step = 7};
+  };
+  const std::string path = Put("style", style_);
+  Put("grain", other_);
+  Put("second/fog", other_);
+  const auto adapters = Open();
+  EXPECT_THAT(Names(*adapters, "first"), ElementsAre("style"));
+  EXPECT_THAT(Names(*adapters, "second"), ElementsAre("fog")) << "the same bytes fit another model";
+  EXPECT_EQ(adapters->Of("first")[0].step, 7);
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("adapter 'grain': another family")));
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << other_;
+  EXPECT_EQ(adapters->Load("style", models_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(style_));
+  EXPECT_EQ(Kept(), 2u);
 }
 
 TEST_F(ServedAdaptersTest, AFailedLoadLeavesTheOneOfBefore) {

@@ -29,6 +29,7 @@ struct ServedAdapter {
   std::string name;
   std::string digest;  // SHA-256 of its file, 64 hexadecimal digits
   uint64_t bytes = 0;  // of the file
+  int64_t step = 0;    // of its training, as the file says; 0: it does not
   absl::Time added = absl::UnixEpoch();
 
   bool operator==(const ServedAdapter&) const = default;

@@ -163,6 +163,7 @@ v1::Model ToProto(const ServedModel& model, const ServedAdapter& adapter) {
   message.clear_aliases();
   message.set_parent(model.id);
   message.set_adapter_digest(adapter.digest);
+  message.set_adapter_step(adapter.step);
   return message;
 }
 

@@ -127,11 +127,14 @@ HttpResponse AdminHandler::ChangeAdapter(const HttpRequest& request, CallRecord&
   if (!name.ok()) return Failure(HttpErrorOf(name.status()), record);
   boost::json::object answer = {{"status", "ok"}, {"lora_name", *name}};
   if (request.Path() == kLoadAdapter) {
+    const absl::Duration begun = base::SteadyNow();
     const absl::StatusOr<ImageService::LoadedAdapter> loaded = service_.LoadAdapter(*name);
     if (!loaded.ok()) return Failure(HttpErrorOf(loaded.status()), record);
     answer["parent"] = loaded->model;
     answer["digest"] = loaded->adapter.digest;
     answer["bytes"] = loaded->adapter.bytes;
+    answer["step"] = loaded->adapter.step;
+    answer["seconds"] = absl::ToDoubleSeconds(base::SteadyNow() - begun);
   } else if (const absl::Status unloaded = service_.UnloadAdapter(*name); !unloaded.ok()) {
     return Failure(HttpErrorOf(unloaded), record);
   }

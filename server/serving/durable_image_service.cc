@@ -11,6 +11,7 @@
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/adapters/adapter_check.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/serving/group_record.h"
@@ -151,11 +152,15 @@ absl::Status DurableImageService::OpenStore() {
 
 absl::Status DurableImageService::OpenAdapters() {
   // In a shared data folder the other servers' jobs may need what this one knows nothing of.
-  ASSIGN_OR_RETURN(storage_.adapters,
-                   ServedAdapters::Open({.folder = options_.adapter_folder,
-                                         .kept = options_.data_folder + "/adapters",
-                                         .grace_period = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
-                                         .log = options_.log}));
+  ASSIGN_OR_RETURN(
+      storage_.adapters,
+      ServedAdapters::Open(
+          {.folder = options_.adapter_folder,
+           .kept = options_.data_folder + "/adapters",
+           .grace_period = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
+           .check = [this](const std::string& model, const std::string& path,
+                           const std::string& name) { return CheckAdapterFits(path, name, DescriptionOf(model)); },
+           .log = options_.log}));
   storage_.adapters->Scan(ModelIds());
   return absl::OkStatus();
 }
@@ -165,6 +170,12 @@ std::vector<std::string> DurableImageService::ModelIds() {
   std::vector<std::string> ids;
   for (const ServedModels::Model& model : models_.all()) ids.push_back(model->id);
   return ids;
+}
+
+control::ModelDescription DurableImageService::DescriptionOf(const std::string& model) {
+  const Lock lock = monitor_.Acquire();
+  const ServedModels::Model found = models_.Find(model);
+  return found == nullptr ? control::ModelDescription() : found->description;
 }
 
 absl::StatusOr<ImageService::LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {

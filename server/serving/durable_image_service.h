@@ -84,6 +84,7 @@ class DurableImageService final : public ImageService {
   absl::Status OpenStore();
   absl::Status OpenAdapters();
   std::vector<std::string> ModelIds();
+  control::ModelDescription DescriptionOf(const std::string& model);  // empty: it is not served, or cannot be read
   // What callers are told of an error of the store.
   absl::Status ErrorForCaller(const absl::Status& status) const;
 
