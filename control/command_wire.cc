@@ -382,6 +382,12 @@ absl::StatusOr<TrainingStart> FromWire(const internal::StartTraining& wire) {
   return start;
 }
 
+absl::StatusOr<std::string> FromWire(const internal::ExportTraining& wire) {
+  RETURN_IF_ERROR(CheckText("path", wire.path()));
+  if (wire.path().empty()) return absl::InvalidArgumentError("path is empty; it must be a file");
+  return wire.path();
+}
+
 absl::StatusOr<int64_t> FromWire(const internal::PrepareSamples& wire) {
   if (wire.most() < 1 || wire.most() > kMaxSamples) return OutOfRange("most", wire.most(), 1, kMaxSamples);
   return wire.most();

@@ -22,7 +22,8 @@ absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  /
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents
 
 absl::StatusOr<TrainingStart> FromWire(const internal::StartTraining& wire);
-absl::StatusOr<int64_t> FromWire(const internal::PrepareSamples& wire);  // at most so many samples
+absl::StatusOr<std::string> FromWire(const internal::ExportTraining& wire);  // the path
+absl::StatusOr<int64_t> FromWire(const internal::PrepareSamples& wire);      // at most so many samples
 
 void ToWire(const LoadParameters& parameters, internal::Load* wire);
 void ToWire(const TrainingStart& start, internal::StartTraining* wire);

@@ -216,6 +216,9 @@ class CommandHandler {
   // Writes a checkpoint, and where told to (`exports`) what was trained in the form in which it is served. A checkpoint
   // that could not be written is no error: the run can go on.
   virtual absl::StatusOr<TrainingSaved> SaveTraining(bool /*exports*/) { return DoesNotTrain(); }
+  // Writes the adapter as it stands to this file, in place of one that is there; without a checkpoint. One that could
+  // not be written is no error either.
+  virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& /*path*/) { return DoesNotTrain(); }
   virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
 
  private:

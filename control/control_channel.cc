@@ -367,6 +367,8 @@ class LogExecutor {
         return Answer(handler_.Train(), &internal::Reply::mutable_trained);
       case internal::Command::kSaveTraining:
         return Answer(handler_.SaveTraining(command.save_training().exports()), &internal::Reply::mutable_saved);
+      case internal::Command::kExportTraining:
+        return ExportTraining(command.export_training());
       case internal::Command::kEvaluateTraining:
         return Answer(handler_.EvaluateTraining(), &internal::Reply::mutable_evaluated);
       case internal::Command::kResume:
@@ -543,6 +545,11 @@ class LogExecutor {
   absl::Status PrepareSamples(const internal::PrepareSamples& command) {
     ASSIGN_OR_RETURN(const int64_t most, FromWire(command));
     return Answer(handler_.PrepareSamples(most), &internal::Reply::mutable_prepared);
+  }
+
+  absl::Status ExportTraining(const internal::ExportTraining& command) {
+    ASSIGN_OR_RETURN(const std::string path, FromWire(command));
+    return Answer(handler_.ExportTraining(path), &internal::Reply::mutable_saved);
   }
 
   absl::Status EndJob(uint64_t job) {

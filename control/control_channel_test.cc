@@ -105,6 +105,11 @@ class RecordingHandler : public CommandHandler {
     return TrainingSaved{.checkpoint = "caf\xE9", .exported = "model", .seconds = 1, .warnings = {"slow"}};
   }
 
+  absl::StatusOr<TrainingSaved> ExportTraining(const std::string& path) override {
+    Record(absl::StrCat("export to ", path));
+    return TrainingSaved{.exported = path};
+  }
+
   bool decodes_beside_steps() const override { return beside_; }
   bool steps_ahead() const override { return ahead_; }
 
@@ -366,8 +371,14 @@ TEST_F(ControlChannelTest, CarriesOutTheCommandsOfATrainingRun) {
   EXPECT_EQ(saved.exported, "model");
   EXPECT_EQ(saved.seconds, 1);
   EXPECT_THAT(saved.warnings, ::testing::ElementsAre("slow"));
-  EXPECT_THAT(handler_.calls(),
-              ::testing::ElementsAre("train by steps: 3 from caf\xE9", "prepare 4", "save and export"));
+  for (const std::string& path : {std::string(), std::string("a\0b", 3), std::string(300000, 'a')}) {
+    command.mutable_export_training()->set_path(path);
+    EXPECT_EQ(CodeOf(session.Ask(command)), absl::StatusCode::kInvalidArgument);
+  }
+  command.mutable_export_training()->set_path("caf\xE9.safetensors");
+  EXPECT_EQ(FromWire(session.Ask(command).saved()).exported, "caf\xE9.safetensors");
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("train by steps: 3 from caf\xE9", "prepare 4", "save and export",
+                                                       "export to caf\xE9.safetensors"));
 }
 
 TEST_F(ControlChannelTest, SaysThatAHandlerDoesNotTrain) {

@@ -331,6 +331,13 @@ absl::StatusOr<TrainingSaved> WorkerClient::SaveTraining(bool exports) {
   return FromWire(reply.saved());
 }
 
+absl::StatusOr<TrainingSaved> WorkerClient::ExportTraining(const std::string& path) {
+  Command command;
+  command.mutable_export_training()->set_path(path);
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kSaved));
+  return FromWire(reply.saved());
+}
+
 absl::StatusOr<TrainingEvaluated> WorkerClient::EvaluateTraining() {
   Command command;
   command.mutable_evaluate_training();

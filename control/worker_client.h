@@ -75,6 +75,7 @@ class WorkerClient {
   absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most);
   absl::StatusOr<Trained> Train();
   absl::StatusOr<TrainingSaved> SaveTraining(bool exports);
+  absl::StatusOr<TrainingSaved> ExportTraining(const std::string& path);
   absl::StatusOr<TrainingEvaluated> EvaluateTraining();
 
   // How far the worker has got with all controllers so far.

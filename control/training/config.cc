@@ -17,6 +17,7 @@
 #include "base/utf8.h"
 #include "base/yaml_document.h"
 #include "base/yaml_reader.h"
+#include "control/adapter_use.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::control {
@@ -171,6 +172,16 @@ void VisitSample(Visit& visit, Sample& sample) {
   visit("height", sample.height, YamlRange{0, kSide.high});
 }
 
+template <typename Visit, typename Publish>
+void VisitPublish(Visit& visit, Publish& publish) {
+  visit("server", publish.server);
+  visit("adapter_folder", publish.adapter_folder);
+  visit("name", publish.name);
+  visit("publish_every", publish.publish_every, kSteps);
+  visit("api_key_file", publish.api_key_file);
+  visit("server_ca", publish.server_ca);
+}
+
 template <typename Visit, typename Parallelism>
 void VisitParallelism(Visit& visit, Parallelism& parallelism) {
   const YamlRange degree = {1, parallel::kMaxRanks};
@@ -196,6 +207,7 @@ void VisitConfig(Visit& visit, Config& config) {
     visit("save_every", config.save.save_every, kSteps);
     visit("max_step_saves_to_keep", config.save.max_step_saves_to_keep, YamlRange{1, 100000});
   });
+  visit.Nested("publish", [&config](auto& visit) { VisitPublish(visit, config.publish); });
   visit.Nested("parallelism", [&config](auto& visit) { VisitParallelism(visit, config.parallelism); });
 }
 
@@ -238,6 +250,27 @@ absl::Status CheckRanks(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPublish(const TrainConfig& config) {
+  const TrainPublish& publish = config.publish;
+  if (publish.name.empty()) {
+    if (publish == TrainPublish()) return absl::OkStatus();
+    return Wrong("publish.name is missing; it must be the name that requests will have for the adapter");
+  }
+  if (!IsAdapterName(publish.name)) {
+    return Wrong(absl::StrCat("publish.name is ", base::QuotedValue(publish.name), "; ", kAdapterNameRule));
+  }
+  if (publish.server.empty()) {
+    return Wrong("publish.server is missing; it must be the server's admin listener, such as http://127.0.0.1:9090");
+  }
+  if (publish.adapter_folder.empty()) {
+    return Wrong("publish.adapter_folder is missing; it must be the adapter_folder of the server's configuration");
+  }
+  if (config.network.type != NetworkType::kLora) {
+    return Wrong("publish is set and network.type is full; adapters alone are published, so that it must be lora");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTogether(const TrainConfig& config) {
   for (const auto& [key, value] : {std::pair{"model", &config.model}, std::pair{"output", &config.output}}) {
     if (value->empty()) return Wrong(absl::StrCat(key, " is missing; it has no default"));
@@ -263,7 +296,7 @@ absl::Status CheckTogether(const TrainConfig& config) {
     return Wrong(absl::StrCat("sample.sample_every is ", config.sample.sample_every,
                               " and sample.prompts is empty; name prompts, or set sample_every to 0"));
   }
-  return absl::OkStatus();
+  return CheckPublish(config);
 }
 
 // The values of a tree by their paths, as exact texts.
@@ -292,7 +325,8 @@ std::map<std::string, std::string> Leaves(const TrainConfig& config) {
 
 bool MayChange(const std::string& path) {
   return path == "train.steps" || path == "train.lr" || absl::StartsWith(path, "sample.") ||
-         absl::StartsWith(path, "save.") || absl::StartsWith(path, "parallelism.");
+         absl::StartsWith(path, "save.") || absl::StartsWith(path, "publish.") ||
+         absl::StartsWith(path, "parallelism.");
 }
 
 }  // namespace
@@ -352,7 +386,7 @@ absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now) {
   if (changes.empty()) return absl::OkStatus();
   return Wrong(
       absl::StrCat("the run was begun with another configuration: ", absl::StrJoin(changes, "; "),
-                   "; only train.steps, train.lr, sample, save and parallelism may change when a run is "
+                   "; only train.steps, train.lr, sample, save, publish and parallelism may change when a run is "
                    "resumed; give the others their values of before, or begin a run in another output folder"));
 }
 

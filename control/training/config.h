@@ -117,6 +117,18 @@ struct TrainSave {
   bool operator==(const TrainSave&) const = default;
 };
 
+// To a running server, which serves the adapter as it is so far, under one name, from a folder that both reach.
+struct TrainPublish {
+  std::string server;          // its admin listener, "http://127.0.0.1:9090"
+  std::string adapter_folder;  // of the server's configuration, or the model's folder in it
+  std::string name;            // of the adapter; empty: nothing is published
+  int64_t publish_every = 0;   // steps; 0: at the end only
+  std::string api_key_file;    // of a key of the server's admin_keys_file; empty: none
+  std::string server_ca;       // PEM file of who vouches for an https:// server; empty: the system's
+
+  bool operator==(const TrainPublish&) const = default;
+};
+
 // What of the training state the data ranks share out, by the stages of ZeRO: nothing, the optimizer's state, and the
 // weights as well.
 enum class ZeroStage : uint8_t { kNone, kOptimizer, kFull };
@@ -144,6 +156,7 @@ struct TrainConfig {
   TrainProcedure train;
   TrainSample sample;
   TrainSave save;
+  TrainPublish publish;
   TrainParallelism parallelism;
 
   bool operator==(const TrainConfig&) const = default;
@@ -160,9 +173,9 @@ absl::StatusOr<TrainConfig> LoadTrainConfig(const std::string& path);
 // it back as an equal config; equal configs have equal texts.
 std::string TrainConfigJson(const TrainConfig& config);
 
-// Whether a run that was begun with `before` may go on with `now`: train.steps, train.lr, sample and save may differ,
-// and parallelism, since a checkpoint is read by any topology. InvalidArgument names each other key that differs, with
-// both values.
+// Whether a run that was begun with `before` may go on with `now`: train.steps, train.lr, sample, save and publish
+// may differ, and parallelism, since a checkpoint is read by any topology. InvalidArgument names each other key that
+// differs, with both values.
 absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now);
 
 }  // namespace tessera::control

@@ -69,6 +69,8 @@ train:
   blocks_to_swap: 10
 sample: {sample_every: 100, prompts: ["a cat", "a dog"], seed: 3, steps: 20, guidance_scale: 4.5, width: 512, height: 768}
 save: {save_every: 50, max_step_saves_to_keep: 2}
+publish: {server: "https://[::1]:9090", adapter_folder: ad apters, name: sty-le, publish_every: 21,
+          api_key_file: key, server_ca: ca.pem}
 parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, zero: 3}
 )");
   ASSERT_TRUE(config.ok()) << config.status();
@@ -117,6 +119,12 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                      .width = 512,
                      .height = 768};
   expected.save = {.save_every = 50, .max_step_saves_to_keep = 2};
+  expected.publish = {.server = "https://[::1]:9090",
+                      .adapter_folder = "ad apters",
+                      .name = "sty-le",
+                      .publish_every = 21,
+                      .api_key_file = "key",
+                      .server_ca = "ca.pem"};
   expected.parallelism = {.data = 2, .tensor = 2, .ring = 2, .sequence_parallel = true, .zero = ZeroStage::kFull};
   EXPECT_EQ(*config, expected);
   EXPECT_EQ(config->parallelism.mesh(), (parallel::MeshShape{.data = 2, .ring = 2, .tensor = 2}));
@@ -178,6 +186,13 @@ TEST(TrainConfigTest, WhatContradictsIsRefused) {
   EXPECT_THAT(error("network: {type: full}\ntrain: {quantize: true}"), HasSubstr("network.type must be lora"));
   EXPECT_THAT(error("network: {type: full}\ntrain: {blocks_to_swap: 3}"), HasSubstr("train.blocks_to_swap is 3"));
   EXPECT_THAT(error("network: {from_scratch: true}"), HasSubstr("network.type must be full"));
+  EXPECT_THAT(error("publish: {publish_every: 3}"), HasSubstr("publish.name is missing"));
+  EXPECT_THAT(error("publish: {name: ../x}"), AllOf(HasSubstr("publish.name is '../x'"), HasSubstr("valid names")));
+  EXPECT_THAT(error("publish: {name: x}"), HasSubstr("publish.server is missing"));
+  EXPECT_THAT(error("publish: {name: x, server: s}"), HasSubstr("publish.adapter_folder is missing"));
+  EXPECT_THAT(error("network: {type: full}\npublish: {name: x, server: s, adapter_folder: a}"),
+              HasSubstr("network.type is full"));
+  EXPECT_THAT(error("publish: {publsh_every: 3}"), HasSubstr("did you mean 'publish_every'"));
 }
 
 TEST(TrainConfigTest, AliasesAndDepthAreBounded) {
@@ -197,6 +212,7 @@ TEST(TrainConfigTest, AResumedRunMayHaveOtherStepsRateSamplesSavesAndTopology) {
   const TrainConfig before = Config();
   const TrainConfig now = Config(
       "train: {steps: 5, lr: 1}\nsample: {sample_every: 3, prompts: [x]}\nsave: {save_every: 9}\n"
+      "publish: {name: x, server: s, adapter_folder: a, publish_every: 2}\n"
       "parallelism: {tensor: 2, zero: 1}");
   EXPECT_TRUE(CheckResumed(before, now).ok()) << CheckResumed(before, now);
 }

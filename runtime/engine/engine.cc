@@ -584,6 +584,10 @@ absl::StatusOr<control::TrainingSaved> Engine::SaveTraining(bool exports) {
   return WithTrainer([&](Trainer& trainer) { return trainer.Save(exports); });
 }
 
+absl::StatusOr<control::TrainingSaved> Engine::ExportTraining(const std::string& path) {
+  return WithTrainer([&](Trainer& trainer) { return trainer.ExportAdapterTo(path); });
+}
+
 absl::StatusOr<control::TrainingEvaluated> Engine::EvaluateTraining() {
   return WithTrainer([](Trainer& trainer) { return trainer.Evaluate(); });
 }

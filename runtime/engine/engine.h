@@ -52,6 +52,7 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most) override;
   absl::StatusOr<control::Trained> Train() override;
   absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports) override;
+  absl::StatusOr<control::TrainingSaved> ExportTraining(const std::string& path) override;
   absl::StatusOr<control::TrainingEvaluated> EvaluateTraining() override;
 
  private:

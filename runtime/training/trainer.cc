@@ -424,15 +424,13 @@ absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const
   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
   if (trains_adapter()) return ExportAdapter(reader);
   std::string folder = absl::StrCat(config_.output, "/model-", step_);
-  RETURN_IF_ERROR(ExportWeights(reader, {.base = model_.folder.path(),
-                                         .base_digest = base_digest_,
-                                         .prefix = config_.train.ema_decay > 0 ? "ema." : "transformer.",
-                                         .folder = folder}));
+  RETURN_IF_ERROR(ExportWeights(
+      reader, {.base = model_.folder.path(), .base_digest = base_digest_, .prefix = ServedPrefix(), .folder = folder}));
   return folder;
 }
 
-absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) const {
-  const std::string prefix = config_.train.ema_decay > 0 ? "ema." : WeightPrefix();
+absl::StatusOr<AdapterExport> Trainer::ServedAdapterOf(CheckpointReader& reader) const {
+  const std::string prefix = ServedPrefix();
   AdapterExport adapter{
       .modules = {}, .base_digest = base_digest_, .step = step_, .trigger_phrase = config_.trigger_word};
   for (const auto& [module, factors] : adapter_.factors.modules()) {
@@ -441,6 +439,11 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
     adapter.modules.push_back(
         {.name = module, .a = a.to(at::kFloat), .b = b.to(at::kFloat), .alpha = config_.network.linear_alpha});
   }
+  return adapter;
+}
+
+absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) const {
+  ASSIGN_OR_RETURN(const AdapterExport adapter, ServedAdapterOf(reader));
   const models::AdaptableModel adaptable = model_.family.adaptable();
   std::string path = absl::StrCat(config_.output, "/adapter-", step_);
   if (adaptable.originals == models::OriginalNames::kNone) {
@@ -452,6 +455,36 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
   path += ".safetensors";
   RETURN_IF_ERROR(WritePeftFile(path, adapter));
   return path;
+}
+
+absl::StatusOr<control::TrainingSaved> Trainer::ExportAdapterTo(const std::string& path) {
+  if (!trains_adapter()) return absl::FailedPreconditionError("all weights are trained, and no adapter");
+  const Clock::time_point begin = Clock::now();
+  // What is served of a checkpoint, and no more, under a name that no run goes on from.
+  const std::string folder = absl::StrCat(config_.output, "/.export");
+  std::vector<Piece> served = Pieces();
+  std::erase_if(served, [&](const Piece& piece) { return !piece.name.starts_with(ServedPrefix()); });
+  const absl::Status gathered = WriteCheckpoint(folder, {.step = step_, .json = "{}"}, served, model_.groups.all);
+  control::TrainingSaved saved;
+  if (model_.groups.all.rank() == 0) {
+    const absl::Status written =
+        gathered.ok() ? WriteAdapterOf(absl::StrCat(folder, "/", CheckpointName(step_)), path) : gathered;
+    if (written.ok()) {
+      saved.exported = path;
+    } else {
+      saved.warnings.emplace_back(written.message());
+    }
+    std::error_code error;
+    std::filesystem::remove_all(folder, error);
+  }
+  saved.seconds = SecondsSince(begin);
+  return saved;
+}
+
+absl::Status Trainer::WriteAdapterOf(const std::string& checkpoint, const std::string& path) const {
+  ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
+  ASSIGN_OR_RETURN(const AdapterExport adapter, ServedAdapterOf(reader));
+  return WritePeftFile(path, adapter);
 }
 
 models::SharedAdapters Trainer::adapters() const {

@@ -20,6 +20,7 @@
 #include "runtime/training/checkpoints/checkpoint.h"
 #include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/data/data_order.h"
+#include "runtime/training/exports/adapter_file.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/learning_rate.h"
 #include "runtime/training/objective.h"
@@ -56,6 +57,7 @@ class Trainer final {
   absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most);
   absl::StatusOr<control::Trained> Train();
   absl::StatusOr<control::TrainingSaved> Save(bool exports);
+  absl::StatusOr<control::TrainingSaved> ExportAdapterTo(const std::string& path);
   absl::StatusOr<control::TrainingEvaluated> Evaluate();
 
   // The adapter as it stands, for jobs between two steps; null where all weights are trained.
@@ -84,6 +86,10 @@ class Trainer final {
   // an adapter's files; the path.
   absl::StatusOr<std::string> Export(const std::string& checkpoint) const;
   absl::StatusOr<std::string> ExportAdapter(CheckpointReader& reader) const;
+  absl::Status WriteAdapterOf(const std::string& checkpoint, const std::string& path) const;
+  absl::StatusOr<AdapterExport> ServedAdapterOf(CheckpointReader& reader) const;
+  // Of the names of what is served of a checkpoint.
+  const char* ServedPrefix() const { return config_.train.ema_decay > 0 ? "ema." : WeightPrefix(); }
 
   TrainingBatch BatchOf(std::span<const SampleVisit> visits) const;
   SampleKey KeyOf(const SampleVisit& visit) const;

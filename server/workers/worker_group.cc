@@ -409,6 +409,11 @@ absl::StatusOr<control::TrainingSaved> WorkerGroup::SaveTraining(bool exports) {
       options_.progress.loading, [&](control::WorkerClient& client, int) { return client.SaveTraining(exports); });
 }
 
+absl::StatusOr<control::TrainingSaved> WorkerGroup::ExportTraining(const std::string& path) {
+  return OnAll<control::TrainingSaved>(options_.progress.loading,
+                                       [&](control::WorkerClient& client, int) { return client.ExportTraining(path); });
+}
+
 absl::StatusOr<control::TrainingEvaluated> WorkerGroup::EvaluateTraining() {
   return OnAll<control::TrainingEvaluated>(
       options_.progress.loading, [](control::WorkerClient& client, int) { return client.EvaluateTraining(); });

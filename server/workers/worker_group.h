@@ -92,6 +92,7 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most);
   absl::StatusOr<control::Trained> Train();
   absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports);
+  absl::StatusOr<control::TrainingSaved> ExportTraining(const std::string& path);
   absl::StatusOr<control::TrainingEvaluated> EvaluateTraining();
 
   absl::Status Shutdown();

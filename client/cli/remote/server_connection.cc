@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "client/cli/file_bytes.h"
-#include "client/sdk/server_url.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::client {
@@ -49,13 +48,18 @@ void AddServerOptions(CLI::App& app, ServerOptions& options, bool required) {
           options.ca_file);
 }
 
-absl::StatusOr<ServerConnection> ConnectionTo(const ServerOptions& options, int retries) {
-  ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
+absl::StatusOr<ImageClientOptions> ClientOptionsFor(const ServerOptions& options, const ServerUrl& url, int retries) {
   ImageClientOptions client = {
       .address = url.authority, .key_in_clear = true, .tls = url.tls, .retries = retries, .retry_refusals = false};
   ASSIGN_OR_RETURN(client.api_key, ReadKey(options.api_key_file));
   ASSIGN_OR_RETURN(const std::string certificates, ReadOptionFile(options.ca_file));
   if (url.tls) client.root_certificates = certificates;
+  return client;
+}
+
+absl::StatusOr<ServerConnection> ConnectionTo(const ServerOptions& options, int retries) {
+  ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
+  ASSIGN_OR_RETURN(const ImageClientOptions client, ClientOptionsFor(options, url, retries));
   ServerConnection connection = {.sends_key_in_clear = !client.api_key.empty() && !url.tls && !url.IsLoopback()};
   ASSIGN_OR_RETURN(connection.client, ImageClient::Create(client));
   return connection;

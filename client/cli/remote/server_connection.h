@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
+#include "client/sdk/server_url.h"
 #include "tessera/image_client.h"
 
 namespace tessera::client {
@@ -19,6 +20,10 @@ struct ServerOptions {
 
 // --server, --api-key-file and --server-ca.
 void AddServerOptions(CLI::App& app, ServerOptions& options, bool required);
+
+// What the client of the server at `url` is told, the key and the certificates in the files included. INVALID_ARGUMENT
+// for a file that is not valid.
+absl::StatusOr<ImageClientOptions> ClientOptionsFor(const ServerOptions& options, const ServerUrl& url, int retries);
 
 struct ServerConnection {
   std::unique_ptr<ImageClient> client;

@@ -192,6 +192,15 @@ void Rest(const TemplateFacts& facts, Lines& lines) {
   lines.Section("save");
   lines("save_every", facts.config.save.save_every, "steps; 0: at the end only");
   lines("max_step_saves_to_keep", facts.config.save.max_step_saves_to_keep);
+  const control::TrainPublish& publish = facts.config.publish;
+  lines.Section("publish");
+  lines.Comment("The adapter as it is so far goes to a running server, which has this folder.");
+  lines("server", publish.server, "its admin listener, such as http://127.0.0.1:9090");
+  lines("adapter_folder", publish.adapter_folder, "of the server's configuration");
+  lines("name", publish.name, "that requests have for it; empty: not published");
+  lines("publish_every", publish.publish_every, "steps; 0: at the end only");
+  lines("api_key_file", publish.api_key_file, "of a key of its admin_keys_file; empty: none");
+  lines("server_ca", publish.server_ca, "PEM file for https://; empty: the system's");
   const control::TrainParallelism& parallelism = facts.config.parallelism;
   lines.Section("parallelism");
   lines.Comment("Ranks are the product of these four.");

@@ -77,6 +77,12 @@ control::TrainConfig EverythingElse() {
                    .width = 64,
                    .height = 32};
   config.save = {.save_every = 13, .max_step_saves_to_keep = 6};
+  config.publish = {.server = "https://[::1]:9090",
+                    .adapter_folder = "ad apters",
+                    .name = "sty-le",
+                    .publish_every = 21,
+                    .api_key_file = "key",
+                    .server_ca = "ca.pem"};
   config.parallelism = {
       .data = 2, .tensor = 2, .ulysses = 2, .sequence_parallel = true, .zero = control::ZeroStage::kFull};
   return config;

@@ -141,6 +141,19 @@ void TrainingReporter::OnSaved(int64_t step, const control::TrainingSaved& saved
   }
 }
 
+void TrainingReporter::OnPublished(int64_t step, const std::string& name, const Publication& published) {
+  if (options_.json) {
+    PrintJsonLine({{"event", "published"},
+                   {"step", step},
+                   {"name", name},
+                   {"model", JsonText(published.model)},
+                   {"digest", JsonText(published.digest)},
+                   {"seconds", published.seconds}});
+  } else {
+    Say(absl::StrCat("step ", step, " is served as ", name));
+  }
+}
+
 void TrainingReporter::OnDone(int64_t step, double seconds, uint64_t peak_memory_bytes) {
   Clear();
   if (options_.json) {

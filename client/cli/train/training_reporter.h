@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/cli/output/reporter.h"
+#include "client/cli/train/adapter_publisher.h"
 #include "control/training_commands.h"
 
 namespace tessera::client {
@@ -30,6 +31,7 @@ class TrainingReporter {
   void OnSample(int64_t step, const std::string& path);
   void OnGrid(int64_t step, const std::string& path);
   void OnSaved(int64_t step, const control::TrainingSaved& saved);
+  void OnPublished(int64_t step, const std::string& name, const Publication& published);
   void OnDone(int64_t step, double seconds, uint64_t peak_memory_bytes);
 
  private:

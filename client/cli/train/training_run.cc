@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -17,6 +18,7 @@
 #include "client/cli/output/contact_sheet.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/train/adapter_publisher.h"
 #include "client/cli/train/training_log.h"
 #include "client/cli/train/training_plan.h"
 #include "client/cli/train/training_reporter.h"
@@ -61,6 +63,9 @@ class TrainingRun {
     RETURN_IF_ERROR(Describe());
     if (options_.dry_run) return PrintThePlan();
     RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));
+    if (!config_.publish.name.empty()) {
+      ASSIGN_OR_RETURN(publisher_, AdapterPublisher::Create(config_.publish));
+    }
     RETURN_IF_ERROR(StartSession());
     ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
     ASSIGN_OR_RETURN(const control::Loaded loaded, At(Stage::kModel, session_->Load(load_)));
@@ -87,6 +92,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
     const bool complete = step == config_.train.steps;
     if (step > started.step || trained) RETURN_IF_ERROR(Save(step, complete, progress));
+    if (complete) RETURN_IF_ERROR(Publish(step, progress));
     const uint64_t peak_memory_bytes = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
     progress.OnDone(step, absl::ToDoubleSeconds(base::SteadyNow() - begin), peak_memory_bytes);
@@ -176,6 +182,7 @@ class TrainingRun {
       }
       const bool last = step == config_.train.steps;
       if (IsDue(step, config_.sample.sample_every)) RETURN_IF_ERROR(Evaluate(step, samples, progress));
+      if (!last && IsDue(step, config_.publish.publish_every)) RETURN_IF_ERROR(Publish(step, progress));
       if (!last && IsDue(step, config_.save.save_every)) RETURN_IF_ERROR(Save(step, /*exports=*/false, progress));
     }
     return step;
@@ -259,6 +266,26 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
+  // A server or a folder that is away ends no run.
+  absl::Status Publish(int64_t step, TrainingReporter& progress) {
+    if (publisher_ == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const control::TrainingSaved exported,
+                     Explained(session_->group().ExportTraining(publisher_->path())));
+    absl::Status failed;
+    if (exported.exported.empty()) {
+      failed = absl::UnavailableError(absl::StrJoin(exported.warnings, "; "));
+    } else if (const absl::StatusOr<Publication> published = publisher_->Load(); published.ok()) {
+      progress.OnPublished(step, config_.publish.name, *published);
+    } else {
+      failed = published.status();
+    }
+    if (!failed.ok()) {
+      reporter_->OnWarning(
+          absl::StrCat("step ", step, " is not published and training goes on: ", std::string(failed.message())));
+    }
+    return absl::OkStatus();
+  }
+
   template <typename Value>
   absl::StatusOr<Value> Explained(absl::StatusOr<Value> result) {
     if (result.ok()) return result;
@@ -273,7 +300,8 @@ class TrainingRun {
   control::ModelDescription description_;
   std::unique_ptr<WorkerSession> session_;
   std::unique_ptr<TrainingLog> log_;
-  std::string checkpoint_;  // the newest that is whole; empty: none
+  std::string checkpoint_;                       // the newest that is whole; empty: none
+  std::unique_ptr<AdapterPublisher> publisher_;  // null: nothing is published
 };
 
 }  // namespace
