@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -112,7 +113,7 @@ absl::Status CheckFile(const base::ReadOnlyFile& file) {
   return CheckHeader(header, file.size() - kLengthBytes - length, name);
 }
 
-// Calls with the blocks of the file, and digests them and then the config.
+// Calls with the blocks of the file, beside which it digests them, and digests the config then. `take` may be null.
 absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file, const std::string& config,
                                        const std::function<absl::Status(std::string_view)>& take) {
   base::Sha256 digest;
@@ -120,8 +121,10 @@ absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file, const std
   for (uint64_t at = 0; at < file.size(); at += block.size()) {
     block.resize(std::min<uint64_t>(kBlockBytes, file.size() - at));
     RETURN_IF_ERROR(file.Read(at, std::as_writable_bytes(std::span(block))));
+    std::future<absl::Status> taken;
+    if (take) taken = std::async(take, std::string_view(block));
     digest.Update(block);
-    RETURN_IF_ERROR(take(block));
+    if (take) RETURN_IF_ERROR(taken.get());
   }
   digest.Update(config);
   return AdapterFile{.digest = digest.Finish(), .bytes = file.size() + config.size()};
@@ -177,7 +180,7 @@ absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std:
   ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
   RETURN_IF_ERROR(CheckFile(file));
   ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
-  return ReadBlocks(file, config, [](std::string_view) { return absl::OkStatus(); });
+  return ReadBlocks(file, config, nullptr);
 }
 
 absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy) {
