@@ -21,6 +21,7 @@
 #include "models/adapters/plan/adapter_names.h"
 #include "models/families/family_description.h"
 #include "models/loading/param_table.h"
+#include "models/loading/weight_residency.h"
 #include "models/transformer.h"
 #include "models/weights/model_folder.h"
 #include "parallel/forward_context.h"
@@ -108,6 +109,12 @@ class Family {
   // This rank's parameters of the transformer, which shares their storage; empty unless the model was loaded for
   // training.
   virtual std::span<const Param> parameters() const { return {}; }
+
+  // From now on the transformer's weights are there only while `residency` has brought them, and transformer() brings
+  // what each call needs. Only of a model that was loaded for training.
+  virtual void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) {
+    TORCH_CHECK(false, "the weights of this model stay where they are");
+  }
 
   // What adapters of this model can lie beside.
   virtual AdaptableModel adaptable() const { return {}; }

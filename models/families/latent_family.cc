@@ -69,7 +69,13 @@ absl::Status LatentFamily::Open() {
     RETURN_IF_ERROR(transformer_.Check());
   }
   RETURN_IF_ERROR(transformer_.Open());
+  if (options_.for_training) brought_ = std::make_unique<BroughtTransformer>(transformer_.model());
   return autoencoder_.Open();
+}
+
+void LatentFamily::KeepWeightsIn(std::shared_ptr<WeightResidency> residency) {
+  TORCH_CHECK(brought_ != nullptr, "the weights of a model that was not loaded for training stay where they are");
+  brought_->KeepWeightsIn(std::move(residency));
 }
 
 int64_t LatentFamily::weight_bytes() const {

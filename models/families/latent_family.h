@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/families/family.h"
+#include "models/loading/brought_transformer.h"
 #include "models/loading/component.h"
 #include "models/loading/streamed_transformer.h"
 #include "models/text_encoders/text_stage.h"
@@ -55,11 +56,15 @@ Component<Transformer>::Make TransformerOf(const Config& config) {
 
 class LatentFamily : public Family {
  public:
-  const Transformer& transformer() const override { return streamed_ ? *streamed_ : transformer_.model(); }
+  const Transformer& transformer() const override {
+    if (streamed_ != nullptr) return *streamed_;
+    return brought_ != nullptr ? *brought_ : transformer_.model();
+  }
   at::ScalarType dtype() const override { return options_.dtype; }
   at::Device device() const override { return options_.device; }
   int64_t weight_bytes() const override;
   std::span<const Param> parameters() const override { return transformer_.params(); }
+  void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) override;
   AdaptableModel adaptable() const override;
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }
@@ -97,6 +102,7 @@ class LatentFamily : public Family {
   std::optional<size_t> running_text_;             // the only one of them that may run now
   Component<Transformer> transformer_;             // without blocks where these are streamed
   std::unique_ptr<StreamedTransformer> streamed_;  // null: they are kept
+  std::unique_ptr<BroughtTransformer> brought_;    // where the model is loaded for training
   Component<Autoencoder> autoencoder_;
 };
 

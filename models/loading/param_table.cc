@@ -40,7 +40,7 @@ void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset,
     return;
   }
   params_.push_back(
-      {.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape), .scales = scales});
+      {.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape), .block = block_, .scales = scales});
 }
 
 at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {

@@ -77,10 +77,13 @@ struct ProductWeight {
 };
 
 struct Param {
+  static constexpr int64_t kNoBlock = -1;
+
   ParamSpec spec;
   at::Tensor storage;          // the leaf tensor that the layer computes with
   int64_t offset = 0;          // first row of this parameter in `storage`, where several are packed into one
   std::vector<int64_t> shape;  // of this rank's part
+  int64_t block = kNoBlock;    // of the transformer, which computes with it
   at::Tensor scales = {};      // of all rows of `storage`, where that holds eight bits a weight; else undefined
 
   // The parameter's own rows of `storage` (or of a tensor of the same shape, such as its gradient).
@@ -116,8 +119,14 @@ class ParamTable {
 
   // What is added from here to LeaveBlock() belongs to that block. If it is another rank's, its tensors are on the meta
   // device, are not listed, and are passed over in the file.
-  void EnterBlock(int64_t index) { elsewhere_ = index < blocks_.begin || index >= blocks_.end; }
-  void LeaveBlock() { elsewhere_ = false; }
+  void EnterBlock(int64_t index) {
+    block_ = index;
+    elsewhere_ = index < blocks_.begin || index >= blocks_.end;
+  }
+  void LeaveBlock() {
+    block_ = Param::kNoBlock;
+    elsewhere_ = false;
+  }
 
   // In place of PackForInference: every parameter but the buffers and what is held in eight bits asks for a gradient.
   void RequireGradients();
@@ -144,6 +153,7 @@ class ParamTable {
   at::TensorOptions options_;
   TensorShard shard_;
   BlockShare blocks_;
+  int64_t block_ = Param::kNoBlock;
   bool quantize_;
   bool elsewhere_ = false;
   std::vector<Param> params_;

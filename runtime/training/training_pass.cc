@@ -140,7 +140,9 @@ class MicroBatch final {
       : family_(family),
         transformer_(family.transformer()),
         groups_(groups),
+        options_(options),
         batch_(batch),
+        frame_(options.weights, models::WeightResidency::kFrame),
         geometry_(GeometryOf(family, batch.sample.noisy)),
         texts_(StackTexts(family, batch.rows)),
         joint_(transformer_.joint_text() && texts_.text.defined()),
@@ -176,23 +178,26 @@ class MicroBatch final {
   at::Tensor Losses() {
     Enter();
     models::BlockState state = state_;
-    for (int block = 0; block < transformer_.num_blocks(); ++block) RunBlock(block, state, step_);
+    for (int block = 0; block < transformer_.num_blocks(); ++block) {
+      const models::BroughtPart weights(options_.weights, block);
+      RunBlock(block, state, step_);
+    }
     return LossesOf(state, step_);
   }
 
-  // The same, and the backward pass of their sum over `divisor`, block by block.
-  at::Tensor LossesAndGradientsRecomputing(double divisor) {
+  // The same, and the backward pass of their sum over `divisor`. Each block is a graph of its own, from what enters it
+  // to what leaves it, so that nothing of a block is needed while another one runs.
+  at::Tensor LossesAndGradients(double divisor) {
     Enter();
-    std::vector<models::BlockState> before;  // each block
-    models::BlockState state = Leaves(state_);
+    std::vector<BlockGraph> blocks;
+    models::BlockState state = state_;
     const models::StepEmbedding step{.vector = Leaf(step_.vector, RequiresGradient(step_.vector)),
                                      .shared = Leaf(step_.shared, RequiresGradient(step_.shared))};
-    {
-      const at::NoGradGuard no_gradients;
-      for (int block = 0; block < transformer_.num_blocks(); ++block) {
-        before.push_back(state);
-        RunBlock(block, state, step);
-      }
+    for (int block = 0; block < transformer_.num_blocks(); ++block) {
+      const models::BroughtPart weights(options_.weights, block);
+      blocks.push_back(options_.recompute ? Forget(block, state, step) : Compute(block, state, step));
+      state = blocks.back().after;
+      if (options_.recompute) blocks.back().after = {};
     }
     models::BlockState leaves = Leaves(state);
     const at::Tensor losses = LossesOf(leaves, step);
@@ -200,23 +205,23 @@ class MicroBatch final {
     at::Tensor of_image = leaves.image.grad(), of_text;
     std::map<int, at::Tensor> of_skips;
     for (int block = transformer_.num_blocks() - 1; block >= 0; --block) {
-      leaves = Leaves(before.back());
-      before.pop_back();
-      state = leaves;
-      RunBlock(block, state, step);
+      const models::BroughtPart weights(options_.weights, block);
+      const BlockGraph graph = options_.recompute ? Compute(block, blocks.back().before, step) : blocks.back();
+      blocks.pop_back();
       Roots roots;
-      roots.Add(state.image, of_image);
-      roots.Add(state.text, of_text);
-      for (const auto& [from, skip] : state.skips) {
-        if (leaves.skips.contains(from)) continue;
+      roots.Add(graph.after.image, of_image);
+      roots.Add(graph.after.text, of_text);
+      for (const auto& [from, skip] : graph.after.skips) {
+        if (graph.before.skips.contains(from)) continue;
         roots.Add(skip, of_skips[from]);
       }
       roots.Backward();
-      of_image = leaves.image.grad();
-      if (leaves.text.defined()) of_text = leaves.text.grad();
-      for (const auto& [from, skip] : leaves.skips) {
+      of_image = graph.before.image.grad();
+      if (graph.before.text.defined()) of_text = graph.before.text.grad();
+      for (const auto& [from, skip] : graph.before.skips) {
         if (skip.grad().defined()) of_skips[from] = skip.grad();
       }
+      Ready(block);
     }
     Roots roots;
     roots.Add(step_.vector, step.vector.defined() ? step.vector.grad() : at::Tensor());
@@ -224,6 +229,7 @@ class MicroBatch final {
     roots.Add(state_.text, of_text);
     roots.Add(state_.image, of_image);
     roots.Backward();
+    Ready(models::WeightResidency::kFrame);
     return losses.detach();
   }
 
@@ -234,6 +240,11 @@ class MicroBatch final {
   }
 
  private:
+  // A block's own graph: from the leaves that enter it to what it made of them.
+  struct BlockGraph {
+    models::BlockState before, after;
+  };
+
   static bool SharesOut(const TrainingPassOptions& options, const parallel::RankGroups& groups) {
     return options.sequence_parallel && groups.tensor.size() > 1;
   }
@@ -241,6 +252,25 @@ class MicroBatch final {
     return {whole.begin + part.begin, whole.begin + part.end};
   }
   static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
+
+  BlockGraph Compute(int block, const models::BlockState& before, const models::StepEmbedding& step) {
+    BlockGraph graph{.before = Leaves(before), .after = {}};
+    graph.after = graph.before;
+    RunBlock(block, graph.after, step);
+    return graph;
+  }
+
+  // What enters it, and what leaves it without a graph.
+  BlockGraph Forget(int block, const models::BlockState& before, const models::StepEmbedding& step) {
+    const at::NoGradGuard no_gradients;
+    BlockGraph graph{.before = before, .after = before};
+    RunBlock(block, graph.after, step);
+    return graph;
+  }
+
+  void Ready(int part) const {
+    if (options_.gradients_ready) options_.gradients_ready(part);
+  }
 
   // Text first, as Conditioning has it. Products of tokens give those of the whole share, and attention reads these.
   void Place() {
@@ -291,7 +321,9 @@ class MicroBatch final {
   const models::Family& family_;
   const models::Transformer& transformer_;
   const parallel::RankGroups& groups_;
+  const TrainingPassOptions& options_;
   const TrainingBatch& batch_;
+  const models::BroughtPart frame_;  // for the whole pass
   const models::LatentGeometry geometry_;
   const StackedTexts texts_;
   const bool joint_;  // text takes part in the attention over image tokens
@@ -322,16 +354,13 @@ void Check(const TrainingBatch& batch, const parallel::RankGroups& groups) {
 
 TrainingPass::TrainingPass(const models::Family& family, const parallel::RankGroups& groups,
                            TrainingPassOptions options)
-    : family_(family), groups_(groups), options_(options) {}
+    : family_(family), groups_(groups), options_(std::move(options)) {}
 
 at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
   Check(batch, groups_);
   const at::AutoGradMode with_gradients(true);
   MicroBatch pass(family_, groups_, options_, batch);
-  if (options_.recompute) return SumOverTokens(pass.LossesAndGradientsRecomputing(divisor));
-  const at::Tensor losses = pass.Losses();
-  pass.Scaled(losses, divisor).backward();
-  return SumOverTokens(losses.detach());
+  return SumOverTokens(pass.LossesAndGradients(divisor));
 }
 
 at::Tensor TrainingPass::Evaluate(const TrainingBatch& batch) {

@@ -11,9 +11,11 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <vector>
 
 #include "models/families/family.h"
+#include "models/loading/weight_residency.h"
 #include "parallel/rank_groups.h"
 #include "runtime/training/objective.h"
 
@@ -33,6 +35,12 @@ struct TrainingPassOptions {
   bool sequence_parallel = false;
   // Beside the transformer's products, or null; outlives the pass.
   const parallel::AdapterFactors* adapters = nullptr;
+  // Brings the transformer's weights for the time that they are computed with, or null: they are always there. Outlives
+  // the pass.
+  models::WeightResidency* weights = nullptr;
+  // Called when the backward pass has left all it has for the parameters of a part (models::WeightResidency), whose
+  // weights are still there: of the blocks from the last to the first, and then of the frame.
+  std::function<void(int part)> gradients_ready = {};
 };
 
 // Used by one thread, which is not in c10::InferenceMode. What it is given outlives it.

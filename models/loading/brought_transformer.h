@@ -1,0 +1,72 @@
+// A transformer that brings the weights of its parts for the calls that compute with them (WeightResidency): for
+// whoever runs it without a thought of where they are, as the ordinary pipeline does with a model in training.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "models/loading/weight_residency.h"
+#include "models/transformer.h"
+
+namespace tessera::models {
+
+class BroughtTransformer final : public Transformer {
+ public:
+  // `model` outlives this. Until told where, its weights are always there.
+  explicit BroughtTransformer(const Transformer& model) : model_(model) {}
+
+  void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) { residency_ = std::move(residency); }
+
+  int num_blocks() const override { return model_.num_blocks(); }
+  bool joint_text() const override { return model_.joint_text(); }
+  std::vector<parallel::LongSkip> long_skips() const override { return model_.long_skips(); }
+  int64_t output_features() const override { return model_.output_features(); }
+  Positions Place(TokenGrid grid, at::Device device) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    Positions positions = model_.Place(grid, device);
+    // A table of the weights, perhaps, which are released.
+    if (residency_ != nullptr && positions.embedded.defined()) positions.embedded = positions.embedded.clone();
+    return positions;
+  }
+  Positions PlaceText(int64_t tokens, at::Device device) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.PlaceText(tokens, device);
+  }
+  PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
+                   const parallel::ForwardContext& context) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.Read(text, extras, context);
+  }
+  StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
+                          const parallel::ForwardContext& context) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.EmbedStep(timesteps, prompt, context);
+  }
+  at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);  // what blocks share
+    const BroughtPart own(residency_.get(), index == num_blocks() ? WeightResidency::kFrame : index);
+    return model_.Modulate(index, step, context);
+  }
+  at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
+                   const parallel::ForwardContext& context) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.Embed(patches, positions, context);
+  }
+  void Block(int index, BlockState& state, const Conditioning& conditioning,
+             const parallel::ForwardContext& context) const override {
+    const BroughtPart own(residency_.get(), index);
+    model_.Block(index, state, conditioning, context);
+  }
+  at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
+                  const parallel::ForwardContext& context) const override {
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
+    return model_.Head(state, conditioning, context);
+  }
+
+ private:
+  const Transformer& model_;
+  std::shared_ptr<WeightResidency> residency_;
+};
+
+}  // namespace tessera::models
