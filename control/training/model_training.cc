@@ -36,6 +36,18 @@ int64_t ProjectionsOf(const parallel::BlockExchange& block) {
   return 3 + second;  // what comes out is projected together with the MLP
 }
 
+// The share of the transformer's weights in its largest block: one where text and image have weights of their own
+// counts as two.
+double LargestBlockShare(const ModelDescription& model) {
+  double sum = 0, largest = 0;
+  for (const parallel::BlockExchange& block : model.transformer.exchange.blocks) {
+    const double size = block.kind == parallel::BlockKind::kJoint ? 2 : 1;
+    sum += size;
+    largest = std::max(largest, size);
+  }
+  return sum > 0 ? largest / sum : 0;
+}
+
 double ActivationBytes(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
   const TransformerShape& shape = model.transformer;
   if (!shape.known() || shape.token_side < 1) return 0;
@@ -100,6 +112,8 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double state_share = parallelism.zero == ZeroStage::kNone ? 1 : data;
 
   const double parameters = TransformerParameters(model);
+  const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
+  const double block = shards_weights ? parameters * LargestBlockShare(model) / tensor : 0;  // gathered
   double weights = parameters * (config.train.quantize ? 1 : element) / weight_share;
   if (const auto swapped = static_cast<double>(config.train.blocks_to_swap); swapped > 0 && model.blocks > 0) {
     weights *= std::min(model.blocks - swapped + kSwapBuffers, static_cast<double>(model.blocks)) / model.blocks;
@@ -111,9 +125,13 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
               : parameters / tensor;
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;
-  memory.weights = static_cast<uint64_t>(weights);
+  // A block that is gathered is there twice: in its place, and as the message of its parts.
+  memory.weights = static_cast<uint64_t>(weights + 2 * block * (config.train.quantize ? 1 : element));
   memory.adapter = is_lora ? static_cast<uint64_t>(trained * element) : 0;
-  memory.gradients = static_cast<uint64_t>(trained * master / (parallelism.zero == ZeroStage::kFull ? data : 1));
+  // An adapter's are on every data rank. Those of a block's weights come from autograd in the dtype of the computation
+  // and are summed in fp32.
+  memory.gradients = static_cast<uint64_t>(
+      shards_weights && !is_lora ? trained * master / data + block * (element + master) : trained * master);
   memory.optimizer = static_cast<uint64_t>(trained * master * states / state_share);
   memory.activations = static_cast<uint64_t>(ActivationBytes(config, model, bucket));
   return memory;

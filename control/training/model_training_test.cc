@@ -81,7 +81,17 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   EXPECT_EQ(zero.gradients, one.gradients);
   EXPECT_EQ(zero.optimizer, one.optimizer / 4);
   config.parallelism.zero = ZeroStage::kFull;
-  EXPECT_EQ(PredictMemory(config, Flux(), {512, 512}).weights, one.weights / 4);
+  // By hand: of 19 joint and 38 fused blocks, of half their weights each, a joint one has 2 of 76 parts.
+  const TrainingMemory full = PredictMemory(config, Flux(), {512, 512});
+  const double block = 11'901'408'320 * 2.0 / 76;
+  EXPECT_EQ(full.weights, static_cast<uint64_t>(one.weights / 4.0 + 2 * 2 * block));
+  EXPECT_EQ(full.gradients, static_cast<uint64_t>(one.gradients / 4.0 + 6 * block));
+  EXPECT_EQ(full.optimizer, one.optimizer / 4);
+  config.network.type = NetworkType::kLora;
+  const TrainingMemory beside = PredictMemory(config, Flux(), {512, 512});
+  EXPECT_EQ(beside.weights, full.weights);
+  EXPECT_EQ(beside.gradients, 2 * beside.adapter);
+  EXPECT_EQ(beside.optimizer, 6 * beside.adapter / 4);
 }
 
 TEST(ModelTrainingTest, BucketsAreOfWholeTokens) {

@@ -39,8 +39,12 @@ void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset,
     ignored_.push_back(std::move(spec.name));
     return;
   }
-  params_.push_back(
-      {.spec = std::move(spec), .storage = storage, .offset = offset, .shape = std::move(shape), .block = block_, .scales = scales});
+  params_.push_back({.spec = std::move(spec),
+                     .storage = storage,
+                     .offset = offset,
+                     .shape = std::move(shape),
+                     .block = block_,
+                     .scales = scales});
 }
 
 at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {

@@ -15,6 +15,8 @@ struct Planting {
   parallel::MeshShape shape;
   int passes = 1;
   bool sequence_parallel = false;
+  bool sharded = false;
+  int steps = 1;
 };
 
 class PlantedTrainingTest : public testing::TestWithParam<Planting> {};
@@ -22,22 +24,29 @@ class PlantedTrainingTest : public testing::TestWithParam<Planting> {};
 TEST_P(PlantedTrainingTest, IsNoticed) {
   const Planting& planting = GetParam();
   const TrainingRuns runs(planting.model);
-  const TrainingRuns::Result serial = runs.Run({}, {}).front();
-  const TrainingRuns::Options options{.sequence_parallel = planting.sequence_parallel, .passes = planting.passes};
+  const TrainingRuns::Result serial = runs.Run({}, {.steps = planting.steps}).front();
+  const TrainingRuns::Options options{.sequence_parallel = planting.sequence_parallel,
+                                      .steps = planting.steps,
+                                      .passes = planting.passes,
+                                      .sharded = planting.sharded};
   EXPECT_LE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-10);
   const PlantedBug planted(planting.bug);
   EXPECT_GE(runs.WorstError(planting.shape, runs.Run(planting.shape, options), serial), 1e-8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Bugs, PlantedTrainingTest,
-                         testing::Values(Planting{"sequence_gradient_not_summed", "pixart_sigma", {.ulysses = 2}},
-                                         Planting{"modulation_gradient_not_summed", "pixart_sigma", {.ring = 2}},
-                                         Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}},
-                                         Planting{"ring_gradients_stay", "flux_dev", {.ring = 2}},
-                                         Planting{"loss_times_sequence", "pixart_sigma", {.ulysses = 2}},
-                                         Planting{"norm_of_own_shard", "pixart_sigma", {.tensor = 2}},
-                                         Planting{"accumulation_not_averaged", "pixart_sigma", {}, 2}),
-                         [](const auto& info) { return info.param.bug; });
+INSTANTIATE_TEST_SUITE_P(
+    Bugs, PlantedTrainingTest,
+    testing::Values(Planting{"sequence_gradient_not_summed", "pixart_sigma", {.ulysses = 2}},
+                    Planting{"modulation_gradient_not_summed", "pixart_sigma", {.ring = 2}},
+                    Planting{"head_norm_gradient_not_summed", "flux_dev", {.tensor = 2}},
+                    Planting{"ring_gradients_stay", "flux_dev", {.ring = 2}},
+                    Planting{"loss_times_sequence", "pixart_sigma", {.ulysses = 2}},
+                    Planting{"norm_of_own_shard", "pixart_sigma", {.tensor = 2}},
+                    Planting{"accumulation_not_averaged", "pixart_sigma", {}, 2},
+                    Planting{"sharded_gradient_not_reduced", "pixart_sigma", {.data = 2}, 1, false, true},
+                    Planting{"norm_of_own_rows", "pixart_sigma", {.data = 2}, 1, false, true},
+                    Planting{"sharded_weights_stale", "pixart_sigma", {.data = 2}, 1, false, true, 2}),
+    [](const auto& info) { return info.param.bug; });
 
 // The parameters that each tensor rank reads for its own tokens alone: norms' of HunyuanDiT, and biases behind sums,
 // embedding of patches and output projection.

@@ -4,7 +4,12 @@
 // that makes (1e-13), and far below what any missing term does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <memory>
+#include <ranges>
+#include <utility>
 
 #include "runtime/training/optimizer.h"
 #include "tests/support/training_runs.h"
@@ -173,6 +178,64 @@ TEST_P(GradientLayoutsTest, SharedTokensAndASharedOptimizerTakeTheStepOfOneRank)
             1e-10);
 }
 
+TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutHaveTheGradientsOfOneRank) {
+  const TrainingRuns::Result serial = runs_.Run({}, {}).front();
+  const MeshShape shapes[] = {
+      {.data = 2},           {.data = 3}, {.data = 2, .tensor = 2}, {.data = 3, .tensor = 2}, {.data = 2, .ulysses = 2},
+      {.data = 2, .ring = 2}};
+  for (const MeshShape& shape : shapes) {
+    for (const bool recompute : {false, true}) {
+      const std::vector<TrainingRuns::Result> results =
+          runs_.Run(shape, {.recompute = recompute, .sequence_parallel = recompute, .sharded = true});
+      EXPECT_LE(runs_.WorstError(shape, results, serial), 1e-10)
+          << NameOf(shape) << (recompute ? "recomputing, tokens shared out" : "");
+    }
+  }
+}
+
+TEST_P(GradientLayoutsTest, AnAdapterBesideWeightsThatAreSharedOutHasTheGradientsOfOneRank) {
+  const TrainingRuns::Result serial = runs_.Run({}, {.adapter = true}).front();
+  const MeshShape shapes[] = {{.data = 2}, {.data = 3}, {.data = 2, .tensor = 2}, {.data = 2, .ring = 2}};
+  bool recompute = false;
+  for (const MeshShape& shape : shapes) {
+    const std::vector<TrainingRuns::Result> results =
+        runs_.Run(shape, {.recompute = recompute, .adapter = true, .sharded = true});
+    EXPECT_LE(runs_.WorstError(shape, results, serial, /*adapter=*/true), 1e-10) << NameOf(shape);
+    recompute = !recompute;
+  }
+}
+
+TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutTakeTheStepsOfOneRank) {
+  for (const bool adapter : {false, true}) {
+    const TrainingRuns::Result serial = runs_.Run({}, {.steps = 3, .adapter = adapter}).front();
+    const MeshShape shape{.data = 3};
+    const std::vector<TrainingRuns::Result> results =
+        runs_.Run(shape, {.steps = 3, .adapter = adapter, .sharded = true});
+    EXPECT_LE(runs_.WorstError(shape, results, serial, adapter), 1e-9);
+  }
+}
+
+// Of all weights beside a rank's own rows: those of the embedders and the head, and of one block.
+TEST_P(GradientLayoutsTest, NoRankHoldsTheWeightsOfTwoBlocks) {
+  const std::unique_ptr<models::Family> family = runs_.Load({});
+  std::map<int64_t, int64_t> bytes;  // by block
+  for (const models::Param& param : family->parameters()) {
+    bytes[param.block] += static_cast<int64_t>(param.Value().nbytes());
+  }
+  const int64_t frame = std::exchange(bytes[models::Param::kNoBlock], 0);
+  ASSERT_GE(bytes.size(), 3u);
+  const int64_t largest = std::ranges::max(bytes | std::views::values);
+  for (const bool adapter : {false, true}) {
+    for (const bool recompute : {false, true}) {
+      for (const TrainingRuns::Result& result :
+           runs_.Run({.data = 2}, {.recompute = recompute, .adapter = adapter, .sharded = true})) {
+        EXPECT_EQ(result.most_bytes, frame + largest);
+        EXPECT_LT(result.most_bytes, result.weight_bytes);
+      }
+    }
+  }
+}
+
 TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {
   const TrainingRuns::Result serial = runs_.Run({}, {}).front();
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.recompute = true}), serial), 1e-12);
@@ -187,6 +250,7 @@ TEST_P(GradientLayoutsTest, MicroBatchesAndReplicasAddUpToOneBatch) {
   const MeshShape shape{.data = 2, .ulysses = 2};
   const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.passes = 2});
   EXPECT_LE(runs_.WorstError(shape, results, serial), 1e-10);
+  EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.passes = 2, .sharded = true}), serial), 1e-10);
   for (size_t rank = 0; rank < 4; ++rank) {
     ASSERT_EQ(results[rank].losses.size(), 2u);
     for (size_t i = 0; i < 2; ++i) {
@@ -205,6 +269,7 @@ TEST_P(GradientLayoutsTest, ClippingScalesByTheNormOfTheWholeModel) {
   }
   const MeshShape shape{.data = 2, .tensor = 2};
   EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.max_norm = limit}), clipped), 1e-10);
+  EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.max_norm = limit, .sharded = true}), clipped), 1e-10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GradientLayoutsTest, testing::Values("flux_dev", "pixart_sigma"),

@@ -35,11 +35,13 @@ bool IsPartOverTensor(models::OverTensor rule) {
 
 }  // namespace
 
-Gradients::Gradients(std::span<const models::Param> params, bool sequence_parallel) {
+Gradients::Gradients(std::span<const models::Param> params, bool sequence_parallel, const ShardedWeights* sharded)
+    : sharded_(sharded) {
   std::vector<int64_t> elements;  // of each flat
   std::vector<size_t> flat_of;    // by parameter
   for (const models::Param& param : params) {
     if (!param.storage.requires_grad()) continue;
+    parts_[param.block].push_back(params_.size());
     params_.push_back(param);
     const models::PartialGradient partial = PartialOf(param, sequence_parallel);
     auto flat = std::ranges::find_if(
@@ -50,7 +52,7 @@ Gradients::Gradients(std::span<const models::Param> params, bool sequence_parall
       flat = flats_.end() - 1;
     }
     flat_of.push_back(static_cast<size_t>(flat - flats_.begin()));
-    elements[flat_of.back()] += param.Value().numel();
+    elements[flat_of.back()] += RowsOfParam(params_.size() - 1).count() * RowElements(param);
   }
   for (size_t i = 0; i < flats_.size(); ++i) {
     const at::Tensor& like = params_.front().storage;
@@ -59,20 +61,64 @@ Gradients::Gradients(std::span<const models::Param> params, bool sequence_parall
     elements[i] = 0;  // from here on the next parameter's place
   }
   for (size_t i = 0; i < params_.size(); ++i) {
-    const int64_t count = params_[i].Value().numel();
+    std::vector<int64_t> shape = params_[i].shape;
+    shape[0] = RowsOfParam(i).count();
+    const int64_t count = shape[0] * RowElements(params_[i]);
     int64_t& place = elements[flat_of[i]];
-    of_params_.push_back(flats_[flat_of[i]].values.narrow(0, place, count).view(params_[i].Value().sizes()));
+    of_params_.push_back(flats_[flat_of[i]].values.narrow(0, place, count).view(shape));
     place += count;
   }
 }
 
-void Gradients::Collect() {
-  for (size_t i = 0; i < params_.size(); ++i) {
-    if (const at::Tensor& gradient = params_[i].storage.grad(); gradient.defined()) {
-      of_params_[i] += params_[i].View(gradient);
+RowSpan Gradients::RowsOfParam(size_t index) const {
+  if (sharded_ == nullptr) return RowsOf(params_[index], 0, 1);
+  return RowsOf(params_[index], sharded_->ranks().rank(), sharded_->ranks().size());
+}
+
+void Gradients::Collect(int part) {
+  const auto of_part = parts_.find(part);
+  if (of_part == parts_.end()) return;
+  if (sharded_ != nullptr) {
+    AddOwnRows(of_part->second);
+  } else {
+    for (const size_t i : of_part->second) {
+      if (const at::Tensor& gradient = params_[i].storage.grad(); gradient.defined()) {
+        of_params_[i] += params_[i].View(gradient);
+      }
     }
   }
-  for (const models::Param& param : params_) at::Tensor(param.storage).mutable_grad().reset();
+  for (const size_t i : of_part->second) at::Tensor(params_[i].storage).mutable_grad().reset();
+}
+
+void Gradients::Collect() {
+  for (const auto& [part, indices] : parts_) Collect(static_cast<int>(part));
+}
+
+void Gradients::AddOwnRows(std::span<const size_t> indices) {
+  parallel::Communicator& ranks = sharded_->ranks();
+  const at::TensorOptions wide = flats_.front().values.options();
+  std::vector<at::Tensor> rows;  // of the first rank, of all these parameters; then of the next
+  std::vector<int64_t> elements;
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    elements.push_back(0);
+    for (const size_t i : indices) {
+      const RowSpan span = RowsOf(params_[i], rank, ranks.size());
+      const int64_t count = span.count() * RowElements(params_[i]);
+      const at::Tensor& gradient = params_[i].storage.grad();
+      rows.push_back(gradient.defined() ? span.Of(params_[i].View(gradient)).to(wide.dtype()).flatten()
+                                        : at::zeros({count}, wide));
+      elements.back() += count;
+    }
+  }
+  at::Tensor own = ranks.ReduceScatterSum(at::cat(rows), elements);
+  if (base::Planted("sharded_gradient_not_reduced")) {
+    own = at::cat(rows).split_with_sizes(elements)[static_cast<size_t>(ranks.rank())];
+  }
+  int64_t first = 0;
+  for (const size_t i : indices) {
+    of_params_[i] += own.narrow(0, first, of_params_[i].numel()).view(of_params_[i].sizes());
+    first += of_params_[i].numel();
+  }
 }
 
 void Gradients::Synchronize(const TrainingGroups& groups) {
@@ -82,22 +128,29 @@ void Gradients::Synchronize(const TrainingGroups& groups) {
   for (const Flat& flat : flats_) {
     if (flat.partial.sequence && !base::Planted("sequence_gradient_not_summed")) sum(flat, groups.model.sequence);
     if (IsPartOverTensor(flat.partial.tensor)) sum(flat, groups.model.tensor);
-    sum(flat, groups.data);
+    if (sharded_ == nullptr) sum(flat, groups.data);
   }
 }
 
 double Gradients::GlobalNorm(const TrainingGroups& groups) const {
   double once = 0, split = 0;  // sums of squares: of what every tensor rank has, and of this rank's parts
+  const auto sum = [&](double& squares, parallel::Communicator& group) {
+    if (group.size() == 1) return;
+    const at::Tensor all =
+        at::full({1}, squares, at::TensorOptions(at::kDouble).device(flats_.front().values.device()));
+    group.Sum(all, all);
+    squares = all.item<double>();
+  };
   for (const Flat& flat : flats_) {
     const double norm =
         at::linalg_vector_norm(flat.values, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
     (flat.split ? split : once) += norm * norm;
   }
-  if (groups.model.tensor.size() > 1 && !base::Planted("norm_of_own_shard")) {
-    const at::Tensor sum = at::full({1}, split, at::TensorOptions(at::kDouble).device(flats_.front().values.device()));
-    groups.model.tensor.Sum(sum, sum);
-    split = sum.item<double>();
+  if (sharded_ != nullptr && !base::Planted("norm_of_own_rows")) {
+    sum(once, sharded_->ranks());
+    sum(split, sharded_->ranks());
   }
+  if (!base::Planted("norm_of_own_shard")) sum(split, groups.model.tensor);
   return std::sqrt(once + split);
 }
 

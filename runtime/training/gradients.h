@@ -5,10 +5,13 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
 #include "models/loading/param_table.h"
+#include "runtime/training/row_span.h"
+#include "runtime/training/sharded_weights.h"
 #include "runtime/training/training_groups.h"
 
 namespace tessera::runtime {
@@ -18,11 +21,15 @@ namespace tessera::runtime {
 class Gradients final {
  public:
   // Of those parameters that require a gradient, in this order. They share storage with the model, and every part of a
-  // packed storage is among them.
-  // `sequence_parallel`: as in TrainingPassOptions.
-  explicit Gradients(std::span<const models::Param> params, bool sequence_parallel = false);
+  // packed storage is among them. `sequence_parallel`: as in TrainingPassOptions. Where `sharded` has their weights,
+  // which outlives this, a rank keeps the gradients of its own rows alone: Collect is then of all data ranks together,
+  // and sums over them.
+  explicit Gradients(std::span<const models::Param> params, bool sequence_parallel = false,
+                     const ShardedWeights* sharded = nullptr);
 
-  // Adds what the backward passes since the last call have left in the parameters, and clears it there.
+  // Adds what the backward passes since the last call have left in the parameters, and clears it there. Of the
+  // parameters of a part (models::WeightResidency), or of all.
+  void Collect(int part);
   void Collect();
 
   // Makes every gradient that of the whole loss: sums over the replicas, over the sequence and over the tensor axis
@@ -40,8 +47,11 @@ class Gradients final {
   void Clear();
 
   const std::vector<models::Param>& params() const { return params_; }
-  // Of this rank's part of params()[index], in its shape; a view.
+  // Of the rows of params()[index] that this rank keeps, of its part of the parameter; a view.
   at::Tensor Of(size_t index) const { return of_params_[index]; }
+  RowSpan RowsOfParam(size_t index) const;
+  // Null: of all rows.
+  const ShardedWeights* sharded() const { return sharded_; }
 
  private:
   // Parameters of one rule, side by side.
@@ -51,8 +61,13 @@ class Gradients final {
     at::Tensor values;                // [elements]
   };
 
+  // Adds the sum over the data ranks of what they left in those parameters, by their rows.
+  void AddOwnRows(std::span<const size_t> indices);
+
   std::vector<models::Param> params_;
-  std::vector<at::Tensor> of_params_;  // views of the flats
+  const ShardedWeights* const sharded_;
+  std::map<int64_t, std::vector<size_t>> parts_;  // parameters of each, by index
+  std::vector<at::Tensor> of_params_;             // views of the flats
   std::vector<Flat> flats_;
 };
 

@@ -8,27 +8,19 @@
 namespace tessera::runtime {
 namespace {
 
-struct RowSpan {
-  int64_t begin, end;
-
-  at::Tensor Of(const at::Tensor& x) const { return x.narrow(0, begin, end - begin); }
-};
-
-// The rows of a parameter that replica `rank` keeps the state of.
-RowSpan RowsOf(const models::Param& param, const parallel::Communicator* sharing, int rank) {
-  TORCH_CHECK(!param.shape.empty(), "the parameter ", param.spec.name, " has no rows");
-  const int64_t rows = param.shape[0], replicas = sharing == nullptr ? 1 : sharing->size();
-  return {.begin = rows * rank / replicas, .end = rows * (rank + 1) / replicas};
-}
+int SizeOf(const parallel::Communicator* sharing) { return sharing == nullptr ? 1 : sharing->size(); }
 
 }  // namespace
 
 AdamW::AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Communicator* sharing)
     : gradients_(gradients), options_(options), sharing_(sharing) {
   const at::NoGradGuard no_gradients;
-  for (const models::Param& param : gradients.params()) {
-    const RowSpan rows = RowsOf(param, sharing, sharing == nullptr ? 0 : sharing->rank());
-    const at::Tensor value = rows.Of(param.Value().detach());
+  const ShardedWeights* sharded = gradients.sharded();
+  for (size_t i = 0; i < gradients.params().size(); ++i) {
+    const models::Param& param = gradients.params()[i];
+    const RowSpan rows = sharded != nullptr ? gradients.RowsOfParam(i)
+                                            : RowsOf(param, sharing == nullptr ? 0 : sharing->rank(), SizeOf(sharing));
+    const at::Tensor value = sharded != nullptr ? sharded->OwnRows(param) : rows.Of(param.Value().detach());
     const at::ScalarType wide = models::AccumulationType(value.scalar_type());
     const at::Tensor master = value.to(wide, /*non_blocking=*/false, /*copy=*/true);
     state_.push_back({.param = &param,
@@ -49,7 +41,8 @@ void AdamW::Step(double learning_rate) {
       std::min(options_.ema_decay, (1 + static_cast<double>(step_)) / (10 + static_cast<double>(step_)));
   for (size_t i = 0; i < state_.size(); ++i) {
     const OptimizerState& own = state_[i];
-    const at::Tensor gradient = gradients_.Of(i).narrow(0, own.begin, own.end - own.begin);
+    const at::Tensor gradient =
+        gradients_.Of(i).narrow(0, own.begin - gradients_.RowsOfParam(i).begin, own.end - own.begin);
     own.master.mul_(1 - learning_rate * options_.weight_decay);
     own.exp_avg.lerp_(gradient, 1 - options_.beta1);
     own.exp_avg_sq.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
@@ -64,7 +57,11 @@ void AdamW::Step(double learning_rate) {
 void AdamW::WriteWeights(at::Tensor OptimizerState::*kept) {
   const at::NoGradGuard no_gradients;
   if (state_.empty()) return;
-  if (sharing_ == nullptr || sharing_->size() == 1) {
+  if (const ShardedWeights* sharded = gradients_.sharded()) {
+    for (const OptimizerState& own : state_) sharded->OwnRows(*own.param).copy_(own.*kept);
+    return;
+  }
+  if (SizeOf(sharing_) == 1) {
     for (const OptimizerState& own : state_) own.param->Value().copy_(own.*kept);
     return;
   }
@@ -74,14 +71,15 @@ void AdamW::WriteWeights(at::Tensor OptimizerState::*kept) {
   for (const OptimizerState& own : state_) {
     rows.push_back((own.*kept).to(own.param->storage.scalar_type()).flatten());
     for (int rank = 0; rank < sharing_->size(); ++rank) {
-      elements[static_cast<size_t>(rank)] += RowsOf(*own.param, sharing_, rank).Of(own.param->Value()).numel();
+      elements[static_cast<size_t>(rank)] +=
+          RowsOf(*own.param, rank, sharing_->size()).count() * RowElements(*own.param);
     }
   }
   const at::Tensor all = sharing_->AllGather(at::cat(rows), elements);
   int64_t first = 0;
   for (int rank = 0; rank < sharing_->size(); ++rank) {
     for (const OptimizerState& own : state_) {
-      const at::Tensor place = RowsOf(*own.param, sharing_, rank).Of(own.param->Value());
+      const at::Tensor place = RowsOf(*own.param, rank, sharing_->size()).Of(own.param->Value());
       place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
       first += place.numel();
     }

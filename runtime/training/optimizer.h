@@ -1,7 +1,7 @@
 // AdamW (Loshchilov and Hutter, 2019) as torch.optim.AdamW computes it, on master weights and moments of the
 // accumulation dtype, and a moving average of the weights. A rank keeps the state of its own parts of the parameters;
 // or replicas share it out by rows, and each moves its rows and sends the new weights to the others (Rajbhandari et
-// al., 2020: ZeRO, stage 1).
+// al., 2020: ZeRO, stage 1), unless they share out the weights too (ShardedWeights).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -37,7 +37,8 @@ struct OptimizerState {
 class AdamW final {
  public:
   // Starts from the parameters as they are. `sharing`: the replicas that share out the state, which outlive this and
-  // call Step, Resume and UseAverage together; null: this rank keeps all of it.
+  // call Step, Resume and UseAverage together; null: this rank keeps all of it. Of sharded weights, which no part is
+  // brought of in any call, each rank keeps the state of its own rows in any case.
   AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Communicator* sharing = nullptr);
 
   // One step with the gradients as they are, synchronised and clipped: moves the master weights, writes them rounded
@@ -56,7 +57,7 @@ class AdamW final {
   void UseAverage(bool average);
 
  private:
-  // Into the model, on every replica; `kept` is master or ema.
+  // Into the model, on every replica, or of sharded weights into this rank's rows; `kept` is master or ema.
   void WriteWeights(at::Tensor OptimizerState::*kept);
 
   Gradients& gradients_;

@@ -94,7 +94,8 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
                                          .in_parts = is_split ? spec.in_parts : std::vector<int64_t>(),
                                          .partial = spec.partial},
                                 .storage = factor,
-                                .shape = factor.sizes().vec()});
+                                .shape = factor.sizes().vec(),
+                                .block = param.block});
     };
     add(".lora_A.weight", a, {options.rank, in}, LinearRole::kRow);
     add(".lora_B.weight", b, {out, options.rank}, LinearRole::kColumn);

@@ -43,9 +43,6 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   const auto cannot = [](const std::string& what) {
     return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
   };
-  if (config.parallelism.zero == control::ZeroStage::kFull) {
-    return cannot(absl::StrCat("parallelism.zero: ", base::EnumName(config.parallelism.zero)));
-  }
   if (config.train.quantize && config.parallelism.zero == control::ZeroStage::kFull) {
     return cannot("train.quantize together with parallelism.zero: 3");
   }
@@ -132,6 +129,13 @@ absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, con
        .seed = static_cast<uint64_t>(config.seed)});
 }
 
+std::shared_ptr<ShardedWeights> ShardedWeightsOf(const control::TrainConfig& config, const TrainedModel& model) {
+  if (config.parallelism.zero != control::ZeroStage::kFull || model.groups.data.size() == 1) return nullptr;
+  auto weights = std::make_shared<ShardedWeights>(model.family.parameters(), model.groups.data);
+  model.family.KeepWeightsIn(weights);
+  return weights;
+}
+
 AdamWOptions OptimizerOf(const control::TrainProcedure& train) {
   return {.beta1 = train.optimizer_params.betas[0],
           .beta2 = train.optimizer_params.betas[1],
@@ -146,6 +150,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
                                                          const TrainedModel& model) {
   ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
   RETURN_IF_ERROR(CheckSupported(config));
+  if (AreTaken(model.family.parameters())) {
+    return absl::FailedPreconditionError("an earlier run has shared out the model's weights; load it again");
+  }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
   if (start.checkpoint.empty()) RETURN_IF_ERROR(CheckNew(config.output));
   ASSIGN_OR_RETURN(control::TrainingSet set,
@@ -177,14 +184,17 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
                 .base = std::move(base)}),
       order_(std::move(order)),
       adapter_(std::move(adapter)),
+      sharded_(ShardedWeightsOf(config_, model)),
       pass_(model.family, model.groups.model,
             {.recompute = config_.train.gradient_checkpointing,
              .sequence_parallel = config_.parallelism.sequence_parallel,
-             .adapters = trains_adapter() ? &adapter_.factors : nullptr}),
+             .adapters = trains_adapter() ? &adapter_.factors : nullptr,
+             .weights = sharded_.get(),
+             .gradients_ready = [this](int part) { gradients_.Collect(part); }}),
       gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters(),
-                 config_.parallelism.sequence_parallel),
+                 config_.parallelism.sequence_parallel, trains_adapter() ? nullptr : sharded_.get()),
       optimizer_(gradients_, OptimizerOf(config_.train),
-                 config_.parallelism.zero == control::ZeroStage::kOptimizer ? &model.groups.data : nullptr),
+                 config_.parallelism.zero == control::ZeroStage::kNone ? nullptr : &model.groups.data),
       learning_rate_{.base = config_.train.lr,
                      .schedule = config_.train.lr_scheduler,
                      .warmup_steps = config_.train.lr_warmup_steps,
@@ -248,7 +258,6 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   for (int64_t pass = 0; pass < passes; ++pass) {
     const GlobalBatch batch = order_.Batch(cursor_ + pass);
     loss.add_(pass_.Run(BatchOf(SliceOf(batch, groups.data.rank(), groups.data.size())), divisor).sum());
-    gradients_.Collect();
   }
   gradients_.Synchronize(groups);
   if (groups.data.size() > 1) groups.data.Sum(loss, loss);
@@ -275,7 +284,10 @@ absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
   const int64_t count = std::min(kEvaluatedSamples, samples_.count());
   const at::Tensor losses = at::zeros({kEvaluatedLevels}, at::kDouble);
   optimizer_.UseAverage(true);
-  for (int64_t i = groups.data.rank(); i < count; i += groups.data.size()) {
+  // Every replica evaluates as often as the others, which may wait for its part of the weights.
+  for (int64_t first = 0; first < count; first += groups.data.size()) {
+    const int64_t i = (first + groups.data.rank()) % count;
+    const bool counts = first + groups.data.rank() < count;
     const SampleVisit visit{.id = i * samples_.count() / count, .epoch = kEvaluationEpoch};
     const SampleKey key = KeyOf(visit);
     const at::Tensor latents = samples_.Latents(key);
@@ -291,7 +303,8 @@ absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
       const TrainingLevel levels[] = {at_level};
       const TrainingBatch batch{.sample = objective_.Make(latents.unsqueeze(0), noise.unsqueeze(0), levels),
                                 .rows = {samples_.Caption(visit.id)}};
-      losses[level].add_(pass_.Evaluate(batch).sum());
+      const at::Tensor loss = pass_.Evaluate(batch).sum();
+      if (counts) losses[level].add_(loss);
     }
   }
   optimizer_.UseAverage(false);

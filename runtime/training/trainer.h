@@ -25,6 +25,7 @@
 #include "runtime/training/learning_rate.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
+#include "runtime/training/sharded_weights.h"
 #include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_groups.h"
 #include "runtime/training/training_pass.h"
@@ -101,7 +102,8 @@ class Trainer final {
   const std::string data_digest_;  // of what the samples are
   TrainingSamples samples_;
   DataOrder order_;
-  const TrainedAdapter adapter_;  // without parameters where all weights are trained
+  const TrainedAdapter adapter_;                   // without parameters where all weights are trained
+  const std::shared_ptr<ShardedWeights> sharded_;  // of the model; null: every replica has all of them
   TrainingPass pass_;
   Gradients gradients_;
   AdamW optimizer_;

@@ -18,7 +18,9 @@
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/objective.h"
+#include "runtime/training/optimizer.h"
 #include "runtime/training/sample_noise.h"
+#include "runtime/training/sharded_weights.h"
 #include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_pass.h"
 #include "tests/support/random_tensor.h"
@@ -52,17 +54,22 @@ class TrainingRuns {
   struct Options {
     bool recompute = false;
     bool sequence_parallel = false;
+    int steps = 1;   // of the optimizer, with the same batch; the last one's result counts
     int passes = 1;  // micro-batches that a rank's samples are dealt over
     double max_norm = 0;
     bool adapter = false;  // a LoRA of most kinds of modules is trained in place of the weights
+    bool sharded = false;  // the model's weights are shared out over the data ranks
     Matrices matrices = Matrices::kPlain;
   };
 
   // Of one optimizer step, as one rank has it.
   struct Result {
-    std::map<std::string, at::Tensor> gradients;  // this rank's part of each
+    std::map<std::string, at::Tensor> gradients;  // this rank's part of each; where they are shared out, its rows
     double norm = 0;
-    std::vector<double> losses;  // of this rank's samples
+    std::vector<double> losses;                    // of this rank's samples
+    std::map<std::string, runtime::RowSpan> rows;  // of its part, where they are shared out
+    int64_t weight_bytes = 0;                      // of this rank's part of the model
+    int64_t most_bytes = 0;                        // that the model's storages held at one time, where shared out
   };
 
   // `model` is a folder of tests/golden/pipelines.
@@ -162,7 +169,8 @@ class TrainingRuns {
         if (!param.storage.requires_grad()) continue;
         const at::Tensor whole = serial.gradients.at(param.spec.name);
         const at::Tensor& own = result.gradients.at(param.spec.name);
-        const at::Tensor expected = PartOf(whole, param.spec, shard);
+        at::Tensor expected = PartOf(whole, param.spec, shard);
+        if (!result.rows.empty()) expected = result.rows.at(param.spec.name).Of(expected);
         if (own.sizes() != expected.sizes()) return INFINITY;
         const double error = Largest(own - expected);
         worst = std::max(worst, std::isfinite(error) ? error / std::max(Largest(whole), 1e-3 * largest) : INFINITY);
@@ -172,6 +180,33 @@ class TrainingRuns {
   }
 
  private:
+  // Weights whose storages are added up whenever a part has been brought.
+  class Measured final : public models::WeightResidency {
+   public:
+    Measured(models::WeightResidency& weights, std::span<const models::Param> params)
+        : weights_(weights), params_(params) {}
+
+    void Bring(int part) override {
+      weights_.Bring(part);
+      std::map<const void*, size_t> bytes;  // of each storage once
+      for (const models::Param& param : params_) {
+        const at::Storage& storage = param.storage.storage();
+        bytes[storage.unsafeGetStorageImpl()] = storage.nbytes();
+      }
+      int64_t sum = 0;
+      for (const auto& [storage, held] : bytes) sum += static_cast<int64_t>(held);
+      most_bytes_ = std::max(most_bytes_, sum);
+    }
+    void Release(int part) override { weights_.Release(part); }
+
+    int64_t most_bytes() const { return most_bytes_; }
+
+   private:
+    models::WeightResidency& weights_;
+    const std::span<const models::Param> params_;
+    int64_t most_bytes_ = 0;
+  };
+
   // Products of both roles, packed ones, and those behind what blocks shift and scale by. B is not zero, or A would
   // have no gradient.
   static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard) {
@@ -215,27 +250,47 @@ class TrainingRuns {
                                                ? Adapter(*family, {.rank = mesh.Coord(rank, parallel::Axis::kTensor),
                                                                    .size = mesh.size(parallel::Axis::kTensor)})
                                                : runtime::TrainedAdapter{};
+    Result result;
+    for (const models::Param& param : family->parameters()) result.weight_bytes += param.Value().nbytes();
+    std::optional<runtime::ShardedWeights> sharded;
+    std::shared_ptr<Measured> measured;
+    if (options.sharded) {
+      sharded.emplace(family->parameters(), groups.data);
+      measured = std::make_shared<Measured>(*sharded, family->parameters());
+      family->KeepWeightsIn(measured);
+    }
+    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters(),
+                                 options.sequence_parallel, options.sharded && !options.adapter ? &*sharded : nullptr);
     runtime::TrainingPass pass(*family, groups.model,
                                {.recompute = options.recompute,
                                 .sequence_parallel = options.sequence_parallel,
-                                .adapters = options.adapter ? &beside.factors : nullptr});
-    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters(),
-                                 options.sequence_parallel);
-    Result result;
-    const size_t own = kSamples / static_cast<size_t>(groups.data.size()),
+                                .adapters = options.adapter ? &beside.factors : nullptr,
+                                .weights = measured.get(),
+                                .gradients_ready = [&](int part) { gradients.Collect(part); }});
+    const auto replica = static_cast<size_t>(groups.data.rank()), replicas = static_cast<size_t>(groups.data.size());
+    const size_t begin = kSamples * replica / replicas, own = kSamples * (replica + 1) / replicas - begin,
                  of_pass = own / static_cast<size_t>(options.passes);
+    runtime::AdamW optimizer(gradients, {}, options.sharded ? &groups.data : nullptr);
+    for (int step = 1; step < options.steps; ++step) {
+      pass.Run(Batch(*family, begin, own), kSamples);
+      gradients.Synchronize(groups);
+      optimizer.Step(1e-3);
+      gradients.Clear();
+    }
     for (int i = 0; i < options.passes; ++i) {
-      const size_t first = static_cast<size_t>(groups.data.rank()) * own + static_cast<size_t>(i) * of_pass;
+      const size_t first = begin + static_cast<size_t>(i) * of_pass;
       const at::Tensor losses = pass.Run(Batch(*family, first, of_pass), kSamples);
-      gradients.Collect();
       for (int64_t j = 0; j < losses.size(0); ++j) result.losses.push_back(losses[j].item<double>());
     }
     gradients.Synchronize(groups);
     result.norm = gradients.GlobalNorm(groups);
     if (options.max_norm > 0) gradients.Clip(result.norm, options.max_norm);
     for (size_t i = 0; i < gradients.params().size(); ++i) {
-      result.gradients[gradients.params()[i].spec.name] = gradients.Of(i).clone();
+      const std::string& name = gradients.params()[i].spec.name;
+      result.gradients[name] = gradients.Of(i).clone();
+      if (gradients.sharded() != nullptr) result.rows[name] = gradients.RowsOfParam(i);
     }
+    if (measured != nullptr) result.most_bytes = measured->most_bytes();
     if (also) also(groups, gradients);
     return result;
   }

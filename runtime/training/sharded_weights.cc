@@ -1,0 +1,122 @@
+#include "runtime/training/sharded_weights.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/planted.h"
+
+namespace tessera::runtime {
+namespace {
+
+// Views that autograd saved point at the same storage, so they come and go with it.
+void Allocate(const at::Tensor& values, int64_t bytes) {
+  c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::GetAllocator(values.device().type())->allocate(static_cast<size_t>(bytes)));
+  storage->set_nbytes(static_cast<size_t>(bytes));
+}
+
+void Free(const at::Tensor& values) {
+  c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, values.device()));
+  storage->set_nbytes(0);
+}
+
+}  // namespace
+
+bool AreTaken(std::span<const models::Param> params) {
+  return std::ranges::any_of(
+      params, [](const models::Param& param) { return param.storage.storage().nbytes() < param.storage.nbytes(); });
+}
+
+ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
+  TORCH_CHECK(!AreTaken(params), "the weights were taken before");
+  const at::NoGradGuard no_gradients;
+  for (const models::Param& param : params) AddParam(parts_[param.block], param);
+  for (auto& [block, part] : parts_) Keep(part);
+}
+
+void ShardedWeights::AddParam(Part& part, const models::Param& param) const {
+  const auto known = std::ranges::find_if(part.storages, [&](const Storage& storage) {
+    return storage.values.storage().is_alias_of(param.storage.storage());
+  });
+  part.storage_of.push_back(static_cast<size_t>(known - part.storages.begin()));
+  if (known == part.storages.end()) {
+    part.storages.push_back(
+        {.values = param.storage.variable_data(), .bytes = static_cast<int64_t>(param.storage.storage().nbytes())});
+  }
+  part.params.push_back(param);
+}
+
+void ShardedWeights::Keep(Part& part) {
+  const int size = ranks_.size(), rank = ranks_.rank();
+  part.elements.assign(static_cast<size_t>(size), 0);
+  std::vector<at::Tensor> rows;
+  for (const models::Param& param : part.params) {
+    for (int r = 0; r < size; ++r) {
+      part.elements[static_cast<size_t>(r)] += RowsOf(param, r, size).count() * RowElements(param);
+    }
+    rows.push_back(RowsOf(param, rank, size).Of(param.Value().detach()).flatten());
+  }
+  part.own = at::cat(rows);
+  int64_t first = 0;
+  for (size_t i = 0; i < part.params.size(); ++i) {
+    std::vector<int64_t> shape = part.params[i].shape;
+    shape[0] = RowsOf(part.params[i], rank, size).count();
+    own_rows_[part.params[i].spec.name] = part.own.narrow(0, first, rows[i].numel()).view(shape);
+    first += rows[i].numel();
+  }
+  Hold(static_cast<int64_t>(part.own.nbytes()));
+  for (const Storage& storage : part.storages) Free(storage.values);
+}
+
+void ShardedWeights::Hold(int64_t bytes) {
+  held_bytes_ += bytes;
+  most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
+}
+
+void ShardedWeights::Gather(const Part& part) {
+  const at::Tensor all = ranks_.AllGather(part.own, part.elements);
+  const auto message = static_cast<int64_t>(all.nbytes());
+  Hold(message);
+  int64_t first = 0;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    for (size_t i = 0; i < part.params.size(); ++i) {
+      const models::Param& param = part.params[i];
+      const at::Tensor place =
+          RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[part.storage_of[i]].values));
+      place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
+      first += place.numel();
+    }
+  }
+  Hold(-message);
+}
+
+void ShardedWeights::Bring(int part) {
+  Part& brought = parts_.at(part);
+  if (brought.uses++ > 0) return;
+  const bool stale = base::Planted("sharded_weights_stale");
+  if (stale && brought.storages.front().values.storage().nbytes() > 0) return;
+  // Whoever calls may be in the mode of inference, which makes tensors that gradients cannot be computed with.
+  const c10::InferenceMode ordinary(false);
+  const at::NoGradGuard no_gradients;
+  for (const Storage& storage : brought.storages) {
+    Allocate(storage.values, storage.bytes);
+    Hold(storage.bytes);
+  }
+  Gather(brought);
+}
+
+void ShardedWeights::Release(int part) {
+  Part& brought = parts_.at(part);
+  TORCH_CHECK(brought.uses > 0, "part ", part, " of the model is released more often than it was brought");
+  if (--brought.uses > 0 || base::Planted("sharded_weights_stale")) return;
+  for (const Storage& storage : brought.storages) {
+    Free(storage.values);
+    Hold(-storage.bytes);
+  }
+}
+
+}  // namespace tessera::runtime

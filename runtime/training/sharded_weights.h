@@ -1,0 +1,70 @@
+// The weights of a model shared out by rows over the data ranks (Zhao et al., 2023: PyTorch FSDP; ZeRO, stage 3): of
+// every parameter a rank keeps its rows, and gathers the rest for the time in which a part of the model runs.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/loading/param_table.h"
+#include "models/loading/weight_residency.h"
+#include "parallel/communicator.h"
+#include "runtime/training/row_span.h"
+
+namespace tessera::runtime {
+
+// Bring and Release are of all data ranks together. Beside its own rows a rank holds what is brought, and while it
+// brings a part the message that this arrives in.
+class ShardedWeights final : public models::WeightResidency {
+ public:
+  // Takes every parameter's rows and gives the storages' memory back: from here on the model has weights only between
+  // Bring and Release. The parameters are all of the model's, in the same order on all ranks, which outlive this.
+  ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks);
+
+  void Bring(int part) override;
+  void Release(int part) override;
+
+  parallel::Communicator& ranks() const { return ranks_; }
+  // This rank's rows of a parameter, in the model's dtype: what they are when their part is brought next is what the
+  // weights then are.
+  at::Tensor OwnRows(const models::Param& param) const { return own_rows_.at(param.spec.name); }
+
+  // Bytes of weights that this rank holds now, and held at most.
+  int64_t held_bytes() const { return held_bytes_; }
+  int64_t most_held_bytes() const { return most_held_bytes_; }
+
+ private:
+  // One storage of the model, which several parameters may be packed in.
+  struct Storage {
+    at::Tensor values;  // shares the memory alone: neither version nor gradient
+    int64_t bytes = 0;
+  };
+  struct Part {
+    std::vector<Storage> storages;
+    std::vector<size_t> storage_of;     // by parameter
+    std::vector<models::Param> params;  // of the part
+    at::Tensor own;                     // this rank's rows of all of them, one after another
+    std::vector<int64_t> elements;      // of the same on every rank
+    int uses = 0;
+  };
+
+  void AddParam(Part& part, const models::Param& param) const;
+  void Keep(Part& part);
+  void Gather(const Part& part);
+  // What of it is held.
+  void Hold(int64_t bytes);
+
+  parallel::Communicator& ranks_;
+  std::map<int64_t, Part> parts_;
+  std::map<std::string, at::Tensor> own_rows_;  // views of Part::own
+  int64_t held_bytes_ = 0, most_held_bytes_ = 0;
+};
+
+// Whether the weights are shared out.
+bool AreTaken(std::span<const models::Param> params);
+
+}  // namespace tessera::runtime
