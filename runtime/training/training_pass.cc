@@ -82,8 +82,8 @@ at::Tensor Leaf(const at::Tensor& x, bool with_gradient = true) {
   return x.detach().requires_grad_(with_gradient);
 }
 
-models::BlockState Leaves(const models::BlockState& state) {
-  models::BlockState leaves{.image = Leaf(state.image), .text = Leaf(state.text), .skips = {}};
+models::BlockState Leaves(const models::BlockState& state, bool text_gradient) {
+  models::BlockState leaves{.image = Leaf(state.image), .text = Leaf(state.text, text_gradient), .skips = {}};
   for (const auto& [block, skip] : state.skips) leaves.skips[block] = Leaf(skip);
   return leaves;
 }
@@ -199,7 +199,7 @@ class MicroBatch final {
       state = blocks.back().after;
       if (options_.recompute) blocks.back().after = {};
     }
-    models::BlockState leaves = Leaves(state);
+    models::BlockState leaves = Leaves(state, needs_text_gradient());
     const at::Tensor losses = LossesOf(leaves, step);
     Scaled(losses, divisor).backward();
     at::Tensor of_image = leaves.image.grad(), of_text;
@@ -252,9 +252,11 @@ class MicroBatch final {
     return {whole.begin + part.begin, whole.begin + part.end};
   }
   static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
+  // Text that blocks only read has none where nothing that is trained comes before it.
+  bool needs_text_gradient() const { return joint_ || RequiresGradient(state_.text); }
 
   BlockGraph Compute(int block, const models::BlockState& before, const models::StepEmbedding& step) {
-    BlockGraph graph{.before = Leaves(before), .after = {}};
+    BlockGraph graph{.before = Leaves(before, needs_text_gradient()), .after = {}};
     graph.after = graph.before;
     RunBlock(block, graph.after, step);
     return graph;
