@@ -21,7 +21,8 @@ constexpr size_t kMaxFileBytes = size_t{256} << 20;  // of a configuration or a 
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
 // Adds the files' names and headers and the bytes of all tensors.
-absl::Status AddWeights(const models::WeightFolder& weights, base::Sha256& digest) {
+absl::Status AddWeights(const models::WeightFolder& weights, const std::function<void()>& progress,
+                        base::Sha256& digest) {
   weights.AddToDigest(digest);
   std::string buffer;
   for (const auto& [name, location] : weights.tensors()) {
@@ -30,12 +31,14 @@ absl::Status AddWeights(const models::WeightFolder& weights, base::Sha256& diges
       buffer.resize(std::min<uint64_t>(kBufferBytes, bytes - offset));
       RETURN_IF_ERROR(weights.Read(location, offset, std::as_writable_bytes(std::span(buffer))));
       digest.Update(buffer);
+      progress();
     }
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const control::ModelComponent& component) {
+absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const control::ModelComponent& component,
+                                     const std::function<void()>& progress) {
   ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
   base::Sha256 digest;
   std::vector<std::string> files = component.files;
@@ -50,7 +53,7 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
   }
   if (models::WeightFolder::HasWeights(path)) {
     ASSIGN_OR_RETURN(const models::WeightFolder weights, folder.Weights(component.name));
-    RETURN_IF_ERROR(AddWeights(weights, digest));
+    RETURN_IF_ERROR(AddWeights(weights, progress, digest));
   }
   return digest.Finish();
 }
@@ -58,12 +61,13 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
 }  // namespace
 
 absl::StatusOr<BaseContents> DigestContents(const models::ModelFolder& folder,
-                                            const control::ModelDescription& description) {
+                                            const control::ModelDescription& description,
+                                            const std::function<void()>& progress) {
   base::Sha256 model, autoencoder, text;
   model.UpdatePart(description.digest);
   text.UpdatePart(description.digest);
   for (const control::ModelComponent& component : description.components) {
-    ASSIGN_OR_RETURN(const std::string digest, DigestOf(folder, component));
+    ASSIGN_OR_RETURN(const std::string digest, DigestOf(folder, component, progress));
     const auto add = [&](base::Sha256& to) {
       to.UpdatePart(component.name);
       to.UpdatePart(digest);

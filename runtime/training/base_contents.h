@@ -2,6 +2,7 @@
 // alone. Free of LibTorch.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,8 +18,10 @@ struct BaseContents {
   std::string text;         // what decides how a caption is read: text encoders and tokenizers
 };
 
-// Reads every file of weights from end to end. `description` is of that folder. Errors name the file.
+// Reads every file of weights from end to end, and calls `progress` every few megabytes. `description` is of that
+// folder. Errors name the file.
 absl::StatusOr<BaseContents> DigestContents(const models::ModelFolder& folder,
-                                            const control::ModelDescription& description);
+                                            const control::ModelDescription& description,
+                                            const std::function<void()>& progress);
 
 }  // namespace tessera::runtime

@@ -42,8 +42,8 @@ Content ContentOf(const absl::string_view* parts) {
 
 }  // namespace
 
-absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options,
-                                                  parallel::Communicator& ranks) {
+absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options, parallel::Communicator& ranks,
+                                                  const std::function<void()>& progress) {
   const absl::StatusOr<control::DatasetListing> listing = control::DatasetListing::Create(options);
   RETURN_IF_ERROR(Agree(listing.status(), ranks));
   const std::vector<std::string> listings = GatherTexts(listing->Digest(), ranks);
@@ -55,6 +55,7 @@ absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions&
   std::string own;
   for (auto i = static_cast<size_t>(ranks.rank()); i < paths.size(); i += size) {
     own += TextOf(control::LookAtPicture(paths[i]));
+    progress();
   }
   std::vector<Content> contents(paths.size(), absl::UnknownError("no rank has looked at it"));
   const std::vector<std::string> all = GatherTexts(own, ranks);

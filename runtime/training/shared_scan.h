@@ -1,6 +1,8 @@
 // The images of a run, which its ranks look at together: each reads its share of the files once.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/statusor.h"
 #include "control/training/dataset.h"
 #include "parallel/communicator.h"
@@ -8,8 +10,9 @@
 namespace tessera::runtime {
 
 // control::ScanDatasets, with the same result or error on every rank. Collective, on a communicator of host memory.
-// ABORTED where the ranks do not find the same names and captions.
-absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options,
-                                                  parallel::Communicator& ranks);
+// Calls `progress` for every image that this rank reads. ABORTED where the ranks do not find the same names and
+// captions.
+absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options, parallel::Communicator& ranks,
+                                                  const std::function<void()>& progress);
 
 }  // namespace tessera::runtime

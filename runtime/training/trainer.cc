@@ -70,11 +70,14 @@ absl::Status CheckNew(const std::string& output) {
   return absl::OkStatus();
 }
 
+// Reading files takes no operator of LibTorch, by which it is seen that this process gets on (worker/heartbeat.h).
+void SignOfLife() { at::zeros({1}); }
+
 // The same on all ranks, of which one reads the files.
 absl::StatusOr<BaseContents> ContentsOf(const TrainedModel& model) {
   parallel::Communicator& all = model.groups.all;
   absl::StatusOr<BaseContents> contents = absl::UnknownError("read by the first rank");
-  if (all.rank() == 0) contents = DigestContents(model.folder, model.description);
+  if (all.rank() == 0) contents = DigestContents(model.folder, model.description, SignOfLife);
   RETURN_IF_ERROR(Agree(all.rank() == 0 ? contents.status() : absl::OkStatus(), all));
   BaseContents shared;
   for (std::string BaseContents::*const digest :
@@ -154,9 +157,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
     return absl::FailedPreconditionError("an earlier run has shared out the model's weights; load it again");
   }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
-  if (start.checkpoint.empty()) RETURN_IF_ERROR(CheckNew(config.output));
+  if (start.checkpoint.empty()) RETURN_IF_ERROR(Agree(CheckNew(config.output), model.groups.all));
   ASSIGN_OR_RETURN(control::TrainingSet set,
-                   ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all));
+                   ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   if (config.network.from_scratch) {
