@@ -39,6 +39,14 @@ std::string TrainingText(const control::Trained& trained, int64_t steps, int64_t
   return text;
 }
 
+std::string PreparedText(const control::SamplesPrepared& prepared) {
+  std::string text = absl::StrCat("encoding images and captions: ", prepared.prepared, " of ", prepared.samples);
+  if (prepared.cached_pictures + prepared.cached_captions == 0) return text;
+  absl::StrAppend(&text, ", ", prepared.cached_pictures, " images and ", prepared.cached_captions,
+                  " captions from the cache");
+  return text;
+}
+
 TrainingReporter::TrainingReporter(const Options& options, Reporter& reporter)
     : options_(options),
       reporter_(reporter),
@@ -72,7 +80,7 @@ void TrainingReporter::OnPrepared(const control::SamplesPrepared& prepared) {
                    {"cached_pictures", prepared.cached_pictures},
                    {"cached_captions", prepared.cached_captions}});
   } else {
-    Draw(absl::StrCat("encoding images and captions: ", prepared.prepared, " of ", prepared.samples));
+    Draw(PreparedText(prepared));
   }
 }
 

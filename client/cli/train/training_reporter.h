@@ -47,6 +47,9 @@ class TrainingReporter {
   double step_seconds_ = 0;  // a moving average, for the time that is left
 };
 
+// "encoding images and captions: 8 of 20, 8 images and 7 captions from the cache".
+std::string PreparedText(const control::SamplesPrepared& prepared);
+
 // "step 12/1000, loss 0.1234, lr 1e-04, 8.1 images/s, 2m03s left".
 std::string TrainingText(const control::Trained& trained, int64_t steps, int64_t images_of_a_step, double step_seconds);
 

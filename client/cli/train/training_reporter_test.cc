@@ -14,5 +14,11 @@ TEST(TrainingReporterTest, SaysHowFastItGoesAndHowLongItTakesYet) {
             "step 3/10, loss 1.0000, lr 1, not finite and skipped");
 }
 
+TEST(TrainingReporterTest, SaysWhatCameFromTheCache) {
+  EXPECT_EQ(PreparedText({.prepared = 8, .samples = 20}), "encoding images and captions: 8 of 20");
+  EXPECT_EQ(PreparedText({.prepared = 8, .samples = 20, .cached_pictures = 8, .cached_captions = 7}),
+            "encoding images and captions: 8 of 20, 8 images and 7 captions from the cache");
+}
+
 }  // namespace
 }  // namespace tessera::client
