@@ -368,7 +368,8 @@ class TrainingKillsTest : public TrainCommandTest, public testing::WithParamInte
       ASSERT_TRUE(child->WaitForOutput(absl::StrCat("\"trained\",\"step\":", first + steps - 1, ",")))
           << child->output() << child->errors();
     }
-    absl::SleepFor(absl::Microseconds(microseconds));
+    const absl::Time moment = absl::Now() + absl::Microseconds(microseconds);
+    ASSERT_TRUE(WaitUntil("the moment of the kill", [&] { return absl::Now() >= moment; }));
     const std::vector<pid_t> workers = Workers();
     const bool one_rank = victim < 2 && !workers.empty();
     if (one_rank) {
