@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 
+#include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/sample_cache.h"
 #include "runtime/training/shared_scan.h"
 #include "tests/support/trainer_runs.h"
@@ -316,6 +318,116 @@ TEST(TrainerDataTest, EveryTopologyTakesTheSameStepsInSinglePrecision) {
 TEST(TrainerDataTest, SoItDoesWhereTextAndImageShareAttention) {
   ExpectTheStepsOfOneRank("flux_dev", {{.tensor = 2}, {.ulysses = 2}});
 }
+
+// A checkpoint of each topology, read on each. The state is written again at once, and is to be in its whole tensors
+// what was read, bit for bit; the next step is to have the loss that the run had which went on.
+class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
+ protected:
+  struct Saved {
+    std::string checkpoint;
+    double next_loss = 0;
+    std::map<std::string, at::Tensor> state;
+  };
+
+  static std::string NameOf(const control::TrainParallelism& topology) {
+    return absl::StrCat("data=", topology.data, " tensor=", topology.tensor, " ulysses=", topology.ulysses,
+                        " zero=", static_cast<int>(topology.zero));
+  }
+  static const std::vector<control::TrainParallelism>& Topologies() {
+    using control::ZeroStage;
+    static const std::vector<control::TrainParallelism> topologies = {{},
+                                                                      {.data = 2},
+                                                                      {.tensor = 2},
+                                                                      {.tensor = 4},
+                                                                      {.ulysses = 2},
+                                                                      {.data = 2, .tensor = 2},
+                                                                      {.data = 2, .zero = ZeroStage::kOptimizer},
+                                                                      {.data = 3, .zero = ZeroStage::kFull}};
+    return topologies;
+  }
+  static std::map<std::string, at::Tensor> StateIn(const std::string& checkpoint) {
+    std::map<std::string, at::Tensor> state;
+    absl::StatusOr<CheckpointReader> reader = CheckpointReader::Open(checkpoint);
+    EXPECT_TRUE(reader.ok()) << reader.status();
+    if (!reader.ok()) return state;
+    for (const auto& [name, tensor] : reader->index().tensors) {
+      const absl::StatusOr<at::Tensor> read = reader->Read(name);
+      EXPECT_TRUE(read.ok()) << read.status();
+      if (read.ok()) state[name] = *read;
+    }
+    return state;
+  }
+
+  control::TrainConfig Config(const control::TrainParallelism& topology) const {
+    control::TrainConfig config = runs_.Config("run");
+    config.network.type = GetParam();
+    config.train.batch_size = 6;
+    config.train.ema_decay = 0.9;
+    config.parallelism = topology;
+    return config;
+  }
+
+  // Two steps, which are saved, and one more.
+  Saved SaveOn(const control::TrainParallelism& topology) const {
+    const control::TrainConfig config = Config(topology);
+    const Result result = runs_
+                              .Run(config, "",
+                                   [](Trainer& trainer, Result& rank) -> absl::Status {
+                                     RETURN_IF_ERROR(TrainerRuns::Train(trainer, 2, rank));
+                                     RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, rank));
+                                     return TrainerRuns::Train(trainer, 1, rank);
+                                   })
+                              .front();
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    if (!result.status.ok()) return {};
+    EXPECT_THAT(result.saved.warnings, IsEmpty());
+    // Out of the folder in which the next run begins.
+    Saved saved{.checkpoint = runs_.files() / NameOf(topology), .next_loss = result.steps.back().loss, .state = {}};
+    fs::rename(result.saved.checkpoint, saved.checkpoint);
+    saved.state = StateIn(saved.checkpoint);
+    return saved;
+  }
+
+  void ExpectResumesOn(const control::TrainParallelism& topology, const Saved& saved) const {
+    const Result result = runs_
+                              .Run(Config(topology), saved.checkpoint,
+                                   [](Trainer& trainer, Result& rank) -> absl::Status {
+                                     RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, rank));
+                                     return TrainerRuns::Train(trainer, 1, rank);
+                                   })
+                              .front();
+    ASSERT_TRUE(result.status.ok()) << result.status;
+    const std::map<std::string, at::Tensor> state = StateIn(result.saved.checkpoint);
+    ASSERT_EQ(state.size(), saved.state.size());
+    for (const auto& [name, tensor] : saved.state) {
+      ASSERT_TRUE(state.contains(name)) << name;
+      EXPECT_TRUE(at::equal(state.at(name), tensor)) << name;
+    }
+    EXPECT_EQ(result.steps.at(0).step, 3);
+    EXPECT_LE(std::abs(result.steps[0].loss - saved.next_loss), 1e-10 * saved.next_loss);
+    fs::remove_all(result.saved.checkpoint);
+  }
+
+  const TrainerRuns runs_{"pixart_sigma"};
+};
+
+TEST_P(ResumeTest, WhatEachTopologySavesEveryOtherGoesOnFrom) {
+  for (const control::TrainParallelism& from : Topologies()) {
+    const Saved saved = SaveOn(from);
+    ASSERT_GT(saved.next_loss, 0);
+    // Weights, both moments and the moving average, of which none is zero.
+    ASSERT_GT(saved.state.size(), 4u);
+    for (const auto& [name, tensor] : saved.state) EXPECT_TRUE(at::any(tensor != 0).item<bool>()) << name;
+    for (const control::TrainParallelism& to : Topologies()) {
+      SCOPED_TRACE(absl::StrCat(NameOf(from), " read on ", NameOf(to)));
+      ExpectResumesOn(to, saved);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, ResumeTest,
+                         ::testing::Values(control::NetworkType::kFull, control::NetworkType::kLora),
+                         [](const auto& info) { return info.param == control::NetworkType::kFull ? "full" : "lora"; });
 
 }  // namespace
 }  // namespace tessera::runtime

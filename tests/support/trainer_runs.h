@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,15 @@ class TrainerRuns {
 
   // Takes `steps` steps on every rank, and saves where there is one. `checkpoint` as in control::TrainingStart.
   std::vector<Result> Run(const control::TrainConfig& config, int steps, const std::string& checkpoint = "") const {
+    return Run(config, checkpoint, [steps](runtime::Trainer& trainer, Result& result) -> absl::Status {
+      RETURN_IF_ERROR(Train(trainer, steps, result));
+      return steps > 0 ? Save(trainer, /*exports=*/true, result) : absl::OkStatus();
+    });
+  }
+
+  // `calls` are made on every rank, whose trainer has prepared all samples.
+  using Calls = std::function<absl::Status(runtime::Trainer& trainer, Result& result)>;
+  std::vector<Result> Run(const control::TrainConfig& config, const std::string& checkpoint, const Calls& calls) const {
     const parallel::MeshShape shape = config.parallelism.mesh();
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
@@ -78,16 +88,29 @@ class TrainerRuns {
           const runtime::HostTrainingGroups communicators(at::kCPU, thread.shared_segment(), rank,
                                                           options.communicator);
           Result& result = results[static_cast<size_t>(rank)];
-          result.status = RunRank(config, steps, checkpoint, mesh, rank, communicators.groups(), result);
+          result.status = RunRank(config, checkpoint, mesh, rank, communicators.groups(), calls, result);
         },
         options);
     return results;
   }
 
+  static absl::Status Train(runtime::Trainer& trainer, int steps, Result& result) {
+    for (int step = 0; step < steps; ++step) {
+      ASSIGN_OR_RETURN(const control::Trained trained, trainer.Train());
+      result.steps.push_back(trained);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status Save(runtime::Trainer& trainer, bool exports, Result& result) {
+    ASSIGN_OR_RETURN(result.saved, trainer.Save(exports));
+    return absl::OkStatus();
+  }
+
  private:
-  static absl::Status RunRank(const control::TrainConfig& config, int steps, const std::string& checkpoint,
+  static absl::Status RunRank(const control::TrainConfig& config, const std::string& checkpoint,
                               const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups,
-                              Result& result) {
+                              const Calls& calls, Result& result) {
     ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(config.model));
     ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
     ASSIGN_OR_RETURN(const models::FamilyDescription described, entry->describe(folder));
@@ -113,14 +136,7 @@ class TrainerRuns {
       const std::vector<std::string>& warnings = result.prepared.warnings;
       result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     }
-    for (int step = 0; step < steps; ++step) {
-      ASSIGN_OR_RETURN(const control::Trained trained, trainer->Train());
-      result.steps.push_back(trained);
-    }
-    if (steps > 0) {
-      ASSIGN_OR_RETURN(result.saved, trainer->Save(/*exports=*/true));
-    }
-    return absl::OkStatus();
+    return calls(*trainer, result);
   }
 
   TestFolder files_;
