@@ -189,6 +189,7 @@ void VisitParallelism(Visit& visit, Parallelism& parallelism) {
   visit("tensor", parallelism.tensor, degree);
   visit("ulysses", parallelism.ulysses, degree);
   visit("ring", parallelism.ring, degree);
+  visit("pipe", parallelism.pipe, degree);
   visit("sequence_parallel", parallelism.sequence_parallel);
   visit("zero", parallelism.zero);
 }
@@ -237,8 +238,8 @@ absl::Status CheckRanks(const TrainConfig& config) {
   const int64_t ranks = parallel::NumRanks(parallelism.mesh());
   if (ranks > parallel::kMaxRanks) {
     return Wrong(absl::StrCat("parallelism is data ", parallelism.data, " × tensor ", parallelism.tensor, " × ulysses ",
-                              parallelism.ulysses, " × ring ", parallelism.ring, " = ", ranks,
-                              " ranks; valid values are 1 to ", parallel::kMaxRanks));
+                              parallelism.ulysses, " × ring ", parallelism.ring, " × pipe ", parallelism.pipe, " = ",
+                              ranks, " ranks; valid values are 1 to ", parallel::kMaxRanks));
   }
   const int64_t batch = config.train.batch_size, data = parallelism.data;
   if (batch % data != 0) {
@@ -333,6 +334,7 @@ bool MayChange(const std::string& path) {
 
 parallel::MeshShape TrainParallelism::mesh() const {
   return {.data = static_cast<int>(data),
+          .pipe = static_cast<int>(pipe),
           .ring = static_cast<int>(ring),
           .ulysses = static_cast<int>(ulysses),
           .tensor = static_cast<int>(tensor)};

@@ -139,6 +139,7 @@ struct TrainParallelism {
   int64_t tensor = 1;
   int64_t ulysses = 1;
   int64_t ring = 1;
+  int64_t pipe = 1;                // stages of blocks, through which the passes of a step go as micro-batches
   bool sequence_parallel = false;  // tensor ranks share out tokens too: all-gather and reduce-scatter for all-reduce
   ZeroStage zero = ZeroStage::kNone;
 

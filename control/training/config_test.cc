@@ -182,7 +182,7 @@ TEST(TrainConfigTest, WhatContradictsIsRefused) {
   EXPECT_THAT(error("train: {batch_size: 7}\nparallelism: {data: 4}"), HasSubstr("the nearest is 8"));
   EXPECT_THAT(error("train: {batch_size: 1}\nparallelism: {data: 4}"), HasSubstr("the nearest is 4"));
   EXPECT_EQ(error("train: {batch_size: 4}\nparallelism: {data: 4, ulysses: 4}"),
-            "parallelism is data 4 × tensor 1 × ulysses 4 × ring 1 = 16 ranks; valid values are 1 to 8");
+            "parallelism is data 4 × tensor 1 × ulysses 4 × ring 1 × pipe 1 = 16 ranks; valid values are 1 to 8");
   EXPECT_THAT(error("network: {type: full}\ntrain: {quantize: true}"), HasSubstr("network.type must be lora"));
   EXPECT_THAT(error("network: {type: full}\ntrain: {blocks_to_swap: 3}"), HasSubstr("train.blocks_to_swap is 3"));
   EXPECT_THAT(error("network: {from_scratch: true}"), HasSubstr("network.type must be full"));

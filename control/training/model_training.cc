@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "parallel/plan/stage_balance.h"
+
 namespace tessera::control {
 namespace {
 
@@ -48,6 +50,38 @@ double LargestBlockShare(const ModelDescription& model) {
   return sum > 0 ? largest / sum : 0;
 }
 
+// What the pipeline stage that holds most of something holds.
+struct LargestStage {
+  double weights = 1;       // share of the transformer's
+  double block_inputs = 0;  // blocks, each as often as there are micro-batches under way in its stage
+};
+
+LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& model) {
+  const std::vector<parallel::BlockExchange>& blocks = model.transformer.exchange.blocks;
+  const auto stages = static_cast<int>(config.parallelism.pipe);
+  LargestStage largest{.weights = 1, .block_inputs = static_cast<double>(blocks.size())};
+  if (stages == 1) return largest;
+  std::vector<double> costs = model.transformer.block_flops;
+  if (costs.size() != blocks.size()) costs.assign(blocks.size(), 1);
+  const absl::StatusOr<std::vector<int>> bounds = parallel::BalanceStages(costs, stages);
+  if (!bounds.ok()) return largest;  // no such run begins
+  const auto size_of = [&](int begin, int end) {
+    double size = 0;
+    for (int block = begin; block < end; ++block) {
+      size += blocks[static_cast<size_t>(block)].kind == parallel::BlockKind::kJoint ? 2 : 1;
+    }
+    return size;
+  };
+  largest = {.weights = 0, .block_inputs = 0};
+  for (int stage = 0; stage < stages; ++stage) {
+    const int begin = (*bounds)[static_cast<size_t>(stage)], end = (*bounds)[static_cast<size_t>(stage) + 1];
+    const int64_t under_way = std::min<int64_t>(stages - stage, config.train.gradient_accumulation_steps);
+    largest.weights = std::max(largest.weights, size_of(begin, end) / size_of(0, bounds->back()));
+    largest.block_inputs = std::max(largest.block_inputs, static_cast<double>((end - begin) * under_way));
+  }
+  return largest;
+}
+
 double ActivationBytes(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
   const TransformerShape& shape = model.transformer;
   if (!shape.known() || shape.token_side < 1) return 0;
@@ -62,7 +96,7 @@ double ActivationBytes(const TrainConfig& config, const ModelDescription& model,
   const double element = ElementBytesOf(config.train.dtype);
   const double own = parallelism.sequence_parallel ? (kBlockBytes - kSharedBytes) / tensor : kBlockBytes - kSharedBytes;
   const double block = numbers * element / 2 * (own + kSharedBytes / tensor);
-  const auto blocks = static_cast<double>(shape.exchange.blocks.size());
+  const double blocks = LargestStageOf(config, model).block_inputs;
   if (!config.train.gradient_checkpointing) return blocks * block;
   return blocks * numbers * element / (parallelism.sequence_parallel ? tensor : 1) + block;
 }
@@ -111,7 +145,7 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double weight_share = parallelism.zero == ZeroStage::kFull ? tensor * data : tensor;
   const double state_share = parallelism.zero == ZeroStage::kNone ? 1 : data;
 
-  const double parameters = TransformerParameters(model);
+  const double parameters = TransformerParameters(model) * LargestStageOf(config, model).weights;
   const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
   const double block = shards_weights ? parameters * LargestBlockShare(model) / tensor : 0;  // gathered
   double weights = parameters * (config.train.quantize ? 1 : element) / weight_share;
@@ -120,9 +154,9 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
     weights = std::max(weights, 0.0);
   }
   // Of the two factors of each module tensor ranks share out one.
-  const double trained =
-      is_lora ? static_cast<double>(AdapterParameters(model, config.network.linear)) * (1 + 1 / tensor) / 2
-              : parameters / tensor;
+  const double trained = is_lora ? static_cast<double>(AdapterParameters(model, config.network.linear)) *
+                                       LargestStageOf(config, model).weights * (1 + 1 / tensor) / 2
+                                 : parameters / tensor;
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;
   // A block that is gathered is there twice: in its place, and as the message of its parts.

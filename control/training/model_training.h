@@ -40,12 +40,13 @@ struct TrainingMemory {
   uint64_t total() const { return weights + adapter + gradients + optimizer + activations; }
 };
 
-// An estimate for batches of that bucket, from shapes alone. Under ZeroStage::kFull a rank has its share of all weights
-// and one block that is gathered. A block keeps 34 bytes of a 16-bit run for each token and
-// feature where attention keeps no scores, of which tensor ranks share out 24, and 34 in the sequence-sharded form
-// (Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022); recomputation keeps one
-// block's and the inputs of all. Text encoders and the autoencoder are not in it: they are needed until everything is
-// cached. Shapes that are not known count nothing.
+// An estimate for batches of that bucket, from shapes alone. A pipeline stage has its blocks' share of the weights, and
+// activations of as many micro-batches as 1F1B has under way there. Under ZeroStage::kFull a rank has its share of all
+// weights and one block that is gathered. A block keeps 34 bytes of a 16-bit run for each token and feature where
+// attention keeps no scores, of which tensor ranks share out 24, and 34 in the sequence-sharded form (Korthikanti et
+// al., "Reducing activation recomputation in large transformer models", 2022); recomputation keeps one block's and the
+// inputs of all. Text encoders and the autoencoder are not in it: they are needed until everything is cached. Shapes
+// that are not known count nothing.
 TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket);
 
 }  // namespace tessera::control

@@ -94,6 +94,23 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   EXPECT_EQ(beside.optimizer, 6 * beside.adapter / 4);
 }
 
+// By hand: 57 blocks of equal cost in two stages, of which the first has 28, among them the 19 joint ones of twice a
+// fused one's weights: 47 of 76 parts, and the second 29 of them. Two micro-batches are under way in the first.
+TEST(ModelTrainingTest, StagesShareOutBlocksAndKeepOneMicroBatchForEachStageFromThemOn) {
+  TrainConfig config = Config();
+  config.network.type = NetworkType::kFull;
+  const TrainingMemory one = PredictMemory(config, Flux(), {1024, 1024});
+  config.parallelism.pipe = 2;
+  config.train.gradient_accumulation_steps = 8;
+  const TrainingMemory two = PredictMemory(config, Flux(), {1024, 1024});
+  EXPECT_NEAR(static_cast<double>(two.weights), static_cast<double>(one.weights) * 47 / 76, 2);
+  EXPECT_NEAR(static_cast<double>(two.optimizer), static_cast<double>(one.optimizer) * 47 / 76, 2);
+  const uint64_t numbers = uint64_t{4608} * 3072;
+  EXPECT_EQ(two.activations, numbers * (2 * 28 * 2 + 34));
+  config.train.gradient_accumulation_steps = 1;
+  EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * (29 * 2 + 34));
+}
+
 TEST(ModelTrainingTest, BucketsAreOfWholeTokens) {
   ModelDescription model = Flux();
   model.size_multiple = 8;

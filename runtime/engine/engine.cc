@@ -212,9 +212,7 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
     return parameters.quantize ? absl::InvalidArgumentError("only what is trained beside is held in eight bits")
                                : absl::OkStatus();
   }
-  if (place_.layout.mesh.pipe > 1 || place_.layout.mesh.cfg > 1) {
-    return absl::InvalidArgumentError("training has neither pipeline stages nor guidance branches");
-  }
+  if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
   return absl::OkStatus();
 }

@@ -2,6 +2,9 @@
 // one rank's by a hundred times what the contract allows, at least.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "parallel/plan/one_forward_one_backward.h"
 #include "tests/support/planted_bug.h"
 #include "tests/support/saved_activations.h"
 #include "tests/support/training_runs.h"
@@ -43,6 +46,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{"loss_times_sequence", "pixart_sigma", {.ulysses = 2}},
                     Planting{"norm_of_own_shard", "pixart_sigma", {.tensor = 2}},
                     Planting{"accumulation_not_averaged", "pixart_sigma", {}, 2},
+                    Planting{"frame_gradient_of_one_stage", "pixart_sigma", {.pipe = 2}, 2},
+                    Planting{"norm_of_own_stage", "flux_dev", {.pipe = 2}, 2},
+                    Planting{"text_gradient_ends_at_its_stage", "flux_dev", {.pipe = 2}, 2},
                     Planting{"sharded_gradient_not_reduced", "pixart_sigma", {.data = 2}, 1, false, true},
                     Planting{"norm_of_own_rows", "pixart_sigma", {.data = 2}, 1, false, true},
                     Planting{"sharded_weights_stale", "pixart_sigma", {.data = 2}, 1, false, true, 2}),
@@ -65,6 +71,20 @@ TEST(PlantedEightBitsTest, ScalesOfARanksOwnColumnsAreNoticed) {
   EXPECT_LE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-10);
   const PlantedBug planted("scale_of_own_columns");
   EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-8);
+}
+
+TEST(PlantedSavedActivationsTest, AllForwardsBeforeAllBackwardsAreNoticed) {
+  const auto most_held = [] {
+    int held = 0, most = 0;
+    for (const parallel::StagePass& pass : parallel::OneForwardOneBackward(0, 2, 8)) {
+      held += pass.direction == parallel::StagePass::Direction::kForward ? 1 : -1;
+      most = std::max(most, held);
+    }
+    return most;
+  };
+  EXPECT_EQ(most_held(), 2);
+  const PlantedBug planted("all_forwards_first");
+  EXPECT_GT(most_held(), 2);
 }
 
 TEST(PlantedSavedActivationsTest, GatheredTokensThatAreKeptAreNoticed) {

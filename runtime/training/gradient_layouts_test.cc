@@ -95,7 +95,7 @@ TEST_P(GradientLayoutsTest, MatricesInEightBitsHaveTheGradientsOfWhatTheyStandFo
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.adapter = true, .matrices = Matrices::kEightBits}), dense, true),
             1e-12);
   bool recompute = false;
-  for (const MeshShape& shape : {MeshShape{.tensor = 2}, {.ulysses = 2}, {.data = 2, .tensor = 2}}) {
+  for (const MeshShape& shape : {MeshShape{.tensor = 2}, {.ulysses = 2}, {.data = 2, .tensor = 2}, {.pipe = 2}}) {
     if (runs_.description().heads % (shape.ulysses * shape.tensor) != 0) continue;
     const std::vector<TrainingRuns::Result> results = runs_.Run(
         shape,
@@ -174,8 +174,10 @@ TEST_P(GradientLayoutsTest, SharedTokensAndASharedOptimizerTakeTheStepOfOneRank)
     return after;
   };
   const MeshShape shape{.data = 2, .tensor = 2};
-  EXPECT_LE(runs_.WorstError(shape, weights_after(shape, {.sequence_parallel = true}), weights_after({}, {}).front()),
-            1e-10);
+  const TrainingRuns::Result serial = weights_after({}, {}).front();
+  EXPECT_LE(runs_.WorstError(shape, weights_after(shape, {.sequence_parallel = true}), serial), 1e-10);
+  const MeshShape staged{.data = 2, .pipe = 2};
+  EXPECT_LE(runs_.WorstError(staged, weights_after(staged, {.passes = 2}), serial), 1e-10);
 }
 
 TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutHaveTheGradientsOfOneRank) {
@@ -236,6 +238,58 @@ TEST_P(GradientLayoutsTest, NoRankHoldsTheWeightsOfTwoBlocks) {
   }
 }
 
+// Blocks in stages, for weights and adapters: as many micro-batches as a replica has samples and fewer, with
+// recomputation and with sends that wait for their receivers for some of them.
+TEST_P(GradientLayoutsTest, StagesOfBlocksHaveTheGradientsOfOneRank) {
+  struct Case {
+    MeshShape shape;
+    int passes = 1;
+    bool recompute = false, rendezvous = false, sequence_parallel = false;
+  };
+  const Case cases[] = {{{.pipe = 2}, 1},
+                        {{.pipe = 2}, 4, true, true},
+                        {{.pipe = 3}, 2, false, true},
+                        {{.pipe = 4}, 4, true},
+                        {{.data = 2, .pipe = 2}, 2, false, true},
+                        {{.pipe = 2, .tensor = 2}, 2, true, true},
+                        {{.pipe = 2, .tensor = 2}, 4, false, false, true},
+                        {{.pipe = 2, .ulysses = 2}, 4, true},
+                        {{.pipe = 2, .ring = 2}, 2, false, true},
+                        {{.pipe = 4, .ulysses = 2}, 4, false, true},
+                        {{.data = 2, .pipe = 2, .tensor = 2}, 2, true, false, true}};
+  for (const bool adapter : {false, true}) {
+    const TrainingRuns::Result serial = runs_.Run({}, {.adapter = adapter}).front();
+    for (const auto& [shape, passes, recompute, rendezvous, sequence_parallel] : cases) {
+      if (shape.pipe > static_cast<int>(runs_.description().block_flops.size())) continue;
+      SCOPED_TRACE(NameOf(shape) + (adapter ? "adapter" : ""));
+      const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.recompute = recompute,
+                                                                          .sequence_parallel = sequence_parallel,
+                                                                          .passes = passes,
+                                                                          .adapter = adapter,
+                                                                          .rendezvous = rendezvous});
+      EXPECT_LE(runs_.WorstError(shape, results, serial, adapter), 1e-10);
+      const size_t of_replica = TrainingRuns::kSamples / static_cast<size_t>(shape.data);
+      for (size_t rank = 0; rank < results.size(); ++rank) {
+        const size_t first = rank * static_cast<size_t>(shape.data) / results.size() * of_replica;
+        ASSERT_EQ(results[rank].losses.size(), of_replica);
+        for (size_t i = 0; i < of_replica; ++i) {
+          EXPECT_NEAR(results[rank].losses[i], serial.losses[first + i], 1e-11 * serial.losses[first + i]);
+        }
+      }
+    }
+  }
+}
+
+// Every stage moves what is in no block by the same gradient, and its own blocks.
+TEST_P(GradientLayoutsTest, StagesTakeTheStepsOfOneRank) {
+  for (const bool adapter : {false, true}) {
+    const TrainingRuns::Result serial = runs_.Run({}, {.steps = 3, .adapter = adapter}).front();
+    const MeshShape shape{.pipe = 2};
+    EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.steps = 3, .passes = 2, .adapter = adapter}), serial, adapter),
+              1e-9);
+  }
+}
+
 TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {
   const TrainingRuns::Result serial = runs_.Run({}, {}).front();
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.recompute = true}), serial), 1e-12);
@@ -270,6 +324,8 @@ TEST_P(GradientLayoutsTest, ClippingScalesByTheNormOfTheWholeModel) {
   const MeshShape shape{.data = 2, .tensor = 2};
   EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.max_norm = limit}), clipped), 1e-10);
   EXPECT_LE(runs_.WorstError(shape, runs_.Run(shape, {.max_norm = limit, .sharded = true}), clipped), 1e-10);
+  const MeshShape staged{.pipe = 2, .tensor = 2};
+  EXPECT_LE(runs_.WorstError(staged, runs_.Run(staged, {.max_norm = limit}), clipped), 1e-10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GradientLayoutsTest, testing::Values("flux_dev", "pixart_sigma"),

@@ -35,19 +35,21 @@ bool IsPartOverTensor(models::OverTensor rule) {
 
 }  // namespace
 
-Gradients::Gradients(std::span<const models::Param> params, bool sequence_parallel, const ShardedWeights* sharded)
-    : sharded_(sharded) {
+Gradients::Gradients(std::span<const models::Param> params, const GradientsOptions& options)
+    : sharded_(options.sharded) {
   std::vector<int64_t> elements;  // of each flat
   std::vector<size_t> flat_of;    // by parameter
   for (const models::Param& param : params) {
     if (!param.storage.requires_grad()) continue;
     parts_[param.block].push_back(params_.size());
     params_.push_back(param);
-    const models::PartialGradient partial = PartialOf(param, sequence_parallel);
-    auto flat = std::ranges::find_if(
-        flats_, [&](const Flat& known) { return known.partial == partial && known.split == IsSplit(param); });
+    const models::PartialGradient partial = PartialOf(param, options.sequence_parallel);
+    const bool on_all_stages = options.staged && param.block == models::Param::kNoBlock;
+    auto flat = std::ranges::find_if(flats_, [&](const Flat& known) {
+      return known.partial == partial && known.split == IsSplit(param) && known.on_all_stages == on_all_stages;
+    });
     if (flat == flats_.end()) {
-      flats_.push_back({.partial = partial, .split = IsSplit(param), .values = {}});
+      flats_.push_back({.partial = partial, .split = IsSplit(param), .on_all_stages = on_all_stages, .values = {}});
       elements.push_back(0);
       flat = flats_.end() - 1;
     }
@@ -128,12 +130,12 @@ void Gradients::Synchronize(const TrainingGroups& groups) {
   for (const Flat& flat : flats_) {
     if (flat.partial.sequence && !base::Planted("sequence_gradient_not_summed")) sum(flat, groups.model.sequence);
     if (IsPartOverTensor(flat.partial.tensor)) sum(flat, groups.model.tensor);
+    if (flat.on_all_stages && !base::Planted("frame_gradient_of_one_stage")) sum(flat, groups.model.pipe);
     if (sharded_ == nullptr) sum(flat, groups.data);
   }
 }
 
 double Gradients::GlobalNorm(const TrainingGroups& groups) const {
-  double once = 0, split = 0;  // sums of squares: of what every tensor rank has, and of this rank's parts
   const auto sum = [&](double& squares, parallel::Communicator& group) {
     if (group.size() == 1) return;
     const at::Tensor all =
@@ -141,17 +143,25 @@ double Gradients::GlobalNorm(const TrainingGroups& groups) const {
     group.Sum(all, all);
     squares = all.item<double>();
   };
-  for (const Flat& flat : flats_) {
-    const double norm =
-        at::linalg_vector_norm(flat.values, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
-    (flat.split ? split : once) += norm * norm;
-  }
-  if (sharded_ != nullptr && !base::Planted("norm_of_own_rows")) {
-    sum(once, sharded_->ranks());
-    sum(split, sharded_->ranks());
-  }
-  if (!base::Planted("norm_of_own_shard")) sum(split, groups.model.tensor);
-  return std::sqrt(once + split);
+  const auto squares_of = [&](bool on_all_stages) {
+    double once = 0, split = 0;  // sums of squares: of what every tensor rank has, and of this rank's parts
+    for (const Flat& flat : flats_) {
+      if (flat.on_all_stages != on_all_stages) continue;
+      const double norm =
+          at::linalg_vector_norm(flat.values, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
+      (flat.split ? split : once) += norm * norm;
+    }
+    if (sharded_ != nullptr && !base::Planted("norm_of_own_rows")) {
+      sum(once, sharded_->ranks());
+      sum(split, sharded_->ranks());
+    }
+    if (!base::Planted("norm_of_own_shard")) sum(split, groups.model.tensor);
+    return once + split;
+  };
+  double squares = squares_of(/*on_all_stages=*/false);
+  if (!base::Planted("norm_of_own_stage")) sum(squares, groups.model.pipe);
+  if (groups.model.pipe.size() > 1) squares += squares_of(/*on_all_stages=*/true);
+  return std::sqrt(squares);
 }
 
 void Gradients::Clip(double norm, double max_norm) {

@@ -16,16 +16,23 @@
 
 namespace tessera::runtime {
 
+struct GradientsOptions {
+  // As in TrainingPassOptions.
+  bool sequence_parallel = false;
+  // The model's blocks are on several stages of a pipe. What is in no block is on all of them.
+  bool staged = false;
+  // Has the parameters' weights, or null; outlives the gradients. A rank then keeps the gradients of its own rows
+  // alone: Collect is of all data ranks together, and sums over them.
+  const ShardedWeights* sharded = nullptr;
+};
+
 // Parameters that are synchronised alike lie one after another in one tensor, so that a step takes few collectives
 // whatever the number of parameters. Used by one thread.
 class Gradients final {
  public:
   // Of those parameters that require a gradient, in this order. They share storage with the model, and every part of a
-  // packed storage is among them. `sequence_parallel`: as in TrainingPassOptions. Where `sharded` has their weights,
-  // which outlives this, a rank keeps the gradients of its own rows alone: Collect is then of all data ranks together,
-  // and sums over them.
-  explicit Gradients(std::span<const models::Param> params, bool sequence_parallel = false,
-                     const ShardedWeights* sharded = nullptr);
+  // packed storage is among them.
+  explicit Gradients(std::span<const models::Param> params, const GradientsOptions& options = {});
 
   // Adds what the backward passes since the last call have left in the parameters, and clears it there. Of the
   // parameters of a part (models::WeightResidency), or of all.
@@ -33,7 +40,8 @@ class Gradients final {
   void Collect();
 
   // Makes every gradient that of the whole loss: sums over the replicas, over the sequence and over the tensor axis
-  // what is a part of a sum there (models::PartialGradient). Once a step, by every rank, after the last Collect.
+  // what is a part of a sum there (models::PartialGradient), and over the stages what is on all of them. Once a step,
+  // by every rank, after the last Collect.
   void Synchronize(const TrainingGroups& groups);
 
   // The Euclidean norm over every element of every parameter of the whole model, each counted once; the same on every
@@ -58,6 +66,7 @@ class Gradients final {
   struct Flat {
     models::PartialGradient partial;  // kTokens: the tensor ranks share them out
     bool split = false;               // over the tensor axis
+    bool on_all_stages = false;       // of the pipe, each of which has a part of the sum
     at::Tensor values;                // [elements]
   };
 

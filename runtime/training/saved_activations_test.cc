@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <string>
 
 #include "tests/support/repeated_block.h"
@@ -63,6 +64,33 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
     return all;
   }
   double PeakBytes(const Pass& pass) const { return CostOf(pass).peak; }
+
+  // The most bytes that the tensors of each of so many stages take, of a block each, while micro-batches go through.
+  std::vector<double> PeakBytesOfStages(int stages, int micro_batches) const {
+    std::vector<double> peaks(static_cast<size_t>(stages));
+    std::vector<int> bounds(static_cast<size_t>(stages) + 1);
+    std::iota(bounds.begin(), bounds.end(), 0);
+    RunRanks(stages, [&](ThreadRank& thread) {
+      const std::unique_ptr<models::Family> model = saved_.runs().Load({});
+      for (const models::Param& param : model->parameters().subspan(1)) at::Tensor(param.storage).requires_grad_(false);
+      const RepeatedFamily family(*model, stages);
+      const std::vector<TrainingBatch> batches(static_cast<size_t>(micro_batches), Batch(*model));
+      parallel::SingleRank one;
+      const parallel::RankGroups groups{.cfg = one,
+                                        .pipe = thread.world(),
+                                        .sequence = one,
+                                        .ring = one,
+                                        .ulysses = one,
+                                        .tensor = one,
+                                        .world = thread.world(),
+                                        .control = one};
+      TrainingPass training(family, groups, {.stage_bounds = bounds});
+      const TensorBytes bytes;
+      training.Run(batches, 1);
+      peaks[static_cast<size_t>(thread.rank())] = static_cast<double>(bytes.peak());
+    });
+    return peaks;
+  }
 
   // What another block between the first and the last one adds to `Cost::sent`.
   double SentForABlock(Pass pass) const {
@@ -138,6 +166,22 @@ TEST_P(SavedActivationsTest, RecomputationKeepsOneBlocksActivationsAndTheInputsO
                 one / inputs, eight / inputs);
     EXPECT_LE((eight - two) / 6, inputs * 1.02) << ranks;
     EXPECT_LE(eight, one + (8 + 3) * inputs) << ranks;
+  }
+}
+
+// A stage keeps the activations of one micro-batch for each stage from it on, however many follow. What a micro-batch
+// adds is what one block keeps, which the last stage has for one of them alone.
+TEST_P(SavedActivationsTest, StagesKeepNoMoreMicroBatchesThanThereAreStagesFromThemOn) {
+  constexpr int kStages = 3;
+  const std::vector<double> of_one = PeakBytesOfStages(kStages, 1), of_three = PeakBytesOfStages(kStages, kStages),
+                            of_nine = PeakBytesOfStages(kStages, 9);
+  const double block = saved_.Bytes({.frozen = true});
+  for (size_t stage = 0; stage < kStages; ++stage) {
+    const double more = (of_three[stage] - of_one[stage]) / block;
+    std::printf("%s, stage %zu of %d: %.2f blocks' activations more for three micro-batches, %.2f for nine\n",
+                GetParam(), stage, kStages, more, (of_nine[stage] - of_one[stage]) / block);
+    EXPECT_NEAR(more, static_cast<double>(kStages - 1 - stage), 0.3);
+    EXPECT_LE(of_nine[stage], of_three[stage] + 0.05 * block);
   }
 }
 

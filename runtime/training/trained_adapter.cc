@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -45,12 +46,21 @@ at::Tensor DrawDown(const AdapterOptions& options, int64_t module, int64_t in) {
   return a;
 }
 
-absl::Status CheckTargets(std::span<const Param> model, const AdapterOptions& options) {
-  std::set<std::string> ends;
-  std::vector<std::string> modules;
+bool IsTarget(absl::string_view module, const AdapterOptions& options) {
+  return std::ranges::any_of(options.targets, [module](const std::string& target) { return Ends(module, target); });
+}
+
+std::vector<std::string> ModulesOf(std::span<const Param> model, const AdapterOptions& options) {
+  std::vector<std::string> modules = options.modules;
+  if (!modules.empty()) return modules;
   for (const Param& param : model) {
     if (std::string module = ModuleOf(param); !module.empty()) modules.push_back(std::move(module));
   }
+  return modules;
+}
+
+absl::Status CheckTargets(const std::vector<std::string>& modules, const AdapterOptions& options) {
+  std::set<std::string> ends;
   for (const std::string& module : modules) ends.insert(module.substr(module.rfind('.') + 1));
   for (const std::string& target : options.targets) {
     if (std::ranges::any_of(modules, [&](const std::string& module) { return Ends(module, target); })) continue;
@@ -66,21 +76,22 @@ absl::Status CheckTargets(std::span<const Param> model, const AdapterOptions& op
 
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, const models::TensorShard& shard,
                                                   const AdapterOptions& options) {
-  if (absl::Status known = CheckTargets(model, options); !known.ok()) return known;
+  const std::vector<std::string> modules = ModulesOf(model, options);
+  if (absl::Status known = CheckTargets(modules, options); !known.ok()) return known;
+  std::map<std::string, int64_t> numbers;  // of the modules that are trained, on all stages
+  for (const std::string& module : modules) {
+    if (IsTarget(module, options)) numbers.emplace(module, static_cast<int64_t>(numbers.size()));
+  }
   TrainedAdapter adapter;
-  int64_t number = 0;
   for (const Param& param : model) {
     at::Tensor(param.storage).requires_grad_(false);
     const std::string module = ModuleOf(param);
-    if (module.empty() ||
-        std::ranges::none_of(options.targets, [&](const std::string& target) { return Ends(module, target); })) {
-      continue;
-    }
+    if (module.empty() || !IsTarget(module, options)) continue;
     const models::ParamSpec& spec = param.spec;
     const int64_t out = spec.shape[0], in = spec.shape[1];
     const at::TensorOptions like = param.storage.options().dtype(options.dtype).requires_grad(false);
     const parallel::LowRankFactors own =
-        models::ShardOf({.a = DrawDown(options, number++, in), .b = at::zeros({out, options.rank}, like)},
+        models::ShardOf({.a = DrawDown(options, numbers.at(module), in), .b = at::zeros({out, options.rank}, like)},
                         {.name = module, .out = out, .in = in, .role = spec.role, .in_parts = spec.in_parts}, shard);
     at::Tensor a = own.a.to(like).contiguous(), b = own.b.clone();
     // A factor that is replicated sees the same tokens as the product: whole on every tensor rank, which sums x Aᵀ or

@@ -22,6 +22,9 @@ struct AdapterOptions {
   control::NetworkInit init = control::NetworkInit::kKaiming;
   at::ScalarType dtype = at::kDouble;  // of the model
   uint64_t seed = 0;                   // of the run
+  // Names of all modules of the model, in its order, where other pipeline stages have some of them; empty: those of the
+  // parameters.
+  std::vector<std::string> modules = {};
 };
 
 struct TrainedAdapter {
@@ -35,7 +38,7 @@ struct TrainedAdapter {
 // The adapter at the start of a run, beside a model that was loaded for training (Family::parameters), whose own
 // parameters no longer require gradients afterwards. B is zero. A is drawn for the whole module, so that each rank has
 // its part of the same numbers: uniform within 1 / sqrt(in) (PEFT's default, kaiming with a = sqrt(5)), or normal with
-// deviation 1 / rank. InvalidArgument: a target that matches no module names the nearest.
+// deviation 1 / rank. InvalidArgument: a target that matches no module of the model, with the nearest.
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const models::Param> model,
                                                   const models::TensorShard& shard, const AdapterOptions& options);
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/json.h"
 #include "base/json_writer.h"
 #include "base/planted.h"
@@ -15,6 +16,7 @@
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
 #include "models/precision.h"
+#include "runtime/denoising/mesh_forward.h"
 #include "runtime/training/checkpoints/agreement.h"
 #include "runtime/training/checkpoints/checkpoint_folder.h"
 #include "runtime/training/checkpoints/param_pieces.h"
@@ -47,6 +49,12 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
     return cannot("train.quantize together with parallelism.zero: 3");
   }
   if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
+  if (config.parallelism.pipe > 1) {
+    if (config.parallelism.zero == control::ZeroStage::kFull) {
+      return cannot("parallelism.pipe together with parallelism.zero: 3");
+    }
+    if (config.network.from_scratch) return cannot("parallelism.pipe together with network.from_scratch");
+  }
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
                                                    "; it must be a multiple of parallelism.data, which is ",
@@ -121,7 +129,14 @@ ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
 // Without parameters where all weights are trained.
 absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, const TrainedModel& model) {
   if (config.network.type == control::NetworkType::kFull) return TrainedAdapter();
-  return MakeTrainedAdapter(
+  std::vector<std::string> modules;
+  if (model.groups.model.pipe.size() > 1) {
+    const models::AdaptableModel adaptable = model.family.adaptable();
+    for (const models::ProductSpec& product : adaptable.components.at("transformer")) {
+      modules.push_back(product.name);
+    }
+  }
+  absl::StatusOr<TrainedAdapter> adapter = MakeTrainedAdapter(
       model.family.parameters(), model.shard,
       {.targets = config.network.target_modules.empty() ? control::DefaultTargetModules(model.description)
                                                         : config.network.target_modules,
@@ -129,7 +144,40 @@ absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, con
        .alpha = config.network.linear_alpha,
        .init = config.network.init,
        .dtype = model.family.dtype(),
-       .seed = static_cast<uint64_t>(config.seed)});
+       .seed = static_cast<uint64_t>(config.seed),
+       .modules = std::move(modules)});
+  if (model.groups.model.pipe.size() == 1 || !adapter.ok()) return adapter;
+  absl::Status trains;
+  if (adapter->params.empty()) {
+    trains = absl::InvalidArgumentError(absl::StrCat("network.target_modules names no module of pipeline stage ",
+                                                     model.groups.model.pipe.rank(),
+                                                     "; name more modules, or set parallelism.pipe to 1"));
+  }
+  RETURN_IF_ERROR(Agree(trains, model.groups.all));
+  return adapter;
+}
+
+// The bounds by which the weights were loaded (LoadOptions::share).
+std::vector<int> StageBoundsOf(const TrainedModel& model) {
+  const int stages = model.groups.model.pipe.size();
+  return stages > 1 ? StageBounds(model.description.transformer.block_flops, stages) : std::vector<int>();
+}
+
+// Of all stages; what is in no block is on each of them.
+int64_t CountTrained(const TrainedModel& model, const Gradients& gradients) {
+  parallel::Communicator& pipe = model.groups.model.pipe;
+  const at::Tensor of_blocks = at::zeros({1}, at::TensorOptions(at::kDouble).device(model.family.device()));
+  int64_t of_frame = 0;
+  for (const models::Param& param : gradients.params()) {
+    const int64_t count = c10::multiply_integers(param.spec.shape);
+    if (param.block == models::Param::kNoBlock) {
+      of_frame += count;
+    } else {
+      of_blocks.add_(static_cast<double>(count));
+    }
+  }
+  if (pipe.size() > 1) pipe.Sum(of_blocks, of_blocks);
+  return of_frame + static_cast<int64_t>(of_blocks.item<double>());
 }
 
 std::shared_ptr<ShardedWeights> ShardedWeightsOf(const control::TrainConfig& config, const TrainedModel& model) {
@@ -191,13 +239,17 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
       pass_(model.family, model.groups.model,
             {.recompute = config_.train.gradient_checkpointing,
              .sequence_parallel = config_.parallelism.sequence_parallel,
+             .stage_bounds = StageBoundsOf(model),
              .adapters = trains_adapter() ? &adapter_.factors : nullptr,
              .weights = sharded_.get(),
              .gradients_ready = [this](int part) { gradients_.Collect(part); }}),
       gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters(),
-                 config_.parallelism.sequence_parallel, trains_adapter() ? nullptr : sharded_.get()),
+                 {.sequence_parallel = config_.parallelism.sequence_parallel,
+                  .staged = model.groups.model.pipe.size() > 1,
+                  .sharded = trains_adapter() ? nullptr : sharded_.get()}),
       optimizer_(gradients_, OptimizerOf(config_.train),
                  config_.parallelism.zero == control::ZeroStage::kNone ? nullptr : &model.groups.data),
+      trained_parameters_(CountTrained(model, gradients_)),
       learning_rate_{.base = config_.train.lr,
                      .schedule = config_.train.lr_scheduler,
                      .warmup_steps = config_.train.lr_warmup_steps,
@@ -206,12 +258,8 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
 }
 
 control::TrainingStarted Trainer::started() const {
-  int64_t parameters = 0;
-  for (const models::Param& param : gradients_.params()) {
-    parameters += c10::multiply_integers(param.spec.shape);
-  }
   return {.step = step_,
-          .trained_parameters = parameters,
+          .trained_parameters = trained_parameters_,
           .samples = samples_.count(),
           .checkpoint = resumed_from_,
           .warnings = warnings_};
@@ -258,9 +306,15 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   const int64_t passes = config_.train.gradient_accumulation_steps;
   const auto divisor = static_cast<double>(config_.train.batch_size * passes);
   const at::Tensor loss = at::zeros({1}, at::kDouble);
-  for (int64_t pass = 0; pass < passes; ++pass) {
-    const GlobalBatch batch = order_.Batch(cursor_ + pass);
-    loss.add_(pass_.Run(BatchOf(SliceOf(batch, groups.data.rank(), groups.data.size())), divisor).sum());
+  // The passes of a step go through the stages of a pipe as its micro-batches.
+  const int64_t at_once = groups.model.pipe.size() > 1 ? passes : 1;
+  for (int64_t first = 0; first < passes; first += at_once) {
+    std::vector<TrainingBatch> micro_batches;
+    for (int64_t pass = first; pass < first + at_once; ++pass) {
+      const GlobalBatch batch = order_.Batch(cursor_ + pass);
+      micro_batches.push_back(BatchOf(SliceOf(batch, groups.data.rank(), groups.data.size())));
+    }
+    loss.add_(pass_.Run(micro_batches, divisor).sum());
   }
   gradients_.Synchronize(groups);
   if (groups.data.size() > 1) groups.data.Sum(loss, loss);
@@ -447,13 +501,19 @@ absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const
 
 absl::StatusOr<AdapterExport> Trainer::ServedAdapterOf(CheckpointReader& reader) const {
   const std::string prefix = ServedPrefix();
+  constexpr absl::string_view kLeaf = ".lora_A.weight";
   AdapterExport adapter{
       .modules = {}, .base_digest = base_digest_, .step = step_, .trigger_phrase = config_.trigger_word};
-  for (const auto& [module, factors] : adapter_.factors.modules()) {
+  // Other stages' modules among them.
+  for (const auto& [name, tensor] : reader.index().tensors) {
+    absl::string_view module = name;
+    if (!absl::ConsumePrefix(&module, prefix) || !absl::ConsumeSuffix(&module, kLeaf)) continue;
     ASSIGN_OR_RETURN(const at::Tensor a, reader.Read(absl::StrCat(prefix, module, ".lora_A.weight")));
     ASSIGN_OR_RETURN(const at::Tensor b, reader.Read(absl::StrCat(prefix, module, ".lora_B.weight")));
-    adapter.modules.push_back(
-        {.name = module, .a = a.to(at::kFloat), .b = b.to(at::kFloat), .alpha = config_.network.linear_alpha});
+    adapter.modules.push_back({.name = std::string(module),
+                               .a = a.to(at::kFloat),
+                               .b = b.to(at::kFloat),
+                               .alpha = config_.network.linear_alpha});
   }
   return adapter;
 }

@@ -107,6 +107,7 @@ class Trainer final {
   TrainingPass pass_;
   Gradients gradients_;
   AdamW optimizer_;
+  const int64_t trained_parameters_;  // on all stages
   const LearningRate learning_rate_;
   int64_t step_ = 0;    // done, those that were skipped included
   int64_t cursor_ = 0;  // batches that were taken from the order

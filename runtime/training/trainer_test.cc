@@ -296,7 +296,7 @@ void ExpectTheStepsOfOneRank(const char* model, const std::vector<control::Train
     config.parallelism = parallelism;
     config.output =
         runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u", parallelism.ulysses, "r",
-                                    parallelism.ring, "s", parallelism.sequence_parallel);
+                                    parallelism.ring, "p", parallelism.pipe, "s", parallelism.sequence_parallel);
     SCOPED_TRACE(config.output);
     const Result other = runs.Run(config, 20).front();
     ASSERT_TRUE(other.status.ok()) << other.status;
@@ -312,11 +312,57 @@ void ExpectTheStepsOfOneRank(const char* model, const std::vector<control::Train
 TEST(TrainerDataTest, EveryTopologyTakesTheSameStepsInSinglePrecision) {
   ExpectTheStepsOfOneRank(
       "pixart_sigma",
-      {{.data = 2}, {.tensor = 2}, {.tensor = 2, .sequence_parallel = true}, {.ulysses = 2}, {.ring = 2}});
+      {{.data = 2}, {.tensor = 2}, {.tensor = 2, .sequence_parallel = true}, {.ulysses = 2}, {.ring = 2}, {.pipe = 2}});
 }
 
 TEST(TrainerDataTest, SoItDoesWhereTextAndImageShareAttention) {
-  ExpectTheStepsOfOneRank("flux_dev", {{.tensor = 2}, {.ulysses = 2}});
+  ExpectTheStepsOfOneRank("flux_dev", {{.tensor = 2}, {.ulysses = 2}, {.pipe = 4}});
+}
+
+// What a stage holds it writes, and whoever holds it next reads it: the steps, and what is exported, are those of one
+// rank that was never resumed.
+TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {
+  for (const control::NetworkType type : {control::NetworkType::kFull, control::NetworkType::kLora}) {
+    const TrainerRuns runs("pixart_sigma");
+    control::TrainConfig config = runs.Config("serial");
+    config.network.type = type;
+    config.network.linear = 2;
+    config.train.gradient_accumulation_steps = 3;
+    config.train.ema_decay = 0.9;
+    const Result serial = runs.Run(config, 6).front();
+    ASSERT_TRUE(serial.status.ok()) << serial.status;
+    config.output = runs.files() / "stages";
+    std::vector<control::Trained> steps;
+    Result last;
+    const control::TrainParallelism topologies[] = {
+        {.pipe = 2}, {.data = 2, .zero = control::ZeroStage::kOptimizer}, {.data = 2, .pipe = 2}};
+    for (const control::TrainParallelism& parallelism : topologies) {
+      config.parallelism = parallelism;
+      const std::vector<Result> ranks = runs.Run(config, 2, steps.empty() ? "" : "latest");
+      for (const Result& rank : ranks) {
+        ASSERT_TRUE(rank.status.ok()) << rank.status;
+        EXPECT_EQ(rank.started.trained_parameters, serial.started.trained_parameters);
+        ASSERT_EQ(rank.steps.size(), 2u);
+        for (size_t i = 0; i < 2; ++i) {
+          EXPECT_EQ(rank.steps[i].loss, ranks[0].steps[i].loss);
+          EXPECT_EQ(rank.steps[i].gradient_norm, ranks[0].steps[i].gradient_norm);
+        }
+      }
+      steps.insert(steps.end(), ranks[0].steps.begin(), ranks[0].steps.end());
+      last = ranks[0];
+    }
+    for (size_t i = 0; i < 6; ++i) {
+      EXPECT_NEAR(steps[i].loss, serial.steps[i].loss, 1e-10 * serial.steps[i].loss) << "step " << i;
+      EXPECT_NEAR(steps[i].gradient_norm, serial.steps[i].gradient_norm, 1e-10 * serial.steps[i].gradient_norm)
+          << "step " << i;
+    }
+    // Of the same tensors, other stages' among them.
+    const auto file_of = [&](const Result& run) {
+      return type == control::NetworkType::kFull ? Weights(run) : Bytes(run.saved.exported);
+    };
+    ASSERT_FALSE(file_of(serial).empty());
+    EXPECT_EQ(file_of(last).size(), file_of(serial).size());
+  }
 }
 
 // A checkpoint of each topology, read on each. The state is written again at once, and is to be in its whole tensors

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,12 +14,14 @@
 #include "models/precision.h"
 #include "parallel/attention/policies.h"
 #include "parallel/functional.h"
+#include "parallel/plan/one_forward_one_backward.h"
 #include "parallel/plan/token_layout.h"
 
 namespace tessera::runtime {
 namespace {
 
 using parallel::TokenRows;
+using Direction = parallel::StagePass::Direction;
 using torch::autograd::variable_list;
 
 models::LatentGeometry GeometryOf(const models::Family& family, const at::Tensor& latents) {
@@ -131,8 +134,9 @@ struct MeshContext {
   const parallel::ForwardContext of_blocks;
 };
 
-// One micro-batch on this rank. Collectives go by the order of the calls, which is the same on all ranks; in the
-// backward pass by the order in which autograd meets them, which follows from the order of the forward pass.
+// One micro-batch on this rank: its stage's blocks. Collectives go by the order of the calls, which is the same on all
+// ranks of the stage; in the backward pass by the order in which autograd meets them, which follows from the order of
+// the forward pass.
 class MicroBatch final {
  public:
   MicroBatch(const models::Family& family, const parallel::RankGroups& groups, const TrainingPassOptions& options,
@@ -142,6 +146,9 @@ class MicroBatch final {
         groups_(groups),
         options_(options),
         batch_(batch),
+        first_block_(groups.pipe.size() > 1 ? options.stage_bounds[static_cast<size_t>(groups.pipe.rank())] : 0),
+        end_block_(groups.pipe.size() > 1 ? options.stage_bounds[static_cast<size_t>(groups.pipe.rank()) + 1]
+                                          : transformer_.num_blocks()),
         frame_(options.weights, models::WeightResidency::kFrame),
         geometry_(GeometryOf(family, batch.sample.noisy)),
         texts_(StackTexts(family, batch.rows)),
@@ -158,7 +165,7 @@ class MicroBatch final {
     Place();
   }
 
-  // What the model reads once, and the state before the first block.
+  // What the model reads once, and the state before the stage's first block, into which a later stage receives.
   void Enter() {
     const models::PromptState prompt = transformer_.Read(texts_.text, StackExtras(batch_.rows), context_.plain);
     step_ = transformer_.EmbedStep(batch_.sample.timesteps.to(family_.device()), prompt.vector, context_.plain);
@@ -171,66 +178,118 @@ class MicroBatch final {
       state_.text = parallel::CopyToGroup(prompt.text, groups_.sequence);
     }
     const at::Tensor patches = family_.ToPatches(batch_.sample.noisy.to(family_.device(), family_.dtype()));
-    state_.image = transformer_.Embed(patches.narrow(1, own_.begin, own_.count()), embedded_, context_.plain);
+    if (is_first_stage()) {
+      state_.image = transformer_.Embed(patches.narrow(1, own_.begin, own_.count()), embedded_, context_.plain);
+      return;
+    }
+    const at::NoGradGuard no_gradients;
+    const at::Tensor like = transformer_.Embed(
+        patches.narrow(1, 0, 0), embedded_.defined() ? embedded_.narrow(0, 0, 0) : embedded_, context_.plain);
+    const auto tokens = [&like](int64_t rows) { return at::empty({like.size(0), rows, like.size(2)}, like.options()); };
+    state_.image = tokens(own_.count());
+    if (joint_) state_.text = tokens(state_.text.size(1));
+    for (const int skip : SkipsAcross(first_block_)) state_.skips[skip] = tokens(own_.count());
   }
 
-  // The losses [b] of this rank's tokens.
-  at::Tensor Losses() {
-    Enter();
+  // What comes from a neighbour before a pass in that direction.
+  void AddReceives(Direction direction, std::vector<parallel::Transfer>& messages) {
+    const bool forward = direction == Direction::kForward;
+    if (forward ? is_first_stage() : is_last_stage()) return;
+    if (!forward) {
+      const auto like = [](const at::Tensor& x) { return at::empty_like(x, at::MemoryFormat::Contiguous); };
+      gradient_.image = like(state_.image);
+      if (joint_) gradient_.text = like(state_.text);
+      for (const int skip : SkipsAcross(end_block_)) gradient_.skips[skip] = like(state_.image);
+    }
+    for (at::Tensor* piece : forward ? Across(first_block_, state_) : Across(end_block_, gradient_)) {
+      messages.push_back(parallel::Transfer::Receive(piece->detach(), groups_.pipe.rank() + (forward ? -1 : 1)));
+    }
+  }
+
+  // What goes to a neighbour behind it, and is there no longer.
+  void AddSends(Direction direction, std::vector<parallel::Transfer>& messages) {
+    const bool forward = direction == Direction::kForward;
+    if (forward ? is_last_stage() : is_first_stage()) return;
+    models::BlockState& sent = forward ? after_ : gradient_;
+    if (!forward && base::Planted("text_gradient_ends_at_its_stage")) sent.text = at::Tensor();
+    for (at::Tensor* piece : Across(forward ? end_block_ : first_block_, sent)) {
+      // No gradient is one of zeros to who does not know it.
+      if (!piece->defined()) *piece = at::zeros_like(piece == &sent.text ? state_.text : state_.image);
+      messages.push_back(
+          parallel::Transfer::Send(piece->detach().contiguous(), groups_.pipe.rank() + (forward ? 1 : -1)));
+    }
+    sent = {};
+  }
+
+  // The losses [b] of this rank's tokens; zeros before the last stage.
+  at::Tensor Evaluate() {
     models::BlockState state = state_;
-    for (int block = 0; block < transformer_.num_blocks(); ++block) {
+    for (int block = first_block_; block < end_block_; ++block) {
       const models::BroughtPart weights(options_.weights, block);
       RunBlock(block, state, step_);
     }
-    return LossesOf(state, step_);
+    if (is_last_stage()) return LossesOf(state, step_);
+    after_ = std::move(state);
+    return NoLosses();
   }
 
-  // The same, and the backward pass of their sum over `divisor`. Each block is a graph of its own, from what enters it
-  // to what leaves it, so that nothing of a block is needed while another one runs.
-  at::Tensor LossesAndGradients(double divisor) {
-    Enter();
-    std::vector<BlockGraph> blocks;
+  // The same, and the first half of a pass. Each block is a graph of its own, from what enters it to what leaves it, so
+  // that nothing of a block is needed while another one runs.
+  at::Tensor Forward() {
     models::BlockState state = state_;
-    const models::StepEmbedding step{.vector = Leaf(step_.vector, RequiresGradient(step_.vector)),
-                                     .shared = Leaf(step_.shared, RequiresGradient(step_.shared))};
-    for (int block = 0; block < transformer_.num_blocks(); ++block) {
+    step_leaves_ = {.vector = Leaf(step_.vector, RequiresGradient(step_.vector)),
+                    .shared = Leaf(step_.shared, RequiresGradient(step_.shared))};
+    for (int block = first_block_; block < end_block_; ++block) {
       const models::BroughtPart weights(options_.weights, block);
-      blocks.push_back(options_.recompute ? Forget(block, state, step) : Compute(block, state, step));
-      state = blocks.back().after;
-      if (options_.recompute) blocks.back().after = {};
+      blocks_.push_back(options_.recompute ? Forget(block, state, step_leaves_) : Compute(block, state, step_leaves_));
+      state = blocks_.back().after;
+      if (options_.recompute) blocks_.back().after = {};
     }
-    models::BlockState leaves = Leaves(state, needs_text_gradient());
-    const at::Tensor losses = LossesOf(leaves, step);
-    Scaled(losses, divisor).backward();
-    at::Tensor of_image = leaves.image.grad(), of_text;
-    std::map<int, at::Tensor> of_skips;
-    for (int block = transformer_.num_blocks() - 1; block >= 0; --block) {
+    if (!is_last_stage()) {
+      after_ = std::move(state);
+      return NoLosses();
+    }
+    after_ = Leaves(state, needs_text_gradient());
+    losses_ = LossesOf(after_, step_leaves_);
+    return losses_.detach();
+  }
+
+  // The second half: the backward pass of the losses' sum over `divisor`.
+  void Backward(double divisor) {
+    if (is_last_stage()) {
+      Scaled(losses_, divisor).backward();
+      gradient_.image = after_.image.grad();
+      losses_ = at::Tensor();
+      after_ = {};
+    }
+    for (int block = end_block_ - 1; block >= first_block_; --block) {
       const models::BroughtPart weights(options_.weights, block);
-      const BlockGraph graph = options_.recompute ? Compute(block, blocks.back().before, step) : blocks.back();
-      blocks.pop_back();
+      const BlockGraph graph =
+          options_.recompute ? Compute(block, blocks_.back().before, step_leaves_) : blocks_.back();
+      blocks_.pop_back();
       Roots roots;
-      roots.Add(graph.after.image, of_image);
-      roots.Add(graph.after.text, of_text);
+      roots.Add(graph.after.image, gradient_.image);
+      roots.Add(graph.after.text, gradient_.text);
       for (const auto& [from, skip] : graph.after.skips) {
         if (graph.before.skips.contains(from)) continue;
-        roots.Add(skip, of_skips[from]);
+        roots.Add(skip, gradient_.skips[from]);
       }
       roots.Backward();
-      of_image = graph.before.image.grad();
-      if (graph.before.text.defined()) of_text = graph.before.text.grad();
+      gradient_.image = graph.before.image.grad();
+      if (graph.before.text.defined()) gradient_.text = graph.before.text.grad();
       for (const auto& [from, skip] : graph.before.skips) {
-        if (skip.grad().defined()) of_skips[from] = skip.grad();
+        if (skip.grad().defined()) gradient_.skips[from] = skip.grad();
       }
       Ready(block);
     }
     Roots roots;
-    roots.Add(step_.vector, step.vector.defined() ? step.vector.grad() : at::Tensor());
-    roots.Add(step_.shared, step.shared.defined() ? step.shared.grad() : at::Tensor());
-    roots.Add(state_.text, of_text);
-    roots.Add(state_.image, of_image);
+    roots.Add(step_.vector, step_leaves_.vector.defined() ? step_leaves_.vector.grad() : at::Tensor());
+    roots.Add(step_.shared, step_leaves_.shared.defined() ? step_leaves_.shared.grad() : at::Tensor());
+    // What was received has no graph: its gradients go back to where it came from.
+    roots.Add(state_.text, gradient_.text);
+    roots.Add(state_.image, gradient_.image);
     roots.Backward();
     Ready(models::WeightResidency::kFrame);
-    return losses.detach();
   }
 
   at::Tensor Scaled(const at::Tensor& losses, double divisor) const {
@@ -240,6 +299,31 @@ class MicroBatch final {
   }
 
  private:
+  bool is_first_stage() const { return groups_.pipe.rank() == 0; }
+  bool is_last_stage() const { return groups_.pipe.rank() + 1 == groups_.pipe.size(); }
+
+  // The long skips that pass from one stage to another before that block, by the blocks that made them.
+  std::vector<int> SkipsAcross(int bound) const {
+    std::vector<int> skips;
+    for (const parallel::LongSkip& skip : transformer_.long_skips()) {
+      if (skip.from < bound && bound <= skip.to) skips.push_back(skip.from);
+    }
+    return skips;
+  }
+
+  // All that passes there, of a state or of its gradient.
+  std::vector<at::Tensor*> Across(int bound, models::BlockState& state) const {
+    std::vector<at::Tensor*> pieces = {&state.image};
+    if (joint_) pieces.push_back(&state.text);
+    for (const int skip : SkipsAcross(bound)) pieces.push_back(&state.skips[skip]);
+    return pieces;
+  }
+
+  at::Tensor NoLosses() const {
+    return at::zeros({batch_.sample.target.size(0)},
+                     at::TensorOptions(models::AccumulationType(family_.dtype())).device(family_.device()));
+  }
+
   // A block's own graph: from the leaves that enter it to what it made of them.
   struct BlockGraph {
     models::BlockState before, after;
@@ -325,7 +409,8 @@ class MicroBatch final {
   const parallel::RankGroups& groups_;
   const TrainingPassOptions& options_;
   const TrainingBatch& batch_;
-  const models::BroughtPart frame_;  // for the whole pass
+  const int first_block_, end_block_;  // of this stage
+  const models::BroughtPart frame_;    // for the whole pass
   const models::LatentGeometry geometry_;
   const StackedTexts texts_;
   const bool joint_;  // text takes part in the attention over image tokens
@@ -338,10 +423,15 @@ class MicroBatch final {
   at::Tensor embedded_;  // positions of this rank's tokens
   models::Conditioning conditioning_;
   models::StepEmbedding step_;
-  models::BlockState state_;  // before the first block
+  models::BlockState state_;           // before the stage's first block
+  models::StepEmbedding step_leaves_;  // where the graphs of blocks begin
+  std::vector<BlockGraph> blocks_;     // between the two halves of a pass
+  models::BlockState after_;           // behind the stage's last block
+  at::Tensor losses_;                  // on the last stage
+  models::BlockState gradient_;        // of `after_` before the second half, of `state_` behind it
 };
 
-void Check(const TrainingBatch& batch, const parallel::RankGroups& groups) {
+void Check(const TrainingBatch& batch, const parallel::RankGroups& groups, const TrainingPassOptions& options) {
   const size_t samples = batch.rows.size();
   TORCH_CHECK(samples > 0 && batch.sample.weights.size() == samples &&
                   batch.sample.noisy.size(0) == static_cast<int64_t>(samples) &&
@@ -349,7 +439,16 @@ void Check(const TrainingBatch& batch, const parallel::RankGroups& groups) {
                   batch.sample.timesteps.numel() == static_cast<int64_t>(samples),
               "a batch of ", samples, " prompts has ", batch.sample.weights.size(), " weights, noisy samples ",
               batch.sample.noisy.sizes(), " and targets ", batch.sample.target.sizes());
-  TORCH_CHECK(groups.pipe.size() == 1 && groups.cfg.size() == 1, "training has neither pipeline stages nor guidance");
+  TORCH_CHECK(groups.cfg.size() == 1, "training has no guidance branches");
+  TORCH_CHECK(groups.pipe.size() == 1 || static_cast<int>(options.stage_bounds.size()) == groups.pipe.size() + 1,
+              "bounds of ", static_cast<int>(options.stage_bounds.size()) - 1, " stages for a pipe of ",
+              groups.pipe.size());
+}
+
+// Between two passes: what the one made and what the other begins with.
+void Exchange(std::vector<parallel::Transfer>& messages, parallel::Communicator& pipe) {
+  if (!messages.empty()) pipe.Exchange(messages);
+  messages.clear();
 }
 
 }  // namespace
@@ -358,23 +457,52 @@ TrainingPass::TrainingPass(const models::Family& family, const parallel::RankGro
                            TrainingPassOptions options)
     : family_(family), groups_(groups), options_(std::move(options)) {}
 
-at::Tensor TrainingPass::Run(const TrainingBatch& batch, double divisor) {
-  Check(batch, groups_);
+at::Tensor TrainingPass::Run(std::span<const TrainingBatch> micro_batches, double divisor) {
+  for (const TrainingBatch& batch : micro_batches) Check(batch, groups_, options_);
   const at::AutoGradMode with_gradients(true);
-  MicroBatch pass(family_, groups_, options_, batch);
-  return SumOverTokens(pass.LossesAndGradients(divisor));
+  std::vector<std::unique_ptr<MicroBatch>> under_way(micro_batches.size());
+  std::vector<at::Tensor> losses;
+  std::vector<parallel::Transfer> messages;
+  for (const auto [direction, index] : parallel::OneForwardOneBackward(groups_.pipe.rank(), groups_.pipe.size(),
+                                                                       static_cast<int>(micro_batches.size()))) {
+    std::unique_ptr<MicroBatch>& pass = under_way[static_cast<size_t>(index)];
+    if (direction == Direction::kForward) {
+      pass = std::make_unique<MicroBatch>(family_, groups_, options_, micro_batches[static_cast<size_t>(index)]);
+      pass->Enter();
+    }
+    pass->AddReceives(direction, messages);
+    Exchange(messages, groups_.pipe);
+    if (direction == Direction::kForward) {
+      losses.push_back(pass->Forward());
+    } else {
+      pass->Backward(divisor);
+    }
+    pass->AddSends(direction, messages);
+    if (direction == Direction::kBackward) pass.reset();
+  }
+  Exchange(messages, groups_.pipe);
+  return SumOverTokens(at::cat(losses));
 }
 
 at::Tensor TrainingPass::Evaluate(const TrainingBatch& batch) {
-  Check(batch, groups_);
+  Check(batch, groups_, options_);
   const at::NoGradGuard no_gradients;
-  return SumOverTokens(MicroBatch(family_, groups_, options_, batch).Losses());
+  MicroBatch pass(family_, groups_, options_, batch);
+  pass.Enter();
+  std::vector<parallel::Transfer> messages;
+  pass.AddReceives(Direction::kForward, messages);
+  Exchange(messages, groups_.pipe);
+  const at::Tensor losses = pass.Evaluate();
+  pass.AddSends(Direction::kForward, messages);
+  Exchange(messages, groups_.pipe);
+  return SumOverTokens(losses);
 }
 
 at::Tensor TrainingPass::SumOverTokens(const at::Tensor& losses) const {
   const at::Tensor sum = losses.to(at::kDouble).contiguous();
   if (groups_.sequence.size() > 1) groups_.sequence.Sum(sum, sum);
   if (options_.sequence_parallel && groups_.tensor.size() > 1) groups_.tensor.Sum(sum, sum);
+  if (groups_.pipe.size() > 1) groups_.pipe.Sum(sum, sum);
   return sum.to(at::kCPU);
 }
 

@@ -159,7 +159,7 @@ void ExpectNear(const std::vector<double>& losses, const std::vector<double>& ex
 TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
            {"pixart_sigma",
-            {"data: 2\n  zero: 1", "tensor: 2", "ring: 3",
+            {"data: 2\n  zero: 1", "tensor: 2", "ring: 3", "data: 2\n  pipe: 2",
              "data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 3"}},
            {"flux_dev", {"ulysses: 2", "data: 2\n  tensor: 2\n  zero: 3"}}}) {
     const Finished serial = Train(Config(model, 3, "  gradient_accumulation_steps: 2\n", model));
@@ -209,11 +209,12 @@ TEST_F(TrainCommandTest, ARunThatIsResumedAndExtendedEqualsOneRun) {
 }
 
 TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
-  const Finished whole = Train(Config("whole", 4));
+  const Finished whole = Train(Config("whole", 5));
   ASSERT_EQ(Train(Config("parts", 1, "parallelism:\n  tensor: 2\n")).exit_code, 0);
   ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  data: 2\n  zero: 1\n"), {"--resume=latest"}).exit_code, 0);
   ASSERT_EQ(Train(Config("parts", 3, "parallelism:\n  data: 2\n  zero: 3\n"), {"--resume=latest"}).exit_code, 0);
-  const Finished last = Train(Config("parts", 4, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"});
+  ASSERT_EQ(Train(Config("parts", 4, "parallelism:\n  pipe: 2\n"), {"--resume=latest"}).exit_code, 0);
+  const Finished last = Train(Config("parts", 5, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
   ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
 }
@@ -248,12 +249,9 @@ TEST_F(TrainCommandTest, WeightsThatAreSharedOutMakeTheSamplesOfOneRank) {
       "  height: 64\n";
   const Finished one = Train(Config("one", 2, settings));
   ASSERT_EQ(one.exit_code, 0) << ErrorOf(one);
-  const Finished two = Train(Config("two", 2, settings + "parallelism:\n  data: 2\n  zero: 3\n"));
-  ASSERT_EQ(two.exit_code, 0) << ErrorOf(two);
   const auto sample = [](const Finished& run) {
     return server::DecodeImage(Bytes(std::string(run.Of("sample").at(0).at("path").as_string())))->image.rgb;
   };
-  EXPECT_LE(Largest(sample(two), sample(one)), 1);
   const auto evaluated = [](const Finished& run) {
     const boost::json::object event = run.Of("evaluated").at(0);
     std::vector<double> losses;
@@ -262,7 +260,14 @@ TEST_F(TrainCommandTest, WeightsThatAreSharedOutMakeTheSamplesOfOneRank) {
     }
     return losses;
   };
-  ExpectNear(evaluated(two), evaluated(one), 1e-9);
+  for (const char* parallelism : {"data: 2\n  zero: 3", "pipe: 2"}) {
+    SCOPED_TRACE(parallelism);
+    const Finished two =
+        Train(Config(std::string(parallelism, 4), 2, absl::StrCat(settings, "parallelism:\n  ", parallelism, "\n")));
+    ASSERT_EQ(two.exit_code, 0) << ErrorOf(two);
+    EXPECT_LE(Largest(sample(two), sample(one)), 1);
+    ExpectNear(evaluated(two), evaluated(one), 1e-9);
+  }
 }
 
 TEST_F(TrainCommandTest, AnInterruptedRunWritesACheckpointAndGoesOn) {
@@ -488,7 +493,7 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
 TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
            {"flux_dev", {"tensor: 2", "ulysses: 2", "tensor: 2\n  sequence_parallel: true"}},
-           {"pixart_sigma", {"data: 2\n  zero: 3"}}}) {
+           {"pixart_sigma", {"data: 2\n  zero: 3", "pipe: 2"}}}) {
     const std::string lora =
         "sample:\n  sample_every: 3\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
         "network: {type: lora, linear: 4, linear_alpha: 8}\n";
@@ -659,6 +664,9 @@ TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
   refused(Config("other", 2, "network: {type: lora, target_modules: [to_qq]}\n"), {}, 2, "the nearest is \"to_q\"");
   refused(Config("other", 2, "parallelism:\n  data: 3\n"), {}, 2, "batch_size");
   refused(Config("other", 2, "parallelism:\n  ulysses: 3\n"), {}, 2, "ulysses");
+  refused(Config("other", 2, "parallelism:\n  pipe: 3\n"), {}, 2, "pipe");
+  refused(Config("other", 2, "parallelism:\n  data: 2\n  pipe: 2\n  zero: 3\n"), {}, 1,
+          "parallelism.pipe together with parallelism.zero: 3");
   std::ofstream(images() + "/5.png", std::ios::binary) << "no picture";
   refused(Config("other", 2), {}, 2, "5.png");
 }

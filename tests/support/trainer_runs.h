@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "models/families/families.h"
 #include "parallel/segment/mesh_groups.h"
+#include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/training/trainer.h"
 #include "tests/support/test_folder.h"
@@ -117,18 +118,18 @@ class TrainerRuns {
     ASSIGN_OR_RETURN(const runtime::SamplerConfig scheduler, runtime::ReadSamplerConfig(folder, result.warnings));
     ASSIGN_OR_RETURN(const control::ModelDescription description,
                      runtime::DescribeModel(folder, entry->family, described, scheduler));
-    const models::TensorShard shard{.rank = mesh.Coord(rank, parallel::Axis::kTensor),
-                                    .size = mesh.size(parallel::Axis::kTensor)};
+    const models::WeightShare share =
+        runtime::ShareOf(mesh, rank, runtime::StageBounds(described.block_flops, mesh.size(parallel::Axis::kPipe)));
     const at::ScalarType dtype = config.train.dtype == control::TrainDtype::kFp64 ? at::kDouble : at::kFloat;
     ASSIGN_OR_RETURN(const std::unique_ptr<models::Family> family,
-                     entry->load(folder, {.dtype = dtype, .for_training = true, .share = {.tensor = shard}}));
+                     entry->load(folder, {.dtype = dtype, .for_training = true, .share = share}));
     ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Trainer> trainer,
                      runtime::Trainer::Create({.config = control::TrainConfigJson(config), .checkpoint = checkpoint},
                                               {.folder = folder,
                                                .description = description,
                                                .scheduler = scheduler,
                                                .family = *family,
-                                               .shard = shard,
+                                               .shard = share.tensor,
                                                .groups = groups}));
     result.started = trainer->started();
     while (result.prepared.prepared < result.started.samples) {

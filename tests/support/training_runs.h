@@ -10,10 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/families/families.h"
 #include "models/loading/eight_bits.h"
+#include "parallel/plan/stage_balance.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/gradients.h"
@@ -55,10 +57,11 @@ class TrainingRuns {
     bool recompute = false;
     bool sequence_parallel = false;
     int steps = 1;   // of the optimizer, with the same batch; the last one's result counts
-    int passes = 1;  // micro-batches that a rank's samples are dealt over
+    int passes = 1;  // micro-batches that a replica's samples are dealt over
     double max_norm = 0;
-    bool adapter = false;  // a LoRA of most kinds of modules is trained in place of the weights
-    bool sharded = false;  // the model's weights are shared out over the data ranks
+    bool adapter = false;     // a LoRA of most kinds of modules is trained in place of the weights
+    bool sharded = false;     // the model's weights are shared out over the data ranks
+    bool rendezvous = false;  // a send waits for its receiver
     Matrices matrices = Matrices::kPlain;
   };
 
@@ -130,14 +133,14 @@ class TrainingRuns {
     return batch;
   }
 
-  // One step on every rank of the mesh, which has neither pipe nor cfg. `also` runs on each rank behind it.
+  // One step on every rank of the mesh, which has no cfg. `also` runs on each rank behind it.
   using Also = std::function<void(const runtime::TrainingGroups&, runtime::Gradients&)>;
   std::vector<Result> Run(const parallel::MeshShape& shape, const Options& options, const Also& also = {}) const {
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
     std::vector<Result> results(static_cast<size_t>(ranks));
     ThreadRanksOptions thread_options{.groups = parallel::TrainingMeshGroups(mesh)};
-    thread_options.communicator.rendezvous = std::getenv("TESSERA_RENDEZVOUS") != nullptr;
+    thread_options.communicator.rendezvous = options.rendezvous || std::getenv("TESSERA_RENDEZVOUS") != nullptr;
     RunRanks(
         ranks,
         [&](ThreadRank& thread) {
@@ -161,12 +164,17 @@ class TrainingRuns {
     const runtime::TrainedAdapter beside = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
     double worst = 0;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      const models::TensorShard shard{.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = shape.tensor};
+      const auto [shard, blocks] = ShareOf(mesh, rank);
       const Result& result = results[static_cast<size_t>(rank)];
-      if (result.gradients.size() != serial.gradients.size()) return INFINITY;
       worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
+      size_t compared = 0;
       for (const models::Param& param : adapter ? std::span(beside.params) : family->parameters()) {
         if (!param.storage.requires_grad()) continue;
+        const bool elsewhere =
+            param.block != models::Param::kNoBlock && (param.block < blocks.begin || param.block >= blocks.end);
+        if (result.gradients.contains(param.spec.name) == elsewhere) return INFINITY;
+        if (elsewhere) continue;
+        ++compared;
         const at::Tensor whole = serial.gradients.at(param.spec.name);
         const at::Tensor& own = result.gradients.at(param.spec.name);
         at::Tensor expected = PartOf(whole, param.spec, shard);
@@ -175,6 +183,7 @@ class TrainingRuns {
         const double error = Largest(own - expected);
         worst = std::max(worst, std::isfinite(error) ? error / std::max(Largest(whole), 1e-3 * largest) : INFINITY);
       }
+      if (compared != result.gradients.size()) return INFINITY;
     }
     return worst;
   }
@@ -207,23 +216,43 @@ class TrainingRuns {
     int64_t most_bytes_ = 0;
   };
 
+  std::vector<int> BoundsOf(int stages) const { return *parallel::BalanceStages(description_.block_flops, stages); }
+
+  models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank) const {
+    const std::vector<int> bounds = BoundsOf(mesh.size(parallel::Axis::kPipe));
+    const auto stage = static_cast<size_t>(mesh.Coord(rank, parallel::Axis::kPipe));
+    return {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)},
+            .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
+  }
+
   // Products of both roles, packed ones, and those behind what blocks shift and scale by. B is not zero, or A would
-  // have no gradient.
-  static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard) {
+  // have no gradient. `staged`: the family has a part of the blocks.
+  static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard,
+                                         bool staged = false) {
     std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0", "net.0.proj", "net.2", "linear_1"};
-    for (const models::Param& param : family.parameters()) {
-      if (param.spec.name.ends_with("norm.linear.weight")) targets.push_back("norm.linear");
-      if (param.spec.name.ends_with("proj_mlp.weight")) targets.insert(targets.end(), {"proj_mlp", "proj_out"});
+    std::vector<std::string> modules;
+    const models::AdaptableModel adaptable = family.adaptable();
+    for (const models::ProductSpec& product : adaptable.components.at("transformer")) {
+      modules.push_back(product.name);
+      if (product.name.ends_with("norm.linear")) targets.push_back("norm.linear");
+      if (product.name.ends_with("proj_mlp")) targets.insert(targets.end(), {"proj_mlp", "proj_out"});
     }
     absl::StatusOr<runtime::TrainedAdapter> adapter =
-        runtime::MakeTrainedAdapter(family.parameters(), shard, {.targets = targets, .rank = 3, .alpha = 2, .seed = 4});
+        runtime::MakeTrainedAdapter(family.parameters(), shard,
+                                    {.targets = targets,
+                                     .rank = 3,
+                                     .alpha = 2,
+                                     .seed = 4,
+                                     .modules = staged ? modules : std::vector<std::string>()});
     TORCH_CHECK(adapter.ok(), std::string(adapter.status().message()));
     const at::NoGradGuard no_gradients;
-    uint64_t seed = 50;
     for (const models::Param& param : adapter->params) {
-      if (param.spec.name.ends_with("lora_B.weight")) {
-        param.Value().copy_(PartOf(Random(param.spec.shape, seed++), param.spec, shard));
-      }
+      const std::string_view name = param.spec.name;
+      if (!name.ends_with(".lora_B.weight")) continue;
+      const auto module = std::ranges::find(modules, name.substr(0, name.size() - std::size(".lora_B.weight") + 1));
+      TORCH_CHECK(module != modules.end(), "no module of ", name);
+      const auto seed = static_cast<uint64_t>(50 + (module - modules.begin()));
+      param.Value().copy_(PartOf(Random(param.spec.shape, seed), param.spec, shard));
     }
     return *std::move(adapter);
   }
@@ -243,13 +272,10 @@ class TrainingRuns {
 
   Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
                  const Also& also) const {
-    const std::unique_ptr<models::Family> family = Load(
-        {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)}},
-        options.matrices);
-    const runtime::TrainedAdapter beside = options.adapter
-                                               ? Adapter(*family, {.rank = mesh.Coord(rank, parallel::Axis::kTensor),
-                                                                   .size = mesh.size(parallel::Axis::kTensor)})
-                                               : runtime::TrainedAdapter{};
+    const std::unique_ptr<models::Family> family = Load(ShareOf(mesh, rank), options.matrices);
+    const runtime::TrainedAdapter beside =
+        options.adapter ? Adapter(*family, ShareOf(mesh, rank).tensor, groups.model.pipe.size() > 1)
+                        : runtime::TrainedAdapter{};
     Result result;
     for (const models::Param& param : family->parameters()) result.weight_bytes += param.Value().nbytes();
     std::optional<runtime::ShardedWeights> sharded;
@@ -260,10 +286,13 @@ class TrainingRuns {
       family->KeepWeightsIn(measured);
     }
     runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters(),
-                                 options.sequence_parallel, options.sharded && !options.adapter ? &*sharded : nullptr);
+                                 {.sequence_parallel = options.sequence_parallel,
+                                  .staged = groups.model.pipe.size() > 1,
+                                  .sharded = options.sharded && !options.adapter ? &*sharded : nullptr});
     runtime::TrainingPass pass(*family, groups.model,
                                {.recompute = options.recompute,
                                 .sequence_parallel = options.sequence_parallel,
+                                .stage_bounds = BoundsOf(groups.model.pipe.size()),
                                 .adapters = options.adapter ? &beside.factors : nullptr,
                                 .weights = measured.get(),
                                 .gradients_ready = [&](int part) { gradients.Collect(part); }});
@@ -277,11 +306,12 @@ class TrainingRuns {
       optimizer.Step(1e-3);
       gradients.Clear();
     }
+    std::vector<runtime::TrainingBatch> micro_batches;
     for (int i = 0; i < options.passes; ++i) {
-      const size_t first = begin + static_cast<size_t>(i) * of_pass;
-      const at::Tensor losses = pass.Run(Batch(*family, first, of_pass), kSamples);
-      for (int64_t j = 0; j < losses.size(0); ++j) result.losses.push_back(losses[j].item<double>());
+      micro_batches.push_back(Batch(*family, begin + static_cast<size_t>(i) * of_pass, of_pass));
     }
+    const at::Tensor losses = pass.Run(micro_batches, kSamples);
+    for (int64_t j = 0; j < losses.size(0); ++j) result.losses.push_back(losses[j].item<double>());
     gradients.Synchronize(groups);
     result.norm = gradients.GlobalNorm(groups);
     if (options.max_norm > 0) gradients.Clip(result.norm, options.max_norm);

@@ -203,11 +203,12 @@ void Rest(const TemplateFacts& facts, Lines& lines) {
   lines("server_ca", publish.server_ca, "PEM file for https://; empty: the system's");
   const control::TrainParallelism& parallelism = facts.config.parallelism;
   lines.Section("parallelism");
-  lines.Comment("Ranks are the product of these four.");
+  lines.Comment("Ranks are the product of these five.");
   lines("data", parallelism.data, "divides batch_size");
   lines("tensor", parallelism.tensor);
   lines("ulysses", parallelism.ulysses);
   lines("ring", parallelism.ring);
+  lines("pipe", parallelism.pipe, "stages of blocks, for gradient_accumulation_steps micro-batches");
   lines("sequence_parallel", parallelism.sequence_parallel, "tensor ranks share out tokens too");
   lines("zero", parallelism.zero, "data ranks share out 1: the optimizer's state, 3: weights too");
 }
