@@ -377,7 +377,7 @@ class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
 
   static std::string NameOf(const control::TrainParallelism& topology) {
     return absl::StrCat("data=", topology.data, " tensor=", topology.tensor, " ulysses=", topology.ulysses,
-                        " zero=", static_cast<int>(topology.zero));
+                        " pipe=", topology.pipe, " zero=", static_cast<int>(topology.zero));
   }
   static const std::vector<control::TrainParallelism>& Topologies() {
     using control::ZeroStage;
@@ -386,6 +386,7 @@ class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
                                                                       {.tensor = 2},
                                                                       {.tensor = 4},
                                                                       {.ulysses = 2},
+                                                                      {.pipe = 2},
                                                                       {.data = 2, .tensor = 2},
                                                                       {.data = 2, .zero = ZeroStage::kOptimizer},
                                                                       {.data = 3, .zero = ZeroStage::kFull}};
