@@ -75,9 +75,10 @@ class TrainingRuns {
     int64_t most_bytes = 0;                        // that the model's storages held at one time, where shared out
   };
 
-  // `model` is a folder of tests/golden/pipelines.
+  // `model` is a folder of tests/golden/pipelines, or the path of another one.
   explicit TrainingRuns(const std::string& model) {
-    absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/" + model);
+    absl::StatusOr<models::ModelFolder> folder =
+        models::ModelFolder::Open(model.starts_with('/') ? model : "tests/golden/pipelines/" + model);
     TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
     entry_ = *models::FindFamily(folder->class_name());
     folder_.emplace(*std::move(folder));
