@@ -2,6 +2,7 @@
 
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -65,14 +66,41 @@ at::Tensor Draw(const models::ParamSpec& spec, int64_t number, uint64_t seed) {
   return values;
 }
 
+bool IsOfABlock(const models::Param& param) { return !param.spec.buffer && param.block != models::Param::kNoBlock; }
+
+// Parameters, but for buffers, of the blocks of earlier stages and of later ones.
+struct Elsewhere {
+  int64_t earlier = 0, later = 0;
+};
+
+Elsewhere CountElsewhere(std::span<const models::Param> params, parallel::Communicator& pipe) {
+  if (pipe.size() == 1) return {};
+  const at::Tensor counts =
+      at::zeros({pipe.size()}, at::TensorOptions(at::kDouble).device(params.front().storage.device()));
+  counts[pipe.rank()].fill_(static_cast<double>(std::ranges::count_if(params, IsOfABlock)));
+  pipe.Sum(counts, counts);
+  const auto sum = [&](int64_t begin, int64_t end) {
+    return static_cast<int64_t>(counts.slice(0, begin, end).sum().item<double>());
+  };
+  return {.earlier = sum(0, pipe.rank()), .later = sum(pipe.rank() + 1, pipe.size())};
+}
+
 }  // namespace
 
-void DrawInitialWeights(std::span<const models::Param> params, const models::TensorShard& shard, uint64_t seed) {
+void DrawInitialWeights(std::span<const models::Param> params, const models::TensorShard& shard, uint64_t seed,
+                        parallel::Communicator& pipe) {
   const at::NoGradGuard no_gradients;
+  const auto [earlier, later] = CountElsewhere(params, pipe);
   int64_t number = 0;
+  bool in_blocks = false;
   for (const models::Param& param : params) {
     const models::ParamSpec& spec = param.spec;
     if (spec.buffer) continue;
+    // All blocks lie one after another, the same frame before and behind them on every stage.
+    if (IsOfABlock(param) != in_blocks) {
+      number += in_blocks ? later : earlier;
+      in_blocks = !in_blocks;
+    }
     const at::Tensor whole = Draw(spec, number++, seed);
     for (const Piece& piece : PiecesOf(spec.name, spec, shard, param.Value())) {
       at::Tensor part = whole;

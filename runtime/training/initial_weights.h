@@ -5,6 +5,7 @@
 #include <span>
 
 #include "models/loading/param_table.h"
+#include "parallel/communicator.h"
 
 namespace tessera::runtime {
 
@@ -14,7 +15,9 @@ namespace tessera::runtime {
 // deviation 0.02 (PixArt's tables of shifts and scales 1 / sqrt(width)); biases zero; norms one. What blocks are
 // modulated by, PixArt's cross-attention and the output begin at zero, so that each block begins as the identity.
 // Buffers stay as they are. Drawn for the whole parameter by (seed, parameter, element), so that the ranks of a tensor
-// group have their parts of the same numbers.
-void DrawInitialWeights(std::span<const models::Param> params, const models::TensorShard& shard, uint64_t seed);
+// group have their parts of the same numbers; so have the stages of a pipe that have its blocks, which call this
+// together.
+void DrawInitialWeights(std::span<const models::Param> params, const models::TensorShard& shard, uint64_t seed,
+                        parallel::Communicator& pipe);
 
 }  // namespace tessera::runtime

@@ -49,12 +49,6 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
     return cannot("train.quantize together with parallelism.zero: 3");
   }
   if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
-  if (config.parallelism.pipe > 1) {
-    if (config.parallelism.zero == control::ZeroStage::kFull) {
-      return cannot("parallelism.pipe together with parallelism.zero: 3");
-    }
-    if (config.network.from_scratch) return cannot("parallelism.pipe together with network.from_scratch");
-  }
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
                                                    "; it must be a multiple of parallelism.data, which is ",
@@ -211,7 +205,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   if (config.network.from_scratch) {
-    DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed));
+    DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed),
+                       model.groups.model.pipe);
   }
   ASSIGN_OR_RETURN(BaseContents base, ContentsOf(model));
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(base), std::move(objective),

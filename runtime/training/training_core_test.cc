@@ -161,10 +161,11 @@ TEST(TrainedAdapterTest, EachRankHasItsPartOfTheSameFactors) {
 }
 
 TEST(InitialWeightsTest, EachRankHasItsPartOfTheSameNumbers) {
+  parallel::SingleRank one;
   const TwoProducts whole({}), part({.rank = 1, .size = 2}), other({});
-  DrawInitialWeights(whole.table.params(), {}, 9);
-  DrawInitialWeights(part.table.params(), {.rank = 1, .size = 2}, 9);
-  DrawInitialWeights(other.table.params(), {}, 10);
+  DrawInitialWeights(whole.table.params(), {}, 9, one);
+  DrawInitialWeights(part.table.params(), {.rank = 1, .size = 2}, 9, one);
+  DrawInitialWeights(other.table.params(), {}, 10, one);
   const auto value = [](const TwoProducts& products, size_t i) { return products.table.params()[i].Value().detach(); };
   EXPECT_TRUE(at::equal(value(part, 0), value(whole, 0).narrow(0, 4, 4)));
   EXPECT_TRUE(at::equal(value(part, 1), value(whole, 1).narrow(0, 4, 4)));
@@ -176,6 +177,7 @@ TEST(InitialWeightsTest, EachRankHasItsPartOfTheSameNumbers) {
 }
 
 TEST(InitialWeightsTest, ABlockBeginsAsTheIdentity) {
+  parallel::SingleRank one;
   models::ParamTable table(at::kDouble, at::kCPU);
   const auto add = [&](const char* name, std::vector<int64_t> shape) { table.Add({.name = name, .shape = shape}); };
   add("blocks.0.attn1.to_q.weight", {64, 32});
@@ -190,7 +192,7 @@ TEST(InitialWeightsTest, ABlockBeginsAsTheIdentity) {
   table.Add({.name = "pos_embed.pos_embed", .shape = {4}, .buffer = true});
   table.RequireGradients();
   for (const models::Param& param : table.params()) param.Value().detach().fill_(7);
-  DrawInitialWeights(table.params(), {}, 9);
+  DrawInitialWeights(table.params(), {}, 9, one);
   const auto largest = [&](size_t i) { return table.params()[i].Value().abs().max().item<double>(); };
   const auto deviation = [&](size_t i) { return table.params()[i].Value().std().item<double>(); };
   EXPECT_LE(largest(0), 0.25);  // the root of 6 / (64 + 32)

@@ -104,6 +104,15 @@ class TrainingRuns {
     return *std::move(family);
   }
 
+  std::vector<int> BoundsOf(int stages) const { return *parallel::BalanceStages(description_.block_flops, stages); }
+
+  models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank) const {
+    const std::vector<int> bounds = BoundsOf(mesh.size(parallel::Axis::kPipe));
+    const auto stage = static_cast<size_t>(mesh.Coord(rank, parallel::Axis::kPipe));
+    return {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)},
+            .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
+  }
+
   runtime::TrainingBatch Batch(models::Family& family, size_t first, size_t count) const {
     const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", "", "a house by the sea"};
     const bool text = description_.max_sequence_length > 0;
@@ -216,15 +225,6 @@ class TrainingRuns {
     const std::span<const models::Param> params_;
     int64_t most_bytes_ = 0;
   };
-
-  std::vector<int> BoundsOf(int stages) const { return *parallel::BalanceStages(description_.block_flops, stages); }
-
-  models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank) const {
-    const std::vector<int> bounds = BoundsOf(mesh.size(parallel::Axis::kPipe));
-    const auto stage = static_cast<size_t>(mesh.Coord(rank, parallel::Axis::kPipe));
-    return {.tensor = {.rank = mesh.Coord(rank, parallel::Axis::kTensor), .size = mesh.size(parallel::Axis::kTensor)},
-            .blocks = {.begin = bounds[stage], .end = bounds[stage + 1]}};
-  }
 
   // Products of both roles, packed ones, and those behind what blocks shift and scale by. B is not zero, or A would
   // have no gradient. `staged`: the family has a part of the blocks.
