@@ -145,9 +145,10 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double weight_share = parallelism.zero == ZeroStage::kFull ? tensor * data : tensor;
   const double state_share = parallelism.zero == ZeroStage::kNone ? 1 : data;
 
-  const double parameters = TransformerParameters(model) * LargestStageOf(config, model).weights;
+  const double of_all_stages = TransformerParameters(model);
+  const double parameters = of_all_stages * LargestStageOf(config, model).weights;
   const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
-  const double block = shards_weights ? parameters * LargestBlockShare(model) / tensor : 0;  // gathered
+  const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // gathered
   double weights = parameters * (config.train.quantize ? 1 : element) / weight_share;
   if (const auto swapped = static_cast<double>(config.train.blocks_to_swap); swapped > 0 && model.blocks > 0) {
     weights *= std::min(model.blocks - swapped + kSwapBuffers, static_cast<double>(model.blocks)) / model.blocks;

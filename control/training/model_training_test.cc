@@ -109,6 +109,11 @@ TEST(ModelTrainingTest, StagesShareOutBlocksAndKeepOneMicroBatchForEachStageFrom
   EXPECT_EQ(two.activations, numbers * (2 * 28 * 2 + 34));
   config.train.gradient_accumulation_steps = 1;
   EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * (29 * 2 + 34));
+  config.train.batch_size = 4;
+  config.parallelism.data = 4;
+  config.parallelism.zero = ZeroStage::kFull;  // and twice a joint block of 2 of 76 parts
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
+              static_cast<double>(one.weights) * (47.0 / 4 + 2 * 2) / 76, 2);
 }
 
 TEST(ModelTrainingTest, BucketsAreOfWholeTokens) {
