@@ -573,6 +573,7 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   EXPECT_EQ(plan.at("ranks").to_number<int>(), 4);
   EXPECT_EQ(plan.at("images_of_a_rank").to_number<int>(), 1);
   EXPECT_GT(plan.at("step_flops").to_number<double>(), 0);
+  EXPECT_EQ(plan.at("stages_idle").to_number<double>(), 0);
   int64_t parts = 0;
   for (const char* part : {"weight_bytes", "adapter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes"}) {
     parts += plan.at(part).to_number<int64_t>();
@@ -587,6 +588,11 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   EXPECT_GT(saved, 0);
   EXPECT_EQ(shared.Of("plan").front().at("activation_bytes").to_number<int64_t>(),
             plan.at("activation_bytes").to_number<int64_t>() - saved);
+  const Finished stages =
+      Train(Config("run", 7, "  gradient_accumulation_steps: 2\nparallelism:\n  data: 2\n  pipe: 2\n"), {"--dry-run"});
+  ASSERT_EQ(stages.Of("plan").size(), 1u);
+  EXPECT_EQ(stages.Of("plan").front().at("ranks").to_number<int>(), 4);
+  EXPECT_NEAR(stages.Of("plan").front().at("stages_idle").to_number<double>(), 1.0 / 3, 1e-12);
   EXPECT_FALSE(fs::exists(folder() + "/run"));
 }
 

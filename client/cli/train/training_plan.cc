@@ -42,6 +42,8 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
   plan.steps_per_epoch = (visits + of_a_step - 1) / of_a_step;
   plan.ranks = parallel::NumRanks(config.parallelism.mesh());
   plan.images_of_a_rank = config.train.batch_size / config.parallelism.data;
+  const auto waits = static_cast<double>(config.parallelism.pipe - 1);  // turns, of as many as micro-batches and these
+  plan.stages_idle = waits / (waits + static_cast<double>(config.train.gradient_accumulation_steps));
   plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
   plan.memory = control::PredictMemory(config, model, plan.largest);
   plan.sequence_parallel_saves = SavedBySequenceParallel(config, model, plan.largest);
@@ -70,6 +72,7 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
                    {"steps_per_epoch", plan.steps_per_epoch},
                    {"ranks", plan.ranks},
                    {"images_of_a_rank", plan.images_of_a_rank},
+                   {"stages_idle", plan.stages_idle},
                    {"step_flops", plan.step_flops},
                    {"memory_bytes", memory.total()},
                    {"weight_bytes", memory.weights},
@@ -88,6 +91,11 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
               static_cast<long long>(plan.steps_per_epoch));
   std::printf("ranks          %lld, %lld images of a pass on each replica\n", static_cast<long long>(plan.ranks),
               static_cast<long long>(plan.images_of_a_rank));
+  if (config.parallelism.pipe > 1) {
+    std::printf("stages         %lld, each idle for %.0f %% of a step of %lld micro-batches\n",
+                static_cast<long long>(config.parallelism.pipe), 100 * plan.stages_idle,
+                static_cast<long long>(config.train.gradient_accumulation_steps));
+  }
   if (plan.step_flops > 0) std::printf("a step         %.3g TFLOP over all ranks\n", plan.step_flops / 1e12);
   std::printf(
       "memory         %.2f GiB on the rank that needs most, at %s: weights %.2f, adapter %.2f, gradients %.2f, "

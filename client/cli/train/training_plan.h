@@ -22,7 +22,9 @@ struct TrainingPlan {
   std::vector<Images> images;
   int64_t steps_per_epoch = 0;  // rounded up
   int64_t ranks = 1;
-  int64_t images_of_a_rank = 1;    // in one pass of a replica
+  int64_t images_of_a_rank = 1;  // in one pass of a replica
+  // The share of a step for which each pipeline stage waits for the others, where all take equally long.
+  double stages_idle = 0;
   control::Bucket largest;         // by its area
   control::TrainingMemory memory;  // of the rank that needs most, for that bucket
   // By which its activations are less with parallelism.sequence_parallel than without; 0: tensor ranks are alone.
