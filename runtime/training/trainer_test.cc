@@ -294,9 +294,9 @@ void ExpectTheStepsOfOneRank(const char* model, const std::vector<control::Train
   ASSERT_TRUE(serial.status.ok()) << serial.status;
   for (const control::TrainParallelism& parallelism : topologies) {
     config.parallelism = parallelism;
-    config.output =
-        runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u", parallelism.ulysses, "r",
-                                    parallelism.ring, "p", parallelism.pipe, "s", parallelism.sequence_parallel);
+    config.output = runs.files() / absl::StrCat("d", parallelism.data, "t", parallelism.tensor, "u",
+                                                parallelism.ulysses, "r", parallelism.ring, "p", parallelism.pipe, "s",
+                                                parallelism.sequence_parallel, "z", static_cast<int>(parallelism.zero));
     SCOPED_TRACE(config.output);
     const Result other = runs.Run(config, 20).front();
     ASSERT_TRUE(other.status.ok()) << other.status;
@@ -310,13 +310,27 @@ void ExpectTheStepsOfOneRank(const char* model, const std::vector<control::Train
 }
 
 TEST(TrainerDataTest, EveryTopologyTakesTheSameStepsInSinglePrecision) {
-  ExpectTheStepsOfOneRank(
-      "pixart_sigma",
-      {{.data = 2}, {.tensor = 2}, {.tensor = 2, .sequence_parallel = true}, {.ulysses = 2}, {.ring = 2}, {.pipe = 2}});
+  using control::ZeroStage;
+  ExpectTheStepsOfOneRank("pixart_sigma",
+                          {{.data = 2},
+                           {.data = 2, .zero = ZeroStage::kOptimizer},
+                           {.data = 2, .zero = ZeroStage::kFull},
+                           {.tensor = 2},
+                           {.tensor = 2, .sequence_parallel = true},
+                           {.ulysses = 2},
+                           {.ring = 2},
+                           {.pipe = 2},
+                           {.data = 2, .tensor = 2, .sequence_parallel = true, .zero = ZeroStage::kFull},
+                           {.data = 2, .ulysses = 2, .ring = 2, .zero = ZeroStage::kOptimizer}});
 }
 
 TEST(TrainerDataTest, SoItDoesWhereTextAndImageShareAttention) {
-  ExpectTheStepsOfOneRank("flux_dev", {{.tensor = 2}, {.ulysses = 2}, {.pipe = 4}});
+  ExpectTheStepsOfOneRank("flux_dev", {{.tensor = 2},
+                                       {.tensor = 2, .sequence_parallel = true},
+                                       {.ulysses = 2},
+                                       {.ring = 2},
+                                       {.pipe = 4},
+                                       {.data = 2, .zero = control::ZeroStage::kFull}});
 }
 
 // What a stage holds it writes, and whoever holds it next reads it: the steps, and what is exported, are those of one
