@@ -52,7 +52,7 @@ run() { stage "Tests of the $1 build" ctest --preset "$@" -j "$jobs"; }
 # Tests with random faults, of which the other stages run one seed and few faults (tests/support/fault_runs.h).
 every_seed() {
   TESSERA_LONG=1 stage "Every seed of the tests with random faults" \
-    ctest --preset "$preset" -j "$jobs" -R '^(job_crash_runs|power_cut_test|rank_faults_test|server_kills_test|shared_queue_kills_test|soak_test|batch_test|remote_batch_test|batch_power_cut_test|train_command_test)$'
+    ctest --preset "$preset" -j "$jobs" -R '^(job_crash_runs|power_cut_test|rank_faults_test|server_kills_test|shared_queue_kills_test|soak_test|batch_test|remote_batch_test|batch_power_cut_test|train_faults_test)$'
 }
 
 # What decides the bits of a picture; and what of it every run repeats as on another processor.

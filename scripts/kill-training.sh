@@ -5,4 +5,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export TESSERA_FAULT_KILLS=${1:-30} TESSERA_FAULT_SEED=${2:-$RANDOM}
-exec "${3:-build/release}/tests/front/train_command_test" --gtest_filter='*RandomMoments*'
+exec "${3:-build/release}/tests/front/train_faults_test" --gtest_filter='*RandomMoments*'

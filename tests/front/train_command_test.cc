@@ -1,32 +1,22 @@
-// `tessera train` with real workers on models of a few thousand parameters, in double precision.
+// What `tessera train` computes, on every topology, and what is made of it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
-#include <iterator>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/strings/str_replace.h"
 #include "server/image/image_file.h"
-#include "tests/front/child_process.h"
-#include "tests/support/fault_runs.h"
-#include "tests/support/test_folder.h"
-#include "tests/support/wait_until.h"
+#include "tests/front/train_command_fixture.h"
 
 namespace tessera {
 namespace {
@@ -34,111 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
-
-struct Finished {
-  int exit_code = 0;
-  std::vector<boost::json::object> events;
-  std::string errors;
-
-  std::vector<boost::json::object> Of(const std::string& event) const {
-    std::vector<boost::json::object> of;
-    for (const boost::json::object& line : events) {
-      if (line.at("event").as_string() == event) of.push_back(line);
-    }
-    return of;
-  }
-  std::vector<double> Losses() const {
-    std::vector<double> losses;
-    for (const boost::json::object& line : Of("trained")) losses.push_back(line.at("loss").to_number<double>());
-    return losses;
-  }
-  std::string Path(const char* key) const {
-    const std::vector<boost::json::object> saved = Of("saved");
-    return saved.empty() ? "" : std::string(saved.back().at(key).as_string());
-  }
-};
-
-class TrainCommandTest : public ::testing::Test {
- protected:
-  TrainCommandTest() {
-    fs::create_directories(folder() + "/images");
-    for (int i = 0; i < 6; ++i) WritePicture(i);
-  }
-
-  std::string folder() const { return folder_.path(); }
-  std::string images() const { return folder() + "/images"; }
-
-  // Pictures of two proportions, so that there are two buckets.
-  void WritePicture(int index) const {
-    control::Image image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
-    for (int i = 0; i < image.width * image.height * 3; ++i) {
-      image.rgb.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
-    }
-    const std::string name = absl::StrCat(images(), "/", index);
-    std::ofstream(name + ".png", std::ios::binary) << *server::EncodeImage(image, server::ImageFormat::kPng, {});
-    std::ofstream(name + ".txt") << (index % 2 == 0 ? "a red [trigger]" : "two small houses by the sea in the evening");
-  }
-
-  // `more`: lines of the configuration's train section and of the sections behind it. `model`: a path, or a folder of
-  // tests/golden/pipelines.
-  std::string Config(const std::string& output, int steps, const std::string& more = "",
-                     const std::string& model = "pixart_sigma") const {
-    const std::string path = absl::StrCat(folder(), "/", output, ".yaml");
-    std::ofstream(path) << "model: " << fs::path("tests/golden/pipelines") / model << "\noutput: " << folder() << "/"
-                        << output
-                        << "\nseed: 7\ntrigger_word: zzz\n"
-                           "datasets:\n  - folder_path: "
-                        << images() << "\n    resolution: 64\n    caption_dropout_rate: 0.3\n"
-                        << (more.find("network:") == std::string::npos ? "network:\n  type: full\n" : "")
-                        << "train:\n  dtype: fp64\n  batch_size: 2\n  lr: 0.01\n  steps: " << steps << "\n"
-                        << more;
-    return path;
-  }
-
-  std::unique_ptr<ChildProcess> Start(std::vector<std::string> arguments,
-                                      std::map<std::string, std::string> environment = {}) const {
-    ChildOptions options;
-    arguments.insert(arguments.begin(), TESSERA_EXECUTABLE);
-    options.arguments = std::move(arguments);
-    options.folder = fs::current_path();
-    options.environment = {{"PATH", "/usr/bin:/bin"},
-                           {"TESSERA_WORKER", TESSERA_WORKER_EXECUTABLE},
-                           {"OMP_WAIT_POLICY", "PASSIVE"},
-                           {"XDG_RUNTIME_DIR", folder()}};
-    options.environment.merge(environment);
-    return std::make_unique<ChildProcess>(options);
-  }
-
-  static Finished Finish(ChildProcess& child) {
-    Finished finished{.exit_code = child.Wait(), .events = {}, .errors = child.errors()};
-    for (absl::string_view line : absl::StrSplit(child.output(), '\n', absl::SkipEmpty())) {
-      finished.events.push_back(boost::json::parse(std::string(line)).as_object());
-    }
-    return finished;
-  }
-
-  Finished Train(const std::string& config, std::vector<std::string> more = {}) const {
-    more.insert(more.begin(), {"train", config, "--json", "--threads=2"});
-    return Finish(*Start(std::move(more)));
-  }
-
-  static std::string ErrorOf(const Finished& finished) {
-    const std::vector<boost::json::object> errors = finished.Of("error");
-    return errors.empty() ? finished.errors : std::string(errors.back().at("message").as_string());
-  }
-
-  static std::string Bytes(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  static std::string Weights(const Finished& finished) {
-    return Bytes(finished.Path("exported") + "/transformer/diffusion_pytorch_model.safetensors");
-  }
-
- private:
-  TestFolder folder_;
-};
+using Finished = FinishedTraining;
+using TrainCommandTest = TrainCommandFixture;
 
 // The largest difference of two pictures.
 int Largest(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
@@ -157,24 +44,48 @@ void ExpectNear(const std::vector<double>& losses, const std::vector<double>& ex
 
 // From the files to the losses: the same data, noise and gradients on every layout.
 TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
-  for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
-           {"pixart_sigma",
-            {"data: 2\n  zero: 1", "tensor: 2", "ring: 3", "data: 2\n  pipe: 2",
-             "data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 3"}},
-           {"flux_dev", {"ulysses: 2", "data: 2\n  tensor: 2\n  zero: 3"}}}) {
-    const Finished serial = Train(Config(model, 3, "  gradient_accumulation_steps: 2\n", model));
+  const auto expect = [&](const std::string& model, const std::string& settings, int steps,
+                          const std::vector<std::string>& layouts) {
+    const Finished serial = Train(Config(model, steps, settings, model));
     ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
-    ASSERT_EQ(serial.Losses().size(), 3u);
+    ASSERT_EQ(serial.Losses().size(), static_cast<size_t>(steps));
     EXPECT_NE(serial.Losses()[0], serial.Losses()[1]);
     for (size_t i = 0; i < layouts.size(); ++i) {
-      const Finished finished =
-          Train(Config(absl::StrCat(model, i), 3,
-                       absl::StrCat("  gradient_accumulation_steps: 2\nparallelism:\n  ", layouts[i], "\n"), model));
-      ASSERT_EQ(finished.exit_code, 0) << model << ", " << layouts[i] << ": " << ErrorOf(finished);
       SCOPED_TRACE(absl::StrCat(model, ", ", layouts[i]));
+      const Finished finished = Train(
+          Config(absl::StrCat(model, i), steps, absl::StrCat(settings, "parallelism:\n  ", layouts[i], "\n"), model));
+      ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
       ExpectNear(finished.Losses(), serial.Losses(), 1e-9);
     }
-  }
+  };
+  expect("pixart_sigma", "  gradient_accumulation_steps: 2\n", 3,
+         {"data: 2\n  zero: 1", "ring: 3", "data: 2\n  pipe: 2",
+          "data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 3"});
+  expect("flux_schnell", "", 2, {"ulysses: 2", "data: 2\n  tensor: 2\n  zero: 3"});
+}
+
+// As most runs compute: the first loss is that of double precision but for its rounding, and the losses at fixed levels
+// of noise fall.
+TEST_F(TrainCommandTest, InBf16TheLossIsFiniteAndFalls) {
+  const Finished exact = Train(Config("exact", 1));
+  ASSERT_EQ(exact.exit_code, 0) << ErrorOf(exact);
+  const std::string config =
+      Config("run", 30,
+             "parallelism:\n  data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 1\n"
+             "sample:\n  sample_every: 15\n  prompts: [a red house]\n  steps: 1\n  width: 64\n  height: 64\n");
+  const std::string text =
+      absl::StrReplaceAll(Bytes(config), {{"dtype: fp64", "dtype: bf16"}, {"lr: 0.01", "lr: 0.003"}});
+  std::ofstream(config) << text;
+  const Finished finished = Train(config);
+  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
+  const std::vector<double> losses = finished.Losses();
+  ASSERT_EQ(losses.size(), 30u);
+  EXPECT_NEAR(losses[0], exact.Losses().at(0), 0.02 * losses[0]);
+  EXPECT_NE(losses[0], exact.Losses().at(0));
+  for (const double loss : losses) EXPECT_TRUE(std::isfinite(loss));
+  const std::vector<boost::json::object> evaluated = finished.Of("evaluated");
+  ASSERT_EQ(evaluated.size(), 2u);
+  EXPECT_LT(evaluated[1].at("loss").to_number<double>(), 0.8 * evaluated[0].at("loss").to_number<double>());
 }
 
 // The numbers that weights begin with are those of the whole matrices, and a run that is resumed has its own.
@@ -182,8 +93,6 @@ TEST_F(TrainCommandTest, ARunFromScratchIsTheSameOnEveryTopology) {
   const std::string scratch = "network: {type: full, from_scratch: true}\n";
   const Finished serial = Train(Config("serial", 3, scratch));
   ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
-  const Finished trained = Train(Config("trained", 1));
-  EXPECT_NE(serial.Losses()[0], trained.Losses().at(0));
   const std::string tensor = scratch + "parallelism:\n  tensor: 2\n";
   const Finished first = Train(Config("tensor", 2, tensor), {"--resume=latest"});  // which begins where there is none
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
@@ -212,12 +121,10 @@ TEST_F(TrainCommandTest, ARunThatIsResumedAndExtendedEqualsOneRun) {
 }
 
 TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
-  const Finished whole = Train(Config("whole", 5));
+  const Finished whole = Train(Config("whole", 3));
   ASSERT_EQ(Train(Config("parts", 1, "parallelism:\n  tensor: 2\n")).exit_code, 0);
-  ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  data: 2\n  zero: 1\n"), {"--resume=latest"}).exit_code, 0);
-  ASSERT_EQ(Train(Config("parts", 3, "parallelism:\n  data: 2\n  zero: 3\n"), {"--resume=latest"}).exit_code, 0);
-  ASSERT_EQ(Train(Config("parts", 4, "parallelism:\n  pipe: 2\n"), {"--resume=latest"}).exit_code, 0);
-  const Finished last = Train(Config("parts", 5, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"});
+  ASSERT_EQ(Train(Config("parts", 2, "parallelism:\n  data: 2\n  zero: 3\n"), {"--resume=latest"}).exit_code, 0);
+  const Finished last = Train(Config("parts", 3, "parallelism:\n  ulysses: 2\n"), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
   ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
 }
@@ -273,191 +180,6 @@ TEST_F(TrainCommandTest, WeightsThatAreSharedOutMakeTheSamplesOfOneRank) {
   }
 }
 
-TEST_F(TrainCommandTest, AnInterruptedRunWritesACheckpointAndGoesOn) {
-  const Finished whole = Train(Config("whole", 5));
-  const std::string config = Config("parts", 100000);
-  const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2"});
-  ASSERT_TRUE(child->WaitForOutput("\"event\":\"trained\",\"step\":2"));
-  child->Signal(SIGTERM);
-  const Finished stopped = Finish(*child);
-  EXPECT_EQ(stopped.exit_code, 130);
-  ASSERT_FALSE(stopped.Path("checkpoint").empty());
-  const auto done = static_cast<int>(stopped.Losses().size());
-  const Finished last = Train(Config("parts", done + 1), {"--resume=latest"});
-  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  const Finished undisturbed = Train(Config("undisturbed", done + 1));
-  EXPECT_EQ(Weights(last), Weights(undisturbed));
-}
-
-TEST_F(TrainCommandTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
-  const std::string often = "parallelism:\n  data: 2\nsave:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
-  const std::unique_ptr<ChildProcess> child = Start({"train", Config("parts", 100000, often), "--json", "--threads=2"});
-  ASSERT_TRUE(child->WaitForOutput("\"event\":\"saved\",\"step\":2"));
-  const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
-  ASSERT_EQ(workers.size(), 2u);
-  kill(workers.back(), SIGKILL);
-  const Finished killed = Finish(*child);
-  EXPECT_EQ(killed.exit_code, 6) << ErrorOf(killed);
-  EXPECT_THAT(ErrorOf(killed), HasSubstr("killed by signal 9"));
-  int checkpoints = 0;
-  for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {
-    checkpoints += entry.path().filename().string().starts_with("checkpoint-");
-  }
-  EXPECT_LE(checkpoints, 3);  // the last ones, and one that was being written in their place
-  const auto done = static_cast<int>(killed.Losses().size());
-  const Finished last = Train(Config("parts", done + 2, often), {"--resume=latest"});
-  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  const Finished undisturbed = Train(Config("undisturbed", done + 2, often));
-  EXPECT_EQ(Weights(last), Weights(undisturbed));
-}
-
-// At whatever moment all its processes are killed: while it steps, or while it writes.
-TEST_F(TrainCommandTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
-  const std::string often = "save:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
-  const std::string config = Config("parts", 8, often);
-  for (const char* moment : {"\"trained\",\"step\":1,", "\"trained\",\"step\":3,", "\"saved\",\"step\":5,"}) {
-    const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
-    ASSERT_TRUE(child->WaitForOutput(moment)) << moment << ": " << child->errors();
-    const std::vector<pid_t> workers = ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder());
-    child->Signal(SIGKILL);
-    for (const pid_t worker : workers) kill(worker, SIGKILL);
-    EXPECT_EQ(child->Wait(), 1000 + SIGKILL);
-    for (const pid_t worker : workers) ASSERT_TRUE(WaitUntilGone(worker));
-  }
-  const Finished last = Train(config, {"--resume=latest"});
-  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  const Finished undisturbed = Train(Config("undisturbed", 8, often));
-  ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);
-  EXPECT_EQ(Weights(last), Weights(undisturbed));
-  for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {
-    EXPECT_FALSE(entry.path().filename().string().starts_with(".checkpoint-")) << entry.path();
-  }
-}
-
-// What a run of random kills did, which a failure is told with.
-struct Kills {
-  int starting = 0, stepping = 0, saving = 0;  // where the processes were
-  std::string told;
-};
-
-class TrainingKillsTest : public TrainCommandTest, public testing::WithParamInterface<int> {
- protected:
-  static constexpr char kSettings[] =
-      "  ema_decay: 0.9\nparallelism:\n  data: 2\n  zero: 1\nsave:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
-
-  std::vector<pid_t> Workers() const { return ProcessesWith(TESSERA_WORKER_EXECUTABLE, "XDG_RUNTIME_DIR", folder()); }
-
-  std::vector<std::string> EntriesOf(const std::string& output, const std::string& prefix) const {
-    std::vector<std::string> names;
-    std::error_code none_yet;
-    for (const auto& entry : fs::directory_iterator(absl::StrCat(folder(), "/", output), none_yet)) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with(prefix)) names.push_back(name);
-    }
-    return names;
-  }
-
-  int NewestStep(const std::string& output) const {
-    int newest = 0;
-    for (const std::string& name : EntriesOf(output, "checkpoint-")) {
-      newest = std::max(newest, std::stoi(name.substr(std::string("checkpoint-").size())));
-    }
-    return newest;
-  }
-
-  // Starts or goes on, kills one process or all at a moment that `random` draws, and waits until none is left.
-  void RunAndKill(const std::string& config, std::mt19937_64& random, Kills& kills) const {
-    const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
-    // A run takes a while until its first step; a step and its checkpoint take some ten milliseconds.
-    const int steps = draw(0, 3), microseconds = draw(0, steps == 0 ? 400'000 : 40'000), victim = draw(0, 3);
-    const int first = NewestStep("parts") + 1;
-    const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
-    if (steps > 0) {
-      ASSERT_TRUE(child->WaitForOutput(absl::StrCat("\"trained\",\"step\":", first + steps - 1, ",")))
-          << child->output() << child->errors();
-    }
-    const absl::Time moment = absl::Now() + absl::Microseconds(microseconds);
-    ASSERT_TRUE(WaitUntil("the moment of the kill", [&] { return absl::Now() >= moment; }));
-    const std::vector<pid_t> workers = Workers();
-    const bool one_rank = victim < 2 && !workers.empty();
-    if (one_rank) {
-      kill(workers[static_cast<size_t>(victim) % workers.size()], SIGKILL);
-    } else {
-      child->Signal(SIGKILL);
-      for (const pid_t worker : victim == 2 ? std::vector<pid_t>() : workers) kill(worker, SIGKILL);
-    }
-    const int code = child->Wait();
-    EXPECT_EQ(code, one_rank ? 6 : 1000 + SIGKILL) << child->output() << child->errors();
-    ASSERT_TRUE(WaitUntil("the workers' end", [&] { return Workers().empty(); }));
-    const bool started = child->output().find("\"event\":\"trained\"") != std::string::npos;
-    const bool saving = !EntriesOf("parts", ".checkpoint-").empty();
-    ++(saving ? kills.saving : started ? kills.stepping : kills.starting);
-    absl::StrAppend(&kills.told, steps, " steps and ", microseconds, " us, then ",
-                    one_rank      ? "a rank"
-                    : victim == 2 ? "the command"
-                                  : "everything",
-                    saving ? ", within saving" : "", "; the newest checkpoint is of step ", NewestStep("parts"), "\n");
-  }
-
-  // The numbers of each step, in order; a step that is there twice or not at all fails the test.
-  std::vector<std::string> LoggedSteps(const std::string& output) const {
-    std::vector<std::string> steps;
-    for (absl::string_view line :
-         absl::StrSplit(Bytes(absl::StrCat(folder(), "/", output, "/log.jsonl")), '\n', absl::SkipEmpty())) {
-      const boost::json::object entry = boost::json::parse(std::string(line)).as_object();
-      if (!entry.contains("loss")) continue;
-      steps.push_back(absl::StrCat(boost::json::serialize(entry.at("step")), " ",
-                                   boost::json::serialize(entry.at("loss")), " ",
-                                   boost::json::serialize(entry.at("grad_norm"))));
-    }
-    return steps;
-  }
-};
-
-// Ranks, the command or everything killed at random moments, again and again; scripts/kill-training.sh for more.
-TEST_P(TrainingKillsTest, ARunKilledAtRandomMomentsEqualsOneThatIsNot) {
-  std::mt19937_64 random(static_cast<uint64_t>(GetParam()));
-  const int count = FaultKills(8, 30);
-  Kills kills;
-  for (int i = 0; i < count && !HasFailure(); ++i) RunAndKill(Config("parts", 100000, kSettings), random, kills);
-  std::cout << "seed " << GetParam() << ": " << count << " kills, " << kills.starting << " before the first step, "
-            << kills.stepping << " between checkpoints, " << kills.saving << " within saving\n";
-  SCOPED_TRACE(kills.told);
-  ASSERT_FALSE(HasFailure());
-  const int steps = NewestStep("parts") + 2;
-  const Finished last = Train(Config("parts", steps, kSettings), {"--resume=latest"});
-  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  for (const boost::json::object& warning : last.Of("warning")) {
-    EXPECT_THAT(std::string(warning.at("message").as_string()), Not(HasSubstr("not whole")));
-  }
-  const Finished undisturbed = Train(Config("undisturbed", steps, kSettings));
-  ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);
-  ASSERT_FALSE(Weights(undisturbed).empty());
-  EXPECT_EQ(Weights(last), Weights(undisturbed));
-  for (const char* file : {"/rank-00000-of-00002.safetensors", "/rank-00001-of-00002.safetensors"}) {
-    EXPECT_EQ(Bytes(last.Path("checkpoint") + file), Bytes(undisturbed.Path("checkpoint") + file)) << file;
-  }
-  EXPECT_EQ(LoggedSteps("parts").size(), static_cast<size_t>(steps));
-  EXPECT_EQ(LoggedSteps("parts"), LoggedSteps("undisturbed"));
-  EXPECT_THAT(EntriesOf("parts", "."), testing::IsEmpty());
-}
-
-INSTANTIATE_TEST_SUITE_P(Random, TrainingKillsTest, testing::ValuesIn(FaultSeeds()), kSeedName);
-
-TEST_F(TrainCommandTest, ADamagedCheckpointIsPassedOver) {
-  const std::string often = "save:\n  save_every: 1\n";
-  const Finished first = Train(Config("parts", 3, often));
-  ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
-  const std::string file = first.Path("checkpoint") + "/rank-00000-of-00001.safetensors";
-  ASSERT_TRUE(fs::exists(file));
-  fs::resize_file(file, fs::file_size(file) - 1);
-  const Finished second = Train(Config("parts", 4, often), {"--resume=latest"});
-  ASSERT_EQ(second.exit_code, 0) << ErrorOf(second);
-  EXPECT_EQ(second.Of("training").front().at("step").to_number<int>(), 2);
-  ASSERT_FALSE(second.Of("warning").empty());
-  EXPECT_THAT(std::string(second.Of("warning").front().at("message").as_string()), HasSubstr("checkpoint-3"));
-}
-
 TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
   const Finished finished = Train(
       Config("run", 2,
@@ -495,18 +217,20 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
 // FLUX.1's files are those of diffusers and of kohya, PixArt's the folders of PEFT.
 TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
-           {"flux_dev", {"tensor: 2", "ulysses: 2", "tensor: 2\n  sequence_parallel: true"}},
+           {"flux_schnell", {"tensor: 2", "ulysses: 2", "tensor: 2\n  sequence_parallel: true"}},
            {"pixart_sigma", {"data: 2\n  zero: 3", "pipe: 2"}}}) {
-    const std::string lora =
-        "sample:\n  sample_every: 3\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
-        "network: {type: lora, linear: 4, linear_alpha: 8}\n";
-    const Finished serial = Train(Config(absl::StrCat(model, 0), 3, lora, model));
+    const std::string lora = "network: {type: lora, linear: 4, linear_alpha: 8}\n";
+    const std::string samples =
+        "sample:\n  sample_every: 3\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n";
+    const Finished serial = Train(Config(absl::StrCat(model, 0), 3, samples + lora, model));
     ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
     for (size_t i = 0; i < layouts.size(); ++i) {
       const std::string& layout = layouts[i];
       const Finished finished =
-          Train(Config(absl::StrCat(model, i + 1), 3, absl::StrCat(lora, "parallelism:\n  ", layout, "\n"), model));
+          Train(Config(absl::StrCat(model, i + 1), 3,
+                       absl::StrCat(i == 0 ? samples : "", lora, "parallelism:\n  ", layout, "\n"), model));
       ASSERT_EQ(finished.exit_code, 0) << layout << ": " << ErrorOf(finished);
+      EXPECT_EQ(finished.Of("sample").size(), i == 0 ? 1u : 0u);
       SCOPED_TRACE(absl::StrCat(model, ", ", layout));
       ExpectNear(finished.Losses(), serial.Losses(), 1e-9);
     }
@@ -605,58 +329,6 @@ TEST_F(TrainCommandTest, ImagesWithoutACaptionAreTrainedOnAndNamed) {
   EXPECT_THAT(std::string(finished.Of("warning").front().at("message").as_string()),
               AllOf(HasSubstr("2 images without a caption: "), HasSubstr("1.png"), HasSubstr("3.png")));
 }
-
-TEST_F(TrainCommandTest, StepsThatAreNotFiniteAreSkippedCountedAndEndTheRun) {
-  const std::string model = folder() + "/model";
-  fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
-  const std::string weights = model + "/transformer/diffusion_pytorch_model.safetensors";
-  std::string bytes = Bytes(weights);
-  const std::string nan("\x00\x00\xc0\x7f", 4);  // the last number of the file, in single precision
-  bytes.replace(bytes.size() - nan.size(), nan.size(), nan);
-  std::ofstream(weights, std::ios::binary) << bytes;
-  const Finished finished = Train(Config("run", 100, "  max_nonfinite_steps: 2\n", model));
-  EXPECT_NE(finished.exit_code, 0);
-  ASSERT_EQ(finished.Of("trained").size(), 3u);
-  for (const boost::json::object& step : finished.Of("trained")) EXPECT_TRUE(step.at("skipped").as_bool());
-  EXPECT_THAT(ErrorOf(finished), AllOf(HasSubstr("not finite in 3 steps in a row"), HasSubstr("no checkpoint was")));
-}
-
-#ifdef FULL_DISK_LIBRARY
-TEST_F(TrainCommandTest, AFullDiskLeavesACheckpointOutAndTheNextIsWritten) {
-  const std::string often = "save:\n  save_every: 1\n", full = folder() + "/full";
-  const std::map<std::string, std::string> disk = {
-      {"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", full}, {"FULL_DISK_FOLDER", folder() + "/parts"}};
-  const std::unique_ptr<ChildProcess> child =
-      Start({"train", Config("parts", 100000, often), "--json", "--threads=2"}, disk);
-  ASSERT_TRUE(child->WaitForOutput("\"event\":\"saved\",\"step\":1,")) << child->errors();
-  std::ofstream(full) << "";
-  ASSERT_TRUE(child->WaitForOutput("no checkpoint of step")) << child->errors();
-  fs::remove(full);
-  child->Signal(SIGTERM);
-  const Finished stopped = Finish(*child);
-  EXPECT_EQ(stopped.exit_code, 130) << ErrorOf(stopped);
-  const auto done = static_cast<int>(stopped.Losses().size());
-  EXPECT_EQ(stopped.Path("checkpoint"), absl::StrCat(folder(), "/parts/checkpoint-", done));
-  EXPECT_THAT(child->output(), HasSubstr("the disk is full"));
-  const Finished last = Train(Config("parts", done + 1, often), {"--resume=latest"});
-  ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
-  EXPECT_EQ(Weights(last), Weights(Train(Config("undisturbed", done + 1, often))));
-}
-
-TEST_F(TrainCommandTest, AFullDiskCostsEncodingsAndNothingElse) {
-  const std::string full = folder() + "/full";
-  std::ofstream(full) << "";
-  const std::unique_ptr<ChildProcess> child =
-      Start({"train", Config("run", 2), "--json", "--threads=2"},
-            {{"LD_PRELOAD", FULL_DISK_LIBRARY}, {"FULL_DISK", full}, {"FULL_DISK_FOLDER", folder() + "/run/cache"}});
-  const Finished finished = Finish(*child);
-  ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
-  ASSERT_EQ(finished.Of("warning").size(), 1u);
-  EXPECT_THAT(std::string(finished.Of("warning").front().at("message").as_string()),
-              AllOf(HasSubstr("not kept for the next start"), HasSubstr("the disk is full")));
-  EXPECT_EQ(Weights(finished), Weights(Train(Config("other", 2))));
-}
-#endif
 
 TEST_F(TrainCommandTest, SaysWhatItCannotTrainOn) {
   const Finished first = Train(Config("run", 1));
