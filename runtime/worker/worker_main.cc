@@ -1,16 +1,26 @@
-// tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output.
+// tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output, unless it
+// is only asked for its version or how fast a device is.
+#include <ATen/Parallel.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/enum_names.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "control/control_channel.h"
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
+#include "runtime/device/device.h"
 #include "runtime/engine/make_engine.h"
+#include "runtime/engine/product_rate.h"
 #include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
@@ -34,6 +44,27 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
   return place;
 }
 
+struct Products {
+  std::string dtype, device = "cpu";
+  int threads = 0;  // 0: all of the machine's
+  int64_t rows = 1, width = 1;
+};
+
+absl::Status PrintProductRate(const Products& products) {
+  const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(products.dtype);
+  if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("no dtype is called ", products.dtype));
+  ASSIGN_OR_RETURN(const at::Device device, OpenDevice(products.device));
+  at::set_num_threads(products.threads > 0
+                          ? products.threads
+                          : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+  try {
+    std::printf("%.6e\n", MeasureProductRate(device, ScalarTypeOf(*dtype), products.rows, products.width));
+  } catch (const c10::Error& error) {
+    return absl::UnavailableError(error.what_without_backtrace());
+  }
+  return absl::OkStatus();
+}
+
 int Main(int argc, char** argv) {
   models::KeepFreedMemory();
 
@@ -50,6 +81,13 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1, parallel::kMaxHostRanks));
   app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
+  Products products;
+  app.add_option("--measure-products", products.dtype,
+                 "Multiply matrices of this dtype, say how many operations a second that takes, and end");
+  app.add_option("--device", products.device, "Of the products");
+  app.add_option("--threads", products.threads, "Of the products");
+  app.add_option("--rows", products.rows, "Of the products")->check(CLI::PositiveNumber);
+  app.add_option("--width", products.width, "Of the products")->check(CLI::PositiveNumber);
   app.set_version_flag("--version", control::WorkerVersion());
   CLI11_PARSE(app, argc, argv);
   options.orphan_grace_period = absl::Seconds(orphan_grace_period);
@@ -57,7 +95,9 @@ int Main(int argc, char** argv) {
 
   const absl::StatusOr<WorkerRank> place = TakePlace(layout, data, rank, segment);
   absl::Status served = place.status();
-  if (place.ok()) {
+  if (!products.dtype.empty()) {
+    served = PrintProductRate(products);
+  } else if (place.ok()) {
     if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));
     const std::unique_ptr<control::CommandHandler> engine = MakeEngine(*place);
     served = control::ServeControlChannel(*engine, options);

@@ -296,7 +296,12 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   EXPECT_EQ(plan.at("steps_per_epoch").to_number<int>(), 2);  // 6 images, 4 a step
   EXPECT_EQ(plan.at("ranks").to_number<int>(), 4);
   EXPECT_EQ(plan.at("images_of_a_rank").to_number<int>(), 1);
-  EXPECT_GT(plan.at("step_flops").to_number<double>(), 0);
+  const auto rate = plan.at("flops_per_second").to_number<double>();
+  EXPECT_GT(rate, 0);
+  const auto step_seconds = plan.at("step_seconds").to_number<double>();
+  EXPECT_GT(step_seconds, 0);
+  EXPECT_DOUBLE_EQ(step_seconds * rate, plan.at("step_flops").to_number<double>());
+  EXPECT_DOUBLE_EQ(plan.at("run_seconds").to_number<double>(), 7 * step_seconds);
   EXPECT_EQ(plan.at("stages_idle").to_number<double>(), 0);
   int64_t parts = 0;
   for (const char* part : {"weight_bytes", "adapter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes"}) {

@@ -71,7 +71,7 @@ CommandRun AddTrain(CLI::App& app) {
   BeginGroup(app, "Run");
   AddText(app, {"--resume", "Go on from a checkpoint: the newest of the run's output, or this folder", "latest|DIR"},
           options->run.resume);
-  AddFlag(app, "--dry-run", "Print what the run will do and the memory it will need, and train nothing",
+  AddFlag(app, "--dry-run", "Print what the run will do, the memory and the time it will need, and train nothing",
           options->run.dry_run);
   AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
           init.model.device);

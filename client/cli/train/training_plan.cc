@@ -7,12 +7,18 @@
 #include <utility>
 
 #include "client/cli/output/json_line.h"
+#include "client/cli/output/text_reporter.h"
 #include "parallel/plan/mesh.h"
 
 namespace tessera::client {
 namespace {
 
 int64_t AreaOf(const control::Bucket& bucket) { return int64_t{bucket.width} * bucket.height; }
+
+boost::json::value Known(double number) {
+  if (number > 0) return number;
+  return nullptr;
+}
 
 double Gib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
@@ -51,9 +57,21 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
     const double forward =
         std::accumulate(model.transformer.block_flops.begin(), model.transformer.block_flops.end(), 0.0) *
         static_cast<double>(AreaOf(plan.largest)) / (static_cast<double>(model.default_height) * model.default_width);
-    plan.step_flops = forward * (config.train.gradient_checkpointing ? 4 : 3) * static_cast<double>(of_a_step);
+    const int backward = config.network.type == control::NetworkType::kFull ? 2 : 1;
+    plan.step_flops =
+        forward * (1 + backward + (config.train.gradient_checkpointing ? 1 : 0)) * static_cast<double>(of_a_step);
+    const int64_t token_area = int64_t{model.transformer.token_side} * model.transformer.token_side;
+    plan.rows = std::max<int64_t>(AreaOf(plan.largest) * plan.images_of_a_rank / std::max<int64_t>(token_area, 1) /
+                                      (config.parallelism.ulysses * config.parallelism.ring),
+                                  1);
+    plan.width = model.transformer.exchange.width;
   }
   return plan;
+}
+
+void SetRate(double flops_per_second, TrainingPlan& plan) {
+  plan.flops_per_second = flops_per_second;
+  plan.step_seconds = flops_per_second > 0 ? plan.step_flops / flops_per_second / (1 - plan.stages_idle) : 0;
 }
 
 void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, bool json) {
@@ -74,6 +92,9 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
                    {"images_of_a_rank", plan.images_of_a_rank},
                    {"stages_idle", plan.stages_idle},
                    {"step_flops", plan.step_flops},
+                   {"flops_per_second", Known(plan.flops_per_second)},
+                   {"step_seconds", Known(plan.step_seconds)},
+                   {"run_seconds", Known(plan.step_seconds * static_cast<double>(config.train.steps))},
                    {"memory_bytes", memory.total()},
                    {"weight_bytes", memory.weights},
                    {"adapter_bytes", memory.adapter},
@@ -97,6 +118,15 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
                 static_cast<long long>(config.train.gradient_accumulation_steps));
   }
   if (plan.step_flops > 0) std::printf("a step         %.3g TFLOP over all ranks\n", plan.step_flops / 1e12);
+  if (plan.step_seconds > 0) {
+    std::printf(
+        "time           at least %.3g s a step, %s for all steps: that of matrix products at %.3g GFLOP/s, as measured "
+        "here; what is sent, encoded, sampled and saved comes on top\n",
+        plan.step_seconds, DurationText(plan.step_seconds * static_cast<double>(config.train.steps)).c_str(),
+        plan.flops_per_second / 1e9);
+  } else {
+    std::printf("time           not known\n");
+  }
   std::printf(
       "memory         %.2f GiB on the rank that needs most, at %s: weights %.2f, adapter %.2f, gradients %.2f, "
       "optimizer %.2f, activations %.2f\n",

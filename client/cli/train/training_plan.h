@@ -29,14 +29,22 @@ struct TrainingPlan {
   control::TrainingMemory memory;  // of the rank that needs most, for that bucket
   // By which its activations are less with parallelism.sequence_parallel than without; 0: tensor ranks are alone.
   uint64_t sequence_parallel_saves = 0;
-  // Of a step over all ranks, at the largest bucket: of a forward pass once, of the backward pass twice, and with
-  // recomputation once more. 0: the model's shape is not known.
+  // Of a step over all ranks, at the largest bucket: of a forward pass once, of the backward pass twice, or once where
+  // the weights are frozen, and with recomputation once more. 0: the model's shape is not known.
   double step_flops = 0;
+  // Of one rank's products: image tokens of a pass, and features. 0: the model's shape is not known.
+  int64_t rows = 0, width = 0;
+  // What all ranks together can do in a second. 0: not known.
+  double flops_per_second = 0;
+  // The least that a step takes at that rate: of products alone, and the waits of pipeline stages. 0: not known.
+  double step_seconds = 0;
 };
 
 // `set` has at least one sample.
 TrainingPlan PlanTraining(const control::TrainConfig& config, const control::ModelDescription& model,
                           const control::TrainingSet& set);
+
+void SetRate(double flops_per_second, TrainingPlan& plan);
 
 // As lines for people, or as one JSON object.
 void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, bool json);

@@ -19,9 +19,11 @@
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/adapter_publisher.h"
+#include "client/cli/train/product_rate.h"
 #include "client/cli/train/training_log.h"
 #include "client/cli/train/training_plan.h"
 #include "client/cli/train/training_reporter.h"
+#include "control/device.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
@@ -35,6 +37,9 @@ namespace {
 
 // Encoded by one command, so that progress shows and an interruption is noticed.
 constexpr int64_t kSamplesAtOnce = 8;
+
+// More make a product no faster.
+constexpr int64_t kMostMeasuredRows = 1024;
 
 parallel::Layout LayoutOf(const control::TrainConfig& config) {
   parallel::Layout layout = {.mesh = config.parallelism.mesh()};
@@ -124,8 +129,30 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const control::TrainingSet set,
                      control::ScanDatasets(control::DatasetOptionsOf(config_, description_)));
     for (const std::string& warning : set.Warnings()) reporter_->OnWarning(warning);
-    PrintPlan(PlanTraining(config_, description_, set), config_, options_.json);
+    TrainingPlan plan = PlanTraining(config_, description_, set);
+    RETURN_IF_ERROR(MeasureRate(plan));
+    PrintPlan(plan, config_, options_.json);
     return ExitCode::kOk;
+  }
+
+  // A run may be planned where its device is not.
+  absl::Status MeasureRate(TrainingPlan& plan) {
+    if (plan.step_flops == 0) return absl::OkStatus();
+    const absl::StatusOr<double> rate = MeasureProductRate({.dtype = base::EnumName(load_.dtype),
+                                                            .device = load_.device,
+                                                            .threads = load_.threads,
+                                                            .rows = std::min(plan.rows, kMostMeasuredRows),
+                                                            .width = plan.width},
+                                                           interrupts_);
+    if (absl::IsCancelled(rate.status())) return rate.status();
+    if (!rate.ok()) {
+      reporter_->OnWarning(absl::StrCat("the time of a step is not known: ", std::string(rate.status().message())));
+      return absl::OkStatus();
+    }
+    // The ranks of a CPU share it, and each has a CUDA device of its own.
+    const bool shared = control::IsDevice(load_.device, control::DeviceKind::kCpu);
+    SetRate(shared ? *rate : *rate * static_cast<double>(plan.ranks), plan);
+    return absl::OkStatus();
   }
 
   absl::Status StartSession() {
