@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/file.h"
+#include "base/planted.h"
 #include "base/private_files.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
@@ -212,7 +213,7 @@ absl::Status ServedAdapters::CheckKept(const std::string& digest, const std::str
     if (verified_.contains(digest)) return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : absl::NotFoundError("");
   }
   ASSIGN_OR_RETURN(const AdapterFile file, CheckAdapterFile(path, digest));
-  if (file.digest != digest) return absl::DataLossError("");
+  if (file.digest != digest && !base::Planted("kept_bytes_are_not_checked")) return absl::DataLossError("");
   const std::lock_guard lock(mutex_);
   verified_.insert(digest);
   return absl::OkStatus();
@@ -221,6 +222,9 @@ absl::Status ServedAdapters::CheckKept(const std::string& digest, const std::str
 absl::Status ServedAdapters::Locate(std::vector<control::AdapterUse>& adapters) {
   for (control::AdapterUse& adapter : adapters) {
     adapter.file = KeptPath(adapter.digest);
+    if (base::Planted("adapter_is_not_pinned")) {
+      adapter.file = absl::StrCat(options_.folder, "/", adapter.name, kExtension);
+    }
     if (CheckKept(adapter.digest, adapter.file).ok()) {
       Touch(adapter.file);
       continue;
