@@ -75,12 +75,12 @@ class ServeAdaptersTest : public ::testing::Test {
     return std::make_unique<ChildProcess>(options);
   }
 
-  // Serves these pipelines of tests/golden.
-  void Serve(const std::vector<std::string>& pipelines) {
+  // Serves these pipelines of tests/golden. `more`: further lines of the configuration.
+  void Serve(const std::vector<std::string>& pipelines, const std::string& more = "") {
     std::string config =
         absl::StrCat("listen:\n  http: {address: 127.0.0.1, port: 0}\n  grpc: off\n",
                      "  admin: {address: 127.0.0.1, port: 0}\ncertify: off\ndata_folder: ", folder_ / "data",
-                     "\nadapter_folder: ", adapters(), "\ngroups:\n");
+                     "\nadapter_folder: ", adapters(), "\n", more, "groups:\n");
     for (const std::string& pipeline : pipelines) {
       absl::StrAppend(&config, "  - {model: ", fs::current_path().string(), "/tests/golden/pipelines/", pipeline,
                       "}\n");
@@ -179,14 +179,16 @@ class PublishingTest : public ServeAdaptersTest {
     }
   }
 
-  std::unique_ptr<ChildProcess> Train(int steps, uint16_t port, const std::vector<std::string>& more = {}) const {
+  // `publish`: further fields of that section.
+  std::unique_ptr<ChildProcess> Train(int steps, uint16_t port, const std::vector<std::string>& more = {},
+                                      const std::string& publish = "") const {
     const std::string config = folder_.Write(
         "train.yaml",
         absl::StrCat("model: tests/golden/pipelines/pixart_sigma\noutput: ", folder_ / "run",
                      "\ndatasets: [{folder_path: ", folder_ / "images", ", resolution: 64}]\n",
                      "network: {type: lora, linear: 2}\ntrain: {dtype: fp32, batch_size: 1, lr: 0.05, steps: ", steps,
                      "}\npublish: {server: \"http://127.0.0.1:", port, "\", adapter_folder: ", adapters(),
-                     ", name: style, publish_every: 1}\n"));
+                     ", name: style, publish_every: 1", publish, "}\n"));
     std::vector<std::string> arguments = {"train", config, "--json", "--threads=1"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return Start(std::move(arguments));
@@ -303,6 +305,39 @@ TEST_F(PublishingTest, PublicationsUnderLoadFailNoRequestAndMixNoVersions) {
       "%zu publications under load: %.1f ms each within the server (median; at most %.1f ms), %zu pictures of %zu "
       "versions\n",
       seconds.size(), 1e3 * seconds[seconds.size() / 2], 1e3 * seconds.back(), pictures.size(), of_version.size());
+  StopServer();
+}
+
+// A key of the server, as `tessera keys` makes it.
+TEST_F(PublishingTest, AServerWithAdminKeysTakesPublicationsWithOneOfThem) {
+  const std::unique_ptr<ChildProcess> keys = Start({"keys", "trainer", "--json"});
+  ASSERT_EQ(keys->Wait(), 0) << keys->errors();
+  const boost::json::value key = boost::json::parse(keys->output());
+  const std::string secret = folder_.Write("secret", absl::StrCat(key.at("secret").as_string().c_str(), "\n"));
+  const std::string no_key = folder_.Write("no-key", "tsk_of_another_server\n");
+  fs::permissions(secret, fs::perms::owner_read);
+  fs::permissions(no_key, fs::perms::owner_read);
+  Serve({"pixart_sigma"},
+        absl::StrCat("admin_keys_file: ",
+                     folder_.Write("keys.txt", absl::StrCat(key.at("line").as_string().c_str(), "\n")), "\n"));
+  WaitUntilReady();
+  for (const std::string& publish : {std::string(), ", api_key_file: " + no_key}) {
+    const Finished refused = Finish(*Train(1, admin_, {"--resume=latest"}, publish));
+    ASSERT_EQ(refused.exit_code, 0) << refused.errors;
+    EXPECT_THAT(refused.Of("published"), testing::IsEmpty());
+    bool said = false;
+    for (const boost::json::object& warning : refused.Of("warning")) {
+      said =
+          said || std::string(warning.at("message").as_string()).find("step 1 is not published") != std::string::npos;
+    }
+    EXPECT_TRUE(said) << publish;
+    EXPECT_EQ(HttpTestClient(http_).Call("GET", "/v1/models/style").status, 404);
+    fs::remove_all(folder_ / "run");
+  }
+  const Finished published = Finish(*Train(1, admin_, {"--resume=latest"}, ", api_key_file: " + secret));
+  ASSERT_EQ(published.exit_code, 0) << published.errors;
+  ASSERT_EQ(published.Of("published").size(), 1u);
+  EXPECT_EQ(published.Of("published")[0].at("digest").as_string(), ServedDigest());
   StopServer();
 }
 
