@@ -129,7 +129,9 @@ class Verifier {
     std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
       const Run* from = options.from == nullptr ? nullptr : &(*options.from)[i];
-      CanaryRun run(*group, ProbeJob(request_.model, canaries_[i], request_.prompt), options.forwards, from, runs[i]);
+      control::JobParameters job = ProbeJob(request_.model, canaries_[i], request_.prompt);
+      job.adapters = request_.adapters;
+      CanaryRun run(*group, job, options.forwards, from, runs[i]);
       RETURN_IF_ERROR(run.RunToEnd(i + 1));
     }
     RETURN_IF_ERROR(group->Shutdown());

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "control/adapter_use.h"
 #include "control/commands.h"
 #include "control/step_record.h"
 #include "server/verification/certificate.h"
@@ -25,6 +26,7 @@ struct VerificationRequest {
   parallel::Layout layout;
   std::string prompt;  // empty: one of our own that every family understands
   int32_t steps = 6;
+  std::vector<control::AdapterUse> adapters;  // of every image; a certificate of the layout is about those without any
   // A folder for what blocks compute: below it "serial", of one rank in the dtype to be served, and "layout". Empty: it
   // is not kept.
   std::string record;

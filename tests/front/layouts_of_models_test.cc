@@ -115,6 +115,46 @@ TEST_F(LayoutsOfModelsTest, VerifyRecordsEveryBlockOfEveryRank) {
   EXPECT_FALSE(fs::exists(record + "/serial/rank-1.record"));
 }
 
+// Certificates are about layouts without adapters. What is recorded says that the images are made with them: at scale 0
+// as without any, and at another scale not.
+TEST_F(LayoutsOfModelsTest, VerifyTakesAdaptersAndKeepsNoCertificateOfThem) {
+  const auto verify = [&](const std::string& record, const std::vector<std::string>& loras) {
+    std::vector<std::string> arguments = {"verify",   "--model",         "tests/golden/pipelines/sd3",
+                                          "--layout", "tensor=2",        "--dtype",
+                                          "fp64",     "--steps=3",       "--threads=2",
+                                          "--record", folder() + record, "--json",
+                                          "-q"};
+    for (const std::string& lora : loras) arguments.insert(arguments.end(), {"--lora", lora});
+    return RunForJson(arguments);
+  };
+  const auto certificates = [&] {
+    int count = 0;
+    for (const auto& entry : fs::directory_iterator(folder())) count += entry.path().extension() == ".json";
+    return count;
+  };
+  const auto recorded = [&](const std::string& record) {
+    std::ifstream file(folder() + record + "/serial/rank-0.record", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string adapter = "tests/golden-inputs/adapters/sd3_peft.safetensors";
+  const boost::json::value with = verify("/with", {adapter + ":0.5"});
+  ASSERT_TRUE(with.is_object());
+  EXPECT_EQ(with.at("passed"), true);
+  EXPECT_TRUE(with.at("certificate").is_null());
+  ASSERT_EQ(with.at("loras").as_array().size(), 1u);
+  EXPECT_EQ(with.at("loras").at(0).at("name"), "sd3_peft");
+  EXPECT_EQ(with.at("loras").at(0).at("scale").to_number<double>(), 0.5);
+  EXPECT_EQ(certificates(), 0);
+  ASSERT_TRUE(verify("/zero", {adapter + ":0"}).is_object());
+  const boost::json::value without = verify("/without", {});
+  ASSERT_TRUE(without.is_object());
+  EXPECT_TRUE(without.at("certificate").is_string());
+  EXPECT_EQ(certificates(), 1);
+  ASSERT_FALSE(recorded("/without").empty());
+  EXPECT_EQ(recorded("/zero"), recorded("/without"));
+  EXPECT_NE(recorded("/with"), recorded("/without"));
+}
+
 // A model with the shape of FLUX.1-dev, but for the autoencoder, whose weights are holes.
 void WriteFluxOfFullSize(const TestFolder& folder) {
   fs::copy("tests/golden/pipelines/flux_dev", folder.path(), fs::copy_options::recursive);

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
+#include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"
@@ -121,14 +122,6 @@ void PrintModel(const std::string& path, const control::ModelDescription& model)
   std::printf("options     %s\n", model.options.empty() ? "none" : absl::StrJoin(model.options, ", ").c_str());
   std::printf("binning     %s\n", !model.can_bin ? "not possible" : model.default_resolution_binning ? "on" : "off");
   for (const std::string& warning : model.warnings) std::printf("warning     %s\n", warning.c_str());
-}
-
-json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters) {
-  json::array list;
-  for (const control::AdapterUse& adapter : adapters) {
-    list.push_back(json::object{{"name", adapter.name}, {"scale", adapter.scale}, {"digest", adapter.digest}});
-  }
-  return list;
 }
 
 absl::Status InspectImage(const InspectOptions& options) {

@@ -3,11 +3,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
+#include "client/cli/generation_options.h"
+#include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
@@ -24,6 +27,7 @@ namespace json = boost::json;
 struct VerifyOptions {
   ModelOptions model;
   std::string prompt, steps, record;
+  std::vector<std::string> loras;
   bool json = false;
   bool quiet = false;
 };
@@ -49,6 +53,7 @@ class Verify {
       }
       request.steps = static_cast<int32_t>(steps);
     }
+    ASSIGN_OR_RETURN(request.adapters, Adapters());
     ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
     ASSIGN_OR_RETURN(request.load, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
@@ -66,9 +71,21 @@ class Verify {
         At(Stage::kJob, server::VerifyLayout(request, subject, HostOf(session_options, interrupts_, *reporter_))));
     const server::Certificate& certificate = verification.certificate;
     const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
-    RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
-    Report(verification, folder.FileOf(subject), request.load.model);
+    if (request.adapters.empty()) RETURN_IF_ERROR(At(Stage::kOutput, folder.Keep(certificate)));
+    Report(verification, folder.FileOf(subject), request);
     return certificate.passed() ? ExitCode::kOk : ExitCode::kDiffers;
+  }
+
+  absl::StatusOr<std::vector<control::AdapterUse>> Adapters() const {
+    std::vector<control::AdapterUse> adapters;
+    for (const std::string& text : options_.loras) {
+      const server::AdapterRequest typed = ParseAdapter(text);
+      adapters.push_back({.name = typed.name, .scale = typed.scale});
+    }
+    RETURN_IF_ERROR(OpenAdapterFiles(adapters));
+    const std::string problem = control::ProblemOf(adapters);
+    if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat("--lora ", problem));
+    return adapters;
   }
 
   static std::string RecordText(const control::RecordComparison& records) {
@@ -102,11 +119,15 @@ class Verify {
     return object;
   }
 
-  void Report(const server::Verification& verification, const std::string& file, const std::string& model) const {
+  void Report(const server::Verification& verification, const std::string& file,
+              const server::VerificationRequest& request) const {
     const auto& [certificate, records] = verification;
+    const bool kept = request.adapters.empty();
     if (options_.json) {
       json::object object = json::parse(server::CertificateText(certificate)).as_object();
-      json::object event = {{"event", "verify"}, {"model", JsonText(model)}, {"certificate", JsonText(file)}};
+      json::object event = {{"event", "verify"}, {"model", JsonText(request.load.model)}};
+      event["certificate"] = kept ? json::value(JsonText(file)) : nullptr;
+      event["loras"] = AdaptersJson(request.adapters);
       for (auto& [name, value] : object) event[name] = value;
       if (records.has_value()) event["record"] = RecordJson(*records);
       PrintJsonLine(event);
@@ -127,7 +148,14 @@ class Verify {
       }
     }
     if (records.has_value()) std::printf("%s\n", RecordText(*records).c_str());
-    std::printf("certificate: %s\n", file.c_str());
+    for (const control::AdapterUse& adapter : request.adapters) {
+      std::printf("  with %s, scale %g, SHA-256 %s\n", adapter.name.c_str(), adapter.scale, adapter.digest.c_str());
+    }
+    if (kept) {
+      std::printf("certificate: %s\n", file.c_str());
+    } else {
+      std::printf("certificate: none, since one is about a layout without adapters\n");
+    }
   }
 
   const VerifyOptions& options_;
@@ -144,6 +172,9 @@ CommandRun AddVerify(CLI::App& app) {
   AddLayoutOptions(app, options->model);
   BeginGroup(app, "Images");
   AddText(app, {"--prompt", "What the images show (default: one that every model understands)"}, options->prompt);
+  AddTexts(app,
+           {"--lora", "A low-rank adapter with which the images are made; may be given several times", "FILE[:SCALE]"},
+           options->loras);
   AddText(app, {"--steps", "Denoising steps of each image, at least 3 (default: 6)", "N"}, options->steps);
   AddText(
       app,

@@ -1,6 +1,7 @@
 // Adapters that are named by their files, as on the command line without a server.
 #pragma once
 
+#include <boost/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,8 @@ absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters);
 // Finds, among the files at these paths, those that a picture was made with, by their digests. NOT_FOUND names the
 // first that is not among them, and INVALID_ARGUMENT a file that none is.
 absl::Status FindAdapterFiles(const std::vector<std::string>& paths, std::vector<control::AdapterUse>& adapters);
+
+// Their names, scales and digests.
+boost::json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters);
 
 }  // namespace tessera::client
