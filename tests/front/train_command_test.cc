@@ -72,7 +72,7 @@ TEST_F(TrainCommandTest, InBf16TheLossIsFiniteAndFalls) {
   const std::string config =
       Config("run", 30,
              "parallelism:\n  data: 2\n  tensor: 2\n  sequence_parallel: true\n  zero: 1\n"
-             "sample:\n  sample_every: 15\n  prompts: [a red house]\n  steps: 1\n  width: 64\n  height: 64\n");
+             "sample:\n  sample_every: 6\n  prompts: [a red house]\n  steps: 1\n  width: 64\n  height: 64\n");
   const std::string text =
       absl::StrReplaceAll(Bytes(config), {{"dtype: fp64", "dtype: bf16"}, {"lr: 0.01", "lr: 0.003"}});
   std::ofstream(config) << text;
@@ -80,12 +80,12 @@ TEST_F(TrainCommandTest, InBf16TheLossIsFiniteAndFalls) {
   ASSERT_EQ(finished.exit_code, 0) << ErrorOf(finished);
   const std::vector<double> losses = finished.Losses();
   ASSERT_EQ(losses.size(), 30u);
-  EXPECT_NEAR(losses[0], exact.Losses().at(0), 0.02 * losses[0]);
+  EXPECT_NEAR(losses[0], exact.Losses().at(0), 0.01 * losses[0]);
   EXPECT_NE(losses[0], exact.Losses().at(0));
   for (const double loss : losses) EXPECT_TRUE(std::isfinite(loss));
   const std::vector<boost::json::object> evaluated = finished.Of("evaluated");
-  ASSERT_EQ(evaluated.size(), 2u);
-  EXPECT_LT(evaluated[1].at("loss").to_number<double>(), 0.8 * evaluated[0].at("loss").to_number<double>());
+  ASSERT_EQ(evaluated.size(), 5u);
+  EXPECT_LT(evaluated[4].at("loss").to_number<double>(), 0.8 * evaluated[0].at("loss").to_number<double>());
 }
 
 // The numbers that weights begin with are those of the whole matrices, and a run that is resumed has its own.
