@@ -23,7 +23,7 @@ case $kind in
     names 'libcudart\.so\.[0-9]+' || fail "the CUDA runtime is linked in, beside the one that LibTorch uses"
     if names 'libcuda\.so(\..*)?'; then fail "the plug-in names the driver's library and could not say that it is missing"; fi
     exported=$(nm -D --defined-only "$file" | awk '$2 != "A" { print $3 }' | sort | tr '\n' ' ')
-    [[ $exported == "TesseraCudaMemory TesseraCudaOpen " ]] || fail "the plug-in exports other than its functions: $exported"
+    [[ $exported == "TesseraCudaRuntime " ]] || fail "the plug-in exports other than its function: $exported"
     ;;
   *) fail "unknown kind $kind" ;;
 esac

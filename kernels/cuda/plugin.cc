@@ -6,7 +6,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
 #include <exception>
 #include <map>
 #include <string>
@@ -14,15 +13,12 @@
 #include <vector>
 
 #include "kernels/cuda/probe.h"
+#include "kernels/cuda/runtime.h"
 
 namespace tessera::kernels {
 namespace {
 
 constexpr char kOldestDriver[] = "580";  // the first for CUDA 13
-
-std::string Version(int version) {  // 13000 is 13.0
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
 
 // A problem in a user's words; empty: none.
 using Problem = std::string;
@@ -30,13 +26,13 @@ using Problem = std::string;
 Problem FindDriver() {
   int driver = 0;
   const std::string needed =
-      std::string("CUDA ") + Version(CUDART_VERSION) + " needs driver " + kOldestDriver + " or newer";
+      std::string("CUDA ") + CudaVersionText(CUDART_VERSION) + " needs driver " + kOldestDriver + " or newer";
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return "there is no NVIDIA driver on this machine; " + needed;
   }
   // A driver serves every CUDA release of its own major version.
   if (driver / 1000 < CUDART_VERSION / 1000) {
-    return "the NVIDIA driver is too old: it serves CUDA " + Version(driver) + ", and " + needed;
+    return "the NVIDIA driver is too old: it serves CUDA " + CudaVersionText(driver) + ", and " + needed;
   }
   return "";
 }
@@ -122,29 +118,39 @@ Problem Open(int device) {
   }
 }
 
+Problem OpenCuda(int device) noexcept {
+  try {
+    return Open(device);
+  } catch (const std::exception& error) {
+    return std::string("LibTorch cannot use it: ") + error.what();
+  }
+}
+
+constexpr DeviceRuntime kCudaRuntime = {.find = FindCudaDevice,
+                                        .open = OpenCuda,
+                                        .identify = IdentifyCudaDevice,
+                                        .read_memory = ReadCudaMemory,
+                                        .release_cache = ReleaseCudaCache,
+                                        .works = CudaDeviceWorks,
+                                        .record_mark = RecordCudaMark,
+                                        .is_reached = IsCudaMarkReached,
+                                        .wait = WaitForCudaMark,
+                                        .seconds_between = SecondsBetweenCudaMarks,
+                                        .destroy_mark = DestroyCudaMark,
+                                        .pinned_memory = CudaPinnedMemory,
+                                        .begin_capture = BeginCudaCapture,
+                                        .end_capture = EndCudaCapture,
+                                        .graph_bytes = CudaGraphBytes,
+                                        .launch = LaunchCudaGraph,
+                                        .destroy_graph = DestroyCudaGraph};
+
 }  // namespace
 
-extern "C" int TesseraCudaOpen(int device, char* message, size_t message_size) {
-  Problem problem;
-  try {
-    problem = Open(device);
-  } catch (const std::exception& error) {
-    problem = std::string("LibTorch cannot use it: ") + error.what();
-  }
-  if (problem.empty()) return 0;
-  std::snprintf(message, message_size, "%s", problem.c_str());
-  return 1;
+extern "C" const DeviceRuntime* TesseraCudaRuntime(int version, int* own_version) {
+  *own_version = kDeviceRuntimeVersion;
+  return version == kDeviceRuntimeVersion ? &kCudaRuntime : nullptr;
 }
 
-extern "C" int TesseraCudaMemory(int device, long long* free_bytes, long long* total_bytes) {
-  size_t free = 0, total = 0;
-  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 1;
-  *free_bytes = static_cast<long long>(free);
-  *total_bytes = static_cast<long long>(total);
-  return 0;
-}
-
-static_assert(std::is_same_v<decltype(&TesseraCudaOpen), CudaPluginOpen>);
-static_assert(std::is_same_v<decltype(&TesseraCudaMemory), CudaPluginMemory>);
+static_assert(std::is_same_v<decltype(&TesseraCudaRuntime), CudaPluginRuntime>);
 
 }  // namespace tessera::kernels

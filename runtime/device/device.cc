@@ -1,6 +1,5 @@
 #include "runtime/device/device.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -12,7 +11,7 @@
 #include "base/status_macros.h"
 #include "control/device.h"
 #include "kernels/cuda/plugin.h"
-#include "runtime/device/mark.h"
+#include "kernels/device_runtimes.h"
 
 namespace tessera::runtime {
 namespace {
@@ -47,10 +46,17 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
   // Never closed: LibTorch's CUDA kernels stay registered.
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return missing(LoadProblem(dlerror(), plugin));
-  const auto open = reinterpret_cast<kernels::CudaPluginOpen>(dlsym(library, kernels::kCudaPluginOpenName));
-  if (open == nullptr) return missing("the CUDA plug-in is of another version than the worker");
-  char message[512] = "";
-  if (open(device, message, sizeof(message)) != 0) return missing(message);
+  const auto table = reinterpret_cast<kernels::CudaPluginRuntime>(dlsym(library, kernels::kCudaPluginRuntimeName));
+  if (table == nullptr) return missing("the CUDA plug-in is of another version than the worker");
+  int version = 0;
+  const kernels::DeviceRuntime* runtime = table(kernels::kDeviceRuntimeVersion, &version);
+  if (runtime == nullptr) {
+    return missing(absl::StrCat("the CUDA plug-in is of another version than the worker: its functions are of version ",
+                                version, ", the worker's of version ", kernels::kDeviceRuntimeVersion,
+                                "; install both from one build"));
+  }
+  if (const std::string problem = runtime->open(device); !problem.empty()) return missing(problem);
+  kernels::SetDeviceRuntime(at::kCUDA, *runtime);
   return absl::OkStatus();
 }
 
@@ -76,30 +82,18 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 
-std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin) {
-  if (!device.is_cuda()) return std::nullopt;
-  void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  if (library == nullptr) return std::nullopt;
-  const auto read = reinterpret_cast<kernels::CudaPluginMemory>(dlsym(library, kernels::kCudaPluginMemoryName));
-  long long free = 0, total = 0;
-  const bool known = read != nullptr && read(device.index(), &free, &total) == 0;
-  dlclose(library);
-  if (!known) return std::nullopt;
-  return DeviceMemory{.total = total, .free = free};
+std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device) {
+  kernels::DeviceMemory memory;
+  if (!kernels::DeviceRuntimeOf(device.type()).read_memory(device.index(), memory)) return std::nullopt;
+  return memory;
 }
 
-bool DeviceWorks(at::Device device) {
-  try {
-    Mark(device).Wait();
-    return true;
-  } catch (const c10::Error&) {
-    return false;
-  }
+kernels::DeviceIdentity IdentifyDevice(at::Device device) {
+  return kernels::DeviceRuntimeOf(device.type()).identify(device.index());
 }
 
-void ReleaseDeviceMemory(at::Device device) {
-  if (device.is_cpu()) return;
-  if (auto* memory = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()))) memory->emptyCache();
-}
+bool DeviceWorks(at::Device device) { return kernels::DeviceRuntimeOf(device.type()).works(device.index()); }
+
+void ReleaseDeviceMemory(at::Device device) { kernels::DeviceRuntimeOf(device.type()).release_cache(device.index()); }
 
 }  // namespace tessera::runtime

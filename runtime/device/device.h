@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "control/placement.h"
+#include "kernels/device_runtime.h"
 
 namespace tessera::runtime {
 
@@ -21,19 +22,10 @@ std::string CudaPluginPath();
 // libraries, driver and device is missing. A CUDA device and a stream of its own become current for the calling thread.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
 
-struct DeviceMemory {
-  int64_t total = 0;
-  int64_t free = 0;  // can still be had
-};
-
-// Bytes of an opened device's own memory; nothing for the host, and where nobody can tell.
-std::optional<DeviceMemory> ReadDeviceMemory(at::Device device, const std::string& plugin = CudaPluginPath());
-
-// Whether the device still works. It does after it had no memory for something, and never again in this
-// process after an error of its own (an address that is not there, memory that is broken). Waits for the device.
+// What the device's own table says of it (kernels/device_runtime.h); the device is an opened one.
+std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device);
+kernels::DeviceIdentity IdentifyDevice(at::Device device);
 bool DeviceWorks(at::Device device);
-
-// Gives back the memory that is kept for tensors to come.
 void ReleaseDeviceMemory(at::Device device);
 
 }  // namespace tessera::runtime

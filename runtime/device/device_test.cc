@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "kernels/device_runtimes.h"
+
 namespace tessera::runtime {
 namespace {
 
@@ -51,13 +53,34 @@ TEST(OpenDeviceTest, ThePluginsReasonFollowsTheDevicesName) {
 TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
   const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
   ASSERT_TRUE(device.ok()) << device.status();
-  const std::optional<DeviceMemory> memory = ReadDeviceMemory(*device, Fake(""));
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(*device);
   ASSERT_TRUE(memory.has_value());
   EXPECT_EQ(memory->total, 8);
   EXPECT_EQ(memory->free, 3);
-  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCUDA, 1), Fake("")).has_value()) << "the plug-in cannot tell";
-  EXPECT_FALSE(ReadDeviceMemory(*device, "missing").has_value());
-  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCPU), Fake("")).has_value());
+  EXPECT_EQ(memory->used, 2);
+  EXPECT_EQ(memory->cached, 1);
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCUDA, 1)).has_value()) << "the plug-in cannot tell";
+  EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCPU)).has_value());
+}
+
+TEST(IdentifyDeviceTest, ThePluginTellsWhatItComputesWith) {
+  const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(IdentifyDevice(*device),
+            (kernels::DeviceIdentity{.device = "Fake", .driver = "1", .cudnn = "2", .nccl = "3"}));
+  EXPECT_EQ(IdentifyDevice(at::Device(at::kCPU)), kernels::DeviceIdentity());
+}
+
+TEST(DeviceRuntimeTest, ADeviceThatWasNeverOpenedHasNone) {
+  EXPECT_THROW(ReadDeviceMemory(at::Device(at::kXPU, 0)), c10::Error);
+}
+
+TEST(DeviceRuntimeTest, TheCpuWorksAndHasNoGraphs) {
+  const kernels::DeviceRuntime& runtime = kernels::DeviceRuntimeOf(at::kCPU);
+  EXPECT_EQ(runtime.version, kernels::kDeviceRuntimeVersion);
+  EXPECT_TRUE(DeviceWorks(at::Device(at::kCPU)));
+  EXPECT_FALSE(runtime.begin_capture(0));
+  EXPECT_EQ(runtime.end_capture(0), nullptr);
 }
 
 TEST(OpenDeviceTest, AMissingPluginIsCalledMissing) {
@@ -78,6 +101,12 @@ TEST(OpenDeviceTest, APluginForAnotherLibTorchIsOfADifferentVersion) {
 TEST(OpenDeviceTest, APluginWithoutTheFunctionIsOfAnotherVersion) {
   EXPECT_EQ(Refusal("cuda", Fake("_renamed")),
             "device is cuda; the CUDA plug-in is of another version than the worker");
+}
+
+TEST(OpenDeviceTest, APluginOfAnotherVersionIsRefusedWithBothVersions) {
+  EXPECT_EQ(Refusal("cuda", Fake("_newer")),
+            "device is cuda; the CUDA plug-in is of another version than the worker: its functions are of version 999, "
+            "the worker's of version 1; install both from one build");
 }
 
 TEST(OpenDeviceTest, AFileThatIsNoLibraryIsCalledDamaged) {

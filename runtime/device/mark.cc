@@ -1,28 +1,17 @@
 #include "runtime/device/mark.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include "kernels/device_runtimes.h"
 
 namespace tessera::runtime {
 
-Mark::Mark(at::Device device) {
-  if (device.is_cpu()) {
-    time_ = std::chrono::steady_clock::now();
-    return;
-  }
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  event_.emplace(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // with times
-  event_->record(guard.getStream(device));
-}
+Mark::Mark(c10::Device device)
+    : runtime_(kernels::DeviceRuntimeOf(device.type())),
+      mark_(runtime_.record_mark(device.index()), Destroy{&runtime_}) {}
 
-bool Mark::IsReached() const { return !event_ || event_->query(); }
+bool Mark::IsReached() const { return runtime_.is_reached(*mark_); }
 
-void Mark::Wait() const {
-  if (event_) event_->synchronize();
-}
+void Mark::Wait() const { runtime_.wait(*mark_); }
 
-double Mark::SecondsSince(const Mark& earlier) const {
-  if (!event_) return std::chrono::duration<double>(time_ - earlier.time_).count();
-  return earlier.event_->elapsedTime(*event_) / 1000;
-}
+double Mark::SecondsSince(const Mark& earlier) const { return runtime_.seconds_between(*earlier.mark_, *mark_); }
 
 }  // namespace tessera::runtime

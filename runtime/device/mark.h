@@ -1,11 +1,11 @@
 // A place in the order of a device's work, which the host can ask about and wait for.
 #pragma once
 
-#include <ATen/ATen.h>
-#include <c10/core/Event.h>
+#include <c10/core/Device.h>
 
-#include <chrono>
-#include <optional>
+#include <memory>
+
+#include "kernels/device_runtime.h"
 
 namespace tessera::runtime {
 
@@ -14,7 +14,7 @@ namespace tessera::runtime {
 // issue.
 class Mark {
  public:
-  explicit Mark(at::Device device);
+  explicit Mark(c10::Device device);
 
   bool IsReached() const;
 
@@ -25,8 +25,13 @@ class Mark {
   double SecondsSince(const Mark& earlier) const;
 
  private:
-  std::chrono::steady_clock::time_point time_;  // on the host
-  std::optional<c10::Event> event_;             // on a device
+  struct Destroy {
+    const kernels::DeviceRuntime* runtime;
+    void operator()(kernels::DeviceMark* mark) const { runtime->destroy_mark(mark); }
+  };
+
+  const kernels::DeviceRuntime& runtime_;
+  const std::unique_ptr<kernels::DeviceMark, Destroy> mark_;
 };
 
 }  // namespace tessera::runtime

@@ -97,7 +97,7 @@ absl::Status CheckParameters(const control::JobParameters& parameters, const mod
 
 // What is free counts in any case: some of the weights may be in the host's memory.
 std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
-  const std::optional<DeviceMemory> memory = ReadDeviceMemory(device);
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
   return control::MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
                                .free = static_cast<uint64_t>(memory->free)};
@@ -136,7 +136,7 @@ absl::Status Engine::StatusOf(const c10::Error& error) const {
   if (absl::StrContains(error.what_without_backtrace(), "can't allocate memory")) {
     return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
   }
-  if (!device_.is_cpu() && !DeviceWorks(device_)) {
+  if (!DeviceWorks(device_)) {
     return absl::UnavailableError(
         "the device failed and works no more in this process; the worker's log has its error");
   }
@@ -200,7 +200,7 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
     memory = base::ReadMachineMemory().Without(plan.host.peak * (place_.replicas() - 1) +
                                                other.host.peak * (place_.ranks() - place_.replicas()));
   }
-  const std::optional<DeviceMemory> on_device = ReadDeviceMemory(device);
+  const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device);
   absl::Status fits =
       models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   if (!OnEveryRank(fits.ok()) && fits.ok()) return absl::AbortedError("the model does not fit on another rank");

@@ -14,11 +14,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <mutex>
 #include <set>
+
+#include "kernels/device_runtimes.h"
+#include "tests/support/pretend_graph.h"
+#include "tests/support/pretend_memory.h"
 
 namespace tessera {
 namespace {
@@ -28,18 +31,10 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 std::atomic<int64_t> calls = 0;
 thread_local HostWaits host_waits;
 std::atomic<bool> failed = false;
-std::atomic<int64_t> live_bytes = 0;
+std::atomic<int64_t> total_bytes = 0;
 thread_local int64_t most_bytes = std::numeric_limits<int64_t>::max();
 
 void ThrowIfFailed() { TORCH_CHECK(!failed, "pretended error: an illegal memory access was encountered"); }
-
-// A block's size lies before it.
-constexpr size_t kBlockHeader = 64;
-void FreeBlock(void* memory) {
-  char* const block = static_cast<char*>(memory) - kBlockHeader;
-  live_bytes -= *reinterpret_cast<int64_t*>(block);
-  c10::GetCPUAllocator()->raw_deallocate(block);
-}
 
 // Memory of the host that the device reads and writes by itself.
 class PinnedMemory final : public c10::Allocator {
@@ -78,58 +73,38 @@ class PinnedMemory final : public c10::Allocator {
 
 bool IsPinned(const at::Tensor& x) { return PinnedMemory::Has(x.storage().data()); }
 
+c10::Allocator* Pinned() {
+  static PinnedMemory memory;
+  return &memory;
+}
+
 class Hooks final : public at::PrivateUse1HooksInterface {
  public:
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   bool isPinnedPtr(const void* data) const override { return PinnedMemory::Has(data); }
-  c10::Allocator* getPinnedMemoryAllocator() const override {
-    static PinnedMemory memory;
-    return &memory;
-  }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return Pinned(); }
 };
 
-// One device, one stream, and events that remember when they were recorded: operators end before they return.
+// One device and one stream.
 class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
  public:
   c10::Stream getStream(c10::Device device) const noexcept override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Device getDevice() const override { return kPretendDevice; }
-  void record(void** event, const c10::Stream&, c10::DeviceIndex, c10::EventFlag) const override {
-    ThrowIfFailed();
-    if (*event == nullptr) *event = new Clock::time_point;
-    *Time(*event) = Clock::now();
-  }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {
-    ++host_waits.waits;
-    ThrowIfFailed();
-  }
-  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
-    return std::chrono::duration<double, std::milli>(*Time(to) - *Time(from)).count();
-  }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete Time(event); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static Clock::time_point* Time(void* event) { return static_cast<Clock::time_point*>(event); }
 };
+
+void Free(void* memory) { PretendMemory::Instance().Free(memory); }
 
 class Allocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    const auto bytes = static_cast<int64_t>(size);
-    TORCH_CHECK_WITH(OutOfMemoryError, live_bytes + bytes <= most_bytes, "pretended device out of memory: ", bytes,
-                     " bytes more than ", live_bytes.load());
-    live_bytes += bytes;
-    char* const block = static_cast<char*>(c10::GetCPUAllocator()->raw_allocate(kBlockHeader + size));
-    *reinterpret_cast<int64_t*>(block) = bytes;
-    return {block + kBlockHeader, block + kBlockHeader, &FreeBlock, kPretendDevice};
+    void* memory = PretendMemory::Instance().Allocate(static_cast<int64_t>(size), most_bytes);
+    return {memory, memory, &Free, kPretendDevice};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &FreeBlock; }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t size) const override { default_copy_data(to, from, size); }
 };
 
@@ -161,6 +136,12 @@ at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optio
   return at::detail::empty_strided_generic(size, stride, &Memory(), kKeys, dtype.value_or(at::kFloat));
 }
 
+// Counts what the host would wait for on a GPU, which cannot be captured.
+void CountWait() {
+  ++host_waits.waits;
+  PretendGraph::Spoil();
+}
+
 at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   ThrowIfFailed();
   const bool from_host = !from.device().is_privateuseone(), to_host = !to.device().is_privateuseone();
@@ -168,65 +149,94 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     const bool pinned = IsPinned(from_host ? from : to);
     host_waits.waits += non_blocking && pinned ? 0 : 1;
     host_waits.pageable_copies += pinned ? 0 : 1;
+    PretendGraph::Spoil();
+  }
+  if (PretendGraph* graph = PretendGraph::Current()) {
+    graph->AddUse(from);
+    graph->AddUse(to);
+    graph->AddCall(c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""), {OnHost(to), OnHost(from), false},
+                   {});
+    return to;
   }
   OnHost(to).copy_(OnHost(from));
   return to;
 }
 
-// Any other operator: on the same memory, by the CPU's version.
+// What `change` makes of a value's tensors, and of its device that of the host.
+c10::IValue Changed(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> change) {
+  if (value.isTensor()) return change(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& x : value.toTensorVector()) list.push_back(change(x));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& x : value.toOptionalTensorVector()) {
+      list.push_back(x.has_value() ? std::optional(change(*x)) : std::nullopt);
+    }
+    return list;
+  }
+  if (value.isDevice()) return at::Device(at::kCPU);
+  return value;
+}
+
+bool ReturnsNumber(const c10::FunctionSchema& schema) {
+  return std::ranges::any_of(schema.returns(),
+                             [](const c10::Argument& r) {
+                               return r.type()->isSubtypeOf(*c10::NumberType::get()) ||
+                                      r.type()->kind() == c10::TypeKind::BoolType;
+                             }) ||
+         schema.name() == "aten::nonzero" || schema.name() == "aten::masked_select";
+}
+
+// Any other operator: on the same memory, by the CPU's version. One that is captured is not done: it runs beside the
+// memory that it would write, for the shapes of its results.
 void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ++calls;
   ThrowIfFailed();
   const c10::FunctionSchema& schema = op.schema();
+  // A number, or a shape, that the host is given.
+  if (ReturnsNumber(schema)) CountWait();
+  PretendGraph* const graph = PretendGraph::Current();
   const size_t count = schema.arguments().size(), base = stack->size() - count;
   const std::vector<c10::IValue> arguments(stack->begin() + static_cast<int64_t>(base), stack->end());
   const auto to_host = [&](const at::Tensor& x) {
     // A number of the host is let in, as on a GPU.
     TORCH_CHECK(!x.defined() || x.device().is_privateuseone() || x.dim() == 0, schema.name(),
                 " mixes a tensor of the host, of shape ", x.sizes(), ", with tensors of the device");
-    return x.defined() ? OnHost(x) : x;
+    if (!x.defined() || graph == nullptr) return x.defined() ? OnHost(x) : x;
+    if (!x.device().is_privateuseone()) return x.clone();
+    graph->AddUse(x);
+    return OnHost(x);
+  };
+  std::vector<c10::IValue> on_host;
+  for (const c10::IValue& value : arguments) on_host.push_back(Changed(value, to_host));
+  const auto writes = [&](size_t argument) {
+    const c10::AliasInfo* alias = schema.arguments()[argument].alias_info();
+    return alias != nullptr && alias->isWrite();
   };
   for (size_t i = 0; i < count; ++i) {
-    c10::IValue& value = (*stack)[base + i];
-    if (value.isTensor()) {
-      value = to_host(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& x : value.toTensorVector()) list.push_back(to_host(x));
-      value = list;
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& x : value.toOptionalTensorVector()) {
-        list.push_back(x.has_value() ? std::optional(to_host(*x)) : std::nullopt);
-      }
-      value = list;
-    } else if (value.isDevice()) {
-      value = at::Device(at::kCPU);
-    }
+    c10::IValue& value = (*stack)[base + i] = on_host[i];
+    if (graph == nullptr || !writes(i)) continue;
+    TORCH_CHECK(value.isTensor(), schema.name(), " writes a list, which the pretended device does not capture");
+    value = value.toTensor().clone();
   }
-  const std::vector<c10::IValue> on_host(stack->begin() + static_cast<int64_t>(base), stack->end());
+  const std::vector<c10::IValue> given(stack->begin() + static_cast<int64_t>(base), stack->end());
   op.callBoxed(stack);
   // What was written to lies in the device's memory already, unless it was resized.
   for (size_t i = 0; i < count; ++i) {
-    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    if (alias == nullptr || !alias->isWrite() || !arguments[i].isTensor()) continue;
-    const at::Tensor &original = arguments[i].toTensor(), &written = on_host[i].toTensor();
+    if (!writes(i) || !arguments[i].isTensor()) continue;
+    const at::Tensor &original = arguments[i].toTensor(), &written = given[i].toTensor();
     if (original.sizes() == written.sizes() || !original.device().is_privateuseone()) continue;
     original.unsafeGetTensorImpl()->set_storage_keep_dtype(OnDevice(written.contiguous()).storage());
     original.unsafeGetTensorImpl()->set_sizes_contiguous(written.sizes());
+    on_host[i] = OnHost(original);
   }
-  const size_t results = schema.returns().size();
-  // A number, or a shape, that the host is given.
-  if (std::ranges::any_of(schema.returns(),
-                          [](const c10::Argument& r) {
-                            return r.type()->isSubtypeOf(*c10::NumberType::get()) ||
-                                   r.type()->kind() == c10::TypeKind::BoolType;
-                          }) ||
-      schema.name() == "aten::nonzero" || schema.name() == "aten::masked_select") {
-    ++host_waits.waits;
-  }
-  for (size_t i = 0; i < results; ++i) {
-    c10::IValue& value = (*stack)[stack->size() - results + i];
+  const size_t returns = schema.returns().size();
+  std::vector<std::vector<at::Tensor>> results(returns);  // over the device's memory
+  for (size_t i = 0; i < returns; ++i) {
+    c10::IValue& value = (*stack)[stack->size() - returns + i];
     const c10::AliasInfo* alias = schema.returns()[i].alias_info();
     if (alias != nullptr) {
       for (size_t j = 0; j < count; ++j) {
@@ -235,26 +245,91 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
           value = arguments[j];
         }
       }
-    } else if (value.isTensor() && value.toTensor().defined()) {
-      value = OnDevice(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& x : value.toTensorVector()) list.push_back(OnDevice(x));
-      value = list;
+      continue;
     }
+    value = Changed(value, [&](const at::Tensor& x) {
+      const at::Tensor there = x.defined() ? OnDevice(x) : x;
+      if (graph != nullptr) results[i].push_back(there.defined() ? OnHost(there) : there);
+      return there;
+    });
   }
+  if (graph != nullptr) graph->AddCall(op, std::move(on_host), std::move(results));
 }
+
+// Work ends before it returns, so that a mark is reached at once.
+struct PretendMark : kernels::DeviceMark {
+  std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
+};
+
+std::chrono::steady_clock::time_point TimeOf(const kernels::DeviceMark& mark) {
+  return static_cast<const PretendMark&>(mark).time;
+}
+
+kernels::DeviceMark* RecordMark(int) {
+  ThrowIfFailed();
+  return new PretendMark;
+}
+
+bool ReadMemory(int, kernels::DeviceMemory& memory) noexcept {
+  if (total_bytes == 0) return false;
+  const int64_t used = PretendMemory::Instance().bytes(), cached = PretendMemory::Instance().cached();
+  memory = {
+      .total = total_bytes, .free = std::max<int64_t>(0, total_bytes - used - cached), .used = used, .cached = cached};
+  return true;
+}
+
+constexpr kernels::DeviceRuntime kRuntime = {
+    .find =
+        [](const std::string&, std::string& problem) noexcept {
+          problem = "the pretended device has no such name";
+          return -1;
+        },
+    .open = [](int) noexcept { return std::string(); },
+    .identify = [](int) noexcept { return kernels::DeviceIdentity{.device = "pretended"}; },
+    .read_memory = ReadMemory,
+    .release_cache = [](int) { PretendMemory::Instance().GiveBack(); },
+    .works =
+        [](int) noexcept {
+          ++host_waits.waits;
+          return !failed;
+        },
+    .record_mark = RecordMark,
+    .is_reached = [](const kernels::DeviceMark&) { return true; },
+    .wait =
+        [](const kernels::DeviceMark&) {
+          CountWait();
+          ThrowIfFailed();
+        },
+    .seconds_between =
+        [](const kernels::DeviceMark& from, const kernels::DeviceMark& to) {
+          return std::chrono::duration<double>(TimeOf(to) - TimeOf(from)).count();
+        },
+    .destroy_mark = [](kernels::DeviceMark* mark) noexcept { delete static_cast<PretendMark*>(mark); },
+    .pinned_memory = Pinned,
+    .begin_capture = [](int) { return PretendGraph::Begin(); },
+    .end_capture = [](int) noexcept -> kernels::DeviceGraph* { return PretendGraph::End(); },
+    .graph_bytes =
+        [](const kernels::DeviceGraph& graph) noexcept { return static_cast<const PretendGraph&>(graph).bytes(); },
+    .launch =
+        [](kernels::DeviceGraph& graph) {
+          ThrowIfFailed();
+          static_cast<PretendGraph&>(graph).Launch();
+        },
+    .destroy_graph = [](kernels::DeviceGraph* graph) noexcept { delete static_cast<PretendGraph*>(graph); },
+};
 
 }  // namespace
 
 int64_t PretendDeviceCalls() { return calls; }
 HostWaits PretendDeviceWaits() { return host_waits; }
+void SizePretendDevice(int64_t bytes) { total_bytes = bytes; }
 void FailPretendDevice(bool fails) { failed = fails; }
-int64_t PretendDeviceBytes() { return live_bytes; }
+int64_t PretendDeviceBytes() { return PretendMemory::Instance().bytes(); }
 void LimitPretendDevice(int64_t bytes) { most_bytes = bytes; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   c10::SetAllocator(at::kPrivateUse1, &Memory());
+  kernels::SetDeviceRuntime(at::kPrivateUse1, kRuntime);
   c10::register_privateuse1_backend("pretend");
   static Hooks hooks;
   at::RegisterPrivateUse1HooksInterface(&hooks);

@@ -1,6 +1,7 @@
 // A device for tests that behaves as a GPU does where that matters to our code: its tensors may not be mixed with the
-// host's. Its memory is the host's and its operators are the CPU's, so results are those of the CPU. Operators without
-// a version for it run their reference compositions, as on a GPU without kernels of ours.
+// host's, its graphs hold addresses and what was captured is not done until they are launched. Its memory is the host's
+// and its operators are the CPU's, so results are those of the CPU. Operators without a version for it run their
+// reference compositions, as on a GPU without kernels of ours.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,6 +29,9 @@ HostWaits PretendDeviceWaits();
 
 // While `fails`, every operator, copy and event of the device fails, as after an illegal address.
 void FailPretendDevice(bool fails);
+
+// What the device says its memory is; 0: it does not say.
+void SizePretendDevice(int64_t bytes);
 
 // Bytes of tensors that live on the device; and how many there may be when the calling thread wants more, or it is out
 // of memory.

@@ -1,0 +1,209 @@
+#include "kernels/cuda/runtime.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <memory>
+#include <vector>
+
+namespace tessera::kernels {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+struct CudaMark : DeviceMark {
+  cudaEvent_t event = nullptr;
+};
+
+cudaEvent_t EventOf(const DeviceMark& mark) { return static_cast<const CudaMark&>(mark).event; }
+
+struct CudaGraph : DeviceGraph {
+  at::cuda::CUDAGraph graph;
+  int64_t reserved = 0;  // bytes of the device before, and what was added since
+};
+
+// One at a time; the thread that began it ends it.
+thread_local std::unique_ptr<CudaGraph> captured;
+
+int64_t ReservedBytes(int device) {
+  return allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current;
+}
+
+// What nvidia-smi calls it, without the prefix that tells a whole GPU from an instance of one.
+std::string UuidText(const cudaUUID_t& uuid) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += {kDigits[byte / 16], kDigits[byte % 16]};
+  }
+  return text;
+}
+
+// What CUDA_VISIBLE_DEVICES lists: its entries are the devices 0, 1, ….
+std::vector<std::string> VisibleDevices() {
+  const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> entries;
+  std::string rest = variable == nullptr ? "" : variable;
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    entries.push_back(rest.substr(0, comma));
+    rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+  }
+  return entries;
+}
+
+std::string NcclVersion() {
+  const auto read = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  int version = 0;
+  if (read == nullptr || read(&version) != 0) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace
+
+std::string CudaVersionText(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int FindCudaDevice(const std::string& name, std::string& problem) noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  const std::vector<std::string> visible = VisibleDevices();
+  const std::string uuid = name.substr(std::min(name.size(), name.find('-') + 1));
+  std::string valid;
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp gpu;
+    if (cudaGetDeviceProperties(&gpu, i) != cudaSuccess) continue;
+    if (UuidText(gpu.uuid) == uuid ||
+        (static_cast<size_t>(i) < visible.size() && visible[static_cast<size_t>(i)] == name)) {
+      return i;
+    }
+    valid += (valid.empty() ? "" : ", ") + ("cuda:" + std::to_string(i)) + " (GPU-" + UuidText(gpu.uuid) + ")";
+  }
+  problem = count == 0 ? "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES hides GPUs, too)"
+                       : "this process sees no such GPU (CUDA_VISIBLE_DEVICES hides GPUs, too); valid are " + valid;
+  return -1;
+}
+
+DeviceIdentity IdentifyCudaDevice(int device) noexcept {
+  DeviceIdentity identity;
+  cudaDeviceProp gpu;
+  if (cudaGetDeviceProperties(&gpu, device) == cudaSuccess) {
+    identity.device = std::string(gpu.name) + " (sm_" + std::to_string(gpu.major) + std::to_string(gpu.minor) + ")";
+  }
+  std::getline(std::ifstream("/sys/module/nvidia/version"), identity.driver);
+  int cuda = 0;
+  if (cudaDriverGetVersion(&cuda) == cudaSuccess) {
+    identity.driver += (identity.driver.empty() ? "CUDA " : ", CUDA ") + CudaVersionText(cuda);
+  }
+  identity.cudnn = std::to_string(at::detail::getCUDAHooks().versionRuntimeCuDNN());
+  identity.nccl = NcclVersion();
+  return identity;
+}
+
+bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return false;
+  memory = {.total = static_cast<int64_t>(total), .free = static_cast<int64_t>(free)};
+  try {
+    memory.used = allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device)).allocated_bytes[0].current;
+    memory.cached = ReservedBytes(device) - memory.used;
+  } catch (const std::exception&) {  // LibTorch has not used the device yet
+  }
+  return true;
+}
+
+void ReleaseCudaCache(int) { allocator::emptyCache(); }
+
+bool CudaDeviceWorks(int device) noexcept {
+  try {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    const bool works = cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream(index).stream()) == cudaSuccess;
+    return cudaGetLastError() == cudaSuccess && works;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+DeviceMark* RecordCudaMark(int device) {
+  auto mark = std::make_unique<CudaMark>();
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&mark->event, cudaEventDefault));  // with times
+  const cudaError_t recorded =
+      cudaEventRecord(mark->event, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream());
+  if (recorded != cudaSuccess) {
+    DestroyCudaMark(mark.release());
+    C10_CUDA_CHECK(recorded);
+  }
+  return mark.release();
+}
+
+bool IsCudaMarkReached(const DeviceMark& mark) {
+  const cudaError_t state = cudaEventQuery(EventOf(mark));
+  if (state == cudaErrorNotReady) {
+    (void)cudaGetLastError();  // it is no error
+    return false;
+  }
+  C10_CUDA_CHECK(state);
+  return true;
+}
+
+void WaitForCudaMark(const DeviceMark& mark) { C10_CUDA_CHECK(cudaEventSynchronize(EventOf(mark))); }
+
+double SecondsBetweenCudaMarks(const DeviceMark& from, const DeviceMark& to) {
+  float milliseconds = 0;
+  C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, EventOf(from), EventOf(to)));
+  return static_cast<double>(milliseconds) / 1000;
+}
+
+void DestroyCudaMark(DeviceMark* mark) noexcept {
+  const std::unique_ptr<CudaMark> destroyed(static_cast<CudaMark*>(mark));
+  (void)cudaEventDestroy(destroyed->event);
+}
+
+c10::Allocator* CudaPinnedMemory() { return at::getHostAllocator(at::kCUDA); }
+
+bool BeginCudaCapture(int device) {
+  // One launch is done before the next begins, so that graphs may share the memory of what lives within them.
+  static const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+  auto graph = std::make_unique<CudaGraph>();
+  graph->reserved = ReservedBytes(device);
+  // Other threads decode and read on streams of their own meanwhile.
+  graph->graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  captured = std::move(graph);
+  return true;
+}
+
+DeviceGraph* EndCudaCapture(int device) noexcept {
+  std::unique_ptr<CudaGraph> graph = std::move(captured);
+  if (graph == nullptr) return nullptr;
+  try {
+    graph->graph.capture_end();
+    graph->reserved = std::max<int64_t>(0, ReservedBytes(device) - graph->reserved);
+  } catch (const std::exception&) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return graph.release();
+}
+
+int64_t CudaGraphBytes(const DeviceGraph& graph) noexcept { return static_cast<const CudaGraph&>(graph).reserved; }
+
+void LaunchCudaGraph(DeviceGraph& graph) { static_cast<CudaGraph&>(graph).graph.replay(); }
+
+void DestroyCudaGraph(DeviceGraph* graph) noexcept { delete static_cast<CudaGraph*>(graph); }
+
+}  // namespace tessera::kernels

@@ -1,0 +1,33 @@
+// The functions of the CUDA plug-in's table but for opening a device, as kernels/device_runtime.h has them.
+#pragma once
+
+#include <string>
+
+#include "kernels/device_runtime.h"
+
+namespace tessera::kernels {
+
+// "13.0" of 13000.
+std::string CudaVersionText(int version);
+
+int FindCudaDevice(const std::string& name, std::string& problem) noexcept;
+DeviceIdentity IdentifyCudaDevice(int device) noexcept;
+bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept;
+void ReleaseCudaCache(int device);
+bool CudaDeviceWorks(int device) noexcept;
+
+DeviceMark* RecordCudaMark(int device);
+bool IsCudaMarkReached(const DeviceMark& mark);
+void WaitForCudaMark(const DeviceMark& mark);
+double SecondsBetweenCudaMarks(const DeviceMark& from, const DeviceMark& to);
+void DestroyCudaMark(DeviceMark* mark) noexcept;
+
+c10::Allocator* CudaPinnedMemory();
+
+bool BeginCudaCapture(int device);
+DeviceGraph* EndCudaCapture(int device) noexcept;
+int64_t CudaGraphBytes(const DeviceGraph& graph) noexcept;
+void LaunchCudaGraph(DeviceGraph& graph);
+void DestroyCudaGraph(DeviceGraph* graph) noexcept;
+
+}  // namespace tessera::kernels
