@@ -15,11 +15,17 @@ enum class DeviceKind : uint8_t { kCpu, kCuda };
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   int32_t index = -1;  // on cuda; below 0: the first, or for each of several ranks its own
+  std::string name;    // in place of an index: what its maker calls it, "GPU-…" or "MIG-…"
 
   auto operator<=>(const Device&) const = default;
 };
 
-// cpu, cuda or cuda:N; nothing for another text.
+// How messages name what ParseDevice takes.
+inline constexpr char kDeviceNames[] =
+    "cpu, cuda, cuda:N, and what nvidia-smi -L calls a GPU (GPU-…) or a part of one (MIG-…)";
+
+// cpu, cuda, cuda:N (N counts within CUDA_VISIBLE_DEVICES, where that is set), GPU-UUID, MIG-UUID or
+// MIG-GPU-UUID/INSTANCE/INSTANCE; nothing for another text.
 std::optional<Device> ParseDevice(absl::string_view name);
 std::string DeviceText(const Device& device);
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/match.h"
@@ -34,7 +35,14 @@ std::string LoadProblem(absl::string_view error, const std::filesystem::path& pl
   return absl::StrCat("the CUDA plug-in cannot be loaded: ", file, " is damaged or not readable");
 }
 
-absl::Status OpenCudaPlugin(const std::string& name, int device, const std::string& plugin) {
+// CUDA shows a process one part of a GPU: the one that this variable names when the process first asks.
+void ShowPartOfGpu(const std::string& name) {
+  if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) setenv("CUDA_VISIBLE_DEVICES", name.c_str(), /*overwrite=*/0);
+}
+
+// The device's index.
+absl::StatusOr<int> OpenCudaPlugin(const control::Device& device, const std::string& plugin) {
+  const std::string name = control::DeviceText(device);
   const auto missing = [&](absl::string_view what) {
     return absl::ResourceExhaustedError(absl::StrCat("device is ", name, "; ", what));
   };
@@ -43,6 +51,7 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
     return missing(absl::StrCat("the CUDA plug-in (", kernels::kCudaPluginName,
                                 ") is not installed beside the worker: this build of Tessera is for the CPU only"));
   }
+  if (absl::StartsWith(name, "MIG-")) ShowPartOfGpu(name);
   // Never closed: LibTorch's CUDA kernels stay registered.
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return missing(LoadProblem(dlerror(), plugin));
@@ -55,9 +64,12 @@ absl::Status OpenCudaPlugin(const std::string& name, int device, const std::stri
                                 version, ", the worker's of version ", kernels::kDeviceRuntimeVersion,
                                 "; install both from one build"));
   }
-  if (const std::string problem = runtime->open(device); !problem.empty()) return missing(problem);
+  std::string problem;
+  const int index = device.name.empty() ? std::max(0, device.index) : runtime->find(device.name, problem);
+  if (index >= 0) problem = runtime->open(index);
+  if (!problem.empty()) return missing(problem);
   kernels::SetDeviceRuntime(at::kCUDA, *runtime);
-  return absl::OkStatus();
+  return index;
 }
 
 }  // namespace
@@ -75,10 +87,10 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
   const std::optional<control::Device> device = control::ParseDevice(name);
   if (device == control::Device()) return at::Device(at::kCPU);
   if (!device.has_value() || device->index > 127) {
-    return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; valid values are cpu, cuda and cuda:N"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("device is \"", name, "\"; valid values are ", control::kDeviceNames));
   }
-  const int index = std::max(0, device->index);
-  RETURN_IF_ERROR(OpenCudaPlugin(name, index, plugin));
+  ASSIGN_OR_RETURN(const int index, OpenCudaPlugin(*device, plugin));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
 }
 

@@ -37,7 +37,7 @@ TEST(OpenDeviceTest, UnknownNamesAreInvalidWithoutAPlugin) {
   for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:128", "cuda:1x", "cuda 0"}) {
     const absl::Status status = OpenDevice(name, "missing").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("valid values are cpu, cuda and cuda:N"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("valid values are cpu, cuda, cuda:N, and "));
   }
 }
 
@@ -48,6 +48,22 @@ TEST(OpenDeviceTest, ThePluginOpensTheDeviceOfThatNumber) {
 
 TEST(OpenDeviceTest, ThePluginsReasonFollowsTheDevicesName) {
   EXPECT_EQ(Refusal("cuda:7", Fake("")), "device is cuda:7; reason 7");
+}
+
+TEST(OpenDeviceTest, ThePluginFindsTheDeviceOfItsMakersName) {
+  EXPECT_EQ(*OpenDevice("GPU-00000000-0000-0000-0000-000000000000", Fake("")), at::Device(at::kCUDA, 0));
+  EXPECT_EQ(Refusal("GPU-00000000-0000-0000-0000-000000000001", Fake("")),
+            "device is GPU-00000000-0000-0000-0000-000000000001; valid is GPU-00000000-0000-0000-0000-000000000000");
+}
+
+TEST(OpenDeviceTest, APartOfAGpuIsShownToTheProcessUnlessTheUserSaysWhatIs) {
+  const std::string name = "MIG-00000000-0000-0000-0000-000000000002";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(*OpenDevice(name, Fake("")), at::Device(at::kCUDA, 0));
+  setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  EXPECT_THAT(Refusal(name, Fake("")), HasSubstr("valid is GPU-"));
+  EXPECT_STREQ(getenv("CUDA_VISIBLE_DEVICES"), "0");
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {

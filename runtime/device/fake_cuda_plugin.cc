@@ -1,4 +1,5 @@
 // Answers as the CUDA plug-in would: device 0 can be opened and has memory, any other is refused with a message.
+#include <cstdlib>
 #include <string>
 
 #include "kernels/cuda/plugin.h"
@@ -11,8 +12,10 @@ namespace {
 constexpr kernels::DeviceRuntime kRuntime = {
     .find =
         [](const std::string& name, std::string& problem) noexcept {
-          if (name == "GPU-0") return 0;
-          problem = "valid is GPU-0";
+          constexpr char kName[] = "GPU-00000000-0000-0000-0000-000000000000";
+          const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+          if (name == kName || (visible != nullptr && name == visible)) return 0;
+          problem = std::string("valid is ") + kName;
           return -1;
         },
     .open = [](int device) noexcept { return device == 0 ? std::string() : "reason " + std::to_string(device); },

@@ -307,12 +307,17 @@ std::string ErrorOf(const PlacementRequest& request) {
 }
 
 TEST(PlacementRequestTest, AcceptsEveryLegalDevice) {
-  for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:15"}) EXPECT_EQ(ErrorOf({.device = device}), "") << device;
+  for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:15", "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f",
+                             "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"}) {
+    EXPECT_EQ(ErrorOf({.device = device}), "") << device;
+  }
 }
 
 TEST(PlacementRequestTest, RefusesDevicesThatAreAlmostLegal) {
   for (const char* device : {"", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999"}) {
-    EXPECT_THAT(ErrorOf({.device = device}), HasSubstr("device")) << device;
+    EXPECT_THAT(ErrorOf({.device = device}),
+                HasSubstr("device is '" + std::string(device) + "'; valid values are cpu, cuda,"))
+        << device;
   }
 }
 

@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"groups: [{model: [a]}]", "groups[0].model is a list"},
         BadConfig{"groups: [{model: a, count: 0}]", "count is 0; valid values are 1 to 64, the nearest is 1"},
         BadConfig{"groups: [{model: a, dtype: fp16}]", "dtype 'fp16' is unknown; valid values are fp64, fp32, bf16"},
-        BadConfig{"groups: [{model: a, devices: [gpu]}]", "device 'gpu' is unknown"},
+        BadConfig{"groups: [{model: a, devices: [gpu]}]", "device is 'gpu'; valid values are cpu, cuda"},
         BadConfig{"groups: [{model: a, devices: []}]", "devices is empty"},
         BadConfig{"groups: [{model: a, layout: ''}]", "layout is empty"},
         BadConfig{"groups: [{model: a, aliases: [x]}, {model: b, aliases: [x]}]", "give the name 'x' to two models"},

@@ -73,7 +73,7 @@ CommandRun AddTrain(CLI::App& app) {
           options->run.resume);
   AddFlag(app, "--dry-run", "Print what the run will do, the memory and the time it will need, and train nothing",
           options->run.dry_run);
-  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
+  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N|GPU-UUID"},
           init.model.device);
   AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.threads);
   AddFlag(app, "--json", "One JSON object a line", options->run.json);

@@ -35,7 +35,7 @@ void AddModelFoldersOption(CLI::App& app, std::string& folders) {
 void AddDeviceOptions(CLI::App& app, ModelOptions& options) {
   BeginGroup(app, "Where it runs");
   AddText(app, {"--dtype", "Precision (default: fp32 on cpu, bf16 on cuda)", "fp64|fp32|bf16"}, options.dtype);
-  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N"},
+  AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N|GPU-UUID"},
           options.device);
 }
 
