@@ -47,12 +47,13 @@ bool BringsResult(const parallel::StageOp& op, int stages) {
 
 }  // namespace
 
-GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-                           PositionTables& tables, const parallel::RankGroups& groups,
-                           const parallel::Pipeline& pipeline, int64_t text_work)
+GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch,
+                           std::span<const RowGroup> row_groups, size_t number, PositionTables& tables,
+                           const parallel::RankGroups& groups, const StreamOptions& options)
     : family_(family),
       groups_(groups),
-      shares_(parallel::EvenRows(static_cast<int64_t>(group.rows.size()), groups.cfg.size())) {
+      shares_(parallel::EvenRows(static_cast<int64_t>(row_groups[number].rows.size()), groups.cfg.size())) {
+  const RowGroup& group = row_groups[number];
   const auto mine = static_cast<size_t>(groups.cfg.rank());
   int64_t first = 0;
   for (size_t r = 0; r < mine; ++r) first += shares_[r];
@@ -64,8 +65,18 @@ GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* c
   index_ = ToDevice(at::tensor(index, at::kLong), family.device());
 
   ForwardRows rows = ForwardRowsOf(family, batch, own, group.skipped_blocks, tables, groups);
-  rows.text_work = text_work;
-  forward_ = std::make_unique<MeshForward>(family.transformer(), groups, pipeline, std::move(rows));
+  rows.text_work = TextWork(family, batch, row_groups);
+  if (options.graphs != nullptr) graphed_ = options.graphs->Find(number, options.pipeline, rows);
+  if (graphed_ != nullptr) return;
+  forward_ = std::make_unique<MeshForward>(family.transformer(), groups, options.pipeline, std::move(rows));
+}
+
+void GroupForward::Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches) {
+  if (graphed_ != nullptr) {
+    graphed_->Compute(op, modulations, patches);
+  } else {
+    forward_->Compute(op, modulations, patches);
+  }
 }
 
 at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
@@ -73,9 +84,9 @@ at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_job
 at::Tensor GroupForward::Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry) {
   const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
   // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
-  const at::Tensor own = forward_ != nullptr ? family_.ToPrediction(forward_->Result(op).to(accumulation), geometry)
-                                             : at::empty({0, geometry.channels, geometry.height, geometry.width},
-                                                         at::TensorOptions(accumulation).device(family_.device()));
+  const at::Tensor own = !rows_.empty() ? family_.ToPrediction(forward()->Result(op).to(accumulation), geometry)
+                                        : at::empty({0, geometry.channels, geometry.height, geometry.width},
+                                                    at::TensorOptions(accumulation).device(family_.device()));
   return groups_.cfg.AllGather(own, shares_);
 }
 
@@ -88,10 +99,8 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
       row_groups_(std::move(row_groups)),
       options_(std::move(options)),
       planner_(MakePlanner(options_.pipeline, groups.pipe.rank())) {
-  const int64_t text_work = TextWork(family, batch, row_groups_);
   for (size_t g = 0; g < row_groups_.size(); ++g) {
-    forwards_.push_back(
-        std::make_unique<GroupForward>(family, batch, row_groups_[g], tables, groups, options_.pipeline, text_work));
+    forwards_.push_back(std::make_unique<GroupForward>(family, batch, row_groups_, g, tables, groups, options_));
     MeshForward* forward = forwards_.back()->forward();
     if (forward == nullptr) continue;
     forward->RecordTo(options_.recorder);
@@ -101,8 +110,9 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
     store->Begin(options_.epoch, forward->tokens(), groups.ring.rank());
     forward->UseStale(store);
   }
-  const std::vector<parallel::TokenSpan> patches = PatchesOf(
-      {.image = batch[0]->geometry.grid.count(), .patches = options_.pipeline.patches, .text_work = text_work});
+  const std::vector<parallel::TokenSpan> patches = PatchesOf({.image = batch[0]->geometry.grid.count(),
+                                                              .patches = options_.pipeline.patches,
+                                                              .text_work = TextWork(family, batch, row_groups_)});
   for (DenoiseJob* job : batch_) {
     next_steps_.push_back(job->next_step);
     if (groups.pipe.rank() == 0) latents_.push_back(std::make_unique<PatchedLatents>(*job, patches));
@@ -182,13 +192,12 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
   }
   const auto open = open_.find(op.step);
   for (size_t g = 0; g < forwards_.size(); ++g) {
-    MeshForward* forward = forwards_[g]->forward();
-    if (forward == nullptr) continue;
+    if (forwards_[g]->forward() == nullptr) continue;
     if (options_.recorder != nullptr) options_.recorder->Begin(PlacesOf(forwards_[g]->rows(), open->second));
     const auto modulations = [&](int block) {
-      return ModulationOf(batch_, forwards_[g]->rows(), block, open->second.of_jobs);
+      return ModulationsOf(batch_, forwards_[g]->rows(), block, open->second.of_jobs);
     };
-    forward->Compute(op, modulations, patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
+    forwards_[g]->Compute(op, modulations, patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
   }
   // Stage 0 has more to do when the predictions are back.
   if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);

@@ -13,6 +13,7 @@
 #include "parallel/attention/stale_store.h"
 #include "parallel/plan/pipeline_plan.h"
 #include "parallel/rank_groups.h"
+#include "runtime/denoising/graphed_forward.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/denoising/patched_latents.h"
@@ -26,17 +27,21 @@ struct StreamOptions {
   // For keys and values of the step before, made as needed, one for each group of rows; null: every step is whole.
   std::vector<std::unique_ptr<parallel::StaleStore>>* stores = nullptr;
   StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
+  StepGraphs* graphs = nullptr;      // of passes that come again; null: none
 };
 
 // The work of the rows of one group that the cfg axis leaves to this rank.
 class GroupForward {
  public:
-  GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, const RowGroup& group,
-               PositionTables& tables, const parallel::RankGroups& groups, const parallel::Pipeline& pipeline,
-               int64_t text_work);
+  // The group is row_groups[number].
+  GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups,
+               size_t number, PositionTables& tables, const parallel::RankGroups& groups, const StreamOptions& options);
 
   // Null where the cfg axis leaves no row.
-  MeshForward* forward() { return forward_.get(); }
+  MeshForward* forward() { return graphed_ != nullptr ? &graphed_->forward() : forward_.get(); }
+
+  // As that of MeshForward.
+  void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
 
   // This rank's.
   std::span<const GuidedRow> rows() const { return rows_; }
@@ -53,8 +58,9 @@ class GroupForward {
   const parallel::RankGroups& groups_;
   std::vector<int64_t> shares_;  // rows by cfg rank
   std::vector<GuidedRow> rows_;
-  at::Tensor index_;  // the jobs of rows_
-  std::unique_ptr<MeshForward> forward_;
+  at::Tensor index_;                         // the jobs of rows_
+  std::unique_ptr<MeshForward> forward_;     // null where graphed_ has it, and where there is no row
+  std::shared_ptr<GraphedForward> graphed_;  // null: its passes have no graph
 };
 
 class DenoiseStream {

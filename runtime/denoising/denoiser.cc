@@ -34,6 +34,7 @@ Denoiser::Denoiser(const models::Family& family, const parallel::RankGroups& gro
   TORCH_CHECK(static_cast<int>(options_.stage_bounds.size()) == groups.pipe.size() + 1, "bounds of ",
               options_.stage_bounds.size() - 1, " stages for a pipe of ", groups.pipe.size());
   if (!options_.warmup) options_.patches = 1;
+  if (options_.graphs) graphs_.emplace(family.transformer(), groups, family.device(), *options_.graphs);
 }
 
 void Denoiser::Step(std::span<DenoiseJob* const> batch) {
@@ -48,7 +49,8 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
                                        .skips = family_.transformer().long_skips()},
                           .epoch = next_epoch_++,
                           .stores = options_.patches > 1 ? &stores_ : nullptr,
-                          .recorder = options_.recorder};
+                          .recorder = options_.recorder,
+                          .graphs = options_.recorder == nullptr && graphs_ ? &*graphs_ : nullptr};
     if (base::Planted("noise_per_rank")) {
       for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
     }
@@ -58,6 +60,7 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
   bool whole = options_.patches == 1 || (stream_->steps() == 0 && !base::Planted("stale_store_across_requests"));
   for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
   stream_->Step(whole);
+  if (graphs_) graphs_->Trim();
   guard.Done();
 }
 
@@ -91,7 +94,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
     ForwardRows input = ForwardRowsOf(family_, batch, group.rows, group.skipped_blocks, tables_, groups_);
     std::vector<at::Tensor> rows;
     for (const GuidedRow& row : group.rows) rows.push_back(patches[static_cast<int64_t>(row.job)]);
-    const auto modulations = [&](int block) { return ModulationOf(batch, group.rows, block, steps); };
+    const auto modulations = [&](int block) { return ModulationsOf(batch, group.rows, block, steps); };
     const at::Tensor output = ForwardOnMesh(family_.transformer(), std::move(input), modulations, at::stack(rows),
                                             groups_, options_.stage_bounds);
     predictions.push_back(family_.ToPrediction(output.to(accumulation), geometry));

@@ -15,6 +15,7 @@
 #include "parallel/rank_groups.h"
 #include "runtime/denoising/denoise_job.h"
 #include "runtime/denoising/denoise_stream.h"
+#include "runtime/denoising/graphed_forward.h"
 #include "runtime/denoising/position_tables.h"
 
 namespace tessera::runtime {
@@ -26,6 +27,8 @@ struct DenoiserOptions {
   // then.
   std::optional<int> warmup = std::nullopt;
   StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
+  // Of passes that come again, where the device makes graphs; absent: none, as where weights change their addresses.
+  std::optional<StepGraphsOptions> graphs = std::nullopt;
 };
 
 // Runs batches of jobs on one rank, together with the other ranks of the mesh, to which the same calls are made in the
@@ -66,6 +69,9 @@ class Denoiser {
   // Flush.
   bool has_latents() const { return stream_ == nullptr || stream_->has_latents(); }
 
+  // That are kept now.
+  size_t graphs() const { return graphs_ ? graphs_->count() : 0; }
+
   // What the sampler of each job would be given at its next step, each [channels, height, width] in max(fp32, model
   // dtype), computed over whole images, on every rank. Flushes; moves nothing.
   std::vector<at::Tensor> Predict(std::span<DenoiseJob* const> batch);
@@ -77,6 +83,7 @@ class Denoiser {
   PositionTables tables_;
   std::vector<std::unique_ptr<parallel::StaleStore>> stores_;  // by group of rows
   int64_t next_epoch_ = 0;
+  std::optional<StepGraphs> graphs_;
   std::unique_ptr<DenoiseStream> stream_;
 };
 

@@ -85,13 +85,13 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
           .adapters = batch[rows.front().job]->adapters};
 }
 
-at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
-                        std::span<const int> of_jobs) {
+std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
+                                      std::span<const int> of_jobs) {
   std::vector<at::Tensor> of_rows;
   for (const GuidedRow& row : rows) {
     of_rows.push_back(batch[row.job]->prepared[row.branch]->Modulation(block, of_jobs[row.job]));
   }
-  return of_rows.size() == 1 ? of_rows.front() : at::cat(of_rows);
+  return of_rows;
 }
 
 at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,

@@ -38,9 +38,9 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
                           std::span<const GuidedRow> rows, std::span<const int> skipped_blocks, PositionTables& tables,
                           const parallel::RankGroups& groups);
 
-// The modulation of block `block` for each of these rows, at step of_jobs[job] of its job: [rows, …].
-at::Tensor ModulationOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
-                        std::span<const int> of_jobs);
+// The modulation [1, …] of block `block` for each of these rows, at step of_jobs[job] of its job.
+std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
+                                      std::span<const int> of_jobs);
 
 // What the sampler of job `job` is given at step `step` of it: the weighted sum of its branches' predictions, in the
 // order of the branches. predictions[g] [rows of group g, c, h, w]; the result [c, h, w], of the whole image if

@@ -34,6 +34,9 @@ int64_t JointText(const models::Transformer& transformer, const ForwardRows& row
   return transformer.joint_text() && rows.text.defined() ? rows.text.size(1) * TextCopies(groups) : 0;
 }
 
+// [1, …] each → [rows, …].
+at::Tensor OfRows(const std::vector<at::Tensor>& rows) { return rows.size() == 1 ? rows.front() : at::cat(rows); }
+
 }  // namespace
 
 std::vector<int> StageBounds(std::span<const double> block_costs, int stages) {
@@ -135,12 +138,12 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
   const auto bounds = pipeline_.bounds.begin() + stage();
   for (int block = bounds[0]; block < bounds[1]; ++block) {
     if (std::ranges::find(rows_.skipped_blocks, block) != rows_.skipped_blocks.end()) continue;
-    conditioning.modulation = modulations(block);
+    conditioning.modulation = OfRows(modulations(block));
     transformer_.Block(block, state, conditioning, context);
     Record(op, block, state);
   }
   if (is_last_stage()) {
-    conditioning.modulation = modulations(transformer_.num_blocks());
+    conditioning.modulation = OfRows(modulations(transformer_.num_blocks()));
     pass_.output = transformer_.Head(state, conditioning, context);
     Record(op, transformer_.num_blocks(), {.image = pass_.output, .text = {}, .skips = {}});
   } else {

@@ -43,8 +43,9 @@ struct ForwardRows {
   models::SharedAdapters adapters = nullptr;  // of all these rows
 };
 
-// The modulations of the rows of a pass, by block, as Transformer::Modulate makes them; num_blocks() for the head.
-using Modulations = absl::FunctionRef<at::Tensor(int block)>;
+// The modulations of a pass, [1, …] for each of its rows, by block, as Transformer::Modulate makes them; num_blocks()
+// for the head.
+using Modulations = absl::FunctionRef<std::vector<at::Tensor>(int block)>;
 
 // One rank's part in the passes over such rows. The operations of a pipeline plan say which passes, and in which order
 // the stages exchange what; every rank of a stage is given the same ones. Tensors between stages go from each rank to
@@ -66,6 +67,11 @@ class MeshForward {
   // A compute operation. `modulations` are those of its step; `patches` [b, tokens of the pass, features], read by
   // stage 0.
   void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
+
+  // What a pass over the whole image has made on the last stage: of the head for this rank's tokens, and what is to be
+  // taken for it.
+  const at::Tensor& output() const { return pass_.output; }
+  void SetOutput(at::Tensor output) { pass_.output = std::move(output); }
 
   // The transfers of a message, over the pipe. Where it receives, what it brings is there once they are done.
   void AddTransfers(const parallel::StageOp& op, std::vector<parallel::Transfer>& transfers);

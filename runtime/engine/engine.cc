@@ -285,11 +285,13 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .tensor = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds).tensor,
                                  .text_encoders = place_.rank_in_layout() == 0,
                                  .text_device = texts_on_host ? at::Device(at::kCPU) : device});
-        denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups,
-                                               DenoiserOptions{.stage_bounds = stage_bounds,
-                                                               .patches = place_.layout.patches,
-                                                               .warmup = place_.layout.warmup,
-                                                               .recorder = recorder_.get()});
+        DenoiserOptions options{.stage_bounds = stage_bounds,
+                                .patches = place_.layout.patches,
+                                .warmup = place_.layout.warmup,
+                                .recorder = recorder_.get()};
+        // Elsewhere weights come to other addresses.
+        if (!parameters.stream_blocks && !parameters.training) options.graphs.emplace();
+        denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups, std::move(options));
         const int64_t weights = model_->family->weight_bytes();
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),

@@ -1,0 +1,148 @@
+#include "runtime/denoising/graphed_forward.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/planted.h"
+
+namespace tessera::runtime {
+namespace {
+
+std::vector<int> BlocksOf(const models::Transformer& transformer, const ForwardRows& rows) {
+  std::vector<int> blocks;
+  for (int block = 0; block < transformer.num_blocks(); ++block) {
+    if (std::ranges::find(rows.skipped_blocks, block) == rows.skipped_blocks.end()) blocks.push_back(block);
+  }
+  blocks.push_back(transformer.num_blocks());
+  return blocks;
+}
+
+// Positions follow from the size alone, and adapters are part of what a graph is found by.
+ForwardRows WithOwnValues(ForwardRows rows) {
+  for (at::Tensor* values : {&rows.text, &rows.text_bias}) {
+    if (values->defined()) *values = values->clone(at::MemoryFormat::Contiguous);
+  }
+  return rows;
+}
+
+std::vector<int64_t> SizesOf(const at::Tensor& x) { return x.defined() ? x.sizes().vec() : std::vector<int64_t>(); }
+
+}  // namespace
+
+GraphedForward::GraphedForward(const models::Transformer& transformer, const parallel::RankGroups& groups,
+                               const parallel::Pipeline& pipeline, ForwardRows rows)
+    : blocks_(BlocksOf(transformer, rows)),
+      rows_(WithOwnValues(std::move(rows))),
+      forward_(transformer, groups, pipeline, rows_),
+      patches_(at::empty({rows_.patches.size(0), rows_.grid.count(), rows_.patches.size(2)}, rows_.patches.options())),
+      modulations_(static_cast<size_t>(transformer.num_blocks()) + 1),
+      runtime_(kernels::DeviceRuntimeOf(patches_.device().type())) {}
+
+void GraphedForward::Rebind(const ForwardRows& rows) {
+  if (base::Planted("graph_reads_the_text_before")) return;
+  if (rows_.text.defined()) rows_.text.copy_(rows.text);
+  if (rows_.text_bias.defined()) rows_.text_bias.copy_(rows.text_bias);
+}
+
+void GraphedForward::Fill(Modulations modulations, const at::Tensor& patches) {
+  patches_.copy_(patches);
+  if (graph_ != nullptr && base::Planted("graph_keeps_its_timestep")) return;
+  std::vector<at::Tensor> to, from;
+  for (const int block : blocks_) {
+    std::vector<at::Tensor>& own = modulations_[static_cast<size_t>(block)];
+    const std::vector<at::Tensor> of_rows = modulations(block);
+    for (size_t row = 0; row < of_rows.size(); ++row) {
+      if (own.size() == row) own.push_back(at::empty_like(of_rows[row], at::MemoryFormat::Contiguous));
+      to.push_back(own[row]);
+      from.push_back(of_rows[row]);
+    }
+  }
+  at::_foreach_copy_(to, from);
+}
+
+void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
+  forward_.Compute(
+      op, [this](int block) { return modulations_[static_cast<size_t>(block)]; }, patches_);
+}
+
+bool GraphedForward::Capture(const parallel::StageOp& op) {
+  // For good: what a graph cannot hold now it cannot hold later.
+  may_capture_ = false;
+  if (!runtime_.begin_capture(device_index())) return false;
+  try {
+    ComputeFilled(op);
+    graph_ = runtime_.end_capture(device_index());
+  } catch (const c10::Error&) {  // if the device itself has failed, so will the operators
+    if (kernels::DeviceGraph* part = runtime_.end_capture(device_index())) runtime_.destroy_graph(part);
+  }
+  if (graph_ == nullptr) return false;
+  output_ = forward_.output();
+  if (base::Planted("graph_reads_freed_memory")) patches_ = patches_.clone();
+  return true;
+}
+
+void GraphedForward::Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches) {
+  Fill(modulations, patches);
+  if (graph_ == nullptr && (!has_run_ || !may_capture_ || !Capture(op))) {
+    ComputeFilled(op);
+    has_run_ = true;
+    return;
+  }
+  runtime_.launch(*graph_);
+  // The next graph's memory is the same.
+  forward_.SetOutput(output_.clone());
+}
+
+void GraphedForward::DropGraph() {
+  may_capture_ = false;
+  if (graph_ == nullptr) return;
+  (void)runtime_.works(device_index());
+  runtime_.destroy_graph(std::exchange(graph_, nullptr));
+  output_ = at::Tensor();
+}
+
+std::shared_ptr<GraphedForward> StepGraphs::Find(size_t group, const parallel::Pipeline& pipeline,
+                                                 const ForwardRows& rows) {
+  const bool captures = !device_.is_cpu() && pipeline.stages() == 1 && pipeline.patches == 1 &&
+                        groups_.tensor.capturable() && groups_.ring.capturable() && groups_.ulysses.capturable();
+  if (!captures) return nullptr;
+  Key key{.group = group,
+          .grid = rows.grid,
+          .patches = SizesOf(rows.patches),
+          .text = SizesOf(rows.text),
+          .text_bias = SizesOf(rows.text_bias),
+          .skipped_blocks = rows.skipped_blocks,
+          .adapters = rows.adapters};
+  const auto found = std::ranges::find(entries_, key, &Entry::key);
+  if (found != entries_.end()) {
+    entries_.splice(entries_.begin(), entries_, found);
+    entries_.front().forward->Rebind(rows);
+  } else {
+    entries_.push_front(
+        {.key = std::move(key), .forward = std::make_shared<GraphedForward>(transformer_, groups_, pipeline, rows)});
+  }
+  return entries_.front().forward;
+}
+
+void StepGraphs::Trim() {
+  size_t graphs = 0;
+  int64_t bytes = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    bytes += entry->forward->graph_bytes();
+    const bool fits = ++graphs <= options_.most_graphs && bytes <= options_.most_bytes;
+    if (fits) {
+      ++entry;
+      continue;
+    }
+    bytes -= entry->forward->graph_bytes();
+    entry->forward->DropGraph();
+    // The one in use stays, without a graph, so that none is captured for it again and again.
+    entry = entry == entries_.begin() ? std::next(entry) : entries_.erase(entry);
+  }
+}
+
+size_t StepGraphs::count() const {
+  return static_cast<size_t>(std::ranges::count_if(entries_, [](const Entry& e) { return e.forward->has_graph(); }));
+}
+
+}  // namespace tessera::runtime

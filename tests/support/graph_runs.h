@@ -1,0 +1,59 @@
+// Jobs on the pretend device with and without graphs of their passes: what every image is may not depend on it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "tests/support/layout_runs.h"
+#include "tests/support/pretend_device.h"
+
+namespace tessera {
+
+// What a run has made, and how.
+struct GraphRun {
+  at::Tensor latents;     // of all jobs, on the host
+  size_t graphs = 0;      // kept at its end
+  int64_t operators = 0;  // that the device was told one by one
+};
+
+// Which of the jobs a step is of, by the step's number; none: the run is over.
+using BatchAt = std::function<std::vector<size_t>(int step)>;
+
+// Changes the jobs before the first step.
+using PrepareJobs = std::function<void(std::vector<runtime::DenoiseJob>&)>;
+
+inline std::vector<size_t> AllJobsFor20Steps(int step) {
+  return step < 20 ? std::vector<size_t>{0, 1, 2} : std::vector<size_t>{};
+}
+
+// On one rank in fp32; without `graphs` every operator is issued for itself.
+inline GraphRun RunOnDevice(
+    const LayoutRuns& runs, std::optional<runtime::StepGraphsOptions> graphs,
+    const BatchAt& batch_at = AllJobsFor20Steps, const PrepareJobs& prepare = [](std::vector<runtime::DenoiseJob>&) {},
+    const parallel::Layout& layout = {}) {
+  GraphRun run;
+  runs.OnRanks(
+      layout, at::kFloat,
+      [&](const LayoutRuns::Rank& rank) {
+        runtime::Denoiser denoiser(rank.family, rank.groups, {.graphs = graphs});
+        std::vector<runtime::DenoiseJob> jobs = runs.Jobs(rank.family, 20);
+        prepare(jobs);
+        const int64_t before = PretendDeviceCalls();
+        for (int step = 0; !batch_at(step).empty(); ++step) {
+          std::vector<runtime::DenoiseJob*> batch;
+          for (const size_t job : batch_at(step)) batch.push_back(&jobs[job]);
+          denoiser.Step(batch);
+        }
+        denoiser.Flush();
+        if (rank.rank == 0) {
+          run = {.latents = LayoutRuns::Latents(jobs).cpu(),
+                 .graphs = denoiser.graphs(),
+                 .operators = PretendDeviceCalls() - before};
+        }
+      },
+      "", kPretendDevice);
+  return run;
+}
+
+}  // namespace tessera
