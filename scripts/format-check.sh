@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 format=clang-format-14
 command -v "$format" >/dev/null || { echo "$format is missing; scripts/setup.sh --checks installs it" >&2; exit 1; }
 folders=(base bench client control kernels models parallel runtime server tests examples)
-mapfile -d '' files < <(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -print0)
+mapfile -d '' files < <(find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
 if [[ ${1:-} == --fix ]]; then
   exec "$format" -i "${files[@]}"
 fi

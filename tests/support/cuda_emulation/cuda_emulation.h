@@ -1,0 +1,100 @@
+// CUDA kernels run on the host: a .cuh file that the host's compiler compiles under the headers in include/, which take
+// the places of CUDA's own. Every thread of a block is a fiber of the calling thread; they take turns at barriers and
+// shuffles alone, warp after warp, so what a kernel computes is repeatable, and a barrier that is missing shows as a
+// wrong number. Shared memory starts as garbage in every block. What hangs or is undefined on a GPU throws
+// std::logic_error.
+//
+// Not shown: races within the two orders that a launch can have, and the last bit of CUDA's own mathematical functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __builtin_assume_aligned(pointer, bytes) ::tessera::cuda_emulation::Aligned(pointer, bytes)
+#define threadIdx (::tessera::cuda_emulation::Here().thread)
+#define blockIdx (::tessera::cuda_emulation::Here().block)
+#define blockDim (::tessera::cuda_emulation::Here().block_size)
+#define gridDim (::tessera::cuda_emulation::Here().grid_size)
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+namespace tessera::cuda_emulation {
+
+inline constexpr size_t kSharedBytes = size_t{48} << 10;  // what a block may have without asking for more
+
+// In which blocks, the warps of a block and the lanes of a warp have their turns. A right kernel computes the same bits
+// in both.
+enum class Order { kAscending, kDescending };
+
+// What the running thread of a kernel knows about itself.
+struct Position {
+  dim3 thread, block, block_size, grid_size;
+};
+const Position& Here();
+
+// How often kernels ran since the process began, and the number of barriers of a block that they passed.
+struct Counts {
+  int64_t launches = 0, barriers = 0;
+};
+Counts Counted();
+
+// Runs `body` for every thread of every block. Blocks are of one dimension, of whole warps.
+void RunKernel(Order order, dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()>& body);
+
+void BlockBarrier();
+void WarpBarrier(unsigned mask);
+// What the lane `source` of the warp brings to this call; every lane of it must come.
+uint64_t Shuffle(unsigned mask, uint64_t bits, unsigned source);
+unsigned Lane();
+
+template <typename T>
+T ShuffleValue(unsigned mask, T value, unsigned source) {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = Shuffle(mask, bits, source);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+[[noreturn]] void RejectMisaligned(const void* pointer, size_t bytes);
+template <typename T>
+T* Aligned(T* pointer, size_t bytes) {
+  if (reinterpret_cast<uintptr_t>(pointer) % bytes != 0) RejectMisaligned(pointer, bytes);
+  return pointer;
+}
+
+}  // namespace tessera::cuda_emulation
+
+inline void __syncthreads() { tessera::cuda_emulation::BlockBarrier(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { tessera::cuda_emulation::WarpBarrier(mask); }
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int lane) {
+  return tessera::cuda_emulation::ShuffleValue(mask, value, static_cast<unsigned>(lane) % 32);
+}
+
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+  return tessera::cuda_emulation::ShuffleValue(mask, value,
+                                               tessera::cuda_emulation::Lane() ^ static_cast<unsigned>(lanes));
+}
+
+// Where no such lane is a thread keeps its own value.
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
+  const unsigned own = tessera::cuda_emulation::Lane(), source = own + lanes;
+  return tessera::cuda_emulation::ShuffleValue(mask, value, source < 32 ? source : own);
+}
