@@ -6,7 +6,9 @@
 # Sets TESSERA_BUILD_CUDA.
 set(TESSERA_CUDA AUTO CACHE STRING "Build the CUDA plug-in: AUTO, ON or OFF")
 set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPUs that the CUDA plug-in has code for")
+# From Ampere on; the PTX serves GPUs that are newer than all of these.
+set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100f-real 120f-real 90-virtual CACHE STRING
+    "GPUs that the CUDA plug-in has code for")
 set(TESSERA_BUILD_CUDA OFF)
 
 if(TESSERA_CUDA)
@@ -34,8 +36,18 @@ if(TESSERA_CUDA)
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
     endif()
+    # CMake 3.25 tries the compiler with these names, and does not know all of them.
+    set(CMAKE_CUDA_ARCHITECTURES 90)
     enable_language(CUDA)
-    message(STATUS "CUDA plug-in: yes, for ${CMAKE_CUDA_ARCHITECTURES}")
+    unset(CMAKE_CUDA_ARCHITECTURES)  # those of the cache again
+    # What newer versions than CMake 3.25 know themselves.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    # As users read it.
+    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "-real$" "" OUTPUT_VARIABLE TESSERA_CUDA_ARCHITECTURES)
+    list(TRANSFORM TESSERA_CUDA_ARCHITECTURES REPLACE "^(.*)-virtual$" "PTX of \\1")
+    list(JOIN TESSERA_CUDA_ARCHITECTURES ", " TESSERA_CUDA_ARCHITECTURES)
+    message(STATUS "CUDA plug-in: yes, for ${TESSERA_CUDA_ARCHITECTURES}")
   elseif(TESSERA_CUDA STREQUAL AUTO)
     message(STATUS "CUDA plug-in: no (${cuda_missing})")
   else()
