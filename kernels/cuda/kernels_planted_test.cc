@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda_emulation/residual_norm_runs.h"
+#include "tests/support/planted_bug.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr int64_t kWhole = 1152, kTail = 1151;  // channels, whole chunks of every number and not
+
+// Whether the kernel as it is differs from its definition, or its two orders from each other.
+template <typename T>
+bool NormIsWrong(int64_t channels) {
+  const NormParts parts{.y = true, .gate = true, .norm = NormKind::kLayer, .then = Scaling::kModulate};
+  const typename Rows<T>::Layout layout{.images = 2, .tokens = 3, .channels = channels, .gap = 8};
+  ResidualNormRun<T> run(layout, parts, 1), other(layout, parts, 1);
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+  EXPECT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+  return run.Worst() > 1 || !run.SameBits(other);
+}
+
+TEST(PlantedKernelBugs, LeaveTheNormRightWhereThereAreNone) {
+  const PlantedBug none("");
+  for (const int64_t channels : {kWhole, kTail}) {
+    EXPECT_FALSE(NormIsWrong<__nv_bfloat16>(channels));
+    EXPECT_FALSE(NormIsWrong<float>(channels));
+    EXPECT_FALSE(NormIsWrong<double>(channels));
+  }
+}
+
+TEST(PlantedKernelBugs, ShowInTheNorm) {
+  for (const char* bug : {"kernel_missing_barrier", "kernel_wrong_stride"}) {
+    const PlantedBug planted(bug);
+    for (const int64_t channels : {kWhole, kTail}) {
+      EXPECT_TRUE(NormIsWrong<__nv_bfloat16>(channels)) << bug << ", " << channels;
+      EXPECT_TRUE(NormIsWrong<float>(channels)) << bug << ", " << channels;
+      EXPECT_TRUE(NormIsWrong<double>(channels)) << bug << ", " << channels;
+    }
+  }
+}
+
+TEST(PlantedKernelBugs, ShowInTheTailsOfTheNorm) {
+  const PlantedBug planted("kernel_tail_off_by_one");
+  EXPECT_TRUE(NormIsWrong<__nv_bfloat16>(kTail));
+  EXPECT_TRUE(NormIsWrong<float>(kTail));
+  EXPECT_TRUE(NormIsWrong<double>(kTail));
+}
+
+TEST(PlantedKernelBugs, ShowInTheNormOfNarrowNumbersWhenItsSumsAreNotWidened) {
+  const PlantedBug planted("kernel_sum_not_widened");
+  EXPECT_TRUE(NormIsWrong<__nv_bfloat16>(kWhole));
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
