@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/cuda_emulation/heads_runs.h"
 #include "tests/support/cuda_emulation/residual_norm_runs.h"
 #include "tests/support/planted_bug.h"
 
@@ -49,6 +50,26 @@ TEST(PlantedKernelBugs, ShowInTheTailsOfTheNorm) {
 TEST(PlantedKernelBugs, ShowInTheNormOfNarrowNumbersWhenItsSumsAreNotWidened) {
   const PlantedBug planted("kernel_sum_not_widened");
   EXPECT_TRUE(NormIsWrong<__nv_bfloat16>(kWhole));
+}
+
+template <typename T>
+bool HeadsAreWrong(int head_dim) {
+  const HeadsCase heads{
+      .images = 2, .tokens = 3, .ranks = 2, .heads = 2, .head_dim = head_dim, .place = HeadsPlace::kForRanks};
+  HeadsRun<T> run(heads, 1), other(heads, 1);
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+  EXPECT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+  return run.Worst() > 1 || !run.SameBits(other);
+}
+
+TEST(PlantedKernelBugs, ShowInTheHeads) {
+  const PlantedBug none("");
+  EXPECT_FALSE(HeadsAreWrong<__nv_bfloat16>(64) || HeadsAreWrong<float>(64) || HeadsAreWrong<double>(64));
+  EXPECT_FALSE(HeadsAreWrong<__nv_bfloat16>(62) || HeadsAreWrong<float>(62) || HeadsAreWrong<double>(62));
+  const PlantedBug stride("kernel_wrong_stride");
+  EXPECT_TRUE(HeadsAreWrong<__nv_bfloat16>(64) && HeadsAreWrong<float>(64) && HeadsAreWrong<double>(64));
+  const PlantedBug tail("kernel_tail_off_by_one");
+  EXPECT_TRUE(HeadsAreWrong<__nv_bfloat16>(62) && HeadsAreWrong<float>(62));
 }
 
 }  // namespace

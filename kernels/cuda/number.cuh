@@ -5,6 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -20,6 +21,11 @@ constexpr int kChunk = kChunkBytes / static_cast<int>(sizeof(T));
 // bf16 is computed in fp32.
 template <typename T>
 using WideOf = std::conditional_t<std::is_same_v<T, __nv_bfloat16>, float, T>;
+
+template <typename T>
+constexpr Number NumberOf = std::is_same_v<T, __nv_bfloat16> ? Number::kBf16
+                            : std::is_same_v<T, float>       ? Number::kFloat
+                                                             : Number::kDouble;
 
 __device__ inline float Widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline float Widen(float x) { return x; }
@@ -39,58 +45,54 @@ struct alignas(kChunkBytes) Chunk {
   T at[kChunk<T>];
 };
 
-// The chunk of `row` that begins at `first`, widened; zeros behind the row's `count` numbers. kAligned: row and count
-// are multiples of a chunk.
-template <bool kAligned, typename T>
-__device__ inline void LoadChunk(const T* row, int64_t first, int64_t count, WideOf<T> (&to)[kChunk<T>]) {
+// The numbers of `row` from `first` on, widened; zeros behind the row's `count`. As many as `to` has, a multiple of a
+// chunk. kAligned: the row's begin, `first` and `count` are multiples of what `to` has.
+template <bool kAligned, typename T, int kNumbers>
+__device__ inline void LoadNumbers(const T* row, int64_t first, int64_t count, WideOf<T> (&to)[kNumbers]) {
+  static_assert(kNumbers % kChunk<T> == 0);
   if (base::Planted("kernel_tail_off_by_one")) --count;
   if constexpr (kAligned) {
     if (first < count) {
       const auto* from = static_cast<const T*>(__builtin_assume_aligned(row + first, kChunkBytes));
-      const Chunk<T> chunk = *reinterpret_cast<const Chunk<T>*>(from);
 #pragma unroll
-      for (int i = 0; i < kChunk<T>; ++i) to[i] = Widen(chunk.at[i]);
+      for (int c = 0; c < kNumbers; c += kChunk<T>) {
+        const Chunk<T> chunk = *reinterpret_cast<const Chunk<T>*>(from + c);
+#pragma unroll
+        for (int i = 0; i < kChunk<T>; ++i) to[c + i] = Widen(chunk.at[i]);
+      }
       return;
     }
 #pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) to[i] = 0;
+    for (int i = 0; i < kNumbers; ++i) to[i] = 0;
   } else {
 #pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) to[i] = first + i < count ? Widen(row[first + i]) : WideOf<T>(0);
+    for (int i = 0; i < kNumbers; ++i) to[i] = first + i < count ? Widen(row[first + i]) : WideOf<T>(0);
   }
 }
 
-// Writes what LoadChunk would read, each number rounded once.
-template <bool kAligned, typename T>
-__device__ inline void StoreChunk(T* row, int64_t first, int64_t count, const WideOf<T> (&from)[kChunk<T>]) {
+// Writes what LoadNumbers would read, each number rounded once.
+template <bool kAligned, typename T, int kNumbers>
+__device__ inline void StoreNumbers(T* row, int64_t first, int64_t count, const WideOf<T> (&from)[kNumbers]) {
+  static_assert(kNumbers % kChunk<T> == 0);
   if constexpr (kAligned) {
     if (first >= count) return;
-    Chunk<T> chunk;
-#pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) chunk.at[i] = Narrow<T>(from[i]);
     auto* to = static_cast<T*>(__builtin_assume_aligned(row + first, kChunkBytes));
-    *reinterpret_cast<Chunk<T>*>(to) = chunk;
+#pragma unroll
+    for (int c = 0; c < kNumbers; c += kChunk<T>) {
+      Chunk<T> chunk;
+#pragma unroll
+      for (int i = 0; i < kChunk<T>; ++i) chunk.at[i] = Narrow<T>(from[c + i]);
+      *reinterpret_cast<Chunk<T>*>(to + c) = chunk;
+    }
   } else {
 #pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) {
+    for (int i = 0; i < kNumbers; ++i) {
       if (first + i < count) row[first + i] = Narrow<T>(from[i]);
     }
   }
 }
 
 inline bool IsAligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % kChunkBytes == 0; }
-
-inline int64_t BytesOf(Number number) {
-  switch (number) {
-    case Number::kBf16:
-      return 2;
-    case Number::kFloat:
-      return 4;
-    case Number::kDouble:
-      return 8;
-  }
-  return 0;
-}
 
 template <typename T>
 struct NumberType {

@@ -25,12 +25,12 @@ __device__ inline const T* RowOf(const PerImage& rows, int64_t image) {
 template <bool kAligned, typename T>
 __device__ inline void SumChunk(const ResidualNormArguments& a, int64_t image, int64_t token, int64_t first,
                                 WideOf<T> (&sum)[kChunk<T>]) {
-  LoadChunk<kAligned>(RowOf<T>(a.x, image, token), first, a.channels, sum);
+  LoadNumbers<kAligned>(RowOf<T>(a.x, image, token), first, a.channels, sum);
   if (a.y.data == nullptr) return;
   WideOf<T> y[kChunk<T>], gate[kChunk<T>];
-  LoadChunk<kAligned>(RowOf<T>(a.y, image, base::Planted("kernel_wrong_stride") ? 0 : token), first, a.channels, y);
+  LoadNumbers<kAligned>(RowOf<T>(a.y, image, base::Planted("kernel_wrong_stride") ? 0 : token), first, a.channels, y);
   if (a.gate.data != nullptr) {
-    LoadChunk<kAligned>(RowOf<T>(a.gate, image), first, a.channels, gate);
+    LoadNumbers<kAligned>(RowOf<T>(a.gate, image), first, a.channels, gate);
 #pragma unroll
     for (int i = 0; i < kChunk<T>; ++i) y[i] *= gate[i];
   }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormT
   for (int p = 0; p < kChunks; ++p) {
     const int64_t first = (static_cast<int64_t>(p) * blockDim.x + threadIdx.x) * kChunk<T>;
     SumChunk<kAligned, T>(a, image, token, first, x[p]);
-    if (a.sum != nullptr) StoreChunk<kAligned>(static_cast<T*>(a.sum) + row * a.channels, first, a.channels, x[p]);
+    if (a.sum != nullptr) StoreNumbers<kAligned>(static_cast<T*>(a.sum) + row * a.channels, first, a.channels, x[p]);
   }
   if (a.norm == NormKind::kNone) return;
   W mean, inverse;
@@ -96,17 +96,17 @@ __global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormT
 #pragma unroll
     for (int i = 0; i < kChunk<T>; ++i) x[p][i] = (x[p][i] - mean) * inverse;
     if (a.factor.data != nullptr) {
-      LoadChunk<kAligned>(RowOf<T>(a.factor, image), first, a.channels, other);
+      LoadNumbers<kAligned>(RowOf<T>(a.factor, image), first, a.channels, other);
       const W one = a.factor_from_one ? 1 : 0;
 #pragma unroll
       for (int i = 0; i < kChunk<T>; ++i) x[p][i] *= one + other[i];
     }
     if (a.offset.data != nullptr) {
-      LoadChunk<kAligned>(RowOf<T>(a.offset, image), first, a.channels, other);
+      LoadNumbers<kAligned>(RowOf<T>(a.offset, image), first, a.channels, other);
 #pragma unroll
       for (int i = 0; i < kChunk<T>; ++i) x[p][i] += other[i];
     }
-    StoreChunk<kAligned>(static_cast<T*>(a.normalised) + row * a.channels, first, a.channels, x[p]);
+    StoreNumbers<kAligned>(static_cast<T*>(a.normalised) + row * a.channels, first, a.channels, x[p]);
   }
 }
 

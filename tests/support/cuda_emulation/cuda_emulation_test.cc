@@ -125,7 +125,7 @@ TEST(CudaEmulation, ReportsAVectorAccessThatIsNotAligned) {
     return [=] {
       RunKernel(Order::kAscending, {1, 1, 1}, 32, 0, [=] {
         float chunk[4];
-        kernels::cuda::LoadChunk<true>(from, 0, 4, chunk);
+        kernels::cuda::LoadNumbers<true>(from, 0, 4, chunk);
       });
     };
   };
