@@ -1,0 +1,21 @@
+// A function of each number, on a GPU: of rows that may lie apart, as a part of a wider product does.
+#pragma once
+
+#include "kernels/cuda/launch.h"
+
+namespace tessera::kernels::cuda {
+
+enum class Activation { kGeluTanh, kGelu, kSilu, kSigmoid };
+
+struct ActivationArguments {
+  Number number = Number::kFloat;
+  Activation activation = Activation::kGeluTanh;
+  int64_t images = 0, tokens = 0, channels = 0;
+  ConstRows x;
+  void* y = nullptr;  // dense
+};
+
+// cudaErrorInvalidValue: rows are longer than a grid is. Without rows nothing is launched.
+cudaError_t LaunchActivation(const ActivationArguments& arguments, cudaStream_t stream);
+
+}  // namespace tessera::kernels::cuda
