@@ -37,7 +37,7 @@ __device__ inline void NormalizeHead(const HeadsPart& part, int lanes, int head_
     }
   }
   const W variance = GroupSum(squares, lanes) / static_cast<W>(head_dim);
-  const W inverse = W(1) / sqrt(variance + static_cast<W>(part.eps));
+  const W inverse = InverseRoot(variance + static_cast<W>(part.eps));
 #pragma unroll
   for (int p = 0; p < kChunks; ++p) {
     const int first = (p * lanes + lane) * kChunk<T>;
@@ -85,7 +85,7 @@ __device__ inline void LoadAngles(const HeadsArguments& a, int64_t token, int la
 }
 
 template <typename T, bool kAligned, int kChunks>
-__global__ void __launch_bounds__(kHeadsThreads) Heads(const HeadsArguments a) {
+__global__ void __launch_bounds__(kHeadsThreads, 1) Heads(const HeadsArguments a) {
   using W = WideOf<T>;
   const int chunks = (a.head_dim + kChunk<T> - 1) / kChunk<T>;
   int lanes = 1;

@@ -40,6 +40,9 @@ __device__ inline T Narrow(WideOf<T> x) {
   }
 }
 
+__device__ inline float InverseRoot(float x) { return rsqrtf(x); }
+__device__ inline double InverseRoot(double x) { return rsqrt(x); }
+
 template <typename T>
 struct alignas(kChunkBytes) Chunk {
   T at[kChunk<T>];

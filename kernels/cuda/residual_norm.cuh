@@ -71,7 +71,7 @@ __device__ inline void RowStatistics(const ResidualNormArguments& a, const WideO
     }
   }
   const W variance = BlockSum(squares, shared + kWarp) / channels;
-  inverse = W(1) / sqrt(variance + static_cast<W>(a.eps));
+  inverse = InverseRoot(variance + static_cast<W>(a.eps));
 }
 
 template <typename T, bool kAligned, int kChunks>

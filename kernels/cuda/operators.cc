@@ -1,0 +1,287 @@
+// The operators of kernels/ops.h on CUDA tensors that are one pass over memory, each by one kernel of this folder.
+// Arguments that a kernel does not take (other types, channels that lie apart, rows too long) take the reference.
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
+
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/heads.h"
+#include "kernels/cuda/merge.h"
+#include "kernels/cuda/redispatch.h"
+#include "kernels/cuda/residual_norm.h"
+#include "kernels/cuda/tensor_views.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+cudaStream_t CurrentStream(const at::Tensor& x) { return c10::cuda::getCurrentCUDAStream(x.device().index()).stream(); }
+
+at::Tensor Dense(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
+
+// The arguments of a norm or a sum of x; nothing where the kernel does not take x.
+std::optional<ResidualNormArguments> OfRows(const at::Tensor& x) {
+  const auto number = NumberOf(x.scalar_type());
+  const auto view = ViewRows(x);
+  if (!number.has_value() || !view.has_value() || view->channels > MaxNormChannels(*number)) return std::nullopt;
+  return ResidualNormArguments{
+      .number = *number, .images = view->images, .tokens = view->tokens, .channels = view->channels, .x = view->rows};
+}
+
+// Adds y, and its gate where there is one; false where the kernel does not take them.
+bool Add(const at::Tensor& x, const at::Tensor& y, const OptionalTensor& gate, ResidualNormArguments& arguments) {
+  const auto view = ViewRows(y);
+  if (!view.has_value() || y.sizes() != x.sizes() || y.scalar_type() != x.scalar_type() || y.device() != x.device()) {
+    return false;
+  }
+  arguments.y = view->rows;
+  if (!gate.has_value()) return true;
+  const auto gates = ViewPerImage(*gate, x, arguments.images, arguments.channels);
+  if (gates.has_value()) arguments.gate = *gates;
+  return gates.has_value();
+}
+
+bool Modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, ResidualNormArguments& arguments) {
+  const auto factor = ViewPerImage(scale, x, arguments.images, arguments.channels);
+  const auto offset = ViewPerImage(shift, x, arguments.images, arguments.channels);
+  if (!factor.has_value() || !offset.has_value()) return false;
+  arguments.factor = *factor;
+  arguments.offset = *offset;
+  arguments.factor_from_one = true;
+  return true;
+}
+
+bool Weigh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
+           ResidualNormArguments& arguments) {
+  const auto factor = ViewForAll(weight, x, arguments.channels);
+  if (!factor.has_value()) return false;
+  arguments.factor = *factor;
+  if (!bias.has_value()) return true;
+  const auto offset = ViewForAll(*bias, x, arguments.channels);
+  if (offset.has_value()) arguments.offset = *offset;
+  return offset.has_value();
+}
+
+void Run(const at::Tensor& x, const ResidualNormArguments& arguments, const char* name) {
+  const c10::cuda::CUDAGuard device(x.device());
+  CheckLaunch(LaunchResidualNorm(arguments, CurrentStream(x)), name);
+}
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
+  constexpr char kName[] = "tessera::layer_norm_modulate";
+  auto arguments = OfRows(x);
+  if (!arguments.has_value() || !Modulate(x, shift, scale, *arguments)) {
+    return ReferenceOf<LayerNormModulate>::Call(kName, x, shift, scale, eps);
+  }
+  at::Tensor normalised = Dense(x);
+  arguments->norm = NormKind::kLayer;
+  arguments->eps = eps;
+  arguments->normalised = normalised.mutable_data_ptr();
+  Run(x, *arguments, kName);
+  return normalised;
+}
+
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  constexpr char kName[] = "tessera::gated_residual";
+  auto arguments = OfRows(x);
+  if (!arguments.has_value() || !Add(x, y, gate, *arguments)) {
+    return ReferenceOf<GatedResidual>::Call(kName, x, gate, y);
+  }
+  at::Tensor sum = Dense(x);
+  arguments->sum = sum.mutable_data_ptr();
+  Run(x, *arguments, kName);
+  return sum;
+}
+
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const OptionalTensor& gate,
+                                                             const at::Tensor& y, const OptionalTensor& weight,
+                                                             const OptionalTensor& bias, const OptionalTensor& shift,
+                                                             const OptionalTensor& scale, double eps) {
+  constexpr char kName[] = "tessera::gated_residual_norm_modulate";
+  auto arguments = OfRows(x);
+  const bool fits = arguments.has_value() && Add(x, y, gate, *arguments) &&
+                    (scale.has_value() ? shift.has_value() && Modulate(x, *shift, *scale, *arguments)
+                                       : weight.has_value() && Weigh(x, *weight, bias, *arguments));
+  if (!fits) {
+    return ReferenceOf<GatedResidualNormModulate>::Call(kName, x, gate, y, weight, bias, shift, scale, eps);
+  }
+  at::Tensor sum = Dense(x), normalised = Dense(x);
+  arguments->norm = NormKind::kLayer;
+  arguments->eps = eps;
+  arguments->sum = sum.mutable_data_ptr();
+  arguments->normalised = normalised.mutable_data_ptr();
+  Run(x, *arguments, kName);
+  return {sum, normalised};
+}
+
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  constexpr char kName[] = "tessera::rms_norm";
+  auto arguments = OfRows(x);
+  if (!arguments.has_value() || !Weigh(x, weight, std::nullopt, *arguments)) {
+    return ReferenceOf<RmsNorm>::Call(kName, x, weight, eps);
+  }
+  at::Tensor normalised = Dense(x);
+  arguments->norm = NormKind::kRootMeanSquare;
+  arguments->eps = eps;
+  arguments->normalised = normalised.mutable_data_ptr();
+  Run(x, *arguments, kName);
+  return normalised;
+}
+
+// One of queries, keys and values, and how it is normalised, as the operator has them.
+struct Part {
+  const OptionalTensor &out, &weight, &bias;
+  double eps;
+  bool turns;
+};
+
+// Appends the part; false where the kernel does not take it.
+bool Append(const Part& part, const at::Tensor& packed, HeadsArguments& arguments) {
+  if (!part.out.has_value()) return true;
+  const at::Tensor& out = *part.out;  // [b, n, g, h/g, d]
+  if (arguments.part_count > 0 && out.size(4) != arguments.head_dim) return false;
+  arguments.head_dim = static_cast<int>(out.size(4));
+  HeadsPart& heads = arguments.parts[arguments.part_count++];
+  heads = {.data = out.mutable_data_ptr(),
+           .image_stride = out.stride(0),
+           .token_stride = out.stride(1),
+           .group_stride = out.stride(2),
+           .head_stride = out.stride(3),
+           .groups = static_cast<int>(out.size(2)),
+           .heads = static_cast<int>(out.size(3)),
+           .eps = part.eps,
+           .turns = part.turns};
+  if (!part.weight.has_value()) return true;
+  const auto weight = ViewForAll(*part.weight, packed, arguments.head_dim);
+  if (!weight.has_value()) return false;
+  heads.weight = weight->data;
+  if (!part.bias.has_value()) return true;
+  const auto bias = ViewForAll(*part.bias, packed, arguments.head_dim);
+  if (bias.has_value()) heads.bias = bias->data;
+  return bias.has_value();
+}
+
+bool SetAngles(const at::Tensor& packed, const OptionalTensor& cos, const OptionalTensor& sin,
+               HeadsArguments& arguments) {
+  if (!cos.has_value()) return true;
+  const at::ScalarType wide = packed.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (const at::Tensor& table : {*cos, *sin}) {
+    if (table.scalar_type() != wide || table.device() != packed.device() || !table.is_contiguous()) return false;
+  }
+  arguments.cos = cos->const_data_ptr();
+  arguments.sin = sin->const_data_ptr();
+  return true;
+}
+
+void QkvNormRope(const at::Tensor& packed, const OptionalTensor& query_weight, const OptionalTensor& query_bias,
+                 double query_eps, const OptionalTensor& key_weight, const OptionalTensor& key_bias, double key_eps,
+                 const OptionalTensor& cos, const OptionalTensor& sin, const OptionalTensor& q, const OptionalTensor& k,
+                 const OptionalTensor& v) {
+  constexpr char kName[] = "tessera::qkv_norm_rope";
+  const auto number = NumberOf(packed.scalar_type());
+  const auto rows = ViewRows(packed);
+  bool fits = number.has_value() && rows.has_value();
+  HeadsArguments arguments;
+  if (fits) {
+    arguments = {.number = *number, .images = rows->images, .tokens = rows->tokens, .packed = rows->rows};
+    const OptionalTensor none;
+    fits = SetAngles(packed, cos, sin, arguments);
+    for (const Part& part : {Part{q, query_weight, query_bias, query_eps, cos.has_value()},
+                             Part{k, key_weight, key_bias, key_eps, cos.has_value()}, Part{v, none, none, 0, false}}) {
+      fits = fits && Append(part, packed, arguments);
+    }
+    fits = fits && arguments.head_dim <= MaxHeadDim(*number);
+  }
+  if (!fits) {
+    return ReferenceOf<QkvNormRope>::Call(kName, packed, query_weight, query_bias, query_eps, key_weight, key_bias,
+                                          key_eps, cos, sin, q, k, v);
+  }
+  const c10::cuda::CUDAGuard device(packed.device());
+  CheckLaunch(LaunchHeads(arguments, CurrentStream(packed)), kName);
+}
+
+std::optional<PartialRead> ViewPartial(const at::Tensor& read, const at::Tensor& lse) {
+  if (read.dim() != 4 || lse.dim() != 3 || (read.size(3) > 1 && read.stride(3) != 1)) return std::nullopt;
+  return PartialRead{.data = read.const_data_ptr(),
+                     .image_stride = read.stride(0),
+                     .token_stride = read.stride(1),
+                     .head_stride = read.stride(2),
+                     .lse = lse.const_data_ptr(),
+                     .lse_image_stride = lse.stride(0),
+                     .lse_token_stride = lse.stride(1),
+                     .lse_head_stride = lse.stride(2)};
+}
+
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse) {
+  constexpr char kName[] = "tessera::merge_attention";
+  const auto number = NumberOf(other_read.scalar_type());
+  const auto part = ViewPartial(read, lse), other = ViewPartial(other_read, other_lse);
+  const at::ScalarType wide = other_read.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const bool is_wide = read.scalar_type() == wide && wide != other_read.scalar_type();
+  const bool fits = number.has_value() && part.has_value() && other.has_value() && lse.scalar_type() == wide &&
+                    other_lse.scalar_type() == wide && (is_wide || read.scalar_type() == other_read.scalar_type()) &&
+                    read.sizes() == other_read.sizes();
+  if (!fits) return ReferenceOf<MergeAttention>::Call(kName, read, lse, other_read, other_lse);
+  at::Tensor merged = at::empty(read.sizes(), read.options().dtype(wide));
+  at::Tensor merged_lse = at::empty(lse.sizes(), lse.options());
+  const MergeArguments arguments{.number = *number,
+                                 .sum_is_wide = is_wide,
+                                 .images = read.size(0),
+                                 .tokens = read.size(1),
+                                 .heads = static_cast<int>(read.size(2)),
+                                 .head_dim = static_cast<int>(read.size(3)),
+                                 .read = *part,
+                                 .other = *other,
+                                 .merged = merged.mutable_data_ptr(),
+                                 .merged_lse = merged_lse.mutable_data_ptr()};
+  const c10::cuda::CUDAGuard device(read.device());
+  CheckLaunch(LaunchMerge(arguments, CurrentStream(read)), kName);
+  return {merged, merged_lse};
+}
+
+template <Activation kActivation, const char* kName>
+at::Tensor Activate(const at::Tensor& x) {
+  const auto number = NumberOf(x.scalar_type());
+  const auto rows = ViewRows(x);
+  if (!number.has_value() || !rows.has_value()) return ReferenceOf<Activate<kActivation, kName>>::Call(kName, x);
+  at::Tensor y = Dense(x);
+  const ActivationArguments arguments{.number = *number,
+                                      .activation = kActivation,
+                                      .images = rows->images,
+                                      .tokens = rows->tokens,
+                                      .channels = rows->channels,
+                                      .x = rows->rows,
+                                      .y = y.mutable_data_ptr()};
+  const c10::cuda::CUDAGuard device(x.device());
+  CheckLaunch(LaunchActivation(arguments, CurrentStream(x)), kName);
+  return y;
+}
+
+constexpr char kGeluTanh[] = "tessera::gelu_tanh";
+constexpr char kGelu[] = "tessera::gelu";
+constexpr char kSilu[] = "tessera::silu";
+constexpr char kSigmoid[] = "tessera::sigmoid";
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
+  m.impl("layer_norm_modulate", LayerNormModulate);
+  m.impl("gated_residual", GatedResidual);
+  m.impl("gated_residual_norm_modulate", GatedResidualNormModulate);
+  m.impl("rms_norm", RmsNorm);
+  m.impl("qkv_norm_rope", QkvNormRope);
+  m.impl("merge_attention", MergeAttention);
+  m.impl("gelu_tanh", Activate<Activation::kGeluTanh, kGeluTanh>);
+  m.impl("gelu", Activate<Activation::kGelu, kGelu>);
+  m.impl("silu", Activate<Activation::kSilu, kSilu>);
+  m.impl("sigmoid", Activate<Activation::kSigmoid, kSigmoid>);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,120 @@
+// The operators of kernels/ops.h on CUDA tensors that are matrix products, by LibTorch's libraries: attention, and a
+// linear layer with its activation.
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "kernels/cuda/redispatch.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+// Switches kernels of LibTorch's attention off while it is there. One thread of a worker computes.
+class AttentionWithout final {
+ public:
+  enum Kernels { kCudnn, kAllButExact };
+
+  explicit AttentionWithout(Kernels kernels) {
+    at::Context& context = at::globalContext();
+    context.setSDPUseCuDNN(false);
+    if (kernels == kCudnn) return;
+    context.setSDPUseFlash(false);
+    context.setSDPUseMemEfficient(false);
+  }
+  ~AttentionWithout() {
+    at::Context& context = at::globalContext();
+    context.setSDPUseCuDNN(cudnn_);
+    context.setSDPUseFlash(flash_);
+    context.setSDPUseMemEfficient(memory_efficient_);
+  }
+  AttentionWithout(const AttentionWithout&) = delete;
+  AttentionWithout& operator=(const AttentionWithout&) = delete;
+
+ private:
+  const bool cudnn_ = at::globalContext().userEnabledCuDNNSDP();
+  const bool flash_ = at::globalContext().userEnabledFlashSDP();
+  const bool memory_efficient_ = at::globalContext().userEnabledMemEfficientSDP();
+};
+
+// How many queries at once, so that their scores take 1 GiB at most.
+int64_t QueriesAtOnce(const at::Tensor& q, const at::Tensor& k) {
+  constexpr int64_t kMaxScoreBytes = int64_t{1} << 30;
+  const int64_t of_query = q.size(0) * q.size(2) * k.size(1) * static_cast<int64_t>(q.element_size());
+  return std::max<int64_t>(1, kMaxScoreBytes / std::max<int64_t>(1, of_query));
+}
+
+// In fp32 and fp64 the scores are products of that type. LibTorch's fast kernels multiply fp32 in TF32's 10 bits.
+// cuDNN makes a plan for every pair of lengths, for tens to hundreds of milliseconds; where keys are as many as the
+// prompt is long, nearly every prompt would need one.
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale) {
+  const auto attend = [&](const at::Tensor& queries) {
+    return ReferenceOf<Attention>::Call("tessera::attention", queries, k, v, key_bias, scale);
+  };
+  if (q.scalar_type() == at::kBFloat16) {
+    if (!key_bias.has_value() && q.size(1) == k.size(1)) return attend(q);
+    const AttentionWithout cudnn(AttentionWithout::kCudnn);
+    return attend(q);
+  }
+  const AttentionWithout fast(AttentionWithout::kAllButExact);
+  const int64_t at_once = QueriesAtOnce(q, k);
+  if (q.size(1) <= at_once) return attend(q);
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& queries : q.split(at_once, 1)) parts.push_back(attend(queries));
+  return at::cat(parts, 1);
+}
+
+// Whether cuDNN's attention is the one that this GPU prefers; the plug-in has decided that when it opened the GPU.
+bool PrefersCudnn() { return at::globalContext().sDPPriorityOrder()[0] == at::SDPBackend::cudnn_attention; }
+
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale) {
+  constexpr int64_t kMaxHeadDim = 256;
+  const int64_t head_dim = q.size(3);
+  if (q.scalar_type() != at::kBFloat16 || head_dim % 8 != 0 || head_dim > kMaxHeadDim || q.numel() == 0 ||
+      k.numel() == 0) {
+    return ReferenceOf<AttentionWithLse>::Call("tessera::attention_with_lse", q, k, v, scale);
+  }
+  const at::Tensor queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
+  at::Tensor read, lse;  // [b, h, n, d] and [b, h, n], of some versions [b, h, n, 1]
+  if (PrefersCudnn() && head_dim <= 128) {
+    std::tie(read, lse, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore) =
+        at::_scaled_dot_product_cudnn_attention(queries, keys, values, /*attn_bias=*/std::nullopt,
+                                                /*compute_log_sumexp=*/true, /*dropout_p=*/0.0, /*is_causal=*/false,
+                                                /*return_debug_mask=*/false, scale);
+  } else {
+    std::tie(read, lse, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore) =
+        at::_scaled_dot_product_flash_attention(queries, keys, values, /*dropout_p=*/0.0, /*is_causal=*/false,
+                                                /*return_debug_mask=*/false, scale);
+  }
+  if (lse.dim() == 4) lse = lse.squeeze(-1);
+  return {read.transpose(1, 2), lse.transpose(1, 2)};
+}
+
+// cuBLASLt adds the bias and activates as it writes the product. In fp32 and fp64 the activation is a kernel of its
+// own: the library's is not made for their precision.
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const int64_t in = x.size(-1);
+  if (x.scalar_type() != at::kBFloat16 || !bias.has_value() || weight.dim() != 2 || x.numel() == 0) {
+    return ReferenceOf<LinearGeluTanh>::Call("tessera::linear_gelu_tanh", x, weight, bias);
+  }
+  const at::Tensor rows = x.reshape({x.numel() / in, in});
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return at::_addmm_activation(*bias, rows, weight.t(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/true).view(sizes);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
+  m.impl("attention", Attention);
+  m.impl("attention_with_lse", AttentionWithLse);
+  m.impl("linear_gelu_tanh", LinearGeluTanh);
+}
+
+}  // namespace tessera::kernels::cuda
