@@ -1,0 +1,135 @@
+// `tessera generate --device cuda` of every family, dtype and axis: each operation has a CUDA kernel for its dtype, the
+// products of all blocks are the device's, and nothing of an image is computed on the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/cuda/checkpoint_weights.h"
+#include "tests/cuda/fake_cuda_fixture.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::IsEmpty;
+
+struct Case {
+  std::string model, dtype, layout;
+
+  int ranks() const {
+    int ranks = 1;
+    for (const absl::string_view axis : absl::StrSplit(layout, ',', absl::SkipEmpty())) {
+      const std::pair<std::string, std::string> words = absl::StrSplit(axis, '=');
+      if (words.first != "patches" && words.first != "warmup") ranks *= std::stoi(words.second);
+    }
+    return ranks;
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& one) {
+  return out << one.model << " " << one.dtype << " " << one.layout;
+}
+
+std::string NameOf(const testing::TestParamInfo<Case>& info) {
+  std::string name = absl::StrCat(info.param.model, "_", info.param.dtype, "_", info.param.layout);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == ',' || c == '='; }, '_');
+  return name;
+}
+
+class FakeCudaGenerateTest : public FakeCudaTest, public testing::WithParamInterface<Case> {
+ protected:
+  static constexpr int kSteps = 4;
+
+  std::string model() const { return "tests/golden/pipelines/" + GetParam().model; }
+
+  Finished Generate() const {
+    std::vector<std::string> arguments = {"generate",
+                                          GetParam().model == "dit" ? "class 7" : "a cat",
+                                          "--model=" + model(),
+                                          "--device=cuda",
+                                          "--dtype=" + GetParam().dtype,
+                                          absl::StrCat("--steps=", kSteps),
+                                          "--seed=1",
+                                          "--certify=off",
+                                          "--output=" + (folder_ / "a.png")};
+    if (!GetParam().layout.empty()) arguments.push_back("--layout=" + GetParam().layout);
+    return Run(arguments, {{"FAKE_CUDA_DEVICES", absl::StrCat(GetParam().ranks())}});
+  }
+
+  // Rows of the products of the run's dtype that the last step issued on all ranks, by their length.
+  std::map<int64_t, int64_t> ProductRows(const std::vector<FakeCudaLog>& logs) const {
+    std::map<int64_t, int64_t> rows;
+    for (const FakeCudaLog& log : logs) {
+      int step = 0;
+      for (const FakeCudaEvent& event : log.events()) {
+        if (FakeCudaLog::EndsStep(event)) ++step;
+        if (step == kSteps - 1 && event.kind == "product" && event.fields[2] == GetParam().dtype) {
+          rows[event.Number(5)] += event.Number(3);
+        }
+      }
+    }
+    return rows;
+  }
+};
+
+int64_t Elements(const std::map<int64_t, int64_t>& rows_by_length) {
+  int64_t elements = 0;
+  for (const auto& [length, rows] : rows_by_length) elements += length * rows;
+  return elements;
+}
+
+TEST_P(FakeCudaGenerateTest, RunsWhollyOnTheDevices) {
+  const Finished run = Generate();
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a.png"));
+  ASSERT_EQ(run.logs.size(), static_cast<size_t>(GetParam().ranks()));
+  for (const FakeCudaLog& log : run.logs) {
+    EXPECT_THAT(log.Faults(), IsEmpty());
+    const std::vector<FakeCudaStep> steps = log.Steps();
+    ASSERT_EQ(steps.size(), static_cast<size_t>(kSteps));
+    // Whatever the host computed of an image it would have to read first.
+    if (GetParam().layout.empty()) {
+      EXPECT_EQ(steps.back().bytes_to_host, 16);
+    }
+  }
+  const bool attends_to_text =
+      absl::StartsWith(GetParam().model, "pixart") || absl::StartsWith(GetParam().model, "hun");
+  const std::map<int64_t, int64_t> needed = BlockRowsByLength(model(), attends_to_text);
+  std::map<int64_t, int64_t> issued = ProductRows(run.logs);
+  EXPECT_GE(Elements(issued), Elements(needed));
+  if (!GetParam().layout.empty()) return;  // tensor parallelism shares the rows of some and the length of others
+  for (const auto& [length, rows] : needed) EXPECT_GE(issued[length], rows) << "products of length " << length;
+}
+
+std::vector<Case> Families() {
+  std::vector<Case> cases;
+  for (const char* model :
+       {"dit", "flux_dev", "flux_schnell", "hunyuan11", "hunyuan12", "pixart_alpha", "pixart_sigma", "sd3", "sd35"}) {
+    for (const char* dtype : {"bf16", "fp32", "fp64"}) cases.push_back({model, dtype, ""});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FakeCudaGenerateTest, testing::ValuesIn(Families()), NameOf);
+
+INSTANTIATE_TEST_SUITE_P(Layouts, FakeCudaGenerateTest,
+                         testing::Values(Case{"flux_dev", "bf16", "ulysses=2"}, Case{"flux_dev", "fp32", "ring=2"},
+                                         Case{"flux_dev", "bf16", "tensor=2"}, Case{"flux_dev", "fp64", "pipe=2"},
+                                         Case{"flux_dev", "bf16", "pipe=2,patches=2,warmup=1"},
+                                         Case{"sd35", "bf16", "cfg=2,ulysses=2"}, Case{"sd3", "bf16", "cfg=2,ring=2"},
+                                         Case{"pixart_sigma", "bf16", "cfg=2,tensor=2"},
+                                         Case{"hunyuan12", "bf16", "cfg=2,pipe=2"}, Case{"dit", "fp32", "cfg=2"}),
+                         NameOf);
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,240 @@
+#include "tests/support/fake_cuda/capture.h"
+
+#include <mutex>
+#include <set>
+
+#include "tests/support/fake_cuda/machine.h"
+
+namespace tessera::fake_cuda {
+namespace {
+
+// Guards all graphs, streams and events.
+std::mutex mutex;
+std::set<Graph*> recording;
+std::set<Stream*> streams;
+long last_graph = 0;
+
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+thread_local std::set<Graph*> own_graphs;  // that this thread began to record
+
+// Null for the default streams, which cannot record.
+Stream* Of(cudaStream_t stream) {
+  return stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread
+             ? nullptr
+             : reinterpret_cast<Stream*>(stream);
+}
+
+}  // namespace
+
+long Record(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  if (found == nullptr || found->graph == nullptr) return 0;
+  ++found->graph->operations;
+  return found->graph->number;
+}
+
+cudaError_t CheckUnsafe(Unsafe kind, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  if (recording.empty()) return cudaSuccess;
+  Stream* waited = kind == Unsafe::kWait ? Of(stream) : nullptr;
+  bool forbidden = false;
+  for (Graph* graph : recording) {
+    const bool here = own_graphs.contains(graph) || graph->mode == cudaStreamCaptureModeGlobal;
+    const bool records = waited != nullptr && waited->graph == graph;
+    if (!records &&
+        (!here || thread_mode == cudaStreamCaptureModeRelaxed || graph->mode == cudaStreamCaptureModeRelaxed)) {
+      continue;
+    }
+    graph->spoiled = true;
+    forbidden = true;
+  }
+  return forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+}  // namespace tessera::fake_cuda
+
+using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows are CUDA's own functions
+
+extern "C" {
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  const std::lock_guard lock(mutex);
+  auto* made = new Stream{.device = CurrentDevice()};
+  streams.insert(made);
+  *stream = reinterpret_cast<cudaStream_t>(made);
+  return Finish("cudaStreamCreateWithPriority");
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  if (streams.erase(found) == 0) return Finish("cudaStreamDestroy", cudaErrorInvalidResourceHandle);
+  delete found;
+  return Finish("cudaStreamDestroy");
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
+  *priority = 0;
+  return Finish("cudaStreamGetPriority");
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return Finish("cudaStreamQuery", CheckUnsafe(Unsafe::kWait, stream));
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  TheMachine().log().Write("wait cudaStreamSynchronize");
+  TheMachine().log().Flush();
+  return Finish("cudaStreamSynchronize", CheckUnsafe(Unsafe::kWait, stream));
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  TheMachine().log().Write("wait cudaDeviceSynchronize");
+  TheMachine().log().Flush();
+  return Finish("cudaDeviceSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(mutex);
+  Graph* graph = reinterpret_cast<Event*>(event)->graph;
+  if (Stream* found = Of(stream); found != nullptr && graph != nullptr && recording.contains(graph)) {
+    found->graph = graph;
+  }
+  return Finish("cudaStreamWaitEvent");
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = reinterpret_cast<cudaEvent_t>(new Event());
+  return Finish("cudaEventCreateWithFlags");
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<Event*>(event);
+  return Finish("cudaEventDestroy");
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  auto* recorded = reinterpret_cast<Event*>(event);
+  Stream* found = Of(stream);
+  recorded->graph = found == nullptr ? nullptr : found->graph;
+  recorded->time = std::chrono::steady_clock::now();
+  return Finish("cudaEventRecord");
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex);
+  Graph* graph = reinterpret_cast<Event*>(event)->graph;
+  const bool forbidden = graph != nullptr && recording.contains(graph);
+  if (forbidden) graph->spoiled = true;
+  return Finish("cudaEventQuery", forbidden ? cudaErrorCapturedEvent : cudaSuccess);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t) {
+  TheMachine().log().Write("wait cudaEventSynchronize");
+  TheMachine().log().Flush();
+  return Finish("cudaEventSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  const std::lock_guard lock(mutex);
+  const auto elapsed = reinterpret_cast<Event*>(end)->time - reinterpret_cast<Event*>(begin)->time;
+  *milliseconds = std::chrono::duration<float, std::milli>(elapsed).count();
+  return Finish("cudaEventElapsedTime");
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, thread_mode);
+  return Finish("cudaThreadExchangeStreamCaptureMode");
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  Graph* graph = found == nullptr ? nullptr : found->graph;
+  *status = graph == nullptr ? cudaStreamCaptureStatusNone
+            : graph->spoiled ? cudaStreamCaptureStatusInvalidated
+                             : cudaStreamCaptureStatusActive;
+  return Finish("cudaStreamIsCapturing");
+}
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                     cudaGraph_t* graph, const cudaGraphNode_t**, const cudaGraphEdgeData**,
+                                     size_t* dependencies) {
+  const cudaError_t error = cudaStreamIsCapturing(stream, status);
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  Graph* recorded = found == nullptr ? nullptr : found->graph;
+  if (id != nullptr) *id = recorded == nullptr ? 0 : static_cast<unsigned long long>(recorded->number);
+  if (graph != nullptr) *graph = reinterpret_cast<cudaGraph_t>(recorded);
+  if (dependencies != nullptr) *dependencies = 0;
+  return error;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  if (found == nullptr || found->graph != nullptr) {
+    return Finish("cudaStreamBeginCapture", cudaErrorStreamCaptureUnsupported);
+  }
+  found->graph = new Graph{.number = ++last_graph, .mode = mode};
+  recording.insert(found->graph);
+  own_graphs.insert(found->graph);
+  TheMachine().log().Write("capture %ld", found->graph->number);
+  return Finish("cudaStreamBeginCapture");
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(mutex);
+  Stream* found = Of(stream);
+  if (found == nullptr || found->graph == nullptr) return Finish("cudaStreamEndCapture", cudaErrorIllegalState);
+  Graph* recorded = found->graph;
+  for (Stream* joined : streams) {
+    if (joined->graph == recorded) joined->graph = nullptr;
+  }
+  recording.erase(recorded);
+  own_graphs.erase(recorded);
+  *graph = recorded->spoiled ? nullptr : reinterpret_cast<cudaGraph_t>(recorded);
+  TheMachine().log().Write("captured %ld %ld", recorded->number, recorded->operations);
+  return Finish("cudaStreamEndCapture", recorded->spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+}
+
+// A graph and what is made of it are one object here, which lives to the end of the process.
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = reinterpret_cast<cudaGraphExec_t>(graph);
+  return Finish("cudaGraphInstantiateWithFlags");
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
+  return cudaGraphInstantiateWithFlags(executable, graph, flags);
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return Finish("cudaGraphUpload"); }
+cudaError_t cudaGraphDestroy(cudaGraph_t) { return Finish("cudaGraphDestroy"); }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return Finish("cudaGraphExecDestroy"); }
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* nodes) {
+  *nodes = static_cast<size_t>(reinterpret_cast<Graph*>(graph)->operations);
+  return Finish("cudaGraphGetNodes");
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  const auto* graph = reinterpret_cast<Graph*>(executable);
+  TheMachine().log().Write("graph %ld %ld", graph->number, graph->operations);
+  return Finish("cudaGraphLaunch", TheMachine().CountLaunch() ? cudaSuccess : cudaErrorIllegalAddress);
+}
+
+}  // extern "C"

@@ -1,0 +1,37 @@
+// Streams, events and the capture of graphs, as strict as CUDA's rules: while a stream records, a wait, an allocation
+// or a copy of pageable memory is an error and spoils the graph.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+
+namespace tessera::fake_cuda {
+
+// What a capture records: how many operations, not what they do. Logged under its number.
+struct Graph {
+  long number = 0;
+  long operations = 0;
+  bool spoiled = false;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+};
+
+struct Stream {
+  int device = 0;
+  Graph* graph = nullptr;  // that it records into
+};
+
+struct Event {
+  std::chrono::steady_clock::time_point time;
+  Graph* graph = nullptr;  // that it was recorded in
+};
+
+// Counts an operation on the stream. The number of the graph that records it; 0: it is executed.
+long Record(cudaStream_t stream);
+
+// For a call that a capture forbids: the error, and the graph is spoiled; or cudaSuccess where no capture forbids it.
+// `stream` is the one waited for, if the call waits for one only.
+enum class Unsafe { kAllocation, kWait };
+cudaError_t CheckUnsafe(Unsafe kind, cudaStream_t stream);
+
+}  // namespace tessera::fake_cuda

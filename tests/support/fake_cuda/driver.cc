@@ -1,0 +1,111 @@
+// The functions of the driver that LibTorch calls: contexts, and the virtual memory that its expandable segments use.
+#include <cuda.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "tests/support/fake_cuda/capture.h"
+#include "tests/support/fake_cuda/machine.h"
+
+namespace tessera::fake_cuda {
+namespace {
+
+struct Physical {
+  size_t bytes = 0;
+  int device = 0;
+};
+
+CUresult Checked(const char* function, CUresult result = CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && TheMachine().failed()) result = CUDA_ERROR_ILLEGAL_ADDRESS;
+  if (result != CUDA_SUCCESS) TheMachine().log().Write("error %s %d", function, result);
+  return result;
+}
+
+}  // namespace
+}  // namespace tessera::fake_cuda
+
+using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows are CUDA's own functions
+
+extern "C" {
+
+CUresult cuInit(unsigned) { return Checked("cuInit"); }
+
+CUresult cuDriverGetVersion(int* version) {
+  *version = TheMachine().options().driver;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return Checked("cuDeviceGet");
+}
+
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  // LibTorch asks here what kinds of handles memory can be shared by; a plain card shares none.
+  *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ? 1 : 0;
+  return Checked("cuDeviceGetAttribute");
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return Checked("cuDevicePrimaryCtxGetState");
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(1 + device));
+  return Checked("cuDevicePrimaryCtxRetain");
+}
+
+CUresult cuCtxGetCurrent(CUcontext* context) { return cuDevicePrimaryCtxRetain(context, CurrentDevice()); }
+
+CUresult cuCtxSetCurrent(CUcontext) { return Checked("cuCtxSetCurrent"); }
+
+CUresult cuGetErrorString(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "out of memory" : "an error of the fake CUDA driver";
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+  *bytes = 2 << 20;
+  return Checked("cuMemGetAllocationGranularity");
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* begin, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+  void* reserved = TheMachine().Reserve(bytes, CurrentDevice());
+  *begin = reinterpret_cast<CUdeviceptr>(reserved);
+  return Checked("cuMemAddressReserve", reserved == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+}
+
+CUresult cuMemAddressFree(CUdeviceptr begin, size_t) {
+  TheMachine().Unreserve(reinterpret_cast<void*>(begin));
+  return Checked("cuMemAddressFree");
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
+                     unsigned long long) {
+  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) {
+    return Checked("cuMemCreate", CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
+  const int device = properties->location.id;
+  if (!TheMachine().Take(bytes, device)) return Checked("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
+  *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Physical{.bytes = bytes, .device = device});
+  return Checked("cuMemCreate");
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const auto* physical = reinterpret_cast<Physical*>(handle);
+  TheMachine().GiveBack(physical->bytes, physical->device);
+  delete physical;
+  return Checked("cuMemRelease");
+}
+
+CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+  return Checked("cuMemMap");
+}
+
+CUresult cuMemUnmap(CUdeviceptr, size_t) { return Checked("cuMemUnmap"); }
+
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return Checked("cuMemSetAccess"); }
+
+}  // extern "C"

@@ -1,0 +1,195 @@
+#include "tests/support/fake_cuda/fake_cuda_log.h"
+
+#include <cxxabi.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace tessera {
+namespace {
+
+bool IsOperation(const FakeCudaEvent& event) {
+  static const std::set<std::string> kinds = {"kernel", "product", "attention", "convolution", "copy", "memset"};
+  return kinds.contains(event.kind) && event.fields[0] == "0";
+}
+
+std::string Demangled(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 ? std::string(text.get()) : name;
+}
+
+// One line's worth of an operation: dtype and library tell products apart, direction tells copies apart.
+std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
+  if (event.kind == "kernel") return kernels.at(event.Number(1));
+  if (event.kind == "copy") return absl::StrCat("copy ", event.fields[1]);
+  if (event.kind == "memset") return event.kind;
+  return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
+}
+
+void Add(FakeCudaStep& step, const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
+  if (event.kind == "graph") {
+    step.count += static_cast<int>(event.Number(1));
+    step.operations[absl::StrCat("operations of graph ", event.fields[0])] += static_cast<int>(event.Number(1));
+  }
+  if (event.kind == "malloc") ++step.mallocs;
+  if (!IsOperation(event)) return;
+  ++step.count;
+  ++step.operations[NameOf(event, kernels)];
+  if (event.kind == "copy") {
+    if (event.fields[3] == "pageable") ++step.pageable_copies;
+    if (event.fields[1] == "D2H") step.bytes_to_host += event.Number(2);
+  }
+  if (event.kind == "product") {
+    if (event.fields[2] == "fp32") ++step.fp32_products;
+    step.product_weights += event.Number(3) * event.Number(5);
+  }
+}
+
+}  // namespace
+
+FakeCudaLog FakeCudaLog::Read(const std::string& path) {
+  FakeCudaLog log;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::vector<std::string> words = absl::StrSplit(line, ' ');
+    FakeCudaEvent event;
+    if (words.size() < 3 || !absl::SimpleAtoi(words[0], &event.microseconds) ||
+        !absl::SimpleAtoi(words[1], &event.thread)) {
+      ADD_FAILURE() << path << " has the line '" << line << "'";
+      continue;
+    }
+    event.kind = words[2];
+    event.fields.assign(words.begin() + 3, words.end());
+    if (event.kind == "name") {
+      log.names_[event.Number(0)] = ShortName(event.fields.at(1));
+    } else {
+      log.events_.push_back(std::move(event));
+    }
+  }
+  return log;
+}
+
+std::vector<FakeCudaLog> FakeCudaLog::ReadAll(const std::string& prefix) {
+  const std::filesystem::path path(prefix);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
+    if (entry.path().filename().string().starts_with(path.filename().string() + ".")) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<FakeCudaLog> logs;
+  for (const std::string& file : files) {
+    FakeCudaLog log = Read(file);
+    if (log.Count("kernel") > 0) logs.push_back(std::move(log));
+  }
+  return logs;
+}
+
+int FakeCudaLog::Count(const std::string& kind) const {
+  return static_cast<int>(
+      std::count_if(events_.begin(), events_.end(), [&](const FakeCudaEvent& event) { return event.kind == kind; }));
+}
+
+std::vector<FakeCudaEvent> FakeCudaLog::Of(const std::string& kind) const {
+  std::vector<FakeCudaEvent> of;
+  std::copy_if(events_.begin(), events_.end(), std::back_inserter(of),
+               [&](const FakeCudaEvent& event) { return event.kind == kind; });
+  return of;
+}
+
+std::vector<std::string> FakeCudaLog::Faults() const {
+  std::set<std::string> faults;
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind == "stub" || event.kind == "error") {
+      faults.insert(absl::StrCat(event.kind, " ", absl::StrJoin(event.fields, " ")));
+    }
+  }
+  return {faults.begin(), faults.end()};
+}
+
+bool FakeCudaLog::EndsStep(const FakeCudaEvent& event) {
+  return event.kind == "copy" && event.fields[1] == "D2H" && event.fields[2] == "16" && event.fields[3] == "pinned";
+}
+
+int64_t FakeCudaLog::PeakBytes() const {
+  int64_t peak = 0;
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind == "malloc") peak = std::max(peak, event.Number(1));
+  }
+  return peak;
+}
+
+std::vector<FakeCudaStep> FakeCudaLog::Steps() const {
+  std::vector<FakeCudaStep> steps;
+  FakeCudaStep step;
+  std::vector<FakeCudaEvent> waits;
+  int64_t begin = -1;  // of the step; none yet
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind == "wait") waits.push_back(event);
+    if (begin < 0 && IsOperation(event)) begin = event.microseconds;
+    Add(step, event, names_);
+    if (!EndsStep(event)) continue;
+    // The reply's wait is on a thread of its own.
+    step.waits = static_cast<int>(std::count_if(
+        waits.begin(), waits.end(), [&](const FakeCudaEvent& wait) { return wait.thread == event.thread; }));
+    step.issue_milliseconds = static_cast<double>(event.microseconds - begin) / 1000;
+    steps.push_back(std::exchange(step, {}));
+    waits.clear();
+    begin = -1;
+  }
+  return steps;
+}
+
+// LibTorch's elementwise and reducing kernels are one template each: what they compute is the name of a type among the
+// arguments.
+std::string FakeCudaLog::ShortName(const std::string& mangled) {
+  const std::string name = Demangled(mangled);
+  static const std::regex own(R"((\w+)(<|\(|$))");
+  std::smatch match;
+  std::string kernel = std::regex_search(name, match, own) ? match[1].str() : name;
+  for (const char* wrapper : {"_elementwise_kernel", "elementwise_kernel_with_index", "reduce_kernel"}) {
+    const size_t at = name.find(wrapper);
+    if (at != std::string::npos) kernel = std::string(wrapper).substr(wrapper[0] == '_' ? 1 : 0);
+  }
+  static const std::regex inner(
+      R"(\b(direct_copy_kernel\w*|bfloat16_copy\w*|\w*Functor\w*|\w+_kernel_cuda|\w+_kernel_impl|\w+Ops\b|FillFunctor|compare_\w+|arange\w*|Gelu\w*|CatArray\w*)\b)");
+  for (std::sregex_iterator it(name.begin(), name.end(), inner), end; it != end; ++it) {
+    const std::string found = (*it)[1].str();
+    if (found != kernel && found.find("gpu_kernel_impl") == std::string::npos &&
+        found.find("AUnaryFunctor") == std::string::npos && found.find("BUnaryFunctor") == std::string::npos &&
+        found.find("BinaryFunctor") == std::string::npos) {
+      return kernel + " " + found;
+    }
+  }
+  return kernel;
+}
+
+std::string FakeCudaTable(const FakeCudaStep& step) {
+  std::vector<std::pair<int, std::string>> rows;
+  for (const auto& [name, count] : step.operations) rows.emplace_back(-count, name);
+  std::sort(rows.begin(), rows.end());
+  std::string text;
+  for (const auto& [count, name] : rows) absl::StrAppendFormat(&text, "%6d  %s\n", -count, name);
+  absl::StrAppendFormat(&text,
+                        "%6d  operations; %d host waits, %d pageable copies, %d cudaMalloc, %d fp32 products, %d bytes "
+                        "to the host, %.1f ms to issue\n",
+                        step.count, step.waits, step.pageable_copies, step.mallocs, step.fp32_products,
+                        step.bytes_to_host, step.issue_milliseconds);
+  return text;
+}
+
+}  // namespace tessera

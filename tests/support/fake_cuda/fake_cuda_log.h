@@ -1,0 +1,76 @@
+// What the fake CUDA (machine.h) wrote down of a process, and what it says of the steps of its images.
+//
+// The events and their fields; GRAPH is the number of the graph that records the operation, 0 where it is executed:
+//   name N KERNEL                    the mangled name of the kernel N
+//   kernel GRAPH N BLOCKS THREADS
+//   product GRAPH LIBRARY DTYPE ROWS COLUMNS LENGTH BATCH EPILOGUE   of matrices as cuBLAS sees them: ROWS are features
+//   attention GRAPH LIBRARY DTYPE QUERIES KEYS                       shapes as 1x24x4608x128
+//   convolution GRAPH LIBRARY DTYPE INPUT WEIGHTS
+//   copy GRAPH H2D|D2H|D2D|H2H BYTES pinned|pageable async|sync
+//   memset GRAPH BYTES
+//   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
+//   wait FUNCTION                    of the host for the device
+//   malloc BYTES USED, free BYTES USED, pin BYTES
+//   error FUNCTION CODE
+//   stub FUNCTION                    a function that the fake does not have was called
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+struct FakeCudaEvent {
+  int64_t microseconds = 0;
+  int thread = 0;
+  std::string kind;
+  std::vector<std::string> fields;
+
+  int64_t Number(size_t field) const { return std::stoll(fields.at(field)); }
+};
+
+// What one step of denoising cost.
+struct FakeCudaStep {
+  std::map<std::string, int> operations;  // by kernel or function, in few words
+  int count = 0;                          // of them all; a captured graph's operations count at every launch
+  int waits = 0;                          // of the thread that issues, while it issues the step
+  int pageable_copies = 0;
+  int mallocs = 0;
+  int fp32_products = 0;
+  int64_t bytes_to_host = 0;
+  int64_t product_weights = 0;  // rows x length over all products: the weights that were read
+  double issue_milliseconds = 0;
+};
+
+class FakeCudaLog final {
+ public:
+  // Of one process; an unreadable line fails the test.
+  static FakeCudaLog Read(const std::string& path);
+  // Of all processes that wrote under FAKE_CUDA_LOG=prefix, only those that launched a kernel.
+  static std::vector<FakeCudaLog> ReadAll(const std::string& prefix);
+
+  const std::vector<FakeCudaEvent>& events() const { return events_; }
+  int Count(const std::string& kind) const;
+  std::vector<FakeCudaEvent> Of(const std::string& kind) const;
+  // "stub f" or "error f 2" for each kind of event that a sound run has none of.
+  std::vector<std::string> Faults() const;
+  // Most bytes of device memory that were taken at once.
+  int64_t PeakBytes() const;
+  std::vector<FakeCudaStep> Steps() const;
+  // Whether it copies the state of a step, two numbers of 64 bits, to the host.
+  static bool EndsStep(const FakeCudaEvent& event);
+
+  // A kernel's demangled name as a reader would say it: "elementwise direct_copy_kernel_cuda".
+  static std::string ShortName(const std::string& mangled);
+
+ private:
+  std::vector<FakeCudaEvent> events_;
+  std::map<int64_t, std::string> names_;  // of kernels, short
+};
+
+// The operations of a step by name, the most frequent first, for a reader.
+std::string FakeCudaTable(const FakeCudaStep& step);
+
+}  // namespace tessera

@@ -1,0 +1,163 @@
+// The kernels that libraries register with cudart, and their launches.
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "tests/support/fake_cuda/capture.h"
+#include "tests/support/fake_cuda/machine.h"
+
+namespace tessera::fake_cuda {
+namespace {
+
+struct Kernel {
+  const char* name = "";
+  long number = 0;  // 0: not launched yet
+};
+
+struct Launch {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+// Tens of thousands register while LibTorch is loaded.
+struct Kernels {
+  std::mutex mutex;
+  std::unordered_map<const void*, Kernel> by_function;
+  long last_number = 0;
+};
+
+Kernels& TheKernels() {
+  static auto* kernels = new Kernels();
+  return *kernels;
+}
+
+Kernel Find(const void* function) {
+  Kernels& kernels = TheKernels();
+  const std::lock_guard lock(kernels.mutex);
+  Kernel& kernel = kernels.by_function[function];
+  if (kernel.number == 0) {
+    kernel.number = ++kernels.last_number;
+    TheMachine().log().Write("name %ld %s", kernel.number, kernel.name);
+  }
+  return kernel;
+}
+
+// The plug-in's probe is believed only if the device computes: squares of 0 to 63 in an array of int.
+void ComputeProbe(void** arguments) {
+  int squares[64];
+  for (int i = 0; i < 64; ++i) squares[i] = i * i;
+  TheMachine().SetContent(*static_cast<void**>(arguments[0]),
+                          std::string(reinterpret_cast<const char*>(squares), sizeof(squares)));
+}
+
+bool IsProbe(const char* name) {
+  return std::strstr(name, "tessera") != nullptr && std::strstr(name, "Square") != nullptr;
+}
+
+cudaError_t Issue(const void* function, const Launch& launch, void** arguments) {
+  if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
+  const Kernel kernel = Find(function);
+  TheMachine().log().Write("kernel %ld %ld %u %u", Record(launch.stream), kernel.number,
+                           launch.grid.x * launch.grid.y * launch.grid.z,
+                           launch.block.x * launch.block.y * launch.block.z);
+  if (IsProbe(kernel.name)) ComputeProbe(arguments);
+  return Finish("cudaLaunchKernel");
+}
+
+Launch& PushedLaunch() {
+  thread_local Launch launch;
+  return launch;
+}
+
+}  // namespace
+}  // namespace tessera::fake_cuda
+
+using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows are CUDA's own functions
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle[1];
+  return handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 0; }
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+
+void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, void*, void*, void*, void*,
+                            int*) {
+  Kernels& kernels = TheKernels();
+  const std::lock_guard lock(kernels.mutex);
+  kernels.by_function[function].name = name;
+}
+
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = static_cast<cudaKernel_t>(const_cast<void*>(function));
+  return Finish("__cudaGetKernel");
+}
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, CUstream_st* stream) {
+  PushedLaunch() = {.grid = grid, .block = block, .shared_bytes = shared_bytes, .stream = stream};
+  return 0;
+}
+
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_bytes, void* stream) {
+  const Launch& launch = PushedLaunch();
+  *grid = launch.grid;
+  *block = launch.block;
+  *shared_bytes = launch.shared_bytes;
+  *static_cast<cudaStream_t*>(stream) = launch.stream;
+  return Finish("__cudaPopCallConfiguration");
+}
+
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t,
+                             cudaStream_t stream) {
+  return Issue(function, {.grid = grid, .block = block, .stream = stream}, arguments);
+}
+
+cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t,
+                                        cudaStream_t stream) {
+  return Issue(function, {.grid = grid, .block = block, .stream = stream}, arguments);
+}
+
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
+  return Issue(function, {.grid = config->gridDim, .block = config->blockDim, .stream = config->stream}, arguments);
+}
+
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t,
+                               cudaStream_t stream) {
+  return Issue(kernel, {.grid = grid, .block = block, .stream = stream}, arguments);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  TheMachine().log().Write("host_function %ld", Record(stream));
+  function(data);
+  return Finish("cudaLaunchHostFunc");
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  *attributes = {};
+  attributes->maxThreadsPerBlock = 1024;
+  attributes->numRegs = 32;
+  attributes->binaryVersion = attributes->ptxVersion = 10 * TheMachine().options().major + TheMachine().options().minor;
+  return Finish("cudaFuncGetAttributes");
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return Finish("cudaFuncSetAttribute"); }
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
+  *blocks = 2;
+  return Finish("cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags");
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function, int threads,
+                                                          size_t shared_bytes) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared_bytes, 0);
+}
+
+}  // extern "C"

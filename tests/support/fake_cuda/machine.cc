@@ -1,0 +1,164 @@
+#include "tests/support/fake_cuda/machine.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+namespace tessera::fake_cuda {
+namespace {
+
+long Number(const char* variable, long otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atol(text);
+}
+
+}  // namespace
+
+Options Options::FromEnvironment() {
+  const long arch = Number("FAKE_CUDA_ARCH", 90);
+  const char* fault = std::getenv("FAKE_CUDA_FAULT");
+  return {.devices = static_cast<int>(std::clamp(Number("FAKE_CUDA_DEVICES", 1), 1L, static_cast<long>(kMostDevices))),
+          .memory_bytes = static_cast<size_t>(Number("FAKE_CUDA_MEMORY_MIB", 143771)) << 20,
+          .major = static_cast<int>(arch / 10),
+          .minor = static_cast<int>(arch % 10),
+          .driver = static_cast<int>(Number("FAKE_CUDA_DRIVER", 13000)),
+          .cudnn = static_cast<size_t>(Number("FAKE_CUDA_CUDNN", 91900)),
+          .fault_file = fault == nullptr ? "" : fault};
+}
+
+void AddressRanges::Add(void* begin, Range range) {
+  const std::lock_guard lock(mutex_);
+  ranges_[static_cast<const char*>(begin)] = range;
+}
+
+std::optional<AddressRanges::Range> AddressRanges::Remove(void* begin) {
+  const std::lock_guard lock(mutex_);
+  const auto it = ranges_.find(static_cast<const char*>(begin));
+  if (it == ranges_.end()) return std::nullopt;
+  const Range range = it->second;
+  ranges_.erase(it);
+  return range;
+}
+
+std::optional<AddressRanges::Range> AddressRanges::Find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  auto it = ranges_.upper_bound(static_cast<const char*>(address));
+  if (it == ranges_.begin()) return std::nullopt;
+  --it;
+  if (static_cast<const char*>(address) >= it->first + it->second.bytes) return std::nullopt;
+  return it->second;
+}
+
+Machine::Machine() : options_(Options::FromEnvironment()) {}
+
+bool Machine::Take(size_t bytes, int device) {
+  size_t used = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (used_[device] + bytes > options_.memory_bytes) return false;
+    used = used_[device] += bytes;
+  }
+  log_.Write("malloc %zu %zu", bytes, used);
+  return true;
+}
+
+void Machine::GiveBack(size_t bytes, int device) {
+  size_t used = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    used = used_[device] -= bytes;
+  }
+  log_.Write("free %zu %zu", bytes, used);
+}
+
+void* Machine::Reserve(size_t bytes, int device) {
+  void* begin =
+      mmap(nullptr, std::max<size_t>(bytes, 1), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (begin == MAP_FAILED) return nullptr;
+  device_memory_.Add(begin, {.bytes = bytes, .device = device});
+  return begin;
+}
+
+void Machine::Unreserve(void* begin) {
+  if (const auto range = device_memory_.Remove(begin)) munmap(begin, std::max<size_t>(range->bytes, 1));
+}
+
+void* Machine::Allocate(size_t bytes, int device) { return Take(bytes, device) ? Reserve(bytes, device) : nullptr; }
+
+bool Machine::Free(void* begin) {
+  const auto range = device_memory_.Find(begin);
+  if (!range) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    contents_.erase(begin);
+  }
+  Unreserve(begin);
+  GiveBack(range->bytes, range->device);
+  return true;
+}
+
+size_t Machine::FreeBytes(int device) const {
+  const std::lock_guard lock(mutex_);
+  return options_.memory_bytes - used_[device];
+}
+
+void Machine::SetContent(const void* begin, std::string bytes) {
+  const std::lock_guard lock(mutex_);
+  contents_[begin] = std::move(bytes);
+}
+
+std::string Machine::ContentAt(const void* begin, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto it = contents_.find(begin);
+  std::string content = it == contents_.end() ? "" : it->second;
+  content.resize(bytes, 1);
+  return content;
+}
+
+bool Machine::CountLaunch() {
+  if (options_.fault_file.empty()) return true;
+  const std::lock_guard lock(mutex_);
+  if (!launches_left_ && access(options_.fault_file.c_str(), F_OK) == 0) {
+    long launches = 0;
+    std::ifstream(options_.fault_file) >> launches;
+    if (unlink(options_.fault_file.c_str()) == 0) launches_left_ = launches;  // this process, and no other, took it
+  }
+  if (launches_left_ && --*launches_left_ < 0) failed_ = true;
+  return !failed_;
+}
+
+bool Machine::failed() const {
+  const std::lock_guard lock(mutex_);
+  return failed_;
+}
+
+Machine& TheMachine() {
+  static Machine* machine = new Machine();
+  return *machine;
+}
+
+int& CurrentDevice() {
+  thread_local int device = 0;
+  return device;
+}
+
+cudaError_t& LastError() {
+  thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+
+cudaError_t Finish(const char* function, cudaError_t error) {
+  if (error == cudaSuccess && TheMachine().failed()) error = cudaErrorIllegalAddress;
+  if (error == cudaSuccess) return error;
+  LastError() = error;
+  TheMachine().log().Write("error %s %d", function, error);
+  TheMachine().log().Flush();
+  return error;
+}
+
+}  // namespace tessera::fake_cuda
