@@ -82,13 +82,15 @@ class SparseWeights {
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors_;
 };
 
-inline SparseWeights FluxTransformer() {
+// `text`, `pooled`: the widths of what its text encoders make.
+inline SparseWeights FluxTransformer(int64_t text = 4096, int64_t pooled = 768) {
   constexpr int64_t kWidth = 3072, kHeadDim = 128;
   SparseWeights weights;
   weights.AddLinear("x_embedder", kWidth, 64);
-  weights.AddLinear("context_embedder", kWidth, 4096);
-  for (const auto& [name, in] :
-       {std::pair("timestep_embedder", 256), {"guidance_embedder", 256}, {"text_embedder", 768}}) {
+  weights.AddLinear("context_embedder", kWidth, text);
+  for (const auto& [name, in] : {std::pair<const char*, int64_t>("timestep_embedder", 256),
+                                 {"guidance_embedder", 256},
+                                 {"text_embedder", pooled}}) {
     weights.AddLinear(absl::StrCat("time_text_embed.", name, ".linear_1"), kWidth, in);
     weights.AddLinear(absl::StrCat("time_text_embed.", name, ".linear_2"), kWidth, kWidth);
   }

@@ -1,0 +1,73 @@
+// What a step of denoising costs at full size: 1024x1024, bf16, one image with its guidance, from the third step on.
+// The counts are exact, so that whatever adds an operation, a wait or a copy to a step turns this test red, and
+// whatever saves some has to write it down here. A failure prints the operations by name, as does
+//   build/release/tests/cuda/fake_cuda_step_budgets_test --gtest_filter='*flux*'
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/fake_cuda_fixture.h"
+#include "tests/cuda/full_size_models.h"
+
+namespace tessera {
+namespace {
+
+using ::testing::IsEmpty;
+
+struct Budget {
+  const char* model;
+  int operations;           // kernels, products, attentions, copies and fills of a step
+  int waits = 0;            // of a step, of the thread that issues
+  int pageable_copies = 0;  // of a step
+};
+
+std::ostream& operator<<(std::ostream& out, const Budget& budget) { return out << budget.model; }
+
+class StepBudgetTest : public FakeCudaTest, public testing::WithParamInterface<Budget> {
+ protected:
+  void WriteModel() const {
+    const std::string model = GetParam().model;
+    if (model == "flux_dev") WriteFullSizeFlux(folder_);
+    if (model == "sd3_medium") WriteFullSizeSd3(folder_, model, 24, /*norms=*/false);
+    if (model == "sd35_large") WriteFullSizeSd3(folder_, model, 38, /*norms=*/true);
+    if (model == "pixart_sigma") WriteFullSizePixartSigma(folder_);
+    if (model == "hunyuan") WriteFullSizeHunyuan(folder_);
+  }
+};
+
+TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
+  constexpr size_t kSteps = 7;  // the last one may be of another kind
+  WriteModel();
+  const Finished run =
+      Run({"generate", "a cat", "--model=" + (folder_ / GetParam().model), "--device=cuda", "--dtype=bf16",
+           absl::StrCat("--steps=", kSteps), "--seed=1", "--size=1024", "--output=" + (folder_ / "a.png")});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  ASSERT_EQ(run.logs.size(), 1u);
+  EXPECT_THAT(run.logs[0].Faults(), IsEmpty());
+  const std::vector<FakeCudaStep> steps = run.logs[0].Steps();
+  ASSERT_EQ(steps.size(), kSteps);
+  std::cout << GetParam().model << ", the fourth step:\n" << FakeCudaTable(steps[3]);
+  std::cout << "peak " << run.logs[0].PeakBytes() << " bytes\n";
+  for (size_t i = 2; i + 1 < kSteps; ++i) {
+    EXPECT_EQ(steps[i].count, GetParam().operations) << "step " << i + 1;
+    EXPECT_EQ(steps[i].waits, GetParam().waits) << "step " << i + 1;
+    EXPECT_EQ(steps[i].pageable_copies, GetParam().pageable_copies) << "step " << i + 1;
+    EXPECT_EQ(steps[i].fp32_products, 0) << "step " << i + 1;
+    EXPECT_EQ(steps[i].mallocs, 0) << "step " << i + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StepBudgetTest,
+                         testing::Values(Budget{.model = "flux_dev", .operations = 4724},
+                                         Budget{.model = "sd3_medium", .operations = 1975},
+                                         Budget{.model = "sd35_large", .operations = 4180},
+                                         Budget{.model = "pixart_sigma", .operations = 1163},
+                                         Budget{.model = "hunyuan", .operations = 2897}),
+                         [](const auto& info) { return info.param.model; });
+
+}  // namespace
+}  // namespace tessera
