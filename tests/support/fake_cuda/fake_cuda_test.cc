@@ -1,0 +1,213 @@
+// The fake CUDA refuses what CUDA refuses: otherwise a run on it would prove nothing.
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/support/fake_cuda/fake_cuda_log.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera {
+namespace {
+
+constexpr size_t kMib = 1 << 20;
+
+// Two small cards. The fake reads its variables at the first call.
+class SmallCards final {
+ public:
+  SmallCards() {
+    setenv("FAKE_CUDA_DEVICES", "2", 1);
+    setenv("FAKE_CUDA_MEMORY_MIB", "64", 1);
+    setenv("FAKE_CUDA_ARCH", "80", 1);
+    setenv("FAKE_CUDA_FAULT", (folder_ / "fault").c_str(), 1);
+    setenv("FAKE_CUDA_LOG", (folder_ / "log").c_str(), 1);
+  }
+  const TestFolder& folder() const { return folder_; }
+
+ private:
+  const TestFolder folder_;
+};
+
+const SmallCards cards;
+
+class DeviceBlock final {
+ public:
+  explicit DeviceBlock(size_t bytes) : error_(cudaMalloc(&memory_, bytes)) {}
+  ~DeviceBlock() { cudaFree(memory_); }
+  DeviceBlock(const DeviceBlock&) = delete;
+  DeviceBlock& operator=(const DeviceBlock&) = delete;
+
+  void* get() const { return memory_; }
+  cudaError_t error() const { return error_; }
+
+ private:
+  void* memory_ = nullptr;
+  cudaError_t error_;
+};
+
+cudaStream_t NewStream() {
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(cudaStreamCreateWithPriority(&stream, 0, 0), cudaSuccess);
+  return stream;
+}
+
+void Kernel() {}
+cudaError_t Launch(cudaStream_t stream) {
+  return cudaLaunchKernel(reinterpret_cast<void*>(&Kernel), dim3(1), dim3(32), nullptr, 0, stream);
+}
+
+TEST(FakeCudaTest, HasTheCardsThatTheEnvironmentAsksFor) {
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  EXPECT_EQ(count, 2);
+  cudaDeviceProp card;
+  ASSERT_EQ(cudaGetDeviceProperties(&card, 1), cudaSuccess);
+  EXPECT_EQ(card.major * 10 + card.minor, 80);
+  EXPECT_EQ(card.totalGlobalMem, 64 * kMib);
+  EXPECT_EQ(cudaSetDevice(2), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(FakeCudaTest, AFullCardHasNoMoreMemoryAndTheOtherCardHas) {
+  size_t free = 0, total = 0;
+  const DeviceBlock most(60 * kMib);
+  ASSERT_EQ(most.error(), cudaSuccess);
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(free, 4 * kMib);
+  EXPECT_EQ(DeviceBlock(5 * kMib).error(), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(DeviceBlock(5 * kMib).error(), cudaSuccess);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+TEST(FakeCudaTest, BytesOfADeviceAreOnes) {
+  const DeviceBlock block(kMib);
+  int64_t number = 0;
+  ASSERT_EQ(cudaMemcpy(&number, block.get(), sizeof(number), cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(number, 0x0101010101010101);
+}
+
+TEST(FakeCudaDeathTest, AHostThatReadsThroughADevicesPointerCrashes) {
+  const DeviceBlock block(kMib);
+  EXPECT_DEATH(std::printf("%d", *static_cast<volatile char*>(block.get())), "");
+}
+
+TEST(FakeCudaTest, ACaptureRecordsAndItsLaunchesRun) {
+  cudaStream_t stream = NewStream();
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(Launch(stream), cudaSuccess);
+  EXPECT_EQ(Launch(stream), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  size_t nodes = 0;
+  ASSERT_EQ(cudaGraphGetNodes(graph, nullptr, &nodes), cudaSuccess);
+  EXPECT_EQ(nodes, 2u);
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+}
+
+struct Illegal {
+  const char* name;
+  cudaError_t (*call)(cudaStream_t);
+};
+
+class FakeCudaCaptureTest : public testing::TestWithParam<Illegal> {};
+
+TEST_P(FakeCudaCaptureTest, SpoilsTheGraph) {
+  cudaStream_t stream = NewStream();
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  EXPECT_EQ(GetParam().call(stream), cudaErrorStreamCaptureUnsupported);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  EXPECT_EQ(cudaStreamIsCapturing(stream, &status), cudaSuccess);
+  EXPECT_EQ(status, cudaStreamCaptureStatusInvalidated);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(graph, nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    WhatACaptureForbids, FakeCudaCaptureTest,
+    testing::Values(Illegal{"Wait", [](cudaStream_t stream) { return cudaStreamSynchronize(stream); }},
+                    Illegal{"WaitForTheDevice", [](cudaStream_t) { return cudaDeviceSynchronize(); }},
+                    Illegal{"Query", [](cudaStream_t stream) { return cudaStreamQuery(stream); }},
+                    Illegal{"Allocation", [](cudaStream_t) { return DeviceBlock(kMib).error(); }},
+                    Illegal{"PinnedAllocation",
+                            [](cudaStream_t) {
+                              void* memory = nullptr;
+                              return cudaHostAlloc(&memory, kMib, 0);
+                            }},
+                    Illegal{"PageableCopy",
+                            [](cudaStream_t stream) {
+                              static void* block = [] {  // not while it records
+                                cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
+                                cudaThreadExchangeStreamCaptureMode(&relaxed);
+                                void* memory = nullptr;
+                                cudaMalloc(&memory, kMib);
+                                cudaThreadExchangeStreamCaptureMode(&relaxed);
+                                return memory;
+                              }();
+                              const int64_t number = 0;
+                              return cudaMemcpyAsync(block, &number, sizeof(number), cudaMemcpyHostToDevice, stream);
+                            }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(FakeCudaTest, AFileMakesTheDeviceFailAfterThatManyLaunches) {
+  const auto fail = [] {
+    cards.folder().Write("fault", "2");
+    cudaStream_t stream = NewStream();
+    const bool before = Launch(stream) == cudaSuccess && Launch(stream) == cudaSuccess;
+    const bool after = Launch(stream) == cudaErrorIllegalAddress &&
+                       cudaStreamSynchronize(stream) == cudaErrorIllegalAddress &&
+                       cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() == cudaErrorIllegalAddress;
+    _exit(before && after ? 0 : 1);
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(0), "");
+  EXPECT_EQ(Launch(NewStream()), cudaSuccess) << "the file was another process's";
+}
+
+TEST(FakeCudaTest, TheLogSaysWhatAStepCost) {
+  cudaStream_t stream = NewStream();
+  const DeviceBlock block(kMib);
+  int64_t state[2];
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&pinned, sizeof(state), 0), cudaSuccess);
+  const auto end_step = [&] {
+    EXPECT_EQ(cudaMemcpyAsync(pinned, block.get(), sizeof(state), cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  };
+  end_step();
+  ASSERT_EQ(Launch(stream), cudaSuccess);
+  ASSERT_EQ(cudaMemcpyAsync(state, block.get(), 8, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  const DeviceBlock another(kMib);
+  end_step();
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  const std::vector<FakeCudaLog> logs = FakeCudaLog::ReadAll(cards.folder() / "log");
+  ASSERT_FALSE(logs.empty());
+  const std::vector<FakeCudaStep> steps = logs.back().Steps();
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.back().count, 3);
+  EXPECT_EQ(steps.back().waits, 1);
+  EXPECT_EQ(steps.back().pageable_copies, 1);
+  EXPECT_EQ(steps.back().mallocs, 1);
+  EXPECT_EQ(steps.back().bytes_to_host, 24);
+  EXPECT_EQ(steps.back().operations.at("copy D2H"), 2);
+}
+
+TEST(FakeCudaLogTest, AKernelIsCalledByWhatItComputes) {
+  EXPECT_EQ(FakeCudaLog::ShortName("_ZN7tessera7kernels6SquareEPi"), "Square");
+  EXPECT_EQ(FakeCudaLog::ShortName("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"
+                                   "St5arrayIPcLm1EEEEviT0_T1_"),
+            "elementwise_kernel FillFunctor");
+}
+
+}  // namespace
+}  // namespace tessera
