@@ -26,21 +26,11 @@ import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-VENV = ROOT / ".deps" / "bench-venv"
-PINS = [
-    "torch==2.11.0",
-    "diffusers==0.42.1",
-    "transformers==5.23.0",
-    "accelerate==1.15.0",
-    "safetensors==0.8.0",
-    "sentencepiece==0.2.3",
-    "protobuf==7.36.2",
-    "numpy==2.4.6",
-]
+REQUIREMENTS = ROOT / "scripts" / "bench-requirements.txt"
+ENVIRONMENT = "bench-venv"
 PROMPT = "a red apple on a wooden table"  # what `tessera bench` draws
 DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
@@ -66,16 +56,9 @@ def parse_arguments():
 
 
 def ensure_environment():
-    """Makes the virtual environment once; the marker names what is in it."""
-    marker = VENV / "pins"
-    wanted = "\n".join(PINS)
-    python = VENV / "bin" / "python"
-    if not marker.exists() or marker.read_text() != wanted:
-        print(f"making {VENV.relative_to(ROOT)} (once, several minutes) …", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS], check=True)
-        marker.write_text(wanted)
-    return python
+    command = [ROOT / "scripts" / "python-environment.sh", ENVIRONMENT, REQUIREMENTS.read_text().strip(), "-r", REQUIREMENTS]
+    subprocess.run(command, check=True)
+    return ROOT / ".deps" / ENVIRONMENT / "bin" / "python"
 
 
 def model_folder(arguments, dtype):
