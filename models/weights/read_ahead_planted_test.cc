@@ -1,0 +1,19 @@
+#include <gtest/gtest.h>
+
+#include "tests/support/planted_bug.h"
+#include "tests/support/read_ahead_parts.h"
+
+namespace tessera::models {
+namespace {
+
+TEST(PlantedReadAheadTest, ABufferThatIsReadIntoWhileItIsInUseHoldsAnotherTurn) {
+  const PlantedBug planted("buffer_read_into_in_use");
+  ReadAheadParts parts(/*turns=*/3, /*buffers=*/2);
+  ReadAhead reads(parts.folder(), parts.turns(), parts.buffers());
+  ASSERT_TRUE(reads.Await(0).ok());
+  ASSERT_TRUE(reads.Await(2).ok());
+  EXPECT_NE(parts.InBufferOf(0), parts.Expected(0));
+}
+
+}  // namespace
+}  // namespace tessera::models
