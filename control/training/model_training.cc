@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "control/block_name.h"
 #include "parallel/plan/stage_balance.h"
 
 namespace tessera::control {
@@ -10,7 +13,7 @@ namespace {
 
 constexpr double kBlockBytes = 34;   // of a token and feature, at two bytes a number
 constexpr double kSharedBytes = 24;  // of these, what tensor ranks share out
-constexpr double kSwapBuffers = 2;   // blocks in the device's memory beside those that stay: in use, and on its way
+constexpr size_t kSwapBuffers = 2;   // blocks in the device's memory beside those that stay: in use, and on its way
 
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
@@ -38,45 +41,84 @@ int64_t ProjectionsOf(const parallel::BlockExchange& block) {
   return 3 + second;  // what comes out is projected together with the MLP
 }
 
-// The share of the transformer's weights in its largest block: one where text and image have weights of their own
-// counts as two.
-double LargestBlockShare(const ModelDescription& model) {
-  double sum = 0, largest = 0;
-  for (const parallel::BlockExchange& block : model.transformer.exchange.blocks) {
-    const double size = block.kind == parallel::BlockKind::kJoint ? 2 : 1;
-    sum += size;
-    largest = std::max(largest, size);
+// How the transformer's parameters lie in its blocks, in any unit.
+struct BlockSizes {
+  std::vector<double> blocks;
+  double others = 0;  // in none of them
+
+  double Of(int64_t begin, int64_t end) const {
+    return std::accumulate(blocks.begin() + begin, blocks.begin() + end, 0.0);
   }
-  return sum > 0 ? largest / sum : 0;
+  double sum() const { return others + Of(0, static_cast<int64_t>(blocks.size())); }
+};
+
+// By the matrices, which are nearly all of them; where these are not known, a block in which text and image have
+// weights of their own counts as two.
+BlockSizes BlockSizesOf(const ModelDescription& model) {
+  BlockSizes sizes{.blocks = {}, .others = TransformerParameters(model)};
+  std::string last;
+  for (const MatrixProduct& product : model.products) {
+    const std::string block = product.component == "transformer" ? BlockName(product.name) : "";
+    if (block.empty()) continue;
+    if (block != std::exchange(last, block)) sizes.blocks.push_back(0);
+    sizes.blocks.back() += static_cast<double>(product.out) * static_cast<double>(product.in);
+  }
+  const std::vector<parallel::BlockExchange>& blocks = model.transformer.exchange.blocks;
+  sizes.others -= sizes.Of(0, static_cast<int64_t>(sizes.blocks.size()));
+  if (sizes.blocks.size() == blocks.size() && sizes.others >= 0) return sizes;
+  sizes = {};
+  for (const parallel::BlockExchange& block : blocks) {
+    sizes.blocks.push_back(block.kind == parallel::BlockKind::kJoint ? 2 : 1);
+  }
+  return sizes;
+}
+
+double LargestBlockShare(const ModelDescription& model) {
+  const BlockSizes sizes = BlockSizesOf(model);
+  return sizes.blocks.empty() ? 0 : *std::ranges::max_element(sizes.blocks) / sizes.sum();
+}
+
+// In the unit of the sizes.
+SwappedParameters SwappedOf(const BlockSizes& sizes, int64_t blocks_to_swap, int64_t begin, int64_t end) {
+  SwappedParameters swapped;
+  double largest = 0;
+  size_t count = 0;
+  for (const int64_t block : SwappedBlocks(static_cast<int64_t>(sizes.blocks.size()), blocks_to_swap)) {
+    if (block < begin || block >= end) continue;
+    ++count;
+    largest = std::max(largest, sizes.blocks[static_cast<size_t>(block)]);
+    swapped.waiting += sizes.blocks[static_cast<size_t>(block)];
+  }
+  swapped.buffers = largest * static_cast<double>(std::min(count, kSwapBuffers));
+  return swapped;
 }
 
 // What the pipeline stage that holds most of something holds.
 struct LargestStage {
   double weights = 1;       // share of the transformer's
+  double on_device = 1;     // of them, with the buffers of those that wait in the host's memory
   double block_inputs = 0;  // blocks, each as often as there are micro-batches under way in its stage
 };
 
 LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& model) {
-  const std::vector<parallel::BlockExchange>& blocks = model.transformer.exchange.blocks;
+  const auto blocks = static_cast<int>(model.transformer.exchange.blocks.size());
   const auto stages = static_cast<int>(config.parallelism.pipe);
-  LargestStage largest{.weights = 1, .block_inputs = static_cast<double>(blocks.size())};
-  if (stages == 1) return largest;
+  LargestStage largest{.block_inputs = static_cast<double>(blocks)};
   std::vector<double> costs = model.transformer.block_flops;
-  if (costs.size() != blocks.size()) costs.assign(blocks.size(), 1);
-  const absl::StatusOr<std::vector<int>> bounds = parallel::BalanceStages(costs, stages);
-  if (!bounds.ok()) return largest;  // no such run begins
-  const auto size_of = [&](int begin, int end) {
-    double size = 0;
-    for (int block = begin; block < end; ++block) {
-      size += blocks[static_cast<size_t>(block)].kind == parallel::BlockKind::kJoint ? 2 : 1;
-    }
-    return size;
-  };
-  largest = {.weights = 0, .block_inputs = 0};
+  if (costs.size() != static_cast<size_t>(blocks)) costs.assign(static_cast<size_t>(blocks), 1);
+  const absl::StatusOr<std::vector<int>> balanced = parallel::BalanceStages(costs, stages);
+  if (blocks == 0 || (stages > 1 && !balanced.ok())) return largest;  // no such run begins
+  const std::vector<int> bounds = stages > 1 ? *balanced : std::vector{0, blocks};
+  const BlockSizes sizes = BlockSizesOf(model);
+  largest = {.weights = 0, .on_device = 0, .block_inputs = 0};
   for (int stage = 0; stage < stages; ++stage) {
-    const int begin = (*bounds)[static_cast<size_t>(stage)], end = (*bounds)[static_cast<size_t>(stage) + 1];
-    const int64_t under_way = std::min<int64_t>(stages - stage, config.train.gradient_accumulation_steps);
-    largest.weights = std::max(largest.weights, size_of(begin, end) / size_of(0, bounds->back()));
+    const int begin = bounds[static_cast<size_t>(stage)], end = bounds[static_cast<size_t>(stage) + 1];
+    const int64_t under_way =
+        stages > 1 ? std::min<int64_t>(stages - stage, config.train.gradient_accumulation_steps) : 1;
+    const double own = sizes.others + sizes.Of(begin, end);
+    const SwappedParameters swapped = SwappedOf(sizes, config.train.blocks_to_swap, begin, end);
+    largest.weights = std::max(largest.weights, own / sizes.sum());
+    largest.on_device = std::max(largest.on_device, (own - swapped.waiting + swapped.buffers) / sizes.sum());
     largest.block_inputs = std::max(largest.block_inputs, static_cast<double>((end - begin) * under_way));
   }
   return largest;
@@ -136,6 +178,40 @@ int64_t AdapterParameters(const ModelDescription& model, int64_t rank) {
   return projections * rank * 2 * model.transformer.exchange.width;
 }
 
+std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped) {
+  std::vector<int64_t> chosen;
+  for (int64_t block = 0; block < blocks; ++block) {
+    if ((block + 1) * swapped / blocks > block * swapped / blocks) chosen.push_back(block);
+  }
+  return chosen;
+}
+
+absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model) {
+  if (blocks_to_swap >= 0 && blocks_to_swap <= model.blocks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("train.blocks_to_swap is ", blocks_to_swap, "; valid values are 0 to ",
+                                                 model.blocks, ", the number of the model's blocks"));
+}
+
+absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model) {
+  if (config.parallelism.zero == ZeroStage::kFull && config.train.blocks_to_swap > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
+                     "; with parallelism.zero: 3 the data ranks share out the weights of every block, so that it must "
+                     "be 0; or set parallelism.zero to 0 or 1"));
+  }
+  return CheckBlocksToSwap(config.train.blocks_to_swap, model);
+}
+
+SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blocks_to_swap, int64_t begin,
+                                      int64_t end) {
+  const BlockSizes sizes = BlockSizesOf(model);
+  if (sizes.blocks.empty()) return {};
+  const auto last = static_cast<int64_t>(sizes.blocks.size());
+  const SwappedParameters swapped = SwappedOf(sizes, blocks_to_swap, begin, std::min(end, last));
+  const double unit = TransformerParameters(model) / sizes.sum();
+  return {.waiting = swapped.waiting * unit, .buffers = swapped.buffers * unit};
+}
+
 TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
   const TrainParallelism& parallelism = config.parallelism;
   const bool is_lora = config.network.type == NetworkType::kLora;
@@ -146,17 +222,14 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const double state_share = parallelism.zero == ZeroStage::kNone ? 1 : data;
 
   const double of_all_stages = TransformerParameters(model);
-  const double parameters = of_all_stages * LargestStageOf(config, model).weights;
+  const LargestStage stage = LargestStageOf(config, model);
+  const double parameters = of_all_stages * stage.weights;
   const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
   const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // gathered
-  double weights = parameters * (config.train.quantize ? 1 : element) / weight_share;
-  if (const auto swapped = static_cast<double>(config.train.blocks_to_swap); swapped > 0 && model.blocks > 0) {
-    weights *= std::min(model.blocks - swapped + kSwapBuffers, static_cast<double>(model.blocks)) / model.blocks;
-    weights = std::max(weights, 0.0);
-  }
+  const double weights = of_all_stages * stage.on_device * (config.train.quantize ? 1 : element) / weight_share;
   // Of the two factors of each module tensor ranks share out one.
   const double trained = is_lora ? static_cast<double>(AdapterParameters(model, config.network.linear)) *
-                                       LargestStageOf(config, model).weights * (1 + 1 / tensor) / 2
+                                       stage.weights * (1 + 1 / tensor) / 2
                                  : parameters / tensor;
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;

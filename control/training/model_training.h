@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "control/commands.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
@@ -29,6 +30,23 @@ std::vector<std::string> DefaultTargetModules(const ModelDescription& model);
 // Weights that an adapter of that rank on the default modules has; the rank of the largest, without sharding.
 int64_t AdapterParameters(const ModelDescription& model, int64_t rank);
 
+// Which blocks of a transformer wait in the host's memory where `swapped` of them do: spread evenly, the last one among
+// them, so that up to half of the blocks alternate with some that stay, behind whose computation a copy hides.
+std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped);
+
+// InvalidArgument unless the model has as many blocks as train.blocks_to_swap says, and the run may swap them: where
+// data ranks share out the weights of every block, those of a block that waits would be there in whole.
+absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model);
+absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model);
+
+// Parameters of blocks [begin, end) that wait in the host's memory, and those of the buffers which they pass through on
+// the device: one block is in use and the next one on its way.
+struct SwappedParameters {
+  double waiting = 0, buffers = 0;
+};
+SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blocks_to_swap, int64_t begin,
+                                      int64_t end);
+
 // Bytes on the rank that needs most, while it trains.
 struct TrainingMemory {
   uint64_t weights = 0;      // of the transformer in the dtype of the computation, or in 8 bits
@@ -42,7 +60,8 @@ struct TrainingMemory {
 
 // An estimate for batches of that bucket, from shapes alone. A pipeline stage has its blocks' share of the weights, and
 // activations of as many micro-batches as 1F1B has under way there. Under ZeroStage::kFull a rank has its share of all
-// weights and one block that is gathered. A block keeps 34 bytes of a 16-bit run for each token and feature where
+// weights and one block that is gathered; blocks that wait in the host's memory count as SwappedParametersOf says. A
+// block keeps 34 bytes of a 16-bit run for each token and feature where
 // attention keeps no scores, of which tensor ranks share out 24, and 34 in the sequence-sharded form (Korthikanti et
 // al., "Reducing activation recomputation in large transformer models", 2022); recomputation keeps one block's and the
 // inputs of all. Text encoders and the autoencoder are not in it: they are needed until everything is cached. Shapes

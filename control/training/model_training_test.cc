@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 namespace tessera::control {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 // The published figures of FLUX.1-dev: 19 joint and 38 fused blocks of width 3072, 11.9 billion weights.
 ModelDescription Flux() {
@@ -41,6 +46,72 @@ TEST(ModelTrainingTest, FluxOf8BitsWithSwappedBlocksFitsInto22GiB) {
   const TrainingMemory small = PredictMemory(config, Flux(), {1024, 1024});
   EXPECT_LE(small.total(), uint64_t{22} << 30);
   EXPECT_LT(small.weights, plain.weights / 2);
+}
+
+TEST(ModelTrainingTest, SwappedBlocksAreSpreadOverAllSoThatTheyAlternateWithSomeThatStay) {
+  EXPECT_THAT(SwappedBlocks(57, 10), ElementsAre(5, 11, 17, 22, 28, 34, 39, 45, 51, 56));
+  EXPECT_THAT(SwappedBlocks(4, 2), ElementsAre(1, 3));
+  EXPECT_THAT(SwappedBlocks(4, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(SwappedBlocks(4, 0), IsEmpty());
+  for (int64_t swapped = 1; swapped <= 28; ++swapped) {
+    const std::vector<int64_t> blocks = SwappedBlocks(57, swapped);
+    ASSERT_EQ(blocks.size(), static_cast<size_t>(swapped));
+    for (size_t i = 1; i < blocks.size(); ++i) EXPECT_GE(blocks[i] - blocks[i - 1], 2) << swapped;
+  }
+}
+
+// By hand: of the ten blocks above three are joint ones, of 2 of 76 parts each, and so are the two buffers.
+TEST(ModelTrainingTest, BlocksThatWaitInTheHostsMemoryLeaveTwoBuffersOnTheDevice) {
+  TrainConfig config = Config();
+  config.train.blocks_to_swap = 10;
+  const double whole = 2 * 11'901'408'320.0;
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
+              whole * (76 - (3 * 2 + 7) + 2 * 2) / 76, 2);
+  // One block leaves one buffer, and saves nothing.
+  config.train.blocks_to_swap = 1;
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights), whole, 2);
+  config.train.blocks_to_swap = 57;
+  EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights), whole * 4 / 76, 2);
+  const SwappedParameters swapped = SwappedParametersOf(Flux(), 10, 0, 57);
+  EXPECT_NEAR(swapped.waiting, 11'901'408'320.0 * 13 / 76, 2);
+  EXPECT_NEAR(swapped.buffers, 11'901'408'320.0 * 4 / 76, 2);
+  // The second half has five of them, all fused.
+  const SwappedParameters of_half = SwappedParametersOf(Flux(), 10, 30, 57);
+  EXPECT_NEAR(of_half.waiting, 11'901'408'320.0 * 5 / 76, 2);
+  EXPECT_NEAR(of_half.buffers, 11'901'408'320.0 * 2 / 76, 2);
+}
+
+// By hand: two blocks of 120 weights and two of 60, of 1000.
+TEST(ModelTrainingTest, WhereTheMatricesAreKnownBlocksAreAsLargeAsTheirs) {
+  ModelDescription model;
+  model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 1000}};
+  model.blocks = 4;
+  model.transformer.exchange.blocks.assign(4, {.kind = parallel::BlockKind::kJoint});
+  model.products = {{.component = "text_encoder", .name = "layers.0.q", .out = 100, .in = 100},
+                    {.component = "transformer", .name = "proj_in", .out = 10, .in = 10},
+                    {.component = "transformer", .name = "a.0.q", .out = 6, .in = 10},
+                    {.component = "transformer", .name = "a.0.v", .out = 6, .in = 10},
+                    {.component = "transformer", .name = "a.1.q", .out = 12, .in = 10},
+                    {.component = "transformer", .name = "b.0.q", .out = 6, .in = 10},
+                    {.component = "transformer", .name = "b.1.q", .out = 6, .in = 10}};
+  TrainConfig config = Config();
+  config.train.blocks_to_swap = 4;
+  EXPECT_EQ(PredictMemory(config, model, {64, 64}).weights, 2u * (1000 - 2 * 120 - 2 * 60 + 2 * 120));
+  config.train.blocks_to_swap = 2;  // 1 and 3
+  EXPECT_EQ(PredictMemory(config, model, {64, 64}).weights, 2u * (1000 - 120 - 60 + 2 * 120));
+}
+
+TEST(ModelTrainingTest, NoMoreBlocksAreSwappedThanThereAreAndNoneThatAreSharedOut) {
+  TrainConfig config = Config();
+  config.train.blocks_to_swap = 57;
+  EXPECT_TRUE(CheckBlocksToSwap(config, Flux()).ok());
+  config.train.blocks_to_swap = 58;
+  EXPECT_THAT(std::string(CheckBlocksToSwap(config, Flux()).message()),
+              HasSubstr("train.blocks_to_swap is 58; valid values are 0 to 57"));
+  config.train.blocks_to_swap = 10;
+  config.parallelism = {.data = 2, .zero = ZeroStage::kFull};
+  EXPECT_THAT(std::string(CheckBlocksToSwap(config, Flux()).message()),
+              HasSubstr("train.blocks_to_swap is 10; with parallelism.zero: 3"));
 }
 
 // By hand: (19 · 8 + 38 · 3) projections of 2 · 3072 · 16 weights.

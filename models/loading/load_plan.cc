@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "control/block_name.h"
 
 namespace tessera::models {
 namespace {
@@ -26,17 +27,6 @@ int64_t Sum(int64_t a, int64_t b) {
 int64_t Product(int64_t a, int64_t b) {
   int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? kMost : product;
-}
-
-// The block that a tensor of a transformer belongs to, its name up to the block's number; empty: to none.
-std::string BlockOf(const std::string& tensor) {
-  size_t begin = 0;
-  for (size_t end = tensor.find('.'); end != std::string::npos; end = tensor.find('.', begin)) {
-    const bool number = end > begin && tensor.find_first_not_of("0123456789", begin) >= end;
-    if (number) return tensor.substr(0, end);
-    begin = end + 1;
-  }
-  return "";
 }
 
 // Of the model that a text encoder is a part of, where its file holds all of it: never read.
@@ -56,6 +46,7 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
   MemoryNeed need;
   int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
   for (const PlannedComponent& component : components) {
+    if (kind == MemoryKind::kHost) need.resident = Sum(need.resident, component.waiting_bytes);
     if (component.memory != kind) continue;
     need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
     most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
@@ -78,7 +69,12 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
-    component.bytes = Product(parameters, transformer && request.quantize ? 1 : control::ElementBytes(request.dtype));
+    const int64_t element_bytes = transformer && request.quantize ? 1 : control::ElementBytes(request.dtype);
+    // A device has buffers for what waits in the host's memory.
+    const bool swaps = transformer && request.on_device;
+    const int64_t waiting = swaps ? std::min(request.waiting_parameters, parameters) : 0;
+    component.bytes = Product(Sum(parameters - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
+    component.waiting_bytes = Product(waiting, element_bytes);
     component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
@@ -196,7 +192,9 @@ std::string Table(const LoadPlan& plan) {
     absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
                           static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
                           component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
-                          component.transient_bytes == 0                 ? ""
+                          component.waiting_bytes > 0
+                              ? absl::StrCat(", and ", GiB(component.waiting_bytes), " that wait in main memory")
+                          : component.transient_bytes == 0               ? ""
                           : component.transient_bytes == component.bytes ? " while in use"
                                                                          : ", a block at a time");
   }
@@ -259,7 +257,7 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
-      int64_t& block = blocks[BlockOf(tensor_name)];
+      int64_t& block = blocks[control::BlockName(tensor_name)];
       block = Sum(block, tensor.elements());
     }
     for (const auto& [block, parameters] : blocks) {

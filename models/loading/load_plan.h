@@ -31,6 +31,9 @@ struct LoadRequest {
   int64_t transformer_parts = 1;            // this rank has one of so many, about equal
   bool stream_blocks = false;               // the transformer's blocks are there one at a time
   bool quantize = false;                    // its weights take a byte each, about
+  // Of this rank's part, on a device: parameters that wait in the host's memory, and those of the buffers which they
+  // pass through on the device.
+  int64_t waiting_parameters = 0, buffer_parameters = 0;
 };
 
 enum class MemoryKind { kHost, kDevice };
@@ -45,6 +48,7 @@ struct PlannedComponent {
   int64_t stored_bytes = 0;        // of all its tensors, in its files
   int64_t bytes = 0;               // as served, of all that stays or is there at a time
   int64_t transient_bytes = 0;     // of them: there only while they are in use
+  int64_t waiting_bytes = 0;       // beside them, in the host's memory: copied to the device for each use
   int64_t largest_bytes = 0;       // of its largest tensor, as served
   MemoryKind memory = MemoryKind::kHost;
 };

@@ -70,6 +70,24 @@ const PlannedComponent& Component(const LoadPlan& plan, const std::string& name)
 }
 
 // The figures were counted from the files' headers by another program.
+TEST(LoadPlan, WhatWaitsInTheHostsMemoryIsCountedThereAndItsBuffersOnTheDevice) {
+  for (const bool quantize : {false, true}) {
+    LoadRequest request{.dtype = control::Dtype::kBf16, .on_device = true, .quantize = quantize};
+    const LoadPlan stays = PlanFor("tests/golden/pipelines/flux_dev", request);
+    request.waiting_parameters = 1000;
+    request.buffer_parameters = 300;
+    const LoadPlan waits = PlanFor("tests/golden/pipelines/flux_dev", request);
+    const int64_t bytes = quantize ? 1 : 2;
+    EXPECT_EQ(waits.device.resident, stays.device.resident - 700 * bytes);
+    EXPECT_EQ(waits.device.peak, stays.device.peak - 700 * bytes);
+    EXPECT_EQ(waits.host.resident, stays.host.resident + 1000 * bytes);
+    EXPECT_THAT(std::string(Check(waits, kGiB, 0).message()), HasSubstr("that wait in main memory"));
+    request.on_device = false;
+    const LoadPlan on_host = PlanFor("tests/golden/pipelines/flux_dev", request);
+    EXPECT_EQ(on_host.host.resident, stays.device.resident);
+  }
+}
+
 TEST(LoadPlan, CountsTheTensorsOfEveryComponentThatHasWeights) {
   struct Expected {
     const char* pipeline;
