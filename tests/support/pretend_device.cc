@@ -15,9 +15,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "kernels/device_runtimes.h"
 #include "tests/support/pretend_graph.h"
@@ -35,6 +37,31 @@ std::atomic<int64_t> total_bytes = 0;
 thread_local int64_t most_bytes = std::numeric_limits<int64_t>::max();
 
 void ThrowIfFailed() { TORCH_CHECK(!failed, "pretended error: an illegal memory access was encountered"); }
+
+// A stream beside the default one, of each thread, which copies to the device. Its copies are made as late as they may
+// be, when something waits for them; and as nobody keeps a GPU from making them as soon as the events have passed that
+// the stream was told to wait for, they may write to nothing that the default stream has used since.
+struct CopyStream {
+  static constexpr c10::StreamId kId = 1;
+
+  std::deque<std::pair<at::Tensor, at::Tensor>> under_way;  // of the host, to the device
+  int64_t issued = 0;
+  int64_t calls_waited_for = 0;
+
+  void Issue(const at::Tensor& from, const at::Tensor& to);
+  // Makes those that were issued first.
+  void MakeFirst(int64_t count);
+};
+thread_local CopyStream copy_stream;
+thread_local c10::StreamId current_stream = 0;
+std::atomic<bool> has_copy_stream = false;
+
+// By an operator of the default stream, from here on.
+void Use(const at::Tensor& x) {
+  if (has_copy_stream && x.device().is_privateuseone() && x.numel() > 0) {
+    PretendMemory::Instance().Use(x.const_data_ptr(), calls);
+  }
+}
 
 // Memory of the host that the device reads and writes by itself.
 class PinnedMemory final : public c10::Allocator {
@@ -87,13 +114,55 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return Pinned(); }
 };
 
-// One device and one stream.
+// One device, a default stream, whose operators end before they return, and one for copies.
 class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
  public:
   c10::Stream getStream(c10::Device device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
+    return c10::Stream(c10::Stream::UNSAFE, device, current_stream);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    has_copy_stream = true;
+    return c10::Stream(c10::Stream::UNSAFE, device, CopyStream::kId);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return c10::Stream(c10::Stream::UNSAFE, stream.device(), std::exchange(current_stream, stream.id()));
   }
   c10::Device getDevice() const override { return kPretendDevice; }
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    ThrowIfFailed();
+    if (*event == nullptr) *event = new Event;
+    const bool copies = stream.id() == CopyStream::kId;
+    *Of(*event) = {.time = Clock::now(), .of_copies = copies, .place = copies ? copy_stream.issued : calls.load()};
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    const bool copies = stream.id() == CopyStream::kId;
+    if (copies == Of(event)->of_copies) return;
+    if (copies) {
+      copy_stream.calls_waited_for = std::max(copy_stream.calls_waited_for, Of(event)->place);
+    } else {
+      copy_stream.MakeFirst(Of(event)->place);
+    }
+  }
+  bool queryEvent(void* event) const override { return !Of(event)->of_copies || copy_stream.under_way.empty(); }
+  void synchronizeEvent(void* event) const override {
+    ++host_waits.waits;
+    ThrowIfFailed();
+    if (Of(event)->of_copies) copy_stream.MakeFirst(Of(event)->place);
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(Of(to)->time - Of(from)->time).count();
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete Of(event); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // When it was recorded, and behind how many copies of the thread or operators of all threads.
+  struct Event {
+    Clock::time_point time;
+    bool of_copies = false;
+    int64_t place = 0;
+  };
+  static Event* Of(void* event) { return static_cast<Event*>(event); }
 };
 
 void Free(void* memory) { PretendMemory::Instance().Free(memory); }
@@ -118,6 +187,20 @@ at::Tensor OnHost(const at::Tensor& x) {
   if (!x.device().is_privateuseone()) return x;
   const at::TensorOptions options = at::TensorOptions(x.scalar_type()).device(at::kCPU);
   return x.numel() == 0 ? at::empty(x.sizes(), options) : at::from_blob(x.data_ptr(), x.sizes(), x.strides(), options);
+}
+
+void CopyStream::Issue(const at::Tensor& from, const at::Tensor& to) {
+  TORCH_CHECK(PretendMemory::Instance().LastCall(to.const_data_ptr()) <= calls_waited_for,
+              "a copy to the pretended device may overwrite what an operator is yet to read");
+  under_way.emplace_back(from, to);
+  ++issued;
+}
+
+void CopyStream::MakeFirst(int64_t count) {
+  for (int64_t made = issued - static_cast<int64_t>(under_way.size()); made < count && !under_way.empty(); ++made) {
+    OnHost(under_way.front().second).copy_(OnHost(under_way.front().first));
+    under_way.pop_front();
+  }
 }
 
 at::Tensor OnDevice(const at::Tensor& x) {
@@ -158,6 +241,12 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
                    {});
     return to;
   }
+  if (current_stream == CopyStream::kId) {
+    copy_stream.Issue(from, to);
+    return to;
+  }
+  Use(from);
+  Use(to);
   OnHost(to).copy_(OnHost(from));
   return to;
 }
@@ -205,6 +294,7 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     // A number of the host is let in, as on a GPU.
     TORCH_CHECK(!x.defined() || x.device().is_privateuseone() || x.dim() == 0, schema.name(),
                 " mixes a tensor of the host, of shape ", x.sizes(), ", with tensors of the device");
+    if (x.defined()) Use(x);
     if (!x.defined() || graph == nullptr) return x.defined() ? OnHost(x) : x;
     if (!x.device().is_privateuseone()) return x.clone();
     graph->AddUse(x);

@@ -1,7 +1,9 @@
 // A device for tests that behaves as a GPU does where that matters to our code: its tensors may not be mixed with the
 // host's, its graphs hold addresses and what was captured is not done until they are launched. Its memory is the host's
 // and its operators are the CPU's, so results are those of the CPU. Operators without a version for it run their
-// reference compositions, as on a GPU without kernels of ours.
+// reference compositions, as on a GPU without kernels of ours. Beside the default stream each thread has one for copies
+// to the device: who does not wait for such a copy reads what was there before, and one that may overwrite what the
+// default stream is yet to read fails.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace tessera {
 namespace {
@@ -70,6 +71,22 @@ bool PretendMemory::IsLive(const PretendBlock& block) {
   const std::lock_guard lock(mutex_);
   const auto it = entries_.find(block.memory);
   return it != entries_.end() && it->second.serial == block.serial;
+}
+
+PretendMemory::Entry& PretendMemory::EntryOf(const void* address) {
+  const auto after = entries_.upper_bound(address);
+  TORCH_CHECK(after != entries_.begin(), "an address of no memory of the pretended device");
+  return std::prev(after)->second;
+}
+
+int64_t PretendMemory::LastCall(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return EntryOf(address).last_call;
+}
+
+void PretendMemory::Use(const void* address, int64_t call) {
+  const std::lock_guard lock(mutex_);
+  EntryOf(address).last_call = call;
 }
 
 void PretendMemory::BeginKeeping() { keeping = new std::vector<PretendBlock>; }

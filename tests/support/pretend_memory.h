@@ -32,6 +32,10 @@ class PretendMemory {
   PretendBlock Find(const void* memory);
   bool IsLive(const PretendBlock& block);
 
+  // The call of the default stream that used the block last in which that address lies, and that it did.
+  int64_t LastCall(const void* address);
+  void Use(const void* address, int64_t call);
+
   // From now on until the end, what the calling thread allocates is kept for a graph.
   void BeginKeeping();
   std::vector<PretendBlock> EndKeeping();
@@ -46,7 +50,11 @@ class PretendMemory {
     int64_t bytes = 0;
     bool kept = false;   // by a graph
     bool freed = false;  // by its owner, where it is kept
+    int64_t last_call = 0;
   };
+
+  // With the mutex held.
+  Entry& EntryOf(const void* address);
 
   std::mutex mutex_;
   std::map<const void*, Entry> entries_;
