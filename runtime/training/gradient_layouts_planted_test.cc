@@ -73,6 +73,17 @@ TEST(PlantedEightBitsTest, ScalesOfARanksOwnColumnsAreNoticed) {
   EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-8);
 }
 
+TEST(PlantedEightBitsTest, ScalesOfOtherRanksRowsThatAreLostAreNoticed) {
+  const TrainingRuns runs("pixart_sigma");
+  TrainingRuns::Options options{.adapter = true, .matrices = TrainingRuns::Matrices::kEightBits};
+  const TrainingRuns::Result serial = runs.Run({}, options).front();
+  options.sharded = true;
+  const parallel::MeshShape shape{.data = 2};
+  EXPECT_LE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-10);
+  const PlantedBug planted("sharded_scales_lost");
+  EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-8);
+}
+
 TEST(PlantedSavedActivationsTest, AllForwardsBeforeAllBackwardsAreNoticed) {
   const auto most_held = [] {
     int held = 0, most = 0;

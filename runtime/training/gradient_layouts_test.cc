@@ -255,20 +255,39 @@ TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutTakeTheStepsOfOneRank) {
   }
 }
 
+// Their scales lie where their rows are.
+TEST_P(GradientLayoutsTest, MatricesInEightBitsAreSharedOutLikeOthers) {
+  constexpr auto kEightBits = TrainingRuns::Matrices::kEightBits;
+  const TrainingRuns::Result serial = runs_.Run({}, {.adapter = true, .matrices = kEightBits}).front();
+  bool recompute = false;
+  for (const MeshShape& shape : {MeshShape{.data = 2}, {.data = 3}, {.data = 2, .tensor = 2}, {.data = 2, .pipe = 2}}) {
+    const std::vector<TrainingRuns::Result> results = runs_.Run(shape, {.recompute = recompute,
+                                                                        .sequence_parallel = recompute,
+                                                                        .adapter = true,
+                                                                        .sharded = true,
+                                                                        .matrices = kEightBits});
+    EXPECT_LE(runs_.WorstError(shape, results, serial, /*adapter=*/true), 1e-10) << NameOf(shape);
+    recompute = !recompute;
+  }
+}
+
 // Of all weights beside a rank's own rows: those of the embedders and the head, and of one block.
 TEST_P(GradientLayoutsTest, NoRankHoldsTheWeightsOfTwoBlocks) {
-  const std::unique_ptr<models::Family> family = runs_.Load({});
-  std::map<int64_t, int64_t> bytes;  // by block
-  for (const models::Param& param : family->parameters()) {
-    bytes[param.block] += static_cast<int64_t>(param.Value().nbytes());
-  }
-  const int64_t frame = std::exchange(bytes[models::Param::kNoBlock], 0);
-  ASSERT_GE(bytes.size(), 3u);
-  const int64_t largest = std::ranges::max(bytes | std::views::values);
-  for (const bool adapter : {false, true}) {
+  using Matrices = TrainingRuns::Matrices;
+  for (const auto& [adapter, matrices] :
+       {std::pair{false, Matrices::kPlain}, std::pair{true, Matrices::kPlain}, std::pair{true, Matrices::kEightBits}}) {
+    const std::unique_ptr<models::Family> family = runs_.Load({}, matrices);
+    std::map<int64_t, int64_t> bytes;  // by block
+    for (const models::Param& param : family->parameters()) {
+      bytes[param.block] += static_cast<int64_t>(param.Value().nbytes());
+      if (param.scales.defined()) bytes[param.block] += static_cast<int64_t>(param.View(param.scales).nbytes());
+    }
+    const int64_t frame = std::exchange(bytes[models::Param::kNoBlock], 0);
+    ASSERT_GE(bytes.size(), 3u);
+    const int64_t largest = std::ranges::max(bytes | std::views::values);
     for (const bool recompute : {false, true}) {
-      for (const TrainingRuns::Result& result :
-           runs_.Run({.data = 2}, {.recompute = recompute, .adapter = adapter, .sharded = true})) {
+      for (const TrainingRuns::Result& result : runs_.Run(
+               {.data = 2}, {.recompute = recompute, .adapter = adapter, .sharded = true, .matrices = matrices})) {
         EXPECT_EQ(result.most_bytes, frame + largest);
         EXPECT_LT(result.most_bytes, result.weight_bytes);
       }

@@ -24,6 +24,16 @@ void Free(const at::Tensor& values) {
   storage->set_nbytes(0);
 }
 
+// As a parameter: of each of its rows one number.
+models::Param ScalesOf(const models::Param& param) {
+  models::Param scales = param;
+  scales.spec.name += ".scales";
+  scales.storage = param.scales;
+  scales.shape = {param.shape[0], 1};
+  scales.scales = at::Tensor();
+  return scales;
+}
+
 }  // namespace
 
 bool AreTaken(std::span<const models::Param> params) {
@@ -34,42 +44,48 @@ bool AreTaken(std::span<const models::Param> params) {
 ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
   TORCH_CHECK(!AreTaken(params), "the weights were taken before");
   const at::NoGradGuard no_gradients;
-  for (const models::Param& param : params) AddParam(parts_[param.block], param);
-  for (auto& [block, part] : parts_) Keep(part);
+  for (const models::Param& param : params) {
+    AddParam(parts_[param.block], param);
+    if (param.scales.defined()) AddParam(parts_[param.block], ScalesOf(param));
+  }
+  for (auto& [block, part] : parts_) {
+    for (auto& [dtype, message] : part.messages) Keep(message);
+    for (const Storage& storage : part.storages) Free(storage.values);
+  }
 }
 
-void ShardedWeights::AddParam(Part& part, const models::Param& param) const {
+void ShardedWeights::AddParam(Part& part, const models::Param& param) {
   const auto known = std::ranges::find_if(part.storages, [&](const Storage& storage) {
     return storage.values.storage().is_alias_of(param.storage.storage());
   });
-  part.storage_of.push_back(static_cast<size_t>(known - part.storages.begin()));
+  Message& message = part.messages[param.storage.scalar_type()];
+  message.storage_of.push_back(static_cast<size_t>(known - part.storages.begin()));
+  message.params.push_back(param);
   if (known == part.storages.end()) {
     part.storages.push_back(
         {.values = param.storage.variable_data(), .bytes = static_cast<int64_t>(param.storage.storage().nbytes())});
   }
-  part.params.push_back(param);
 }
 
-void ShardedWeights::Keep(Part& part) {
+void ShardedWeights::Keep(Message& message) {
   const int size = ranks_.size(), rank = ranks_.rank();
-  part.elements.assign(static_cast<size_t>(size), 0);
+  message.elements.assign(static_cast<size_t>(size), 0);
   std::vector<at::Tensor> rows;
-  for (const models::Param& param : part.params) {
+  for (const models::Param& param : message.params) {
     for (int r = 0; r < size; ++r) {
-      part.elements[static_cast<size_t>(r)] += RowsOf(param, r, size).count() * RowElements(param);
+      message.elements[static_cast<size_t>(r)] += RowsOf(param, r, size).count() * RowElements(param);
     }
     rows.push_back(RowsOf(param, rank, size).Of(param.Value().detach()).flatten());
   }
-  part.own = at::cat(rows);
+  message.own = at::cat(rows);
   int64_t first = 0;
-  for (size_t i = 0; i < part.params.size(); ++i) {
-    std::vector<int64_t> shape = part.params[i].shape;
-    shape[0] = RowsOf(part.params[i], rank, size).count();
-    own_rows_[part.params[i].spec.name] = part.own.narrow(0, first, rows[i].numel()).view(shape);
+  for (size_t i = 0; i < message.params.size(); ++i) {
+    std::vector<int64_t> shape = message.params[i].shape;
+    shape[0] = RowsOf(message.params[i], rank, size).count();
+    own_rows_[message.params[i].spec.name] = message.own.narrow(0, first, rows[i].numel()).view(shape);
     first += rows[i].numel();
   }
-  Hold(static_cast<int64_t>(part.own.nbytes()));
-  for (const Storage& storage : part.storages) Free(storage.values);
+  Hold(static_cast<int64_t>(message.own.nbytes()));
 }
 
 void ShardedWeights::Hold(int64_t bytes) {
@@ -77,21 +93,25 @@ void ShardedWeights::Hold(int64_t bytes) {
   most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
 }
 
-void ShardedWeights::Gather(const Part& part) {
-  const at::Tensor all = ranks_.AllGather(part.own, part.elements);
-  const auto message = static_cast<int64_t>(all.nbytes());
-  Hold(message);
+void ShardedWeights::Gather(const Part& part, const Message& message) {
+  const at::ScalarType dtype = message.own.scalar_type();
+  // Groups move bytes, and know no numbers of eight bits.
+  const at::Tensor own = dtype == at::kChar ? message.own.view(at::kByte) : message.own;
+  const at::Tensor all = ranks_.AllGather(own, message.elements).view(dtype);
+  const auto bytes = static_cast<int64_t>(all.nbytes());
+  Hold(bytes);
   int64_t first = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    for (size_t i = 0; i < part.params.size(); ++i) {
-      const models::Param& param = part.params[i];
+    for (size_t i = 0; i < message.params.size(); ++i) {
+      const models::Param& param = message.params[i];
       const at::Tensor place =
-          RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[part.storage_of[i]].values));
+          RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[message.storage_of[i]].values));
       place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
+      if (base::Planted("sharded_scales_lost") && dtype == at::kFloat && rank != ranks_.rank()) place.zero_();
       first += place.numel();
     }
   }
-  Hold(-message);
+  Hold(-bytes);
 }
 
 void ShardedWeights::Bring(int part) {
@@ -106,7 +126,7 @@ void ShardedWeights::Bring(int part) {
     Allocate(storage.values, storage.bytes);
     Hold(storage.bytes);
   }
-  Gather(brought);
+  for (const auto& [dtype, message] : brought.messages) Gather(brought, message);
 }
 
 void ShardedWeights::Release(int part) {

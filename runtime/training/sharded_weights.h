@@ -1,5 +1,6 @@
 // The weights of a model shared out by rows over the data ranks (Zhao et al., 2023: PyTorch FSDP; ZeRO, stage 3): of
-// every parameter a rank keeps its rows, and gathers the rest for the time in which a part of the model runs.
+// every parameter a rank keeps its rows, and gathers the rest for the time in which a part of the model runs. Rows in
+// eight bits are kept with their scales.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -43,24 +44,28 @@ class ShardedWeights final : public models::WeightResidency {
     at::Tensor values;  // shares the memory alone: neither version nor gradient
     int64_t bytes = 0;
   };
+  // Parameters of one dtype, which travel together; the scales of a parameter are one more.
+  struct Message {
+    std::vector<size_t> storage_of;  // by parameter
+    std::vector<models::Param> params;
+    at::Tensor own;                 // this rank's rows of all of them, one after another
+    std::vector<int64_t> elements;  // of the same on every rank
+  };
   struct Part {
     std::vector<Storage> storages;
-    std::vector<size_t> storage_of;     // by parameter
-    std::vector<models::Param> params;  // of the part
-    at::Tensor own;                     // this rank's rows of all of them, one after another
-    std::vector<int64_t> elements;      // of the same on every rank
+    std::map<at::ScalarType, Message> messages;
     int uses = 0;
   };
 
-  void AddParam(Part& part, const models::Param& param) const;
-  void Keep(Part& part);
-  void Gather(const Part& part);
+  static void AddParam(Part& part, const models::Param& param);
+  void Keep(Message& message);
+  void Gather(const Part& part, const Message& message);
   // What of it is held.
   void Hold(int64_t bytes);
 
   parallel::Communicator& ranks_;
   std::map<int64_t, Part> parts_;
-  std::map<std::string, at::Tensor> own_rows_;  // views of Part::own
+  std::map<std::string, at::Tensor> own_rows_;  // views of Message::own
   int64_t held_bytes_ = 0, most_held_bytes_ = 0;
 };
 

@@ -45,9 +45,6 @@ absl::Status CheckSupported(const control::TrainConfig& config) {
   const auto cannot = [](const std::string& what) {
     return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
   };
-  if (config.train.quantize && config.parallelism.zero == control::ZeroStage::kFull) {
-    return cannot("train.quantize together with parallelism.zero: 3");
-  }
   if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,

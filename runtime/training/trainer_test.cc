@@ -333,6 +333,27 @@ TEST(TrainerDataTest, SoItDoesWhereTextAndImageShareAttention) {
                                        {.data = 2, .zero = control::ZeroStage::kFull}});
 }
 
+TEST(TrainerDataTest, ABaseInEightBitsThatIsSharedOutTakesTheStepsOfOneThatIsNot) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("whole");
+  config.network.type = control::NetworkType::kLora;
+  config.train.quantize = true;
+  const Result whole = runs.Run(config, 3).front();
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  config.output = runs.files() / "shared";
+  config.parallelism = {.data = 2, .zero = control::ZeroStage::kFull};
+  for (const Result& rank : runs.Run(config, 3)) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status;
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(rank.steps.at(i).loss, whole.steps[i].loss, 1e-10 * whole.steps[i].loss) << "step " << i;
+    }
+  }
+  config.output = runs.files() / "plain";
+  config.parallelism = {};
+  config.train.quantize = false;
+  EXPECT_NE(runs.Run(config, 1).front().steps.at(0).loss, whole.steps[0].loss);
+}
+
 // What a stage holds it writes, and whoever holds it next reads it: the steps, and what is exported, are those of one
 // rank that was never resumed.
 TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {

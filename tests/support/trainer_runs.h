@@ -126,8 +126,9 @@ class TrainerRuns {
     const models::WeightShare share =
         runtime::ShareOf(mesh, rank, runtime::StageBounds(described.block_flops, mesh.size(parallel::Axis::kPipe)));
     const at::ScalarType dtype = config.train.dtype == control::TrainDtype::kFp64 ? at::kDouble : at::kFloat;
-    ASSIGN_OR_RETURN(const std::unique_ptr<models::Family> family,
-                     entry->load(folder, {.dtype = dtype, .for_training = true, .share = share}));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<models::Family> family,
+        entry->load(folder, {.dtype = dtype, .for_training = true, .quantize = config.train.quantize, .share = share}));
     ASSIGN_OR_RETURN(const std::unique_ptr<runtime::Trainer> trainer,
                      runtime::Trainer::Create({.config = control::TrainConfigJson(config), .checkpoint = checkpoint},
                                               {.folder = folder,

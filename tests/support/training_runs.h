@@ -211,6 +211,9 @@ class TrainingRuns {
       for (const models::Param& param : params_) {
         const at::Storage& storage = param.storage.storage();
         bytes[storage.unsafeGetStorageImpl()] = storage.nbytes();
+        if (param.scales.defined()) {
+          bytes[param.scales.storage().unsafeGetStorageImpl()] = param.scales.storage().nbytes();
+        }
       }
       int64_t sum = 0;
       for (const auto& [storage, held] : bytes) sum += static_cast<int64_t>(held);
