@@ -22,6 +22,7 @@ using google::protobuf::Message;
 
 constexpr size_t kMaxTextBytes = size_t{1} << 18;
 constexpr int32_t kMaxThreads = 1 << 12;
+constexpr int32_t kMaxBlocks = 1000;
 constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
 constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values
@@ -120,6 +121,7 @@ void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
   visit("record", load.record);
   visit("training", load.training);
   visit("quantize", load.quantize);
+  visit("blocks_to_swap", load.blocks_to_swap);
 }
 
 void VisitFields(const auto& visit, Is<MemoryBudget> auto& memory_budget) {
@@ -359,6 +361,9 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
     RETURN_IF_ERROR(CheckText(field, *text));
   }
   if (wire.threads() < 0 || wire.threads() > kMaxThreads) return OutOfRange("threads", wire.threads(), 0, kMaxThreads);
+  if (wire.blocks_to_swap() < 0 || wire.blocks_to_swap() > kMaxBlocks) {
+    return OutOfRange("blocks_to_swap", wire.blocks_to_swap(), 0, kMaxBlocks);
+  }
   if (!wire.dtype().empty() && !base::EnumOf<Dtype>(wire.dtype())) {
     return absl::InvalidArgumentError(absl::StrCat("dtype is ", base::Quote(wire.dtype()), "; valid values are ",
                                                    absl::StrJoin(base::EnumNames<Dtype>(), ", ")));

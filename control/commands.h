@@ -101,6 +101,9 @@ struct LoadParameters {
   std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
   bool training = false;  // the transformer's weights will be trained
   bool quantize = false;  // its matrices are frozen, and held in eight bits; with `training`
+  // Of the transformer's blocks, which are frozen, so many wait in the host's memory for their use
+  // (control/training/model_training.h); with `training`.
+  int32_t blocks_to_swap = 0;
 };
 
 // Bytes of a device's own memory, beside the weights that a rank holds there.

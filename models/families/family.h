@@ -116,6 +116,9 @@ class Family {
     TORCH_CHECK(false, "the weights of this model stay where they are");
   }
 
+  // Who brings them; null where they are always there.
+  virtual WeightResidency* residency() const { return nullptr; }
+
   // What adapters of this model can lie beside.
   virtual AdaptableModel adaptable() const { return {}; }
 

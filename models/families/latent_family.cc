@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "models/loading/swapped_weights.h"
 #include "models/precision.h"
 
 namespace tessera::models {
@@ -16,7 +17,8 @@ namespace {
 
 WeightShare ShareOf(const LoadOptions& options) {
   return {.tensor = options.share.tensor,
-          .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks};
+          .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks,
+          .waiting = options.share.waiting};
 }
 
 }  // namespace
@@ -69,7 +71,12 @@ absl::Status LatentFamily::Open() {
     RETURN_IF_ERROR(transformer_.Check());
   }
   RETURN_IF_ERROR(transformer_.Open());
-  if (options_.for_training) brought_ = std::make_unique<BroughtTransformer>(transformer_.model());
+  if (options_.for_training) {
+    brought_ = std::make_unique<BroughtTransformer>(transformer_.model());
+    if (SwappedWeights::AreIn(parameters())) {
+      brought_->KeepWeightsIn(std::make_shared<SwappedWeights>(parameters(), options_.device));
+    }
+  }
   return autoencoder_.Open();
 }
 

@@ -65,6 +65,7 @@ class LatentFamily : public Family {
   int64_t weight_bytes() const override;
   std::span<const Param> parameters() const override { return transformer_.params(); }
   void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) override;
+  WeightResidency* residency() const override { return brought_ != nullptr ? brought_->residency() : nullptr; }
   AdaptableModel adaptable() const override;
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }

@@ -17,6 +17,7 @@ class BroughtTransformer final : public Transformer {
   explicit BroughtTransformer(const Transformer& model) : model_(model) {}
 
   void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) { residency_ = std::move(residency); }
+  WeightResidency* residency() const { return residency_.get(); }
 
   int num_blocks() const override { return model_.num_blocks(); }
   bool joint_text() const override { return model_.joint_text(); }

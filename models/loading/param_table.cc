@@ -1,5 +1,6 @@
 #include "models/loading/param_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/ops.h"
@@ -25,26 +26,45 @@ std::vector<int64_t> ParamTable::LocalShape(const ParamSpec& spec) const {
   return shape;
 }
 
-at::Tensor ParamTable::Add(ParamSpec spec) {
-  std::vector<int64_t> shape = LocalShape(spec);
-  at::Tensor storage = at::empty(shape, Options());
-  List(std::move(spec), storage, 0, std::move(shape));
-  return storage;
+void ParamTable::EnterBlock(int64_t index) {
+  block_ = index;
+  elsewhere_ = index < blocks_.begin || index >= blocks_.end;
+  const bool has_own_memory = !options_.device().is_cpu() && !options_.device().is_meta();
+  waits_ = has_own_memory && !elsewhere_ && std::ranges::find(waiting_, index) != waiting_.end();
 }
 
-void ParamTable::List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape,
-                      const at::Tensor& scales) {
+void ParamTable::LeaveBlock() {
+  block_ = Param::kNoBlock;
+  elsewhere_ = waits_ = false;
+}
+
+ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype) const {
+  const at::TensorOptions options = Options().dtype(dtype);
+  if (!waits_) return {.tensor = at::empty(shape, options), .waiting = {}};
+  Allocation allocation{.tensor = at::empty({0}, options),
+                        .waiting = at::empty(shape, options.device(at::kCPU).pinned_memory(true))};
+  allocation.tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return allocation;
+}
+
+at::Tensor ParamTable::Add(ParamSpec spec) {
+  std::vector<int64_t> shape = LocalShape(spec);
+  const Allocation allocation = Allocate(shape, dtype());
+  List({.spec = std::move(spec),
+        .storage = allocation.tensor,
+        .shape = std::move(shape),
+        .waiting = allocation.waiting});
+  return allocation.tensor;
+}
+
+void ParamTable::List(Param param) {
   if (elsewhere_) {
-    for (std::string& alias : spec.aliases) ignored_.push_back(std::move(alias));
-    ignored_.push_back(std::move(spec.name));
+    for (std::string& alias : param.spec.aliases) ignored_.push_back(std::move(alias));
+    ignored_.push_back(std::move(param.spec.name));
     return;
   }
-  params_.push_back({.spec = std::move(spec),
-                     .storage = storage,
-                     .offset = offset,
-                     .shape = std::move(shape),
-                     .block = block_,
-                     .scales = scales});
+  param.block = block_;
+  params_.push_back(std::move(param));
 }
 
 at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
@@ -55,16 +75,22 @@ ProductWeight ParamTable::Pack(std::vector<ParamSpec> specs, bool quantize) {
   std::vector<int64_t> packed = LocalShape(specs.at(0));
   packed[0] = 0;
   for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
-  ProductWeight weight{.values = at::empty(packed, quantize ? Options().dtype(at::kChar) : Options()), .scales = {}};
-  if (quantize) weight.scales = at::empty({packed[0], 1}, Options().dtype(at::kFloat));
+  const Allocation values = Allocate(packed, quantize ? at::kChar : dtype());
+  const Allocation scales = quantize ? Allocate({packed[0], 1}, at::kFloat) : Allocation();
   int64_t offset = 0;
   for (ParamSpec& spec : specs) {
     std::vector<int64_t> shape = LocalShape(spec);
     const int64_t rows = shape[0];
-    List(std::move(spec), weight.values, offset, std::move(shape), weight.scales);
+    List({.spec = std::move(spec),
+          .storage = values.tensor,
+          .offset = offset,
+          .shape = std::move(shape),
+          .scales = scales.tensor,
+          .waiting = values.waiting,
+          .waiting_scales = scales.waiting});
     offset += rows;
   }
-  return weight;
+  return {.values = values.tensor, .scales = scales.tensor};
 }
 
 std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> specs) {
@@ -102,7 +128,7 @@ void ParamTable::RequireGradients() {
 int64_t ParamTable::bytes() const {
   int64_t total = 0;
   for (const Param& param : params_) {
-    total += static_cast<int64_t>(param.Value().nbytes());
+    total += static_cast<int64_t>(param.LoadedValue().nbytes());
     if (param.scales.defined()) total += param.shape[0] * static_cast<int64_t>(param.scales.element_size());
   }
   return total;

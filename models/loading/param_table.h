@@ -36,6 +36,8 @@ struct BlockShare {
 struct WeightShare {
   TensorShard tensor;
   BlockShare blocks;
+  // Blocks whose weights wait in the host's memory (models/loading/swapped_weights.h), where the device has its own.
+  std::vector<int64_t> waiting = {};
 };
 
 // What a tensor rank computes of the gradient of a parameter that is not split over the tensor axis.
@@ -85,12 +87,18 @@ struct Param {
   std::vector<int64_t> shape;  // of this rank's part
   int64_t block = kNoBlock;    // of the transformer, which computes with it
   at::Tensor scales = {};      // of all rows of `storage`, where that holds eight bits a weight; else undefined
+  // Where the weights of its block wait: what `storage` and `scales` hold while the block is brought, in memory of the
+  // host that the device reads by itself. Undefined: these hold it always.
+  at::Tensor waiting = {}, waiting_scales = {};
 
   // The parameter's own rows of `storage` (or of a tensor of the same shape, such as its gradient).
   at::Tensor View(const at::Tensor& tensor) const {
     return shape.empty() ? tensor : tensor.narrow(0, offset, shape[0]);
   }
   at::Tensor Value() const { return View(storage); }
+  // Where its values, and their scales, are loaded.
+  at::Tensor LoadedValue() const { return View(waiting.defined() ? waiting : storage); }
+  at::Tensor LoadedScales() const { return View(waiting.defined() ? waiting_scales : scales); }
 };
 
 // Owns handles to the tensors it allocates; layers share them. Not thread-safe while it is being filled.
@@ -101,6 +109,7 @@ class ParamTable {
       : options_(at::TensorOptions(dtype).device(device)),
         shard_(share.tensor),
         blocks_(share.blocks),
+        waiting_(std::move(share.waiting)),
         quantize_(quantize) {}
 
   // Allocates (without touching) the storage of one parameter.
@@ -118,15 +127,10 @@ class ParamTable {
   void PackForInference();
 
   // What is added from here to LeaveBlock() belongs to that block. If it is another rank's, its tensors are on the meta
-  // device, are not listed, and are passed over in the file.
-  void EnterBlock(int64_t index) {
-    block_ = index;
-    elsewhere_ = index < blocks_.begin || index >= blocks_.end;
-  }
-  void LeaveBlock() {
-    block_ = Param::kNoBlock;
-    elsewhere_ = false;
-  }
+  // device, are not listed, and are passed over in the file. If it waits in the host's memory, they have none on the
+  // device.
+  void EnterBlock(int64_t index);
+  void LeaveBlock();
 
   // In place of PackForInference: every parameter but the buffers and what is held in eight bits asks for a gradient.
   void RequireGradients();
@@ -146,16 +150,21 @@ class ParamTable {
   // The shape of this rank's part.
   std::vector<int64_t> LocalShape(const ParamSpec& spec) const;
   at::TensorOptions Options() const { return elsewhere_ ? options_.device(at::kMeta) : options_; }
-  void List(ParamSpec spec, const at::Tensor& storage, int64_t offset, std::vector<int64_t> shape,
-            const at::Tensor& scales = {});
+  // A tensor, and where its block waits what of the host's memory it is brought from.
+  struct Allocation {
+    at::Tensor tensor, waiting;
+  };
+  Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype) const;
+  void List(Param param);
   ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize);
 
   at::TensorOptions options_;
   TensorShard shard_;
   BlockShare blocks_;
+  std::vector<int64_t> waiting_;
   int64_t block_ = Param::kNoBlock;
   bool quantize_;
-  bool elsewhere_ = false;
+  bool elsewhere_ = false, waits_ = false;  // the block that was entered
   std::vector<Param> params_;
   std::vector<std::shared_ptr<ProductWeight>> products_;
   std::vector<ProductSpec> product_specs_;

@@ -86,7 +86,7 @@ std::vector<Segment> SegmentsOf(const Param& param, const TensorShard& shard) {
 
 absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location& location, const Param& param,
                         const TensorShard& shard, std::vector<std::byte>& buffer) {
-  at::Tensor place = param.Value();
+  at::Tensor place = param.LoadedValue();
   const at::ScalarType stored = *TorchType(location.tensor.type);
   const int64_t size = static_cast<int64_t>(c10::elementSize(stored)), step = kBufferBytes / size;
   const bool straight = stored == place.scalar_type() && place.device().is_cpu();
@@ -136,8 +136,8 @@ absl::Status ReadInEightBits(const WeightFolder& folder, const WeightFolder::Loc
     const at::Tensor own = OwnColumns(rows, param.spec, shard);
     const at::Tensor& measured = base::Planted("scale_of_own_columns") ? own : rows;
     const at::Tensor scales = ScalesOf(measured.abs().amax(1));
-    param.Value().narrow(0, begin, count).copy_(ToEightBits(own, scales));
-    param.View(param.scales).narrow(0, begin, count).copy_(scales);
+    param.LoadedValue().narrow(0, begin, count).copy_(ToEightBits(own, scales));
+    param.LoadedScales().narrow(0, begin, count).copy_(scales);
   }
   return absl::OkStatus();
 }

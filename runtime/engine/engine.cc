@@ -19,6 +19,7 @@
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "control/step_memory.h"
+#include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "models/loading/load_plan.h"
 #include "models/precision.h"
@@ -101,6 +102,12 @@ std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device de
   if (!memory) return std::nullopt;
   return control::MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
                                .free = static_cast<uint64_t>(memory->free)};
+}
+
+// LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
+void UseThreads(int threads) {
+  at::set_num_threads(threads > 0 ? threads
+                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
 }
 
 }  // namespace
@@ -191,6 +198,17 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
       .stream_blocks = parameters.stream_blocks,
       .quantize = parameters.quantize};
+  if (parameters.blocks_to_swap > 0) {
+    ASSIGN_OR_RETURN(const control::ModelDescription description, Describe(parameters.model));
+    RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, description));
+    const models::WeightShare share =
+        ShareOf(mesh_, place_.rank_in_layout(),
+                StageBounds(description.transformer.block_flops, mesh_.size(parallel::Axis::kPipe)));
+    const control::SwappedParameters swapped =
+        control::SwappedParametersOf(description, parameters.blocks_to_swap, share.blocks.begin, share.blocks.end);
+    request.waiting_parameters = static_cast<int64_t>(swapped.waiting) / share.tensor.size;
+    request.buffer_parameters = static_cast<int64_t>(swapped.buffers) / share.tensor.size;
+  }
   ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
   base::MachineMemory memory;
@@ -209,6 +227,7 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
 
 absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
   if (!parameters.training) {
+    if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("only what is trained beside is swapped");
     return parameters.quantize ? absl::InvalidArgumentError("only what is trained beside is held in eight bits")
                                : absl::OkStatus();
   }
@@ -238,10 +257,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   RETURN_IF_ERROR(Guarded([&] { return CheckMemory(folder, parameters, device); }));
-  // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
-  at::set_num_threads(parameters.threads > 0
-                          ? parameters.threads
-                          : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+  UseThreads(parameters.threads);
   return Guarded(
       [&]() -> absl::StatusOr<control::Loaded> {
         ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
@@ -262,6 +278,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         }
         const std::vector<int> stage_bounds =
             StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
+        models::WeightShare share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds);
+        share.waiting = control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap);
         absl::StatusOr<std::unique_ptr<models::Family>> family =
             entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
                                  .device = device,
@@ -272,7 +290,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .stream_blocks = parameters.stream_blocks,
                                  .for_training = parameters.training,
                                  .quantize = parameters.quantize,
-                                 .share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds),
+                                 .share = share,
                                  .encodes_prompts = place_.rank_in_layout() == 0});
         if (!family.ok()) return family.status();
         model->family = *std::move(family);
@@ -282,7 +300,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
             model_->family->adaptable(),
             models::AdapterPlace{.dtype = model_->family->dtype(),
                                  .device = device,
-                                 .tensor = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds).tensor,
+                                 .tensor = share.tensor,
                                  .text_encoders = place_.rank_in_layout() == 0,
                                  .text_device = texts_on_host ? at::Device(at::kCPU) : device});
         DenoiserOptions options{.stage_bounds = stage_bounds,

@@ -1,19 +1,27 @@
 // The engine on a device: what becomes of one that fails, of a batch that it has no memory for, and of its memory.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/status_macros.h"
+#include "control/training/model_training.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/engine/engine.h"
 #include "tests/support/pretend_device.h"
 #include "tests/support/thread_ranks.h"
+#include "tests/support/trainer_runs.h"
 
 namespace tessera::runtime {
 namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
 
 constexpr char kEmoji[] = "assets/emoji";
 
@@ -154,6 +162,115 @@ TEST_F(EngineOnDeviceTest, AReloadReleasesWhatTheModelBeforeItHeld) {
     ASSERT_TRUE(again.ok()) << again.status();
     EXPECT_EQ(PretendDeviceBytes(), loaded);
   }
+}
+
+// A run of an adapter beside the built-in model, from its start to a picture and a file.
+class TrainingOnDeviceTest : public EngineOnDeviceTest {
+ protected:
+  struct Run {
+    control::TrainingStarted started;
+    std::vector<double> numbers;  // losses and norms of the steps, and the losses of validation
+    std::vector<uint8_t> pixels;
+    std::string adapter;
+    int64_t loaded_bytes = 0;  // of the device, for the model
+    HostWaits of_last_step;
+  };
+
+  TrainingOnDeviceTest() { runs_.SetModel(kEmoji); }
+
+  control::TrainConfig Config(const std::string& output, int64_t blocks_to_swap, bool quantize) const {
+    control::TrainConfig config = runs_.Config(output);
+    config.network.type = control::NetworkType::kLora;
+    config.network.linear = 2;
+    config.train.dtype = control::TrainDtype::kFp32;
+    config.train.blocks_to_swap = blocks_to_swap;
+    config.train.quantize = quantize;
+    return config;
+  }
+
+  static control::LoadParameters LoadOf(const control::TrainConfig& config) {
+    return {.model = config.model,
+            .training = true,
+            .quantize = config.train.quantize,
+            .blocks_to_swap = static_cast<int32_t>(config.train.blocks_to_swap)};
+  }
+
+  absl::StatusOr<Run> Train(const control::TrainConfig& config) const {
+    Run run;
+    const int64_t before = PretendDeviceBytes();
+    Engine engine({}, OpenPretendDevice);
+    RETURN_IF_ERROR(engine.Load(LoadOf(config)).status());
+    run.loaded_bytes = PretendDeviceBytes() - before;
+    ASSIGN_OR_RETURN(run.started, engine.StartTraining({.config = control::TrainConfigJson(config)}));
+    RETURN_IF_ERROR(engine.PrepareSamples(run.started.samples).status());
+    for (int step = 0; step < 2; ++step) {
+      const HostWaits at_start = PretendDeviceWaits();
+      ASSIGN_OR_RETURN(const control::Trained trained, engine.Train());
+      run.of_last_step = PretendDeviceWaits() - at_start;
+      run.numbers.insert(run.numbers.end(), {trained.loss, trained.gradient_norm});
+    }
+    ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated, engine.EvaluateTraining());
+    run.numbers.insert(run.numbers.end(), evaluated.losses.begin(), evaluated.losses.end());
+    RETURN_IF_ERROR(engine.StartJob(1, Apple()).status());
+    ASSIGN_OR_RETURN(run.pixels, Finish(engine, 1));
+    ASSIGN_OR_RETURN(const control::TrainingSaved saved, engine.SaveTraining(/*exports=*/true));
+    std::ifstream file(saved.exported, std::ios::binary);
+    run.adapter.assign(std::istreambuf_iterator<char>(file), {});
+    return run;
+  }
+
+  TrainerRuns runs_{"pixart_sigma"};
+};
+
+TEST_F(TrainingOnDeviceTest, SwappedBlocksInEightBitsChangeNoStepNoPictureAndNoFile) {
+  const absl::StatusOr<Run> stays = Train(Config("stays", 0, true)), swaps = Train(Config("swaps", 7, true));
+  ASSERT_TRUE(stays.ok()) << stays.status();
+  ASSERT_TRUE(swaps.ok()) << swaps.status();
+  EXPECT_LT(swaps->loaded_bytes, stays->loaded_bytes);
+  EXPECT_EQ(swaps->numbers, stays->numbers);
+  EXPECT_EQ(swaps->pixels, stays->pixels);
+  EXPECT_FALSE(stays->adapter.empty());
+  EXPECT_EQ(swaps->adapter, stays->adapter);
+  EXPECT_EQ(swaps->of_last_step, stays->of_last_step);
+  EXPECT_EQ(swaps->started.warnings, stays->started.warnings);
+}
+
+// What the blocks that wait save is what was predicted, at least, but for the alignment of storages in their buffers.
+TEST_F(TrainingOnDeviceTest, TheDeviceHoldsNoMoreThanWasPredicted) {
+  constexpr int64_t kAlignment = int64_t{64} << 10;
+  const absl::StatusOr<control::ModelDescription> model = Engine(WorkerRank{}).Describe(kEmoji);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto loaded = [&](int64_t blocks_to_swap) {
+    const int64_t before = PretendDeviceBytes();
+    Engine engine({}, OpenPretendDevice);
+    EXPECT_TRUE(engine.Load(LoadOf(Config("run", blocks_to_swap, false))).ok());
+    return PretendDeviceBytes() - before;
+  };
+  const auto predicted = [&](int64_t blocks_to_swap) {
+    return static_cast<int64_t>(control::PredictMemory(Config("run", blocks_to_swap, false), *model, {64, 64}).weights);
+  };
+  const int64_t all = loaded(0);
+  for (const int64_t swapped : {3, 5, 8}) {
+    EXPECT_LE(loaded(swapped) - all, predicted(swapped) - predicted(0) + kAlignment) << swapped;
+    EXPECT_LT(predicted(swapped) - predicted(0) + kAlignment, 0) << swapped;
+  }
+}
+
+TEST_F(TrainingOnDeviceTest, NoMoreBlocksAreSwappedThanTheModelHas) {
+  Engine engine({}, OpenPretendDevice);
+  const absl::StatusOr<control::Loaded> loaded = engine.Load(LoadOf(Config("run", 9, false)));
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("train.blocks_to_swap is 9; valid values are 0 to 8"));
+}
+
+TEST_F(TrainingOnDeviceTest, OnACpuTheRunSaysThatNoBlockIsSwapped) {
+  const control::TrainConfig config = Config("run", 3, false);
+  Engine engine(WorkerRank{});
+  ASSERT_TRUE(engine.Load(LoadOf(config)).ok());
+  const absl::StatusOr<control::TrainingStarted> started =
+      engine.StartTraining({.config = control::TrainConfigJson(config)});
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_THAT(started->warnings, Contains(HasSubstr("train.blocks_to_swap is 3 and has no effect on a CPU")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "parallel/plan/one_forward_one_backward.h"
 #include "tests/support/planted_bug.h"
+#include "tests/support/pretend_device.h"
 #include "tests/support/saved_activations.h"
 #include "tests/support/training_runs.h"
 
@@ -82,6 +83,34 @@ TEST(PlantedEightBitsTest, ScalesOfOtherRanksRowsThatAreLostAreNoticed) {
   EXPECT_LE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-10);
   const PlantedBug planted("sharded_scales_lost");
   EXPECT_GE(runs.WorstError(shape, runs.Run(shape, options), serial, /*adapter=*/true), 1e-8);
+}
+
+class PlantedSwappedBlocksTest : public testing::Test {
+ protected:
+  TrainingRuns::Result Run(bool swaps) const {
+    TrainingRuns::Options options{.steps = 2, .adapter = true, .device = kPretendDevice};
+    if (swaps) options.waiting = {0, 1, 2, 3};
+    const int64_t calls = PretendDeviceCalls();
+    const TrainingRuns::Result result = runs_.Run({}, options).front();
+    EXPECT_GT(PretendDeviceCalls(), calls);
+    EXPECT_EQ(result.swaps, swaps);
+    return result;
+  }
+
+  const TrainingRuns runs_{"flux_dev"};
+};
+
+TEST_F(PlantedSwappedBlocksTest, ACopyThatIsNotWaitedForIsNoticed) {
+  const TrainingRuns::Result expected = Run(false);
+  EXPECT_EQ(Run(true).losses, expected.losses);
+  const PlantedBug planted("swapped_block_not_awaited");
+  EXPECT_NE(Run(true).losses, expected.losses);
+}
+
+TEST_F(PlantedSwappedBlocksTest, ACopyOverABlockThatIsInUseIsNoticed) {
+  EXPECT_NO_THROW(Run(true));
+  const PlantedBug planted("swapped_block_overwritten_in_use");
+  EXPECT_ANY_THROW(Run(true));
 }
 
 TEST(PlantedSavedActivationsTest, AllForwardsBeforeAllBackwardsAreNoticed) {

@@ -37,8 +37,9 @@ models::Param ScalesOf(const models::Param& param) {
 }  // namespace
 
 bool AreTaken(std::span<const models::Param> params) {
-  return std::ranges::any_of(
-      params, [](const models::Param& param) { return param.storage.storage().nbytes() < param.storage.nbytes(); });
+  return std::ranges::any_of(params, [](const models::Param& param) {
+    return !param.waiting.defined() && param.storage.storage().nbytes() < param.storage.nbytes();
+  });
 }
 
 ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks) : ranks_(ranks) {

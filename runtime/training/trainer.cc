@@ -41,11 +41,8 @@ using Clock = std::chrono::steady_clock;
 
 double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-absl::Status CheckSupported(const control::TrainConfig& config) {
-  const auto cannot = [](const std::string& what) {
-    return absl::UnimplementedError(absl::StrCat(what, " is not supported by this version"));
-  };
-  if (config.train.blocks_to_swap > 0) return cannot("train.blocks_to_swap");
+absl::Status CheckSupported(const control::TrainConfig& config, const TrainedModel& model) {
+  RETURN_IF_ERROR(control::CheckBlocksToSwap(config, model.description));
   if (config.train.batch_size % config.parallelism.data != 0) {
     return absl::InvalidArgumentError(absl::StrCat("train.batch_size is ", config.train.batch_size,
                                                    "; it must be a multiple of parallelism.data, which is ",
@@ -191,7 +188,7 @@ AdamWOptions OptimizerOf(const control::TrainProcedure& train) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::TrainingStart& start,
                                                          const TrainedModel& model) {
   ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
-  RETURN_IF_ERROR(CheckSupported(config));
+  RETURN_IF_ERROR(CheckSupported(config, model));
   if (AreTaken(model.family.parameters())) {
     return absl::FailedPreconditionError("an earlier run has shared out the model's weights; load it again");
   }
@@ -233,7 +230,7 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
              .sequence_parallel = config_.parallelism.sequence_parallel,
              .stage_bounds = StageBoundsOf(model),
              .adapters = trains_adapter() ? &adapter_.factors : nullptr,
-             .weights = sharded_.get(),
+             .weights = model.family.residency(),
              .gradients_ready = [this](int part) { gradients_.Collect(part); }}),
       gradients_(trains_adapter() ? std::span(adapter_.params) : model.family.parameters(),
                  {.sequence_parallel = config_.parallelism.sequence_parallel,
@@ -247,6 +244,10 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
                      .warmup_steps = config_.train.lr_warmup_steps,
                      .steps = config_.train.steps} {
   warnings_ = samples_.set().Warnings();
+  if (config_.train.blocks_to_swap > 0 && model.family.device().is_cpu()) {
+    warnings_.push_back(absl::StrCat("train.blocks_to_swap is ", config_.train.blocks_to_swap,
+                                     " and has no effect on a CPU, which computes in the host's memory"));
+  }
 }
 
 control::TrainingStarted Trainer::started() const {

@@ -47,8 +47,7 @@ struct TrainedModel {
 class Trainer final {
  public:
   // Reads the data's folders and, where `start` names one, the checkpoint. InvalidArgument names what is wrong with the
-  // configuration, Unimplemented what of it this build cannot train; errors of control/training/dataset.h and of
-  // checkpoints/checkpoint.h.
+  // configuration; errors of control/training/dataset.h and of checkpoints/checkpoint.h.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const control::TrainingStart& start,
                                                          const TrainedModel& model);
 

@@ -2,6 +2,8 @@
 // gradients of their loss on any mesh. Ranks are threads; TESSERA_RENDEZVOUS in the environment as in layout_runs.h.
 #pragma once
 
+#include <c10/core/AutogradState.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -63,6 +65,9 @@ class TrainingRuns {
     bool sharded = false;     // the model's weights are shared out over the data ranks
     bool rendezvous = false;  // a send waits for its receiver
     Matrices matrices = Matrices::kPlain;
+    at::Device device = at::kCPU;       // one whose memory the host addresses
+    std::vector<int64_t> waiting = {};  // blocks whose weights wait in the host's memory
+    std::function<void()> before_last_step = {}, behind_last_step = {};  // on each rank
   };
 
   // Of one optimizer step, as one rank has it.
@@ -72,6 +77,7 @@ class TrainingRuns {
     std::vector<double> losses;                    // of this rank's samples
     std::map<std::string, runtime::RowSpan> rows;  // of its part, where they are shared out
     int64_t weight_bytes = 0;                      // of this rank's part of the model
+    bool swaps = false;                            // blocks' weights
     int64_t most_bytes = 0;                        // that the model's storages held at one time, where shared out
   };
 
@@ -95,10 +101,14 @@ class TrainingRuns {
 
   const models::FamilyDescription& description() const { return description_; }
 
-  std::unique_ptr<models::Family> Load(models::WeightShare share, Matrices matrices = Matrices::kPlain) const {
-    absl::StatusOr<std::unique_ptr<models::Family>> family = entry_->load(
-        *folder_,
-        {.dtype = at::kDouble, .for_training = true, .quantize = matrices == Matrices::kEightBits, .share = share});
+  std::unique_ptr<models::Family> Load(models::WeightShare share, Matrices matrices = Matrices::kPlain,
+                                       at::Device device = at::kCPU) const {
+    absl::StatusOr<std::unique_ptr<models::Family>> family =
+        entry_->load(*folder_, {.dtype = at::kDouble,
+                                .device = device,
+                                .for_training = true,
+                                .quantize = matrices == Matrices::kEightBits,
+                                .share = share});
     TORCH_CHECK(family.ok(), std::string(family.status().message()));
     if (matrices == Matrices::kDequantised) Dequantise(**family, *Load(share, Matrices::kEightBits));
     return *std::move(family);
@@ -150,12 +160,13 @@ class TrainingRuns {
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
     std::vector<Result> results(static_cast<size_t>(ranks));
     ThreadRanksOptions thread_options{.groups = parallel::TrainingMeshGroups(mesh)};
+    thread_options.communicator.addresses_devices = true;
     thread_options.communicator.rendezvous = options.rendezvous || std::getenv("TESSERA_RENDEZVOUS") != nullptr;
     RunRanks(
         ranks,
         [&](ThreadRank& thread) {
           const int rank = thread.rank();
-          const runtime::HostTrainingGroups communicators(at::kCPU, thread.shared_segment(), rank,
+          const runtime::HostTrainingGroups communicators(options.device, thread.shared_segment(), rank,
                                                           thread_options.communicator);
           results[static_cast<size_t>(rank)] = RunRank(mesh, rank, communicators.groups(), options, also);
         },
@@ -174,7 +185,7 @@ class TrainingRuns {
     const runtime::TrainedAdapter beside = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
     double worst = 0;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      const auto [shard, blocks] = ShareOf(mesh, rank);
+      const auto [shard, blocks, waiting] = ShareOf(mesh, rank);
       const Result& result = results[static_cast<size_t>(rank)];
       worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
       size_t compared = 0;
@@ -276,12 +287,17 @@ class TrainingRuns {
 
   Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
                  const Also& also) const {
-    const std::unique_ptr<models::Family> family = Load(ShareOf(mesh, rank), options.matrices);
+    // On a device LibTorch runs the backward passes of all threads on one, on which ranks would wait for each other.
+    if (!options.device.is_cpu()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    models::WeightShare share = ShareOf(mesh, rank);
+    share.waiting = options.waiting;
+    const std::unique_ptr<models::Family> family = Load(share, options.matrices, options.device);
     const runtime::TrainedAdapter beside =
         options.adapter ? Adapter(*family, ShareOf(mesh, rank).tensor, groups.model.pipe.size() > 1)
                         : runtime::TrainedAdapter{};
     Result result;
-    for (const models::Param& param : family->parameters()) result.weight_bytes += param.Value().nbytes();
+    for (const models::Param& param : family->parameters()) result.weight_bytes += param.LoadedValue().nbytes();
+    result.swaps = family->residency() != nullptr;
     std::optional<runtime::ShardedWeights> sharded;
     std::shared_ptr<Measured> measured;
     if (options.sharded) {
@@ -298,7 +314,7 @@ class TrainingRuns {
                                 .sequence_parallel = options.sequence_parallel,
                                 .stage_bounds = BoundsOf(groups.model.pipe.size()),
                                 .adapters = options.adapter ? &beside.factors : nullptr,
-                                .weights = measured.get(),
+                                .weights = family->residency(),
                                 .gradients_ready = [&](int part) { gradients.Collect(part); }});
     const auto replica = static_cast<size_t>(groups.data.rank()), replicas = static_cast<size_t>(groups.data.size());
     const size_t begin = kSamples * replica / replicas, own = kSamples * (replica + 1) / replicas - begin,
@@ -314,14 +330,16 @@ class TrainingRuns {
     for (int i = 0; i < options.passes; ++i) {
       micro_batches.push_back(Batch(*family, begin + static_cast<size_t>(i) * of_pass, of_pass));
     }
+    if (options.before_last_step) options.before_last_step();
     const at::Tensor losses = pass.Run(micro_batches, kSamples);
+    if (options.behind_last_step) options.behind_last_step();
     for (int64_t j = 0; j < losses.size(0); ++j) result.losses.push_back(losses[j].item<double>());
     gradients.Synchronize(groups);
     result.norm = gradients.GlobalNorm(groups);
     if (options.max_norm > 0) gradients.Clip(result.norm, options.max_norm);
     for (size_t i = 0; i < gradients.params().size(); ++i) {
       const std::string& name = gradients.params()[i].spec.name;
-      result.gradients[name] = gradients.Of(i).clone();
+      result.gradients[name] = gradients.Of(i).to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
       if (gradients.sharded() != nullptr) result.rows[name] = gradients.RowsOfParam(i);
     }
     if (measured != nullptr) result.most_bytes = measured->most_bytes();

@@ -176,7 +176,7 @@ void Procedure(const TemplateFacts& facts, Lines& lines) {
   lines("dtype", train.dtype, Lines::Choices<control::TrainDtype>() + "; master weights are fp32");
   lines("max_nonfinite_steps", train.max_nonfinite_steps, "in a row that are skipped before the run stops");
   lines("quantize", train.quantize, "the frozen base in 8 bits (lora)");
-  lines("blocks_to_swap", train.blocks_to_swap, "whose weights wait in the host's memory (lora)");
+  lines("blocks_to_swap", train.blocks_to_swap, "whose frozen weights wait in the host's memory (lora, on a GPU)");
 }
 
 void Rest(const TemplateFacts& facts, Lines& lines) {

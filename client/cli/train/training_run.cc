@@ -65,6 +65,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
     load_.training = true;
     load_.quantize = config_.train.quantize;
+    load_.blocks_to_swap = static_cast<int32_t>(config_.train.blocks_to_swap);
     RETURN_IF_ERROR(Describe());
     if (options_.dry_run) return PrintThePlan();
     RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(config_.output + "/checkpoint")));
@@ -122,6 +123,7 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(description_,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, load_.model)));
+    RETURN_IF_ERROR(control::CheckBlocksToSwap(config_, description_));
     return parallel::CheckLayout(LayoutOf(config_), server::LayoutModelOf(description_, load_.dtype));
   }
 

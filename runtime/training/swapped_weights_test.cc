@@ -1,0 +1,142 @@
+// Blocks whose weights wait in the host's memory, on the pretend device: training with them is training without them
+// bit for bit, in less of the device's memory, and the host waits for no more.
+#include "models/loading/swapped_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <ranges>
+#include <string>
+#include <vector>
+
+#include "control/training/model_training.h"
+#include "tests/support/pretend_device.h"
+#include "tests/support/training_runs.h"
+
+namespace tessera::runtime {
+namespace {
+
+using Matrices = TrainingRuns::Matrices;
+
+class SwappedWeightsTest : public testing::TestWithParam<const char*> {
+ protected:
+  ~SwappedWeightsTest() override { LimitPretendDevice(std::numeric_limits<int64_t>::max()); }
+
+  int64_t blocks() const { return runs_.description().blocks; }
+
+  TrainingRuns::Options Options(int64_t swapped) const {
+    return {
+        .steps = 2, .adapter = true, .device = kPretendDevice, .waiting = control::SwappedBlocks(blocks(), swapped)};
+  }
+
+  // Of the weights on the device, by block.
+  std::map<int64_t, int64_t> BytesOfBlocks(Matrices matrices) const {
+    std::map<int64_t, int64_t> bytes;
+    const std::unique_ptr<models::Family> family = runs_.Load({}, matrices);
+    for (const models::Param& param : family->parameters()) {
+      bytes[param.block] += static_cast<int64_t>(param.Value().nbytes());
+      if (param.scales.defined()) bytes[param.block] += static_cast<int64_t>(param.View(param.scales).nbytes());
+    }
+    return bytes;
+  }
+
+  const TrainingRuns runs_{GetParam()};
+};
+
+void ExpectSame(const std::vector<TrainingRuns::Result>& own, const std::vector<TrainingRuns::Result>& expected) {
+  ASSERT_EQ(own.size(), expected.size());
+  for (size_t rank = 0; rank < own.size(); ++rank) {
+    EXPECT_TRUE(own[rank].swaps);
+    EXPECT_FALSE(expected[rank].swaps);
+    EXPECT_EQ(own[rank].losses, expected[rank].losses);
+    EXPECT_EQ(own[rank].norm, expected[rank].norm);
+    ASSERT_FALSE(own[rank].gradients.empty());
+    for (const auto& [name, gradient] : expected[rank].gradients) {
+      EXPECT_TRUE(at::equal(own[rank].gradients.at(name), gradient)) << name;
+    }
+  }
+}
+
+// The second of two steps, of an adapter that the first one has changed.
+TEST_P(SwappedWeightsTest, StepsAreThoseOfWeightsThatStayBitForBit) {
+  for (const bool recompute : {false, true}) {
+    for (const Matrices matrices : {Matrices::kPlain, Matrices::kEightBits}) {
+      const auto run = [&](int64_t swapped, const parallel::MeshShape& shape) {
+        TrainingRuns::Options options = Options(swapped);
+        options.recompute = recompute;
+        options.matrices = matrices;
+        return runs_.Run(shape, options);
+      };
+      const parallel::MeshShape one, tensor{.tensor = 2};
+      const std::vector<TrainingRuns::Result> alone = run(0, one), of_two = run(0, tensor);
+      for (const int64_t swapped : {blocks() / 2, blocks()}) ExpectSame(run(swapped, one), alone);
+      ExpectSame(run(blocks(), tensor), of_two);
+    }
+  }
+}
+
+TEST_P(SwappedWeightsTest, SoTheyAreOnTheOtherAxes) {
+  const parallel::MeshShape shapes[] = {{.ulysses = 2}, {.ring = 2}, {.data = 2}, {.pipe = 2}};
+  for (const parallel::MeshShape& shape : shapes) {
+    const auto run = [&](int64_t swapped) {
+      TrainingRuns::Options options = Options(swapped);
+      options.recompute = shape.ring > 1;
+      options.passes = shape.pipe;
+      return runs_.Run(shape, options);
+    };
+    ExpectSame(run(blocks() - 1), run(0));
+  }
+}
+
+TEST_P(SwappedWeightsTest, LoadingTakesTheBlocksThatStayAndTwoBuffers) {
+  for (const Matrices matrices : {Matrices::kPlain, Matrices::kEightBits}) {
+    const std::vector<int64_t> waiting = control::SwappedBlocks(blocks(), blocks());
+    ASSERT_GE(waiting.size(), 3u);
+    const int64_t before = PretendDeviceBytes();
+    const std::unique_ptr<models::Family> whole = runs_.Load({}, matrices, kPretendDevice);
+    const int64_t all = PretendDeviceBytes() - before;
+    const std::map<int64_t, int64_t> bytes = BytesOfBlocks(matrices);
+    int64_t most = all, largest = 0;
+    for (const int64_t block : waiting) {
+      most -= bytes.at(block);
+      largest = std::max(largest, bytes.at(block));
+    }
+    constexpr int64_t kAligned = 64 * 512;  // of the storages of a block
+    most += 2 * (largest + kAligned);
+    ASSERT_LT(most, all);
+    const int64_t loaded = PretendDeviceBytes();
+    LimitPretendDevice(loaded + most);
+    EXPECT_ANY_THROW(runs_.Load({}, matrices, kPretendDevice));
+    {
+      const std::unique_ptr<models::Family> swapped = runs_.Load({.waiting = waiting}, matrices, kPretendDevice);
+      EXPECT_LE(PretendDeviceBytes() - loaded, most);
+    }
+    EXPECT_EQ(PretendDeviceBytes(), loaded);
+    LimitPretendDevice(std::numeric_limits<int64_t>::max());
+  }
+}
+
+TEST_P(SwappedWeightsTest, AStepMakesTheHostWaitForNothingMore) {
+  const auto waits = [&](int64_t swapped, bool recompute) {
+    HostWaits before, during;
+    TrainingRuns::Options options = Options(swapped);
+    options.recompute = recompute;
+    options.before_last_step = [&] { before = PretendDeviceWaits(); };
+    options.behind_last_step = [&] { during = PretendDeviceWaits() - before; };
+    runs_.Run({}, options);
+    return during;
+  };
+  for (const bool recompute : {false, true}) {
+    EXPECT_EQ(waits(blocks() - 1, recompute), waits(0, recompute));
+    EXPECT_EQ(waits(blocks(), recompute), waits(0, recompute));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SwappedWeightsTest, testing::Values("flux_dev", "hunyuan11"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace tessera::runtime
