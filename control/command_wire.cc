@@ -22,7 +22,6 @@ using google::protobuf::Message;
 
 constexpr size_t kMaxTextBytes = size_t{1} << 18;
 constexpr int32_t kMaxThreads = 1 << 12;
-constexpr int32_t kMaxBlocks = 1000;
 constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 constexpr int kMaxBatch = 1024;
 constexpr int64_t kMaxLatents = int64_t{1} << 24;  // values

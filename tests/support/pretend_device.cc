@@ -413,6 +413,9 @@ constexpr kernels::DeviceRuntime kRuntime = {
 int64_t PretendDeviceCalls() { return calls; }
 HostWaits PretendDeviceWaits() { return host_waits; }
 void SizePretendDevice(int64_t bytes) { total_bytes = bytes; }
+PretendCopies PretendDeviceCopies() {
+  return {.issued = copy_stream.issued, .under_way = static_cast<int64_t>(copy_stream.under_way.size())};
+}
 void FailPretendDevice(bool fails) { failed = fails; }
 int64_t PretendDeviceBytes() { return PretendMemory::Instance().bytes(); }
 void LimitPretendDevice(int64_t bytes) { most_bytes = bytes; }

@@ -29,6 +29,13 @@ struct HostWaits {
 };
 HostWaits PretendDeviceWaits();
 
+// Of the calling thread, on the stream for copies: so far, and of them those that nothing has waited for.
+struct PretendCopies {
+  int64_t issued = 0, under_way = 0;
+  bool operator==(const PretendCopies&) const = default;
+};
+PretendCopies PretendDeviceCopies();
+
 // While `fails`, every operator, copy and event of the device fails, as after an illegal address.
 void FailPretendDevice(bool fails);
 
