@@ -5,6 +5,7 @@
 
 #include "base/planted.h"
 #include "kernels/cpu/operators.h"
+#include "kernels/gradients.h"
 #include "kernels/reference.h"
 
 namespace tessera::kernels {
@@ -117,15 +118,15 @@ at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, cons
   return cpu::GeluTanhInPlace(product, cpu::BestIsa());
 }
 
-// The kernel of the Autograd keys: the reference composition where a gradient is wanted, else the device's version.
-// Without it a device's kernel would silently cut the gradient.
-template <auto kReference, const char* kName>
+// The kernel of the Autograd keys: a differentiable version where a gradient is wanted, else the device's. Without it a
+// device's kernel would silently cut the gradient.
+template <auto kVersion, const char* kName>
 struct Differentiable;
 
-template <typename Result, typename... Args, Result (*kReference)(Args...), const char* kName>
-struct Differentiable<kReference, kName> {
+template <typename Result, typename... Args, Result (*kVersion)(Args...), const char* kName>
+struct Differentiable<kVersion, kName> {
   static Result Call(Args... args) {
-    if (at::GradMode::is_enabled() && (RequiresGrad(args) || ...)) return kReference(args...);
+    if (at::GradMode::is_enabled() && (RequiresGrad(args) || ...)) return kVersion(args...);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return Operator<Result(Args...), kName>().call(args...);
   }
@@ -204,14 +205,14 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
 }
 
 TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
-  m.impl("attention", Differentiable<reference::Attention, kAttention>::Call);
+  m.impl("attention", Differentiable<gradients::Attention, kAttention>::Call);
   m.impl("attention_with_lse", Differentiable<reference::AttentionWithLse, kAttentionWithLse>::Call);
-  m.impl("layer_norm_modulate", Differentiable<reference::LayerNormModulate, kLayerNormModulate>::Call);
-  m.impl("gated_residual", Differentiable<reference::GatedResidual, kGatedResidual>::Call);
+  m.impl("layer_norm_modulate", Differentiable<gradients::LayerNormModulate, kLayerNormModulate>::Call);
+  m.impl("gated_residual", Differentiable<gradients::GatedResidual, kGatedResidual>::Call);
   m.impl("gated_residual_norm_modulate",
-         Differentiable<reference::GatedResidualNormModulate, kGatedResidualNormModulate>::Call);
+         Differentiable<gradients::GatedResidualNormModulate, kGatedResidualNormModulate>::Call);
   m.impl("qkv_norm_rope", Differentiable<kReferenceQkvNormRope, kQkvNormRope>::Call);
-  m.impl("gelu_tanh", Differentiable<reference::GeluTanh, kGeluTanh>::Call);
+  m.impl("gelu_tanh", Differentiable<gradients::GeluTanh, kGeluTanh>::Call);
   m.impl("silu", Differentiable<reference::Silu, kSilu>::Call);
   m.impl("gelu", Differentiable<reference::Gelu, kGelu>::Call);
   m.impl("sigmoid", Differentiable<reference::Sigmoid, kSigmoid>::Call);
@@ -223,7 +224,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("merge_attention", Differentiable<reference::MergeAttention, kMergeAttention>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
-  m.impl("linear_gelu_tanh", Differentiable<reference::LinearGeluTanh, kLinearGeluTanh>::Call);
+  m.impl("linear_gelu_tanh", Differentiable<gradients::LinearGeluTanh, kLinearGeluTanh>::Call);
 }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

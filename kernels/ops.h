@@ -1,5 +1,5 @@
 // Operators of the transformers. Each is registered with PyTorch's dispatcher as tessera::<name> and has a plain
-// reference composition (also its gradient), a fast CPU version and, in the CUDA plug-in, a CUDA version.
+// reference composition (also its gradient; see gradients.h), a fast CPU version and, in the CUDA plug-in, a CUDA one.
 // The functions here call the dispatcher; they are the only way model code reaches an operator.
 //
 // Shapes: b batch, n tokens, t key tokens, h heads, d head_dim, c channels. All tensors of a call share one dtype

@@ -276,10 +276,16 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     double scale, Isa isa) {
   if (!HasVersion(q, k, v)) return reference::AttentionWithLse(q, k, v, scale);
+  return BiasedAttentionWithLse(q, k, v, std::nullopt, scale, isa);
+}
+
+std::tuple<at::Tensor, at::Tensor> BiasedAttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                          const std::optional<at::Tensor>& key_bias, double scale,
+                                                          Isa isa) {
   const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide));
   // The tiles' powers of two are too coarse for results that are merged by their sums.
-  const at::Tensor read = Attend(q, k, v, std::nullopt, scale, std::min(isa, Isa::kAvx512), lse);
+  const at::Tensor read = Attend(q, k, v, key_bias, scale, std::min(isa, Isa::kAvx512), lse);
   return {read, lse};
 }
 

@@ -57,6 +57,21 @@ struct ElementwiseKernels {
   void (*affine)(Element, int64_t count, float factor, float offset, bool silu, const void* x, void* out);
   // The mean of `count` elements, and the sum of their squared differences from it
   void (*moments)(Element, int64_t count, const void* x, float* mean, float* squares);
+  // Gradients. Those of vectors are sums over the rows, which all belong to one batch entry, and are added to
+  // [channels] in fp32.
+  //
+  // Of layer_norm_modulate, given that of its result, `of_out`, and where not null that of x from elsewhere, `of_x`
+  void (*norm_backward)(Element, const Rows&, const void* of_out, const void* of_x, const void* x, const void* scale,
+                        float offset, float eps, void* gradient, float* of_shift, float* of_scale);
+  // Of gated_residual, given that of its result: of y and of the gate
+  void (*gate_backward)(Element, const Rows&, const void* of_out, const void* gate, const void* y, void* of_y,
+                        float* of_gate);
+  // Of gelu_tanh at x, given that of its result
+  void (*gelu_tanh_backward)(Element, int64_t count, const void* of_out, const void* x, void* of_x);
+  // Of one query over `count` keys, in fp32: `scores` q kᵀ become the weights exp(scores * scale + bias - lse), and
+  // `of_weights`, their gradient, becomes that of q kᵀ. `delta` is the result times its gradient, `bias` may be null.
+  void (*weights_backward)(int64_t count, float scale, const float* bias, float lse, float delta, float* scores,
+                           float* of_weights);
   // The largest sum of squares of `count` vectors, `stride` elements apart; not a number if any is.
   float (*largest_square)(Element, int64_t count, int64_t stride, int64_t channels, const void* x);
 };

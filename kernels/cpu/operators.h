@@ -21,6 +21,10 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      const std::optional<at::Tensor>& key_bias, double scale, Isa isa);
 std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     double scale, Isa isa);
+// The same with a key bias, of what kernels/gradients.h says.
+std::tuple<at::Tensor, at::Tensor> BiasedAttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                          const std::optional<at::Tensor>& key_bias, double scale,
+                                                          Isa isa);
 // `read` and `other_read` may be of any type, the logarithms are of one, which is the result's too.
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
@@ -51,6 +55,25 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
 // The plain weight of a packed one; a plain one itself.
 at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
+
+// Gradients in fp32 and bf16, by kernels/gradients.h alone, which says what fits them. Sums over tokens are of one
+// order on any number of threads.
+//
+// Of a norm of x [b, n, c] times (offset + factor) plus a shift: of x, of the shift and of the factor, which are
+// [b, c] or [c]. `of_sum` is the gradient that x has besides, undefined for none.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> NormModulateBackward(const at::Tensor& of_out, const at::Tensor& of_sum,
+                                                                    const at::Tensor& x, const at::Tensor& factor,
+                                                                    double offset, double eps, Isa isa);
+// Of GatedResidual: of the gate and of y.
+std::tuple<at::Tensor, at::Tensor> GatedResidualBackward(const at::Tensor& of_sum, const at::Tensor& gate,
+                                                         const at::Tensor& y, Isa isa);
+at::Tensor GeluTanhBackward(const at::Tensor& of_out, const at::Tensor& x, Isa isa);
+// Of attention: of q, k and v, given its result and log-sum-exp over all keys, of which k and v may be a part.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(const at::Tensor& of_read, const at::Tensor& q,
+                                                                 const at::Tensor& k, const at::Tensor& v,
+                                                                 const std::optional<at::Tensor>& key_bias,
+                                                                 const at::Tensor& read, const at::Tensor& lse,
+                                                                 double scale, Isa isa);
 
 // What products of this type are made of; nothing for a type that has none.
 std::optional<ProductElement> ProductElementOf(at::ScalarType type);

@@ -1,0 +1,176 @@
+#include "kernels/gradients.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "base/planted.h"
+#include "kernels/cpu/operators.h"
+#include "kernels/ops.h"
+#include "kernels/reference.h"
+
+namespace tessera::kernels::gradients {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+
+bool IsOfHost(const at::Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) && x.numel() > 0;
+}
+
+bool IsLike(const at::Tensor& other, const at::Tensor& x) {
+  return other.sizes().equals(x.sizes()) && other.scalar_type() == x.scalar_type();
+}
+
+// A vector for each image of x [b, n, c].
+bool IsModulation(const at::Tensor& vector, const at::Tensor& x) {
+  return vector.dim() == 2 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(0) &&
+         vector.size(1) == x.size(2);
+}
+
+// A vector for all images.
+bool IsChannels(const at::Tensor& vector, const at::Tensor& x) {
+  return vector.dim() == 1 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(2);
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static Variable forward(AutogradContext* context, const Variable& q, const Variable& k, const Variable& v,
+                          const std::optional<at::Tensor>& key_bias, double scale) {
+    const auto [read, lse] = cpu::BiasedAttentionWithLse(q, k, v, key_bias, scale, cpu::BestIsa());
+    context->save_for_backward({q, k, v, key_bias.value_or(Variable()), read, lse});
+    context->saved_data["scale"] = scale;
+    return read;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    auto [of_q, of_k, of_v] = cpu::AttentionBackward(
+        gradients[0], saved[0], saved[1], saved[2], saved[3].defined() ? std::optional(saved[3]) : std::nullopt,
+        saved[4], saved[5], context->saved_data["scale"].toDouble(), cpu::BestIsa());
+    return {of_q, of_k, of_v, Variable(), Variable()};
+  }
+};
+
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x, const Variable& shift, const Variable& scale,
+                          double eps) {
+    context->save_for_backward({x, scale});
+    context->saved_data["eps"] = eps;
+    return kernels::LayerNormModulate(x, shift, scale, eps);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    auto [of_x, of_shift, of_scale] =
+        cpu::NormModulateBackward(gradients[0], at::Tensor(), saved[0], saved[1], /*offset=*/1,
+                                  context->saved_data["eps"].toDouble(), cpu::BestIsa());
+    return {of_x, of_shift, of_scale, Variable()};
+  }
+};
+
+struct GateFunction : torch::autograd::Function<GateFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x, const Variable& gate, const Variable& y) {
+    context->save_for_backward({gate, y});
+    return kernels::GatedResidual(x, gate, y);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    auto [of_gate, of_y] = cpu::GatedResidualBackward(gradients[0], saved[0], saved[1], cpu::BestIsa());
+    return {gradients[0], of_gate, of_y};
+  }
+};
+
+// `factor` and `shift` are scale and shift of each image, or weight and bias of all.
+struct GateNormFunction : torch::autograd::Function<GateNormFunction> {
+  static variable_list forward(AutogradContext* context, const Variable& x, const std::optional<at::Tensor>& gate,
+                               const Variable& y, const Variable& factor, const Variable& shift, double eps) {
+    const auto [sum, normalized] = factor.dim() == 1
+                                       ? kernels::ResidualNorm(x, y, factor, shift, eps)
+                                       : kernels::GatedResidualNormModulate(x, gate, y, shift, factor, eps);
+    context->set_materialize_grads(false);
+    context->save_for_backward({sum, factor, gate.value_or(Variable()), gate.has_value() ? y : Variable()});
+    context->saved_data["eps"] = eps;
+    return {sum, normalized};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &sum = saved[0], &factor = saved[1], &gate = saved[2], &y = saved[3];
+    at::Tensor of_sum = gradients[0], of_factor, of_shift, of_gate;
+    if (gradients[1].defined()) {
+      if (base::Planted("residual_gradient_dropped")) of_sum = at::Tensor();
+      std::tie(of_sum, of_shift, of_factor) =
+          cpu::NormModulateBackward(gradients[1], of_sum, sum, factor, /*offset=*/factor.dim() == 1 ? 0 : 1,
+                                    context->saved_data["eps"].toDouble(), cpu::BestIsa());
+    }
+    at::Tensor of_y = of_sum;
+    if (gate.defined() && of_sum.defined()) {
+      std::tie(of_gate, of_y) = cpu::GatedResidualBackward(of_sum, gate, y, cpu::BestIsa());
+    }
+    return {of_sum, of_gate, of_y, of_factor, of_shift, Variable()};
+  }
+};
+
+struct GeluTanhFunction : torch::autograd::Function<GeluTanhFunction> {
+  static Variable forward(AutogradContext* context, const Variable& x) {
+    context->save_for_backward({x});
+    return kernels::GeluTanh(x);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    return {cpu::GeluTanhBackward(gradients[0], context->get_saved_variables()[0], cpu::BestIsa())};
+  }
+};
+
+}  // namespace
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale) {
+  const auto fits = [&](const at::Tensor& x) {
+    return IsOfHost(x) && x.dim() == 4 && x.scalar_type() == q.scalar_type();
+  };
+  if (!fits(q) || !fits(k) || !fits(v) || (key_bias.has_value() && key_bias->requires_grad())) {
+    return reference::Attention(q, k, v, key_bias, scale);
+  }
+  return AttentionFunction::apply(q, k, v, key_bias, scale);
+}
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
+  if (!IsOfHost(x) || x.dim() != 3 || !IsModulation(shift, x) || !IsModulation(scale, x)) {
+    return reference::LayerNormModulate(x, shift, scale, eps);
+  }
+  return NormFunction::apply(x, shift, scale, eps);
+}
+
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
+  if (!IsOfHost(x) || x.dim() != 3 || !IsModulation(gate, x) || !IsLike(y, x)) {
+    return reference::GatedResidual(x, gate, y);
+  }
+  return GateFunction::apply(x, gate, y);
+}
+
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias,
+                                                             const std::optional<at::Tensor>& shift,
+                                                             const std::optional<at::Tensor>& scale, double eps) {
+  const bool by_image = scale.has_value();
+  if (!IsOfHost(x) || x.dim() != 3 || !IsLike(y, x) || (gate.has_value() && !(by_image && IsModulation(*gate, x))) ||
+      !(by_image ? IsModulation(*shift, x) && IsModulation(*scale, x)
+                 : IsChannels(*weight, x) && IsChannels(*bias, x))) {
+    return reference::GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps);
+  }
+  const variable_list results =
+      GateNormFunction::apply(x, gate, y, by_image ? *scale : *weight, by_image ? *shift : *bias, eps);
+  return {results[0], results[1]};
+}
+
+at::Tensor GeluTanh(const at::Tensor& x) { return IsOfHost(x) ? GeluTanhFunction::apply(x) : reference::GeluTanh(x); }
+
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return kernels::GeluTanh(kernels::LinearProduct(x, weight, bias));
+}
+
+}  // namespace tessera::kernels::gradients

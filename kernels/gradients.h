@@ -1,0 +1,26 @@
+// Operators of kernels/ops.h as a gradient is taken through them: where their tensors are in fp32 or bf16 on the CPU,
+// by the fast version forwards and a kernel of its own backwards, which keeps for it no more than the operator was
+// given; else through the reference composition.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <tuple>
+
+namespace tessera::kernels::gradients {
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const std::optional<at::Tensor>& key_bias, double scale);
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const std::optional<at::Tensor>& gate,
+                                                             const at::Tensor& y,
+                                                             const std::optional<at::Tensor>& weight,
+                                                             const std::optional<at::Tensor>& bias,
+                                                             const std::optional<at::Tensor>& shift,
+                                                             const std::optional<at::Tensor>& scale, double eps);
+at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+}  // namespace tessera::kernels::gradients
