@@ -50,11 +50,13 @@ Qkv QkvOf(const AttentionInput& input) {
   Qkv result{.q = {}, .k = {}, .v = {}, .scale = input.scale, .queries = input.queries, .keys = input.keys};
   const bool is_one = input.projections.size() == 1;
   if (is_one) {
-    const at::Tensor parts = packed.unflatten(2, {Columns(input.projections[0]), shape.heads, input.head_dim});
-    result.v = parts.select(2, -1);
+    // Taken apart in one step, so that the gradient of the projection is put together in one.
+    const std::vector<at::Tensor> parts =
+        packed.unflatten(2, {Columns(input.projections[0]), shape.heads, input.head_dim}).unbind(2);
+    result.v = parts.back();
     if (IsReady(input.projections[0]) && input.projections[0].with_queries) {
-      result.q = parts.select(2, 0);
-      result.k = parts.select(2, 1);
+      result.q = parts[0];
+      result.k = parts[1];
       return result;
     }
   }
