@@ -17,7 +17,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Scores of so many elements are in memory at a time in the backward pass.
+// Scores of so many elements are in memory at a time in the backward pass, but for fp32 on the CPU.
 constexpr int64_t kMostScores = int64_t{1} << 24;
 
 at::ScalarType AccumulationOf(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -69,26 +69,46 @@ Read GoRound(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, doub
   return all;
 }
 
-// Of one rank's queries over the keys of one rank, all [b, h, tokens, d], wide. `delta` [b, h, n, 1] is the sum of the
-// result times its gradient over d.
+// What a rank's queries have read of all keys, for the backward pass; all [b, h, n, d], wide, but `lse`, [b, h, n].
+struct Reading {
+  at::Tensor queries, result, of_result, lse;
+  double scale;
+};
+
+// Gradients of one rank's queries, and of the keys and values of one rank, all [b, h, tokens, d], wide.
 struct Gradients {
   at::Tensor q, k, v;
 
-  void Add(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values, const at::Tensor& lse,
-           const at::Tensor& delta, const at::Tensor& of_result, double scale) {
-    const int64_t n = queries.size(2);
-    const int64_t per_query = queries.size(0) * queries.size(1) * keys.size(2);
+  void Add(const Reading& reading, const at::Tensor& keys, const at::Tensor& values) {
+    if (keys.is_cpu() && keys.scalar_type() == at::kFloat) return AddOnHost(reading, keys, values);
+    const at::Tensor delta = (reading.result * reading.of_result).sum(-1, /*keepdim=*/true),
+                     lse = reading.lse.unsqueeze(-1);
+    const int64_t n = reading.queries.size(2);
+    const int64_t per_query = reading.queries.size(0) * reading.queries.size(1) * keys.size(2);
     const int64_t most = std::max<int64_t>(1, kMostScores / std::max<int64_t>(1, per_query));
     for (int64_t first = 0; first < n; first += most) {
       const int64_t count = std::min(most, n - first);
       const auto part = [&](const at::Tensor& x) { return x.narrow(2, first, count); };
-      const at::Tensor weights = at::exp(at::matmul(part(queries), keys.transpose(-1, -2)) * scale - part(lse));
-      v += at::matmul(weights.transpose(-1, -2), part(of_result));
+      const at::Tensor queries = part(reading.queries), of_result = part(reading.of_result);
+      const at::Tensor weights = at::exp(at::matmul(queries, keys.transpose(-1, -2)) * reading.scale - part(lse));
+      v += at::matmul(weights.transpose(-1, -2), of_result);
       const at::Tensor of_scores =
-          weights * (at::matmul(part(of_result), values.transpose(-1, -2)) - part(delta)) * scale;
+          weights * (at::matmul(of_result, values.transpose(-1, -2)) - part(delta)) * reading.scale;
       part(q) += at::matmul(of_scores, keys);
-      k += at::matmul(of_scores.transpose(-1, -2), part(queries));
+      k += at::matmul(of_scores.transpose(-1, -2), queries);
     }
+  }
+
+ private:
+  // By blocks of scores: with the result and the log-sum-exp over all keys, the gradient over some of them is that of
+  // an attention over these alone.
+  void AddOnHost(const Reading& reading, const at::Tensor& keys, const at::Tensor& values) {
+    const auto [of_q, of_k, of_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        reading.of_result, reading.queries, keys, values, reading.result, reading.lse, /*dropout_p=*/0,
+        /*is_causal=*/false, /*attn_mask=*/std::nullopt, reading.scale);
+    q += of_q;
+    k += of_k;
+    v += of_v;
   }
 };
 
@@ -113,24 +133,25 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
     const variable_list saved = context->get_saved_variables();
     const std::vector<int64_t> rows = context->saved_data["rows"].toIntVector();
     Communicator& ring = *reinterpret_cast<Communicator*>(context->saved_data["ring"].toInt());  // NOLINT
-    const double scale = context->saved_data["scale"].toDouble();
     const int size = ring.size(), rank = ring.rank();
     const at::ScalarType wide = AccumulationOf(saved[0]);
     const auto heads = [&](const at::Tensor& x) { return x.to(wide).transpose(1, 2); };  // [b, h, tokens, d]
     const auto tokens = [&](const at::Tensor& x) { return x.transpose(1, 2).to(saved[0].scalar_type()); };
-    const at::Tensor q = heads(saved[0]), of_result = heads(gradients[0]);
-    const at::Tensor delta = (heads(saved[3]) * of_result).sum(-1, /*keepdim=*/true);
-    const at::Tensor lse = saved[4].transpose(1, 2).unsqueeze(-1);  // [b, h, n, 1]
+    const Reading reading{.queries = heads(saved[0]),
+                          .result = heads(saved[3]),
+                          .of_result = heads(gradients[0]),
+                          .lse = saved[4].transpose(1, 2),
+                          .scale = context->saved_data["scale"].toDouble()};
 
     // Keys, values and their gradients [2, b, t, h, d]; the second in the accumulation dtype, as they are summed.
     at::Tensor keys_values = at::stack({saved[1], saved[2]});
     at::Tensor sums = at::zeros(keys_values.sizes(), keys_values.options().dtype(wide));
-    const at::Tensor of_queries = at::zeros_like(q);
+    const at::Tensor of_queries = at::zeros_like(reading.queries);
     for (int step = 0; step < size; ++step) {
       const int owner = (rank - step + size) % size, next_owner = (owner - 1 + size) % size;
-      if (rows[static_cast<size_t>(owner)] > 0 && q.size(2) > 0) {
+      if (rows[static_cast<size_t>(owner)] > 0 && reading.queries.size(2) > 0) {
         Gradients own{.q = of_queries, .k = sums[0].transpose(1, 2), .v = sums[1].transpose(1, 2)};
-        own.Add(q, heads(keys_values[0]), heads(keys_values[1]), lse, delta, of_result, scale);
+        own.Add(reading, heads(keys_values[0]), heads(keys_values[1]));
       }
       if (size == 1) break;
       // The last transfer takes the gradients home, and no keys with them.
