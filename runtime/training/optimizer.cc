@@ -3,12 +3,49 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/parallel.h"
 #include "models/precision.h"
 
 namespace tessera::runtime {
 namespace {
 
 int SizeOf(const parallel::Communicator* sharing) { return sharing == nullptr ? 1 : sharing->size(); }
+
+// What the moments of so many steps, which began at zero, are divided by.
+double Correction(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
+
+void Move(const OptimizerState& own, const at::Tensor& gradient, const AdamWOptions& options, double learning_rate,
+          int64_t step) {
+  own.master.mul_(1 - learning_rate * options.weight_decay);
+  own.exp_avg.lerp_(gradient, 1 - options.beta1);
+  own.exp_avg_sq.mul_(options.beta2).addcmul_(gradient, gradient, 1 - options.beta2);
+  const at::Tensor divisor = (own.exp_avg_sq.sqrt() / std::sqrt(Correction(options.beta2, step))).add_(options.eps);
+  own.master.addcdiv_(own.exp_avg, divisor, -learning_rate / Correction(options.beta1, step));
+}
+
+// The same, with each number read and written once. An element's arithmetic is that of its numbers alone, wherever it
+// lies, so that replicas that share out the state move the same weights.
+void MoveInOnePass(const OptimizerState& own, const at::Tensor& gradient, const AdamWOptions& options,
+                   double learning_rate, int64_t step) {
+  constexpr int64_t kGrain = 32768;
+  const auto decay = static_cast<float>(1 - learning_rate * options.weight_decay);
+  const auto keep = static_cast<float>(options.beta2), take = static_cast<float>(1 - options.beta1),
+             take_square = static_cast<float>(1 - options.beta2), eps = static_cast<float>(options.eps);
+  const auto root = static_cast<float>(std::sqrt(Correction(options.beta2, step)));
+  const auto rate = static_cast<float>(learning_rate / Correction(options.beta1, step));
+  const at::Tensor values = gradient.contiguous();
+  const float* g = values.const_data_ptr<float>();
+  float* const master = own.master.mutable_data_ptr<float>();
+  float* const average = own.exp_avg.mutable_data_ptr<float>();
+  float* const square = own.exp_avg_sq.mutable_data_ptr<float>();
+  kernels::cpu::ParallelFor(own.master.numel(), kGrain, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      average[i] += (g[i] - average[i]) * take;
+      square[i] = square[i] * keep + g[i] * g[i] * take_square;
+      master[i] = master[i] * decay - rate * (average[i] / (std::sqrt(square[i]) / root + eps));
+    }
+  });
+}
 
 }  // namespace
 
@@ -35,22 +72,20 @@ AdamW::AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Commun
 
 void AdamW::Step(double learning_rate) {
   const at::NoGradGuard no_gradients;
-  const double steps = static_cast<double>(step_ + 1);
-  const double correction1 = 1 - std::pow(options_.beta1, steps), correction2 = 1 - std::pow(options_.beta2, steps);
   const double average_decay =
       std::min(options_.ema_decay, (1 + static_cast<double>(step_)) / (10 + static_cast<double>(step_)));
+  ++step_;
   for (size_t i = 0; i < state_.size(); ++i) {
     const OptimizerState& own = state_[i];
     const at::Tensor gradient =
         gradients_.Of(i).narrow(0, own.begin - gradients_.RowsOfParam(i).begin, own.end - own.begin);
-    own.master.mul_(1 - learning_rate * options_.weight_decay);
-    own.exp_avg.lerp_(gradient, 1 - options_.beta1);
-    own.exp_avg_sq.mul_(options_.beta2).addcmul_(gradient, gradient, 1 - options_.beta2);
-    const at::Tensor divisor = (own.exp_avg_sq.sqrt() / std::sqrt(correction2)).add_(options_.eps);
-    own.master.addcdiv_(own.exp_avg, divisor, -learning_rate / correction1);
+    if (own.master.is_cpu() && own.master.scalar_type() == at::kFloat) {
+      MoveInOnePass(own, gradient, options_, learning_rate, step_);
+    } else {
+      Move(own, gradient, options_, learning_rate, step_);
+    }
     if (own.ema.defined()) own.ema.mul_(average_decay).add_(own.master, 1 - average_decay);
   }
-  ++step_;
   WriteWeights(&OptimizerState::master);
 }
 
