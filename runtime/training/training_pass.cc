@@ -368,8 +368,10 @@ class MicroBatch final {
     }
     rows.push_back(whole.Of(share_));
     const models::Positions joined = models::Join(rows);
-    embedded_ = whole.Of(own_).embedded;
-    conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = joined.cos, .sin = joined.sin};
+    // Copies: views would keep the positions of the whole sequence on each of its ranks.
+    const auto kept = [](const at::Tensor& x) { return x.defined() ? x.clone() : x; };
+    embedded_ = kept(whole.Of(own_).embedded);
+    conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = kept(joined.cos), .sin = kept(joined.sin)};
   }
 
   at::Tensor Modulation(int block, const models::StepEmbedding& step) {
