@@ -204,6 +204,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
                         .keys = parallel::TokenRows::kTextThenImage})
         .flatten(2);  // [b, tokens, h·d]
   };
+  if (base::Planted("flux_clone_per_block")) state.image = state.image.clone();
   if (index < config_.double_blocks) {
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
