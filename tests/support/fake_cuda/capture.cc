@@ -90,13 +90,13 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  TheMachine().log().Write("wait cudaStreamSynchronize");
+  TheMachine().log().Write("wait", "cudaStreamSynchronize");
   TheMachine().log().Flush();
   return Finish("cudaStreamSynchronize", CheckUnsafe(Unsafe::kWait, stream));
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  TheMachine().log().Write("wait cudaDeviceSynchronize");
+  TheMachine().log().Write("wait", "cudaDeviceSynchronize");
   TheMachine().log().Flush();
   return Finish("cudaDeviceSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
 }
@@ -144,7 +144,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t) {
-  TheMachine().log().Write("wait cudaEventSynchronize");
+  TheMachine().log().Write("wait", "cudaEventSynchronize");
   TheMachine().log().Flush();
   return Finish("cudaEventSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
 }
@@ -193,7 +193,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   found->graph = new Graph{.number = ++last_graph, .mode = mode};
   recording.insert(found->graph);
   own_graphs.insert(found->graph);
-  TheMachine().log().Write("capture %ld", found->graph->number);
+  TheMachine().log().Write("capture", found->graph->number);
   return Finish("cudaStreamBeginCapture");
 }
 
@@ -208,7 +208,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   recording.erase(recorded);
   own_graphs.erase(recorded);
   *graph = recorded->spoiled ? nullptr : reinterpret_cast<cudaGraph_t>(recorded);
-  TheMachine().log().Write("captured %ld %ld", recorded->number, recorded->operations);
+  TheMachine().log().Write("captured", recorded->number, recorded->operations);
   return Finish("cudaStreamEndCapture", recorded->spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
 }
 
@@ -233,7 +233,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* nodes
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
   const auto* graph = reinterpret_cast<Graph*>(executable);
-  TheMachine().log().Write("graph %ld %ld", graph->number, graph->operations);
+  TheMachine().log().Write("graph", graph->number, graph->operations);
   return Finish("cudaGraphLaunch", TheMachine().CountLaunch() ? cudaSuccess : cudaErrorIllegalAddress);
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/fake_cuda/capture.h"
@@ -189,8 +190,8 @@ Status cudnnBackendExecute(Handle* handle, Descriptor* plan, Descriptor*) {
   }
   const size_t space = summary.find(' ');
   const bool works = TheMachine().CountLaunch();
-  TheMachine().log().Write("%s %ld cudnn %s", summary.substr(0, space).c_str(), Record(handle->stream),
-                           summary.c_str() + space + 1);
+  const std::string_view text = summary;
+  TheMachine().log().Write(text.substr(0, space), Record(handle->stream), "cudnn", text.substr(space + 1));
   return works ? kSuccess : kExecutionFailed;
 }
 

@@ -17,7 +17,7 @@ struct Physical {
 
 CUresult Checked(const char* function, CUresult result = CUDA_SUCCESS) {
   if (result == CUDA_SUCCESS && TheMachine().failed()) result = CUDA_ERROR_ILLEGAL_ADDRESS;
-  if (result != CUDA_SUCCESS) TheMachine().log().Write("error %s %d", function, result);
+  if (result != CUDA_SUCCESS) TheMachine().log().Write("error", function, static_cast<int>(result));
   return result;
 }
 

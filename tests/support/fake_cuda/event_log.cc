@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdarg>
 #include <cstdlib>
-#include <string>
 
 namespace tessera::fake_cuda {
 namespace {
@@ -23,27 +21,28 @@ EventLog::EventLog() {
   const char* name = std::getenv("FAKE_CUDA_LOG");
   if (name == nullptr) return;
   file_ = std::fopen((std::string(name) + "." + std::to_string(getpid())).c_str(), "w");
-  if (file_ == nullptr) return;
-  constexpr size_t kBuffer = 1 << 20;
-  std::setvbuf(file_, nullptr, _IOFBF, kBuffer);
+  line_.reserve(kBuffer + 4096);
+  static EventLog* log = this;  // the one of the process
+  std::atexit([] { log->Flush(); });
 }
 
-void EventLog::Write(const char* format, ...) {
-  if (file_ == nullptr) return;
-  const std::lock_guard lock(mutex_);
+void EventLog::Begin() {
   const auto time = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start_);
-  std::fprintf(file_, "%lld %d ", static_cast<long long>(time.count()), ThreadNumber());
-  va_list fields;
-  va_start(fields, format);
-  std::vfprintf(file_, format, fields);
-  va_end(fields);
-  std::fputc('\n', file_);
+  Append(time.count());
+  AppendField(ThreadNumber());
+  line_ += ' ';
+}
+
+void EventLog::WriteOut() {
+  std::fwrite(line_.data(), 1, line_.size(), file_);
+  std::fflush(file_);
+  line_.clear();
 }
 
 void EventLog::Flush() {
   if (file_ == nullptr) return;
   const std::lock_guard lock(mutex_);
-  std::fflush(file_);
+  WriteOut();
 }
 
 }  // namespace tessera::fake_cuda

@@ -178,7 +178,10 @@ std::string FakeCudaLog::ShortName(const std::string& mangled) {
   return kernel;
 }
 
-std::string FakeCudaTable(const FakeCudaStep& step) {
+std::string FakeCudaTable(const FakeCudaLog& log) {
+  const std::vector<FakeCudaStep> steps = log.Steps();
+  if (steps.size() < 3) return absl::StrCat("no three steps, and ", log.Count("product"), " products\n");
+  const FakeCudaStep& step = steps[steps.size() - 2];
   std::vector<std::pair<int, std::string>> rows;
   for (const auto& [name, count] : step.operations) rows.emplace_back(-count, name);
   std::sort(rows.begin(), rows.end());
@@ -186,9 +189,15 @@ std::string FakeCudaTable(const FakeCudaStep& step) {
   for (const auto& [count, name] : rows) absl::StrAppendFormat(&text, "%6d  %s\n", -count, name);
   absl::StrAppendFormat(&text,
                         "%6d  operations; %d host waits, %d pageable copies, %d cudaMalloc, %d fp32 products, %d bytes "
-                        "to the host, %.1f ms to issue\n",
+                        "to the host\n",
                         step.count, step.waits, step.pageable_copies, step.mallocs, step.fp32_products,
-                        step.bytes_to_host, step.issue_milliseconds);
+                        step.bytes_to_host);
+  std::vector<double> times;
+  for (size_t i = 1; i + 1 < steps.size(); ++i) times.push_back(steps[i].issue_milliseconds);
+  std::sort(times.begin(), times.end());
+  absl::StrAppendFormat(&text,
+                        "%6.1f  ms to issue a step at least, %.1f in the median; device memory %.2f GiB at most\n",
+                        times.front(), times[times.size() / 2], static_cast<double>(log.PeakBytes()) / (1 << 30));
   return text;
 }
 

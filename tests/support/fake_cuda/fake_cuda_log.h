@@ -70,7 +70,8 @@ class FakeCudaLog final {
   std::map<int64_t, std::string> names_;  // of kernels, short
 };
 
-// The operations of a step by name, the most frequent first, for a reader.
-std::string FakeCudaTable(const FakeCudaStep& step);
+// For a reader: the operations by name of a process's last step but one, the most frequent first; how long the host
+// took to issue the steps between the first and the last; and how much device memory was taken.
+std::string FakeCudaTable(const FakeCudaLog& log);
 
 }  // namespace tessera

@@ -41,7 +41,7 @@ Kernel Find(const void* function) {
   Kernel& kernel = kernels.by_function[function];
   if (kernel.number == 0) {
     kernel.number = ++kernels.last_number;
-    TheMachine().log().Write("name %ld %s", kernel.number, kernel.name);
+    TheMachine().log().Write("name", kernel.number, kernel.name);
   }
   return kernel;
 }
@@ -61,7 +61,7 @@ bool IsProbe(const char* name) {
 cudaError_t Issue(const void* function, const Launch& launch, void** arguments) {
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
   const Kernel kernel = Find(function);
-  TheMachine().log().Write("kernel %ld %ld %u %u", Record(launch.stream), kernel.number,
+  TheMachine().log().Write("kernel", Record(launch.stream), kernel.number,
                            launch.grid.x * launch.grid.y * launch.grid.z,
                            launch.block.x * launch.block.y * launch.block.z);
   if (IsProbe(kernel.name)) ComputeProbe(arguments);
@@ -135,7 +135,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  TheMachine().log().Write("host_function %ld", Record(stream));
+  TheMachine().log().Write("host_function", Record(stream));
   function(data);
   return Finish("cudaLaunchHostFunc");
 }

@@ -63,7 +63,7 @@ bool Machine::Take(size_t bytes, int device) {
     if (used_[device] + bytes > options_.memory_bytes) return false;
     used = used_[device] += bytes;
   }
-  log_.Write("malloc %zu %zu", bytes, used);
+  log_.Write("malloc", bytes, used);
   return true;
 }
 
@@ -73,7 +73,7 @@ void Machine::GiveBack(size_t bytes, int device) {
     const std::lock_guard lock(mutex_);
     used = used_[device] -= bytes;
   }
-  log_.Write("free %zu %zu", bytes, used);
+  log_.Write("free", bytes, used);
 }
 
 void* Machine::Reserve(size_t bytes, int device) {
@@ -156,7 +156,7 @@ cudaError_t Finish(const char* function, cudaError_t error) {
   if (error == cudaSuccess && TheMachine().failed()) error = cudaErrorIllegalAddress;
   if (error == cudaSuccess) return error;
   LastError() = error;
-  TheMachine().log().Write("error %s %d", function, error);
+  TheMachine().log().Write("error", function, static_cast<int>(error));
   TheMachine().log().Flush();
   return error;
 }

@@ -63,9 +63,9 @@ CopyKind KindOf(const void* to, const void* from) {
 cudaError_t Copy(const char* function, void* to, const void* from, size_t bytes, cudaStream_t stream, bool async) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy %ld %s %zu %s %s", Record(stream), kind.direction(), bytes,
-                      kind.pageable() ? "pageable" : "pinned", async ? "async" : "sync");
-  if (!async) machine.log().Write("wait %s", function);
+  machine.log().Write("copy", Record(stream), kind.direction(), bytes, kind.pageable() ? "pageable" : "pinned",
+                      async ? "async" : "sync");
+  if (!async) machine.log().Write("wait", function);
   if (const cudaError_t error = async && !kind.pageable() ? cudaSuccess : CheckUnsafe(Unsafe::kWait, stream);
       error != cudaSuccess) {
     return Finish(function, error);
@@ -87,7 +87,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 // What every stub (make_stubs.py) calls.
-void FakeCudaStub(const char* function) { TheMachine().log().Write("stub %s", function); }
+void FakeCudaStub(const char* function) { TheMachine().log().Write("stub", function); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = TheMachine().options().devices;
@@ -216,7 +216,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
   constexpr size_t kPage = 4096;
   *memory = std::aligned_alloc(kPage, (bytes + kPage) / kPage * kPage);
   TheMachine().pinned_memory().Add(*memory, {.bytes = bytes});
-  TheMachine().log().Write("pin %zu", bytes);
+  TheMachine().log().Write("pin", bytes);
   return Finish("cudaHostAlloc");
 }
 
@@ -231,7 +231,7 @@ cudaError_t cudaFreeHost(void* memory) {
 
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   TheMachine().pinned_memory().Add(memory, {.bytes = bytes});
-  TheMachine().log().Write("pin %zu", bytes);
+  TheMachine().log().Write("pin", bytes);
   return Finish("cudaHostRegister");
 }
 
@@ -267,8 +267,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy %ld %s %zu %s async", Record(stream), kind.direction(), width * height,
-                      kind.pageable() ? "pageable" : "pinned");
+  machine.log().Write("copy", Record(stream), kind.direction(), width * height, kind.pageable() ? "pageable" : "pinned",
+                      "async");
   if (kind.pageable()) {
     if (const cudaError_t error = CheckUnsafe(Unsafe::kWait, stream); error != cudaSuccess) {
       return Finish("cudaMemcpy2DAsync", error);
@@ -286,7 +286,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 }
 
 cudaError_t cudaMemsetAsync(void*, int, size_t bytes, cudaStream_t stream) {
-  TheMachine().log().Write("memset %ld %zu", Record(stream), bytes);
+  TheMachine().log().Write("memset", Record(stream), bytes);
   return Finish("cudaMemsetAsync");
 }
 
