@@ -20,6 +20,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 struct Case {
@@ -130,6 +131,19 @@ INSTANTIATE_TEST_SUITE_P(Layouts, FakeCudaGenerateTest,
                                          Case{"pixart_sigma", "bf16", "cfg=2,tensor=2"},
                                          Case{"hunyuan12", "bf16", "cfg=2,pipe=2"}, Case{"dit", "fp32", "cfg=2"}),
                          NameOf);
+
+using FakeCudaRefusalTest = FakeCudaTest;
+
+TEST_F(FakeCudaRefusalTest, ACardOrADriverThatCannotServeIsNamed) {
+  const std::vector<std::string> generate = {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev",
+                                             "--device=cuda", "--output=" + (folder_ / "a.png")};
+  const Finished old_card = Run(generate, {{"FAKE_CUDA_ARCH", "70"}});
+  EXPECT_EQ(old_card.exit_code, 4);
+  EXPECT_THAT(old_card.errors, HasSubstr("the GPU Fake GPU sm_70 is of architecture 70"));
+  const Finished old_driver = Run(generate, {{"FAKE_CUDA_DRIVER", "12080"}});
+  EXPECT_EQ(old_driver.exit_code, 4);
+  EXPECT_THAT(old_driver.errors, HasSubstr("the NVIDIA driver is too old: it serves CUDA 12.8"));
+}
 
 }  // namespace
 }  // namespace tessera

@@ -8,13 +8,16 @@
 
 #include "tests/support/fake_cuda/capture.h"
 #include "tests/support/fake_cuda/machine.h"
+#include "tests/support/fake_cuda/module_images.h"
 
 namespace tessera::fake_cuda {
 namespace {
 
 struct Kernel {
   const char* name = "";
-  long number = 0;  // 0: not launched yet
+  const ModuleImages* module = nullptr;  // null where the kernel is of no module
+  long number = 0;                       // 0: not launched yet
+  bool has_code = true;                  // for the card
 };
 
 struct Launch {
@@ -41,6 +44,8 @@ Kernel Find(const void* function) {
   Kernel& kernel = kernels.by_function[function];
   if (kernel.number == 0) {
     kernel.number = ++kernels.last_number;
+    const Options& card = TheMachine().options();
+    kernel.has_code = kernel.module == nullptr || kernel.module->Serve(10 * card.major + card.minor);
     TheMachine().log().Write("name", kernel.number, kernel.name);
   }
   return kernel;
@@ -61,6 +66,7 @@ bool IsProbe(const char* name) {
 cudaError_t Issue(const void* function, const Launch& launch, void** arguments) {
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
   const Kernel kernel = Find(function);
+  if (!kernel.has_code) return Finish("cudaLaunchKernel", cudaErrorNoKernelImageForDevice);
   TheMachine().log().Write("kernel", Record(launch.stream), kernel.number,
                            launch.grid.x * launch.grid.y * launch.grid.z,
                            launch.block.x * launch.block.y * launch.block.z);
@@ -80,20 +86,19 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 
 extern "C" {
 
-void** __cudaRegisterFatBinary(void*) {
-  static void* handle[1];
-  return handle;
+void** __cudaRegisterFatBinary(void* wrapper) {
+  return reinterpret_cast<void**>(new ModuleImages(wrapper));  // the module's handle, which lives as long
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 0; }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 
-void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, void*, void*, void*, void*,
-                            int*) {
+void __cudaRegisterFunction(void** module, const char* function, char*, const char* name, int, void*, void*, void*,
+                            void*, int*) {
   Kernels& kernels = TheKernels();
   const std::lock_guard lock(kernels.mutex);
-  kernels.by_function[function].name = name;
+  kernels.by_function[function] = {.name = name, .module = reinterpret_cast<const ModuleImages*>(module)};
 }
 
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
