@@ -76,6 +76,14 @@ if ((long)) || [[ $(cat "$clean_corpus" 2>/dev/null) != "$parsers" ]]; then
 else
   echo "Parsers and corpora are as they were when they were last found clean under AddressSanitizer"
 fi
+# CUDA kernels, which run on the host there: out of bounds and misaligned access show under the sanitizers.
+clean_kernels=${clean_corpus%/*}/clean-kernels
+kernels=$(find CMakeLists.txt CMakePresets.json cmake base kernels/cuda tests/planted tests/support/cuda_emulation -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
+if ((!long)) && [[ $(cat "$clean_kernels" 2>/dev/null) != "$kernels" ]]; then
+  build debug cuda_kernel_tests
+  run debug -R '^cuda_.*_test$'
+  if ((status == 0)); then { mkdir -p "${clean_kernels%/*}" && echo "$kernels" >"$clean_kernels"; } || true; fi
+fi
 if ((long)); then
   # What looks at the sources comes first: it finds most, and the hours that follow are not for its findings.
   stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
