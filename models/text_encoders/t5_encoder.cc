@@ -1,5 +1,6 @@
 #include "models/text_encoders/t5_encoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/ops.h"
@@ -10,6 +11,8 @@ namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
 constexpr LinearOptions kRow{.role = LinearRole::kRow, .bias = false};
+// Buckets are made for texts of so many tokens at least: longer ones are rare.
+constexpr int64_t kUsualTokens = 512;
 
 }  // namespace
 
@@ -37,22 +40,27 @@ T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
   for (int64_t i = 0; i < config.layers; ++i) blocks_.emplace_back(ParamScope(table) / "encoder.block" / i, config);
 }
 
-at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
+at::Tensor T5Encoder::BucketsOf(int64_t tokens) const {
   // Half of the buckets for each direction; within one, half of them exact distances and the rest logarithmic. In fp32
   // as the reference, so that distances at a bucket's edge fall on the same side.
   const int64_t half = config_.buckets / 2, exact = half / 2;
-  const at::Tensor position = at::arange(tokens, at::kLong);
-  const at::Tensor relative = position.unsqueeze(0) - position.unsqueeze(1);  // key − query
-  const at::Tensor& distance = position;                                      // there is no other
+  const at::Tensor relative = at::arange(-tokens, tokens + 1, at::kLong);  // key − query
+  const at::Tensor distance = relative.abs();
   const double log_range = std::log(static_cast<double>(config_.max_distance) / static_cast<double>(exact));
   const at::Tensor logarithmic =
       exact + (at::log(distance.clamp_min(1).to(at::kFloat) / exact) / log_range * (half - exact)).to(at::kLong);
   const at::Tensor of_distance = at::where(distance < exact, distance, logarithmic.clamp_max(half - 1));
-  const at::Tensor bucket = (relative > 0).to(at::kLong) * half + of_distance.index({relative.abs()});
-  return position_bias_.index_select(0, bucket.flatten().to(position_bias_.device()))
-      .reshape({tokens, tokens, -1})
-      .permute({2, 0, 1})
-      .unsqueeze(0);
+  return (relative > 0).to(at::kLong) * half + of_distance;
+}
+
+at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
+  if (!buckets_.defined() || buckets_.size(0) / 2 < tokens) {
+    buckets_ = BucketsOf(std::max(tokens, kUsualTokens)).to(position_bias_.device());
+  }
+  // Window i of the distances is that of the query tokens − 1 − i to all keys.
+  const int64_t zero = buckets_.size(0) / 2;
+  const at::Tensor bucket = buckets_.narrow(0, zero - tokens + 1, 2 * tokens - 1).unfold(0, tokens, 1).flip(0);
+  return position_bias_.index_select(0, bucket.flatten()).reshape({tokens, tokens, -1}).permute({2, 0, 1}).unsqueeze(0);
 }
 
 EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {

@@ -9,6 +9,7 @@
 
 namespace tessera::models {
 
+// Used by one thread.
 class T5Encoder final : public TextEncoder {
  public:
   T5Encoder(const T5Config& config, ParamTable& table);
@@ -22,12 +23,15 @@ class T5Encoder final : public TextEncoder {
     Linear qkv, out, gate_and_value, mlp_out;
   };
 
+  // The bucket of each distance from a query to a key, −tokens … tokens, on the host.
+  at::Tensor BucketsOf(int64_t tokens) const;
   // [1, h, t, t]: bias of every query and key position.
   at::Tensor PositionBias(int64_t tokens) const;
 
   T5Config config_;
-  at::Tensor embedding_;      // [vocabulary, d_model]
-  at::Tensor position_bias_;  // [buckets, h]
+  at::Tensor embedding_;        // [vocabulary, d_model]
+  at::Tensor position_bias_;    // [buckets, h]
+  mutable at::Tensor buckets_;  // BucketsOf the longest text so far, beside position_bias_
   std::vector<Block> blocks_;
   at::Tensor final_norm_;  // [d_model]
 };
