@@ -144,6 +144,7 @@ class ParamTable {
   const TensorShard& shard() const { return shard_; }
   const std::vector<std::string>& ignored() const { return ignored_; }
   at::ScalarType dtype() const { return c10::typeMetaToScalarType(options_.dtype()); }
+  at::Device device() const { return options_.device(); }
   int64_t bytes() const;
 
  private:

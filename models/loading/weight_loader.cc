@@ -1,8 +1,13 @@
 #include "models/loading/weight_loader.h"
 
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +15,11 @@
 #include "base/planted.h"
 #include "base/status_macros.h"
 #include "models/loading/eight_bits.h"
+#include "models/weights/read_ahead.h"
 
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kBufferBytes = int64_t{16} << 20;
 constexpr size_t kListed = 40;  // names of each kind in an error; the rest is counted
 
 std::string Shape(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
@@ -51,62 +56,128 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
   return nullptr;
 }
 
-// A run of elements: where it begins in the stored tensor, and in this rank's part of it.
-struct Segment {
-  int64_t from = 0, to = 0, count = 0;
+// The bytes of a turn of reading, and how many turns are under way. With what readers need for rows of which they keep
+// a part, this is the 64 MiB of buffers in the plan of a load.
+constexpr int64_t kTurnBytes = int64_t{8} << 20;
+constexpr size_t kBuffers = 4;
+constexpr int64_t kAlignment = 64;
+
+// Where what is read goes: so many elements (rows of eight bits) of this rank's part of a parameter.
+struct Placement {
+  const Param* param = nullptr;
+  at::ScalarType stored = at::kFloat;
+  int64_t to = 0, count = 0;
+  int64_t buffered_at = 0;
 };
 
-// This rank's part of a parameter, as few runs as there can be.
-std::vector<Segment> SegmentsOf(const Param& param, const TensorShard& shard) {
-  const std::vector<int64_t>& whole = param.spec.shape;
-  if (param.spec.role == LinearRole::kRow && shard.size > 1) {
-    std::vector<int64_t> parts = param.spec.in_parts;
-    if (base::Planted("packed_weight_sharded_plainly")) parts.clear();
-    if (parts.empty()) parts = {whole[1]};
-    std::vector<Segment> segments;
-    int64_t to = 0;
-    for (int64_t row = 0; row < whole[0]; ++row) {
-      int64_t from = row * whole[1];
-      for (const int64_t part : parts) {
-        const int64_t count = shard.end(part) - shard.begin(part);
-        if (count > 0) segments.push_back({.from = from + shard.begin(part), .to = to, .count = count});
-        from += part;
-        to += count;
+// All reads of a load, and what becomes of those that go through a buffer.
+struct LoadTurns {
+  std::vector<ReadTurn> reads;
+  std::vector<std::vector<Placement>> placements;  // by turn
+  int64_t buffer_bytes = 0;                        // of the largest turn
+};
+
+// Fills turns one after another.
+class TurnsOfLoad {
+ public:
+  TurnsOfLoad(const WeightFolder& folder, const ParamTable& table) : shard_(table.shard()) {
+    for (const Param& param : table.params()) {
+      const WeightFolder::Location& location = *Locate(folder, param.spec);
+      if (param.scales.defined()) {
+        AddRowsForEightBits(param, location);
+      } else if (param.spec.role == LinearRole::kRow && shard_.size > 1) {
+        AddColumns(param, location);
+      } else {
+        AddRun(param, location);
       }
     }
-    return segments;
   }
-  int64_t row = 1, count = 1;
-  for (size_t i = 1; i < whole.size(); ++i) row *= whole[i];
-  for (const int64_t size : param.shape) count *= size;
-  if (count == 0) return {};
-  const int64_t first = param.spec.role == LinearRole::kColumn ? shard.begin(whole[0]) : 0;
-  return {{.from = first * row, .to = 0, .count = count}};
-}
 
-absl::Status ReadTensor(const WeightFolder& folder, const WeightFolder::Location& location, const Param& param,
-                        const TensorShard& shard, std::vector<std::byte>& buffer) {
-  at::Tensor place = param.LoadedValue();
-  const at::ScalarType stored = *TorchType(location.tensor.type);
-  const int64_t size = static_cast<int64_t>(c10::elementSize(stored)), step = kBufferBytes / size;
-  const bool straight = stored == place.scalar_type() && place.device().is_cpu();
-  at::Tensor flat = place.view(-1);
-  for (const Segment& segment : SegmentsOf(param, shard)) {
-    if (straight) {
-      std::byte* to = static_cast<std::byte*>(place.data_ptr()) + segment.to * size;
-      const std::span<std::byte> bytes(to, static_cast<size_t>(segment.count * size));
-      RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>(segment.from * size), bytes));
-      continue;
-    }
-    for (int64_t begin = 0; begin < segment.count; begin += step) {
-      const int64_t count = std::min(step, segment.count - begin);
-      buffer.resize(static_cast<size_t>(count * size));
-      RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>((segment.from + begin) * size), buffer));
-      flat.narrow(0, segment.to + begin, count).copy_(at::from_blob(buffer.data(), {count}, stored));
+  LoadTurns Take() { return std::move(turns_); }
+
+ private:
+  // One run of elements.
+  void AddRun(const Param& param, const WeightFolder::Location& location) {
+    const std::vector<int64_t>& whole = param.spec.shape;
+    int64_t row = 1, count = 1;
+    for (size_t i = 1; i < whole.size(); ++i) row *= whole[i];
+    for (const int64_t size : param.shape) count *= size;
+    const int64_t first = param.spec.role == LinearRole::kColumn ? shard_.begin(whole[0]) * row : 0;
+    const int64_t size = Size(location), step = kTurnBytes / size;
+    for (int64_t begin = 0; begin < count; begin += step) {
+      const int64_t elements = std::min(step, count - begin);
+      Add({.location = &location, .offset = (first + begin) * size, .rows = 1, .row_bytes = elements * size},
+          {.param = &param, .to = begin, .count = elements});
     }
   }
-  return absl::OkStatus();
-}
+
+  // Columns of all rows: whole rows are read, and packed before they go anywhere.
+  void AddColumns(const Param& param, const WeightFolder::Location& location) {
+    const int64_t size = Size(location), columns = param.spec.shape[1], rows = param.spec.shape[0];
+    std::vector<int64_t> parts = param.spec.in_parts;
+    if (base::Planted("packed_weight_sharded_plainly")) parts.clear();
+    if (parts.empty()) parts = {columns};
+    std::vector<FileRead::Run> kept;
+    int64_t from = 0;
+    for (const int64_t part : parts) {
+      const int64_t count = shard_.end(part) - shard_.begin(part);
+      if (count > 0) kept.push_back({.begin = (from + shard_.begin(part)) * size, .count = count * size});
+      from += part;
+    }
+    if (kept.empty()) return;
+    const int64_t step = std::max<int64_t>(kTurnBytes / (columns * size), 1);
+    for (int64_t begin = 0; begin < rows; begin += step) {
+      const int64_t count = std::min(step, rows - begin);
+      Add({.location = &location,
+           .offset = begin * columns * size,
+           .rows = count,
+           .row_bytes = columns * size,
+           .kept = kept},
+          {.param = &param, .to = begin * param.shape[1], .count = count * param.shape[1]});
+    }
+  }
+
+  // Whole rows, by which scales are measured.
+  void AddRowsForEightBits(const Param& param, const WeightFolder::Location& location) {
+    const int64_t row_bytes = param.spec.shape[1] * Size(location);
+    const int64_t step = std::max<int64_t>(kTurnBytes / std::max<int64_t>(row_bytes, 1), 1);
+    const int64_t first = param.spec.role == LinearRole::kColumn ? shard_.begin(param.spec.shape[0]) : 0;
+    for (int64_t begin = 0; begin < param.shape[0]; begin += step) {
+      const int64_t count = std::min(step, param.shape[0] - begin);
+      Add({.location = &location, .offset = (first + begin) * row_bytes, .rows = count, .row_bytes = row_bytes},
+          {.param = &param, .to = begin, .count = count});
+    }
+  }
+
+  static int64_t Size(const WeightFolder::Location& location) {
+    return static_cast<int64_t>(c10::elementSize(*TorchType(location.tensor.type)));
+  }
+
+  // Small reads share a turn.
+  void Add(FileRead read, Placement placement) {
+    placement.stored = *TorchType(read.location->tensor.type);
+    const at::Tensor place = placement.param->LoadedValue();
+    const int64_t bytes = read.kept_bytes();
+    if (turns_.reads.empty() || filled_ + bytes > kTurnBytes) {
+      turns_.reads.emplace_back();
+      turns_.placements.emplace_back();
+      filled_ = 0;
+    }
+    if (place.is_cpu() && place.scalar_type() == placement.stored) {
+      read.to = static_cast<std::byte*>(place.data_ptr()) + placement.to * static_cast<int64_t>(place.element_size());
+    } else {
+      read.buffered_at = placement.buffered_at = filled_;
+      turns_.placements.back().push_back(placement);
+      turns_.buffer_bytes = std::max(turns_.buffer_bytes, filled_ + bytes);
+    }
+    filled_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    turns_.reads.back().push_back(std::move(read));
+  }
+
+  const TensorShard shard_;
+  LoadTurns turns_;
+  int64_t filled_ = 0;  // bytes of the turn that is being filled
+};
 
 // The columns of a whole row that are this rank's, side by side.
 at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const TensorShard& shard) {
@@ -120,24 +191,67 @@ at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const Tenso
   return at::cat(parts, 1);
 }
 
-// Into eight bits, some rows at a time. Scales are those of whole rows, so that a weight is the same number whoever has
-// it; `dtype` is the model's, to which the stored numbers are rounded first.
-absl::Status ReadInEightBits(const WeightFolder& folder, const WeightFolder::Location& location, const Param& param,
-                             const TensorShard& shard, at::ScalarType dtype, std::vector<std::byte>& buffer) {
-  const at::ScalarType stored = *TorchType(location.tensor.type);
-  const int64_t columns = param.spec.shape[1], row_bytes = columns * static_cast<int64_t>(c10::elementSize(stored));
-  const int64_t step = std::max<int64_t>(kBufferBytes / std::max<int64_t>(row_bytes, 1), 1);
-  const int64_t first = param.spec.role == LinearRole::kColumn ? shard.begin(param.spec.shape[0]) : 0;
-  for (int64_t begin = 0; begin < param.shape[0]; begin += step) {
-    const int64_t count = std::min(step, param.shape[0] - begin);
-    buffer.resize(static_cast<size_t>(count * row_bytes));
-    RETURN_IF_ERROR(folder.Read(location, static_cast<uint64_t>((first + begin) * row_bytes), buffer));
-    const at::Tensor rows = at::from_blob(buffer.data(), {count, columns}, stored).to(dtype);
-    const at::Tensor own = OwnColumns(rows, param.spec, shard);
-    const at::Tensor& measured = base::Planted("scale_of_own_columns") ? own : rows;
-    const at::Tensor scales = ScalesOf(measured.abs().amax(1));
-    param.LoadedValue().narrow(0, begin, count).copy_(ToEightBits(own, scales));
-    param.LoadedScales().narrow(0, begin, count).copy_(scales);
+// Into eight bits. Scales are those of whole rows, so that a weight is the same number whoever has it; `dtype` is the
+// model's, to which the stored numbers are rounded first.
+void PlaceInEightBits(const Placement& placement, const at::Tensor& stored, const TensorShard& shard,
+                      at::ScalarType dtype) {
+  const Param& param = *placement.param;
+  const at::Tensor rows = stored.view({placement.count, param.spec.shape[1]}).to(dtype);
+  const at::Tensor own = OwnColumns(rows, param.spec, shard);
+  const at::Tensor& measured = base::Planted("scale_of_own_columns") ? own : rows;
+  const at::Tensor scales = ScalesOf(measured.abs().amax(1));
+  param.LoadedValue().narrow(0, placement.to, placement.count).copy_(ToEightBits(own, scales));
+  param.LoadedScales().narrow(0, placement.to, placement.count).copy_(scales);
+}
+
+// From a turn's buffer, which is pinned where the parameters are on a device, to where it stays.
+void Place(const Placement& placement, const at::Tensor& buffer, const ParamTable& table) {
+  const Param& param = *placement.param;
+  const int64_t elements = param.scales.defined() ? placement.count * param.spec.shape[1] : placement.count;
+  const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(placement.stored));
+  at::Tensor stored = buffer.narrow(0, placement.buffered_at, bytes).view(placement.stored);
+  const at::Tensor place = param.LoadedValue();
+  const bool same = stored.scalar_type() == place.scalar_type() && !param.scales.defined();
+  // A device converts by itself.
+  if (!same) stored = stored.to(place.device(), /*non_blocking=*/true);
+  if (param.scales.defined()) {
+    PlaceInEightBits(placement, stored, table.shard(), table.dtype());
+  } else {
+    place.view(-1).narrow(0, placement.to, elements).copy_(stored, /*non_blocking=*/true);
+  }
+}
+
+// A place in the order of a device's work.
+c10::Event EventOn(at::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  c10::Event event(device.type());
+  event.record(guard.getStream(device));
+  return event;
+}
+
+absl::Status ReadAll(const WeightFolder& folder, const ParamTable& table) {
+  const LoadTurns turns = TurnsOfLoad(folder, table).Take();
+  const at::Device device = table.device();
+  std::vector<at::Tensor> buffers;
+  std::vector<std::span<std::byte>> memory;
+  for (size_t i = 0; i < kBuffers; ++i) {
+    buffers.push_back(at::empty({turns.buffer_bytes}, at::TensorOptions(at::kByte).pinned_memory(!device.is_cpu())));
+    memory.emplace_back(static_cast<std::byte*>(buffers[i].data_ptr()), static_cast<size_t>(turns.buffer_bytes));
+  }
+  ReadAhead reads(folder, turns.reads, memory);
+  std::optional<c10::Event> copied;  // all of the turn before
+  for (size_t turn = 0; turn < turns.reads.size(); ++turn) {
+    RETURN_IF_ERROR(reads.Await(turn));
+    for (const Placement& placement : turns.placements[turn]) Place(placement, buffers[turn % kBuffers], table);
+    if (device.is_cpu()) {
+      reads.ReleaseBefore(turn + 1);
+      continue;
+    }
+    // While this turn's copies run those of the turn before end, whose buffer another turn may wait for.
+    c10::Event event = EventOn(device);
+    if (turn > 0 && turn - 1 + kBuffers < turns.reads.size()) copied->synchronize();
+    reads.ReleaseBefore(turn);
+    copied.emplace(std::move(event));
   }
   return absl::OkStatus();
 }
@@ -208,14 +322,7 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
   RETURN_IF_ERROR(CheckWeights(folder, table, component));
-  std::vector<std::byte> buffer;
-  for (const Param& param : table.params()) {
-    const WeightFolder::Location& location = *Locate(folder, param.spec);
-    RETURN_IF_ERROR(param.scales.defined()
-                        ? ReadInEightBits(folder, location, param, table.shard(), table.dtype(), buffer)
-                        : ReadTensor(folder, location, param, table.shard(), buffer));
-  }
-  return absl::OkStatus();
+  return ReadAll(folder, table);
 }
 
 }  // namespace tessera::models

@@ -23,9 +23,13 @@ std::vector<std::string> ExtraTensors(const WeightFolder& folder, const ParamTab
 // the table's. Reads no tensor, and the table may be on the meta device.
 absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
-// CheckWeights, and then reads of each tensor this rank's part once, straight into its place where the stored type and
-// device are those of the table, else through a buffer of about 16 MiB; fp16 and bf16 become fp32 without rounding.
-// What the table holds in eight bits is never there in more. DataLoss when a file ends early.
+// CheckWeights, and then reads of each tensor this rank's part once, several threads ahead of the copies: straight into
+// its place where the stored type and device are those of the table, else through buffers, from which it goes to a
+// device in one copy for each 8 MiB, with a wait for each buffer that is used again. fp16 and bf16 become fp32 without
+// rounding. What the table holds in eight bits is never there in more. DataLoss when a file ends early.
+//
+// Every rank reads for itself what other ranks of the host read too: the first to ask brings it from the disk into the
+// page cache, and the others copy it from there, which costs no more than from memory that they would share.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
 
 }  // namespace tessera::models

@@ -32,6 +32,7 @@ constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
 std::atomic<int64_t> calls = 0;
 thread_local HostWaits host_waits;
+thread_local int64_t host_copies = 0;
 std::atomic<bool> failed = false;
 std::atomic<int64_t> total_bytes = 0;
 thread_local int64_t most_bytes = std::numeric_limits<int64_t>::max();
@@ -230,6 +231,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   const bool from_host = !from.device().is_privateuseone(), to_host = !to.device().is_privateuseone();
   if ((from_host || to_host) && from.numel() > 0) {
     const bool pinned = IsPinned(from_host ? from : to);
+    ++host_copies;
     host_waits.waits += non_blocking && pinned ? 0 : 1;
     host_waits.pageable_copies += pinned ? 0 : 1;
     PretendGraph::Spoil();
@@ -416,6 +418,7 @@ void SizePretendDevice(int64_t bytes) { total_bytes = bytes; }
 PretendCopies PretendDeviceCopies() {
   return {.issued = copy_stream.issued, .under_way = static_cast<int64_t>(copy_stream.under_way.size())};
 }
+int64_t PretendHostCopies() { return host_copies; }
 void FailPretendDevice(bool fails) { failed = fails; }
 int64_t PretendDeviceBytes() { return PretendMemory::Instance().bytes(); }
 void LimitPretendDevice(int64_t bytes) { most_bytes = bytes; }

@@ -36,6 +36,9 @@ struct PretendCopies {
 };
 PretendCopies PretendDeviceCopies();
 
+// Copies between the host and the device that the calling thread has asked for so far.
+int64_t PretendHostCopies();
+
 // While `fails`, every operator, copy and event of the device fails, as after an illegal address.
 void FailPretendDevice(bool fails);
 

@@ -1,0 +1,149 @@
+// Loading to a device: what it gets is what the host gets, in few copies that nobody waits for.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "models/flux/flux_config.h"
+#include "models/flux/flux_transformer.h"
+#include "models/layers/linear.h"
+#include "models/loading/component.h"
+#include "models/loading/weight_loader.h"
+#include "tests/support/pretend_device.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera::models {
+namespace {
+
+FluxConfig ConfigOfFlux(const ModelFolder& folder) {
+  FluxConfig config;
+  std::vector<std::string> warnings;
+  EXPECT_TRUE(ReadConfig(folder, "transformer", ParseFluxConfig, config, warnings).ok());
+  return config;
+}
+
+void ExpectEqual(const ParamTable& on_device, const ParamTable& on_host) {
+  ASSERT_EQ(on_device.params().size(), on_host.params().size());
+  for (size_t i = 0; i < on_host.params().size(); ++i) {
+    const Param &there = on_device.params()[i], &here = on_host.params()[i];
+    EXPECT_TRUE(at::equal(there.storage.cpu(), here.storage)) << here.spec.name;
+    if (!here.scales.defined()) continue;
+    EXPECT_TRUE(at::equal(there.scales.cpu(), here.scales)) << here.spec.name;
+  }
+}
+
+struct Loading {
+  at::ScalarType dtype;
+  int tensor;
+  bool quantize = false;
+};
+
+class LoadOnDeviceTest : public testing::TestWithParam<Loading> {};
+
+// Its matrices are small: each is a part of one turn of reading.
+TEST_P(LoadOnDeviceTest, EachPartOfAMatrixIsOneCopyAndNothingIsWaitedFor) {
+  const ModelFolder folder = *ModelFolder::Open("tests/golden/pipelines/flux_dev");
+  const FluxConfig config = ConfigOfFlux(folder);
+  const WeightFolder weights = *folder.Weights("transformer");
+  for (int rank = 0; rank < GetParam().tensor; ++rank) {
+    const WeightShare share{.tensor = {.rank = rank, .size = GetParam().tensor}};
+    ParamTable on_host(GetParam().dtype, at::kCPU, share, GetParam().quantize);
+    ParamTable on_device(GetParam().dtype, kPretendDevice, share, GetParam().quantize);
+    const FluxTransformer here(config, on_host), there(config, on_device);
+    ASSERT_TRUE(LoadWeights(weights, on_host, "transformer").ok());
+    const HostWaits before = PretendDeviceWaits();
+    const int64_t copies = PretendHostCopies();
+    ASSERT_TRUE(LoadWeights(weights, on_device, "transformer").ok());
+    EXPECT_EQ(PretendDeviceWaits() - before, HostWaits{});
+    EXPECT_LE(PretendHostCopies() - copies, static_cast<int64_t>(on_device.params().size()));
+    EXPECT_GE(PretendHostCopies() - copies, 100);
+    ExpectEqual(on_device, on_host);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parts, LoadOnDeviceTest,
+                         testing::Values(Loading{at::kBFloat16, 1}, Loading{at::kBFloat16, 2}, Loading{at::kFloat, 2},
+                                         Loading{at::kDouble, 3}, Loading{at::kBFloat16, 2, true}),
+                         [](const auto& info) {
+                           return absl::StrCat(c10::toString(info.param.dtype), "_tensor_", info.param.tensor,
+                                               info.param.quantize ? "_in_eight_bits" : "");
+                         });
+
+// Two matrices of 24 MiB: six turns of reading.
+class LargeLoadTest : public testing::Test {
+ protected:
+  static constexpr int64_t kRows = 2048, kColumns = 3072;
+  static constexpr int64_t kMatrices = 2, kTurnsOfAMatrix = 3, kBuffers = 4;
+
+  LargeLoadTest() {
+    const at::Tensor values = at::arange(kMatrices * kRows * kColumns, at::kFloat);
+    const int64_t bytes = kRows * kColumns * 4;
+    const std::string header =
+        absl::StrCat(R"({"a.weight":{"dtype":"F32","shape":[)", kRows, ",", kColumns, R"(],"data_offsets":[0,)", bytes,
+                     R"(]},"b.weight":{"dtype":"F32","shape":[)", kRows, ",", kColumns, R"(],"data_offsets":[)", bytes,
+                     ",", 2 * bytes, "]}}");
+    file_ = test_folder_.Write(
+        "model.safetensors",
+        SafetensorsBytes(header, {static_cast<const char*>(values.const_data_ptr()), values.nbytes()}));
+  }
+
+  // The second matrix is read by columns.
+  static void AddTo(ParamTable& table) {
+    const ParamScope root(table);
+    table.AddProduct({{.name = "a.weight", .shape = {kRows, kColumns}, .role = LinearRole::kColumn}});
+    table.AddProduct({{.name = "b.weight", .shape = {kRows, kColumns}, .role = LinearRole::kRow}});
+  }
+
+  TestFolder test_folder_;
+  std::string file_;
+};
+
+TEST_F(LargeLoadTest, WaitsForBuffersThatAreUsedAgainAlone) {
+  const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    ParamTable on_host(dtype, at::kCPU), on_device(dtype, kPretendDevice);
+    AddTo(on_host);
+    AddTo(on_device);
+    ASSERT_TRUE(LoadWeights(weights, on_host, "part").ok());
+    const HostWaits before = PretendDeviceWaits();
+    const int64_t copies = PretendHostCopies();
+    ASSERT_TRUE(LoadWeights(weights, on_device, "part").ok());
+    EXPECT_EQ(PretendDeviceWaits() - before, (HostWaits{.waits = kMatrices * kTurnsOfAMatrix - kBuffers}));
+    EXPECT_EQ(PretendHostCopies() - copies, kMatrices * kTurnsOfAMatrix);
+    ExpectEqual(on_device, on_host);
+  }
+}
+
+TEST_F(LargeLoadTest, RanksHaveTheirPartsOfIt) {
+  const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
+  const at::Tensor all = at::arange(kMatrices * kRows * kColumns, at::kFloat).view({kMatrices, kRows, kColumns});
+  for (const at::Device device : {at::Device(at::kCPU), kPretendDevice}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const TensorShard shard{.rank = rank, .size = 3};
+      ParamTable table(at::kFloat, device, {.tensor = shard});
+      AddTo(table);
+      ASSERT_TRUE(LoadWeights(weights, table, "part").ok());
+      EXPECT_TRUE(at::equal(table.params()[0].storage.cpu(), all[0].slice(0, shard.begin(kRows), shard.end(kRows))));
+      EXPECT_TRUE(
+          at::equal(table.params()[1].storage.cpu(), all[1].slice(1, shard.begin(kColumns), shard.end(kColumns))));
+    }
+  }
+}
+
+TEST_F(LargeLoadTest, AFileThatEndsEarlyIsNamed) {
+  const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
+  std::filesystem::resize_file(file_, std::filesystem::file_size(file_) - 1);
+  for (const at::Device device : {at::Device(at::kCPU), kPretendDevice}) {
+    ParamTable table(at::kFloat, device);
+    AddTo(table);
+    const absl::Status status = LoadWeights(weights, table, "part");
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find("part/model.safetensors"), std::string::npos) << status;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::models
