@@ -138,9 +138,10 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
 Autoencoder::~Autoencoder() = default;
 
 at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
-                               int64_t band_bytes) const {
+                               std::optional<int64_t> most_band_bytes) const {
+  const int64_t band_bytes = most_band_bytes.value_or(BandBytesOn(latents.device()));
   parallel::ImageRows image(parallel::EvenRows(latents.size(2), context.world.size()), context.world);
-  at::Tensor x = Unscale(image.Take(latents));
+  at::Tensor x = InOrderOf(Unscale(image.Take(latents)));
   if (post_quant_) x = post_quant_->Forward(x, nullptr, image, band_bytes);
   x = decoder_middle_->Forward(decoder_in_.Forward(x, nullptr, image, band_bytes), context, image, band_bytes);
   for (const Level& level : up_) {
@@ -151,10 +152,11 @@ at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::Forwar
 }
 
 Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const parallel::ForwardContext& context,
-                                           int64_t band_bytes) const {
+                                           std::optional<int64_t> most_band_bytes) const {
+  const int64_t band_bytes = most_band_bytes.value_or(BandBytesOn(image.device()));
   parallel::SingleRank one;
   const auto whole = [&one](const at::Tensor& x) { return parallel::ImageRows({x.size(2)}, one); };
-  at::Tensor x = encoder_in_.Forward(image, nullptr, whole(image), band_bytes);
+  at::Tensor x = encoder_in_.Forward(InOrderOf(image), nullptr, whole(image), band_bytes);
   for (const Level& level : down_) {
     const parallel::ImageRows rows = whole(x);
     x = level.Forward(std::move(x), rows, band_bytes);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "models/autoencoder/autoencoder_config.h"
@@ -22,14 +23,14 @@ class Autoencoder {
 
   // latents [b, latent channels, h, w] as diffusion knows them, the same on every rank of context.world → image
   // [b, 3, h·factor, w·factor], about [−1, 1], on the first of them; on the others an image without rows. Every rank
-  // computes and holds its own rows only.
+  // computes and holds its own rows only. `band_bytes`: in place of BandBytesOn.
   at::Tensor Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
-                    int64_t band_bytes = kDefaultBandBytes) const;
+                    std::optional<int64_t> band_bytes = std::nullopt) const;
 
   // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank for
   // itself.
   Posterior Encode(const at::Tensor& image, const parallel::ForwardContext& context,
-                   int64_t band_bytes = kDefaultBandBytes) const;
+                   std::optional<int64_t> band_bytes = std::nullopt) const;
 
   // Unscaled latents (a posterior's mean or sample) → latents as diffusion knows them, and back.
   at::Tensor Scale(const at::Tensor& z) const { return (z - config_.shift_factor) * config_.scaling_factor; }

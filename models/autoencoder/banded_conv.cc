@@ -50,6 +50,10 @@ Moments OfAllRanks(const Moments& own, const parallel::ImageRows& image, double 
 
 }  // namespace
 
+at::Tensor InOrderOf(const at::Tensor& image) {
+  return image.is_cpu() ? image : image.contiguous(at::MemoryFormat::ChannelsLast);
+}
+
 GroupNorm::GroupNorm(const ParamScope& scope, int64_t channels, int64_t groups)
     : groups_(groups), weight_(scope.Add("weight", {channels})), bias_(scope.Add("bias", {channels})) {}
 
@@ -81,7 +85,7 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageR
 BandedConv::BandedConv(const ParamScope& scope, int64_t in, int64_t out, int64_t kernel, Resample resample)
     : kernel_(kernel),
       resample_(resample),
-      weight_(scope.Add("weight", {out, in, kernel, kernel})),
+      weight_(scope.AddConvolution("weight", {out, in, kernel, kernel})),
       bias_(scope.Add("bias", {out})) {}
 
 at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const parallel::ImageRows& image,
@@ -110,12 +114,15 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
       rows = at::upsample_nearest2d(rows, {rows.size(2) * 2, in_w}).slice(2, top % 2, top % 2 + bottom - top);
     }
     const at::Tensor result =
-        kernels::Conv2d(rows, weight_, bias_, stride, {top - first, last - bottom, before, after});
+        kernels::Conv2d(rows, *weight_, bias_, stride, {top - first, last - bottom, before, after});
     if (end - begin == out_end - out_begin) return result;
-    if (!out.defined()) out = at::empty({b, weight_.size(0), out_end - out_begin, in_w / stride}, x.options());
+    if (!out.defined()) {
+      out = at::empty({b, weight_->size(0), out_end - out_begin, in_w / stride}, x.options(),
+                      x.is_cpu() ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast);
+    }
     out.slice(2, begin - out_begin, end - out_begin).copy_(result);
   }
-  return out.defined() ? out : at::empty({b, weight_.size(0), 0, in_w / stride}, x.options());
+  return out.defined() ? out : at::empty({b, weight_->size(0), 0, in_w / stride}, x.options());
 }
 
 }  // namespace tessera::models

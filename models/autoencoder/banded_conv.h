@@ -3,11 +3,14 @@
 // of the undivided layer, never a blend of tiles. The image's rows may be spread over ranks (`image` says how): a rank
 // then makes its own rows, of which those at the edge depend on rows that its neighbours send.
 //
+// On a device images have their channels last in memory, as its convolutions want them.
+//
 // Shapes: b batch, c channels, h (this rank's rows) and w of the layer's input.
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <optional>
 
 #include "models/loading/param_table.h"
@@ -15,8 +18,12 @@
 
 namespace tessera::models {
 
-// How much memory one band's temporaries may take.
-constexpr int64_t kDefaultBandBytes = int64_t{64} << 20;
+// How much memory one band's temporaries may take: on the host about what its caches serve, on a device an image of
+// 1024 x 1024, of which a part would not keep it busy.
+inline int64_t BandBytesOn(at::Device device) { return int64_t{device.is_cpu() ? 64 : 512} << 20; }
+
+// Images in the order in which the device convolves: with their channels last, but on the host.
+at::Tensor InOrderOf(const at::Tensor& image);
 
 // GroupNorm; its statistics are taken over the whole image.
 class GroupNorm {
@@ -55,7 +62,8 @@ class BandedConv {
  private:
   int64_t kernel_;
   Resample resample_;
-  at::Tensor weight_, bias_;  // [out, in, kernel, kernel], [out]
+  std::shared_ptr<at::Tensor> weight_;  // [out, in, kernel, kernel]; shared with the table, which may pack it
+  at::Tensor bias_;                     // [out]
 };
 
 }  // namespace tessera::models

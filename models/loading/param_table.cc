@@ -109,13 +109,30 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
   return product;
 }
 
+std::shared_ptr<at::Tensor> ParamTable::AddConvolution(ParamSpec spec) {
+  auto weight = std::make_shared<at::Tensor>(Add(std::move(spec)));
+  if (!elsewhere_) convolutions_.push_back(weight);
+  return weight;
+}
+
+void ParamTable::Unlist(const at::Tensor& storage) {
+  std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(storage); });
+}
+
 void ParamTable::PackForInference() {
   for (const std::shared_ptr<ProductWeight>& product : products_) {
     if (product->scales.defined()) continue;
     at::Tensor packed = kernels::PackWeight(product->values);
     if (packed.is_same(product->values)) continue;
-    std::erase_if(params_, [&](const Param& param) { return param.storage.is_same(product->values); });
+    Unlist(product->values);
     product->values = std::move(packed);
+  }
+  for (const std::shared_ptr<at::Tensor>& weight : convolutions_) {
+    if (weight->is_cpu()) continue;
+    at::Tensor packed = weight->contiguous(at::MemoryFormat::ChannelsLast);
+    if (packed.is_same(*weight)) continue;
+    Unlist(*weight);
+    *weight = std::move(packed);
   }
 }
 

@@ -122,8 +122,13 @@ class ParamTable {
   // As AddPacked, for the weights of one matrix product, whose order in memory PackForInference may change.
   std::shared_ptr<ProductWeight> AddProduct(std::vector<ParamSpec> specs);
 
-  // Once everything is loaded: puts the weights of products into the order in which the device multiplies, one after
-  // another, so that no more than one of them is there twice. The table no longer lists those that changed.
+  // As Add, for the weight of a convolution [out, in, height, width], whose order in memory PackForInference may
+  // change.
+  std::shared_ptr<at::Tensor> AddConvolution(ParamSpec spec);
+
+  // Once everything is loaded: puts the weights of products and convolutions into the order in which the device
+  // multiplies, one after another, so that no more than one of them is there twice. The table no longer lists those
+  // that changed.
   void PackForInference();
 
   // What is added from here to LeaveBlock() belongs to that block. If it is another rank's, its tensors are on the meta
@@ -156,6 +161,8 @@ class ParamTable {
     at::Tensor tensor, waiting;
   };
   Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype) const;
+  // Takes what has this storage from the list.
+  void Unlist(const at::Tensor& storage);
   void List(Param param);
   ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize);
 
@@ -168,6 +175,7 @@ class ParamTable {
   bool elsewhere_ = false, waits_ = false;  // the block that was entered
   std::vector<Param> params_;
   std::vector<std::shared_ptr<ProductWeight>> products_;
+  std::vector<std::shared_ptr<at::Tensor>> convolutions_;
   std::vector<ProductSpec> product_specs_;
   std::vector<std::string> ignored_;
 };
@@ -183,6 +191,9 @@ class ParamScope {
 
   std::string Name(std::string_view leaf) const {
     return prefix_.empty() ? std::string(leaf) : prefix_ + "." + std::string(leaf);
+  }
+  std::shared_ptr<at::Tensor> AddConvolution(std::string_view leaf, std::vector<int64_t> shape) const {
+    return table_->AddConvolution({.name = Name(leaf), .shape = std::move(shape), .partial = partial_});
   }
   const std::string& prefix() const { return prefix_; }
   ParamTable& table() const { return *table_; }

@@ -140,7 +140,7 @@ absl::StatusOr<Report> RunAutoencoder(const Case& test_case) {
   const double tolerance = test_case.Tolerance("fp32");
   const auto in = [&](const char* name) { return gold->at(name).to(test_case.device); };
   // The whole image at once, and in bands of one row each: both are the reference's.
-  for (const int64_t band : {models::kDefaultBandBytes, int64_t{1}}) {
+  for (const int64_t band : {models::BandBytesOn(test_case.device), int64_t{1}}) {
     const std::string suffix = band == 1 ? " in bands" : "";
     report.Add("decoded" + suffix,
                RelativeError((*vae)->Decode(in("in.latents"), rank.context, band), gold->at("decoded")), tolerance);

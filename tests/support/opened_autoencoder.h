@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "models/autoencoder/autoencoder.h"
@@ -16,7 +17,8 @@ namespace tessera {
 // An autoencoder and its weights. `model`: a folder of tests/golden/pipelines, or empty for the shape of the published
 // ones (four levels of two layers) with random weights.
 struct OpenedAutoencoder {
-  OpenedAutoencoder(const std::string& model, at::ScalarType dtype) : table(dtype, at::kCPU) {
+  OpenedAutoencoder(const std::string& model, at::ScalarType dtype, at::Device device = at::kCPU)
+      : table(dtype, device) {
     if (model.empty()) {
       config = {.latent_channels = 4, .widths = {8, 16, 32, 32}, .layers_per_block = 2, .groups = 8};
       autoencoder = std::make_unique<models::Autoencoder>(config, table);
@@ -36,6 +38,7 @@ struct OpenedAutoencoder {
     autoencoder = std::make_unique<models::Autoencoder>(config, table);
     const absl::Status loaded = models::LoadWeights(*folder->Weights("vae"), table, "vae");
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
+    if (!device.is_cpu()) table.PackForInference();
   }
 
   at::Tensor Latents(int64_t height, int64_t width) const {
@@ -43,7 +46,7 @@ struct OpenedAutoencoder {
   }
 
   at::Tensor Decode(const at::Tensor& latents, parallel::Communicator& world,
-                    int64_t band_bytes = models::kDefaultBandBytes) const {
+                    std::optional<int64_t> band_bytes = std::nullopt) const {
     const c10::InferenceMode no_gradients;
     parallel::SingleRank one;
     parallel::LocalAttention attention;
@@ -56,7 +59,7 @@ struct OpenedAutoencoder {
   }
 
   // As rank 0 of `ranks` has it.
-  at::Tensor DecodeOn(int ranks, const at::Tensor& latents, int64_t band_bytes = models::kDefaultBandBytes) const {
+  at::Tensor DecodeOn(int ranks, const at::Tensor& latents, std::optional<int64_t> band_bytes = std::nullopt) const {
     at::Tensor image;
     RunRanks(ranks, [&](ThreadRank& rank) {
       const at::Tensor own = Decode(latents, rank.world(), band_bytes);

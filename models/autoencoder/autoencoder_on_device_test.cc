@@ -1,0 +1,73 @@
+// The autoencoder on a device: the host's image, made of whole images with their channels last.
+#include <gtest/gtest.h>
+
+#include "tests/support/opened_autoencoder.h"
+#include "tests/support/pretend_device.h"
+
+namespace tessera::models {
+namespace {
+
+double RelativeError(const at::Tensor& actual, const at::Tensor& expected) {
+  return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+TEST(AutoencoderOnDeviceTest, DecodesTheHostsImage) {
+  for (const auto& [dtype, tolerance] : {std::pair{at::kDouble, 1e-12}, {at::kFloat, 1e-5}}) {
+    const OpenedAutoencoder host("flux_dev", dtype), device("flux_dev", dtype, kPretendDevice);
+    const at::Tensor latents = host.Latents(9, 7);
+    const at::Tensor expected = host.DecodeSerially(latents);
+    const at::Tensor actual = device.DecodeSerially(latents.to(kPretendDevice));
+    EXPECT_EQ(actual.device(), kPretendDevice);
+    EXPECT_LE(RelativeError(actual.cpu(), expected), tolerance) << dtype;
+    // In bands of a row it is the same too.
+    parallel::SingleRank one;
+    EXPECT_LE(RelativeError(device.Decode(latents.to(kPretendDevice), one, /*band_bytes=*/1).cpu(), expected),
+              tolerance);
+  }
+}
+
+TEST(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
+  const c10::InferenceMode no_gradients;
+  const OpenedAutoencoder host("sd3", at::kDouble), device("sd3", at::kDouble, kPretendDevice);
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
+  const parallel::ForwardContext context{.attention = attention, .tensor = one, .world = one};
+  const at::Tensor image = Random({1, 3, 32, 48}, 5);
+  const Autoencoder::Posterior expected = host.autoencoder->Encode(image, context);
+  const Autoencoder::Posterior actual = device.autoencoder->Encode(image.to(kPretendDevice), context);
+  EXPECT_LE(RelativeError(actual.mean.cpu(), expected.mean), 1e-12);
+  EXPECT_LE(RelativeError(actual.log_variance.cpu(), expected.log_variance), 1e-12);
+}
+
+// 64 x 1024 pixels, which the host makes in bands.
+TEST(AutoencoderOnDeviceTest, ALayerIsOneBandWithItsChannelsLast) {
+  const c10::InferenceMode no_gradients;
+  constexpr int64_t kChannels = 32;
+  parallel::SingleRank one;
+  const parallel::ImageRows image({64}, one);
+  for (const Resample resample : {Resample::kNone, Resample::kUp, Resample::kDown}) {
+    ParamTable table(at::kFloat, kPretendDevice);
+    const BandedConv conv(ParamScope(table) / "conv", kChannels, kChannels, 3, resample);
+    const GroupNorm norm(ParamScope(table) / "norm", kChannels, 8);
+    for (const Param& param : table.params()) {
+      param.Value().copy_(Random(param.spec.shape, 3).to(at::kFloat).to(kPretendDevice));
+    }
+    table.PackForInference();
+    const at::Tensor x = InOrderOf(Random({1, kChannels, 64, 1024}, 4).to(at::kFloat).to(kPretendDevice));
+    const auto run = [&](int64_t band_bytes, at::Tensor& result) {
+      const int64_t before = PretendDeviceCalls();
+      result = conv.Forward(x, &norm, image, band_bytes);
+      return PretendDeviceCalls() - before;
+    };
+    at::Tensor result, in_one, in_bands;
+    EXPECT_EQ(run(BandBytesOn(kPretendDevice), result), run(int64_t{1} << 40, in_one));
+    EXPECT_GT(run(int64_t{1} << 20, in_bands), 2 * run(BandBytesOn(kPretendDevice), result));
+    for (const at::Tensor& made : {result, in_bands}) {
+      EXPECT_TRUE(made.is_contiguous(at::MemoryFormat::ChannelsLast));
+      EXPECT_LE(RelativeError(made.cpu(), in_one.cpu()), 1e-5);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::models
