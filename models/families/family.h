@@ -174,6 +174,8 @@ struct LoadOptions {
   // The transformer's matrices are held in eight bits (models/loading/eight_bits.h), and none of them requires a
   // gradient; with for_training.
   bool quantize = false;
+  // Where the device has memory of its own, what waits in the host's (models/loading/offload.h). Not with for_training.
+  Offloaded offload = Offloaded::kNone;
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // else another rank does: Encode may not be called, text encoders' weights are not read
   bool byte_fallback = true;    // as Tokenizer::UseUnknownToken says

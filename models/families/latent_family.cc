@@ -18,7 +18,8 @@ namespace {
 WeightShare ShareOf(const LoadOptions& options) {
   return {.tensor = options.share.tensor,
           .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks,
-          .waiting = options.share.waiting};
+          .waiting = options.share.waiting,
+          .offloaded = std::min(options.offload, Offloaded::kModulations)};
 }
 
 }  // namespace
@@ -61,6 +62,9 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 absl::Status LatentFamily::Open() {
   if (options_.for_training && options_.stream_blocks) {
     return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
+  }
+  if (options_.for_training && options_.offload != Offloaded::kNone) {
+    return absl::InvalidArgumentError("a model whose weights wait in the host's memory cannot be trained");
   }
   if (options_.encodes_prompts) {
     for (const std::unique_ptr<TextStage>& text : texts_) {

@@ -66,9 +66,14 @@ at::Tensor Linear::Leave(const at::Tensor& sum, const parallel::ForwardContext& 
   return runs ? parallel::ScatterTokens(sum, *runs, context.tensor) : parallel::SumOverGroup(sum, context.tensor);
 }
 
+at::Tensor Linear::ValuesFor(const at::Tensor& x) const {
+  const at::Tensor& values = weight_->values;
+  return values.device() == x.device() ? values : values.to(x.device(), /*non_blocking=*/true);
+}
+
 at::Tensor Linear::Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const {
   if (weight_->scales.defined()) return EightBitProduct(x, weight_->values, weight_->scales, bias);
-  return kernels::LinearProduct(x, weight_->values, bias);
+  return kernels::LinearProduct(x, ValuesFor(x), bias);
 }
 
 at::Tensor Linear::Product(const at::Tensor& x, const parallel::ForwardContext& context) const {
@@ -159,7 +164,7 @@ at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardC
     return kernels::GeluTanh(Forward(x, context));
   }
   const at::Tensor input = role_ == LinearRole::kColumn ? parallel::CopyToGroup(x, context.tensor) : x;
-  return kernels::LinearGeluTanh(input, weight_->values, bias_);
+  return kernels::LinearGeluTanh(input, ValuesFor(input), bias_);
 }
 
 }  // namespace tessera::models

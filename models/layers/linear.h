@@ -58,6 +58,8 @@ class Linear {
     int64_t begin, count;
   };
 
+  // The weight, brought to the device of x where it waits in the host's memory.
+  at::Tensor ValuesFor(const at::Tensor& x) const;
   // x Wᵀ + bias on this rank.
   at::Tensor Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const;
   // Without adapters.

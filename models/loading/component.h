@@ -61,6 +61,7 @@ class Component {
         quantize_(quantize) {
     // Where the component is only there for a moment, that moment may as well be on the fast device.
     if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
+    share_.pinned = placement != control::ComponentPlacement::kUnloaded;
   }
 
   at::Device device() const { return device_; }

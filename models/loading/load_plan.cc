@@ -37,23 +37,45 @@ bool IsOfALargerModel(const std::string& tensor) {
   return false;
 }
 
+// Whether a component has this tensor for a product that can wait in main memory. What a text encoder looks up row by
+// row cannot.
+bool CanWait(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
+  if (role == control::ComponentRole::kTransformer) return IsModulation(name);
+  if (role != control::ComponentRole::kTextEncoder || tensor.shape.size() != 2) return false;
+  return name.ends_with(".weight") && name.find("embed") == std::string::npos &&
+         name.find("shared.") == std::string::npos && name.find("relative_attention_bias") == std::string::npos;
+}
+
 control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
   if (role == control::ComponentRole::kTextEncoder) return request.text_encoders;
   return role == control::ComponentRole::kAutoencoder ? request.autoencoder : control::ComponentPlacement::kRank0;
 }
 
-MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind) {
+MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind, const LoadRequest& request) {
   MemoryNeed need;
   int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
+  int64_t run = request.run_bytes;
   for (const PlannedComponent& component : components) {
-    if (kind == MemoryKind::kHost) need.resident = Sum(need.resident, component.waiting_bytes);
+    if (kind == MemoryKind::kHost && component.is_transient()) {
+      most_beyond = std::max(most_beyond, component.offloaded_bytes);
+    } else if (kind == MemoryKind::kHost) {
+      need.resident = Sum(need.resident, component.offloaded_bytes);
+    }
+    // Modulations pass through the device while an image is made.
+    if (component.role == control::ComponentRole::kTransformer && component.offloaded_bytes > 0 &&
+        request.offload != Offloaded::kNone) {
+      run = Sum(run, component.largest_bytes);
+    }
     if (component.memory != kind) continue;
     need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
     most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
   }
   // Files are read through buffers in main memory, wherever their tensors go.
   if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
-  need.peak = most_beyond < 0 ? 0 : Sum(Sum(need.resident, most_beyond), kBufferBytes);
+  if (most_beyond < 0) return need;
+  most_beyond = Sum(most_beyond, kBufferBytes);
+  if (kind == MemoryKind::kDevice) most_beyond = std::max(most_beyond, run);
+  need.peak = Sum(need.resident, most_beyond);
   return need;
 }
 
@@ -69,21 +91,26 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
-    const int64_t element_bytes = transformer && request.quantize ? 1 : control::ElementBytes(request.dtype);
-    // A device has buffers for what waits in the host's memory.
-    const bool swaps = transformer && request.on_device;
-    const int64_t waiting = swaps ? std::min(request.waiting_parameters, parameters) : 0;
-    component.bytes = Product(Sum(parameters - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
-    component.waiting_bytes = Product(waiting, element_bytes);
-    component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
+    const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
+    const bool offloads = request.offload >= least && component.memory == MemoryKind::kDevice && !streamed;
+    const int64_t offloaded = offloads ? component.offloadable_parameters / parts : 0;
+    // A device has buffers for the blocks that wait in the host's memory.
+    const bool swaps = transformer && request.on_device;
+    const int64_t waiting = swaps ? std::min(request.waiting_parameters, parameters) : 0;
+    const int64_t element_bytes = transformer && request.quantize ? 1 : control::ElementBytes(request.dtype);
+    component.offloaded_bytes =
+        Sum(Product(offloaded, control::ElementBytes(request.dtype)), Product(waiting, element_bytes));
+    component.bytes =
+        Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
+    component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
                                     ? component.bytes
                                     : Product(transient, control::ElementBytes(request.dtype));
   }
-  plan.host = NeedOf(plan.components, MemoryKind::kHost);
-  plan.device = NeedOf(plan.components, MemoryKind::kDevice);
+  plan.host = NeedOf(plan.components, MemoryKind::kHost, request);
+  plan.device = NeedOf(plan.components, MemoryKind::kDevice, request);
   return plan;
 }
 
@@ -189,19 +216,21 @@ std::string Table(const LoadPlan& plan) {
   std::string table = absl::StrFormat("\n  %-*s  %12s  %12s  %s", static_cast<int>(width), "component", "parameters",
                                       base::EnumName(plan.request.dtype), "in");
   for (const PlannedComponent& component : plan.components) {
-    absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s", static_cast<int>(width), component.name,
+    absl::StrAppendFormat(&table, "\n  %-*s  %10.1f M  %12s  %s%s%s", static_cast<int>(width), component.name,
                           static_cast<double>(component.parameters) / 1e6, GiB(component.bytes),
                           component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
-                          component.waiting_bytes > 0
-                              ? absl::StrCat(", and ", GiB(component.waiting_bytes), " that wait in main memory")
-                          : component.transient_bytes == 0               ? ""
-                          : component.transient_bytes == component.bytes ? " while in use"
-                                                                         : ", a block at a time");
+                          component.offloaded_bytes == 0
+                              ? ""
+                              : absl::StrCat(", and ", GiB(component.offloaded_bytes), " that wait in main memory"),
+                          component.transient_bytes == 0 ? ""
+                          : component.is_transient()     ? " while in use"
+                                                         : ", a block at a time");
   }
   for (const auto& [name, need] : {std::pair("main memory", plan.host), std::pair("device memory", plan.device)}) {
     if (need.peak == 0) continue;
     absl::StrAppend(&table, "\n  together in ", name, ": ", GiB(need.resident), " that stay, at most ",
-                    GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers)");
+                    GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers",
+                    need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or an image in the making)" : ")");
   }
   return table;
 }
@@ -257,6 +286,9 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
+      if (CanWait(listed.role, tensor_name, tensor)) {
+        component.offloadable_parameters = Sum(component.offloadable_parameters, tensor.elements());
+      }
       int64_t& block = blocks[control::BlockName(tensor_name)];
       block = Sum(block, tensor.elements());
     }
@@ -266,6 +298,23 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     }
   }
   return Plan(std::move(components), request);
+}
+
+LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& host, int64_t device_available) {
+  const Available available{.host = host.available(), .device = device_available};
+  if (available.DeviceShortage(plan) == 0) return plan;
+  LoadRequest modulations = plan.request, texts = plan.request;
+  modulations.offload = Offloaded::kModulations;
+  texts.offload = Offloaded::kAll;
+  LoadRequest released = modulations;
+  if (released.text_encoders == control::ComponentPlacement::kRank0) {
+    released.text_encoders = control::ComponentPlacement::kUnloaded;
+  }
+  for (const LoadRequest& request : {modulations, texts, released}) {
+    LoadPlan offloaded = Plan(plan.components, request);
+    if (available.Shortage(offloaded) == 0) return offloaded;
+  }
+  return plan;
 }
 
 absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available) {

@@ -414,6 +414,97 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
   EXPECT_EQ(plan.host.peak, plan.host.resident + kT5Bytes + kT5Embedding + 64 * kMiB);
 }
 
+// Of 19 blocks with two modulations of six widths, 38 with one of three, and the head's of two.
+constexpr int64_t kModulations = int64_t{19 * 12 + 38 * 3 + 2} * 3072 * 3072 * 2;
+// q, k, v, o and three matrices of the MLP in 24 layers of T5; q, k, v, o and two in 12 of CLIP.
+constexpr int64_t kT5Matrices = int64_t{24} * (4 * 4096 * 4096 + 3 * 4096 * 10240) * 2;
+constexpr int64_t kClipMatrices = int64_t{12} * (4 * 768 * 768 + 2 * 768 * 3072) * 2;
+// An image of 1024²: 384 values a pixel in the decoder, which is more than a step takes.
+constexpr int64_t kRun = int64_t{1024} * 1024 * 384 * 2;
+
+TEST_F(SparseFluxTest, ADeviceNeedsRoomForAnImageBesideTheWeights) {
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .on_device = true,
+                              .text_encoders = control::ComponentPlacement::kCpu,
+                              .run_bytes = kRun});
+  EXPECT_EQ(plan.device.resident, kTransformerBytes + kVaeBytes);
+  EXPECT_EQ(plan.device.peak, plan.device.resident + kRun);
+  EXPECT_LE(static_cast<double>(plan.device.peak), 23.6 * kGiB);
+  EXPECT_EQ(
+      plan.host.peak,
+      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu})
+          .host.peak);
+}
+
+TEST_F(SparseFluxTest, OffloadedMatricesWaitInMainMemory) {
+  LoadRequest request = {.dtype = control::Dtype::kBf16, .on_device = true, .run_bytes = kRun};
+  request.offload = Offloaded::kModulations;
+  const LoadPlan modulations = Plan(request);
+  EXPECT_EQ(Component(modulations, "transformer").offloaded_bytes, kModulations);
+  EXPECT_EQ(modulations.host.resident, kModulations);
+  EXPECT_EQ(modulations.device.resident, kAllBytes - kModulations);
+  // The largest modulation is on the device while an image is made.
+  EXPECT_EQ(modulations.device.peak, modulations.device.resident + kRun + kModulation);
+
+  request.offload = Offloaded::kAll;
+  const LoadPlan all = Plan(request);
+  EXPECT_EQ(Component(all, "text_encoder_2").offloaded_bytes, kT5Matrices);
+  EXPECT_EQ(Component(all, "text_encoder").offloaded_bytes, kClipMatrices);
+  EXPECT_EQ(all.host.resident, kModulations + kT5Matrices + kClipMatrices);
+  EXPECT_EQ(all.device.resident, kAllBytes - all.host.resident);
+  EXPECT_EQ(all.device.peak, all.device.resident + kRun + kModulation);
+  EXPECT_LE(all.device.peak, 18 * kGiB);
+
+  request.transformer_parts = 2;
+  EXPECT_EQ(Component(Plan(request), "transformer").offloaded_bytes, kModulations / 2);
+  request.on_device = false;
+  EXPECT_EQ(Plan(request).host.resident, Plan({.dtype = control::Dtype::kBf16, .transformer_parts = 2}).host.resident);
+}
+
+TEST_F(SparseFluxTest, OffloadedTextEncodersThatAreReleasedWaitWhileTheyAreInUse) {
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .on_device = true,
+                              .text_encoders = control::ComponentPlacement::kUnloaded,
+                              .offload = Offloaded::kAll,
+                              .run_bytes = kRun});
+  EXPECT_EQ(plan.host.resident, kModulations);
+  EXPECT_EQ(plan.host.peak, kModulations + kT5Matrices + 64 * kMiB);
+  EXPECT_EQ(plan.device.resident, kTransformerBytes + kVaeBytes - kModulations);
+  EXPECT_LE(plan.device.peak, 18 * kGiB);
+}
+
+TEST_F(SparseFluxTest, WhatTheDeviceHasNoRoomForIsOffloadedAndNoMore) {
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16, .on_device = true, .run_bytes = kRun});
+  const auto fitted = [&](int64_t host, int64_t device) {
+    return OffloadedWhereNeeded(plan, {.machine = host}, device).request;
+  };
+  EXPECT_EQ(fitted(64 * kGiB, 80 * kGiB).offload, Offloaded::kNone);
+  EXPECT_EQ(fitted(64 * kGiB, 33 * kGiB).offload, Offloaded::kNone);
+  EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).offload, Offloaded::kModulations);
+  EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).offload, Offloaded::kAll);
+  EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  // What the text encoders take once is less than what they take beside all else.
+  EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).offload, Offloaded::kModulations);
+  EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).text_encoders, control::ComponentPlacement::kUnloaded);
+  // Nothing helps: the request is refused as it was.
+  EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).offload, Offloaded::kNone);
+  EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  EXPECT_EQ(fitted(8 * kGiB, 24 * kGiB).offload, Offloaded::kNone);
+}
+
+TEST(LoadPlan, AModulationIsKnownByItsName) {
+  for (const char* name :
+       {"transformer_blocks.0.norm1.linear.weight", "transformer_blocks.18.norm1_context.linear.weight",
+        "single_transformer_blocks.37.norm.linear.weight", "norm_out.linear.weight"}) {
+    EXPECT_TRUE(IsModulation(name)) << name;
+  }
+  for (const char* name : {"transformer_blocks.0.norm1.linear.bias", "adaln_single.linear.weight", "linear.weight",
+                           "transformer_blocks.0.attn.norm_q.weight", "proj_out.weight"}) {
+    EXPECT_FALSE(IsModulation(name)) << name;
+  }
+}
+
 TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 12 * kGiB).message());
   EXPECT_THAT(message, HasSubstr("\nit fits with --text-encoders unload --vae unload --dtype bf16 --stream-blocks, "

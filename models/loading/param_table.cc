@@ -38,8 +38,9 @@ void ParamTable::LeaveBlock() {
   elsewhere_ = waits_ = false;
 }
 
-ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype) const {
-  const at::TensorOptions options = Options().dtype(dtype);
+ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype, bool offloaded) const {
+  at::TensorOptions options = Options().dtype(dtype);
+  if (offloaded) options = options.device(at::kCPU).pinned_memory(pinned_);
   if (!waits_) return {.tensor = at::empty(shape, options), .waiting = {}};
   Allocation allocation{.tensor = at::empty({0}, options),
                         .waiting = at::empty(shape, options.device(at::kCPU).pinned_memory(true))};
@@ -71,11 +72,18 @@ at::Tensor ParamTable::AddPacked(std::vector<ParamSpec> specs) {
   return Pack(std::move(specs), /*quantize=*/false).values;
 }
 
-ProductWeight ParamTable::Pack(std::vector<ParamSpec> specs, bool quantize) {
+bool ParamTable::Waits(const std::vector<ParamSpec>& specs) const {
+  if (elsewhere_ || options_.device().is_cpu() || options_.device().is_meta()) return false;
+  if (offloaded_ == Offloaded::kAll) return true;
+  const auto is_modulation = [](const ParamSpec& spec) { return IsModulation(spec.name); };
+  return offloaded_ == Offloaded::kModulations && std::ranges::all_of(specs, is_modulation);
+}
+
+ProductWeight ParamTable::Pack(std::vector<ParamSpec> specs, bool quantize, bool offloaded) {
   std::vector<int64_t> packed = LocalShape(specs.at(0));
   packed[0] = 0;
   for (const ParamSpec& spec : specs) packed[0] += LocalShape(spec)[0];
-  const Allocation values = Allocate(packed, quantize ? at::kChar : dtype());
+  const Allocation values = Allocate(packed, quantize ? at::kChar : dtype(), offloaded);
   const Allocation scales = quantize ? Allocate({packed[0], 1}, at::kFloat) : Allocation();
   int64_t offset = 0;
   for (ParamSpec& spec : specs) {
@@ -104,8 +112,9 @@ std::shared_ptr<ProductWeight> ParamTable::AddProduct(std::vector<ParamSpec> spe
     for (const std::string& alias : spec.aliases) product.aliases.push_back(ModuleName(alias));
     product_specs_.push_back(std::move(product));
   }
-  auto product = std::make_shared<ProductWeight>(Pack(std::move(specs), quantize_));
-  if (!elsewhere_) products_.push_back(product);
+  const bool waits = Waits(specs);
+  auto product = std::make_shared<ProductWeight>(Pack(std::move(specs), quantize_ && !waits, waits));
+  if (!elsewhere_ && !waits) products_.push_back(product);
   return product;
 }
 

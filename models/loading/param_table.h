@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/adapters/plan/product_spec.h"
+#include "models/loading/offload.h"
 
 namespace tessera::models {
 
@@ -32,12 +33,16 @@ struct BlockShare {
   int64_t end = std::numeric_limits<int64_t>::max();
 };
 
-// What one rank holds of a transformer.
+// What one rank holds of a component, and where.
 struct WeightShare {
   TensorShard tensor;
   BlockShare blocks;
   // Blocks whose weights wait in the host's memory (models/loading/swapped_weights.h), where the device has its own.
   std::vector<int64_t> waiting = {};
+  // Where the device has memory of its own: products of this component whose weights wait in the host's, and whether
+  // for longer than a moment, so that the device reads them by itself.
+  Offloaded offloaded = Offloaded::kNone;
+  bool pinned = true;
 };
 
 // What a tensor rank computes of the gradient of a parameter that is not split over the tensor axis.
@@ -73,7 +78,7 @@ struct ParamSpec {
 
 // The weight of one matrix product, as it is held.
 struct ProductWeight {
-  at::Tensor values;  // [out, in], as kernels::PackWeight has it, or int8
+  at::Tensor values;  // [out, in], as kernels::PackWeight has it, or int8; or as they wait in the host's memory
   at::Tensor
       scales;  // [out, 1], of values in eight bits (models/loading/eight_bits.h); undefined: these are the weight
 };
@@ -110,6 +115,8 @@ class ParamTable {
         shard_(share.tensor),
         blocks_(share.blocks),
         waiting_(std::move(share.waiting)),
+        offloaded_(share.offloaded),
+        pinned_(share.pinned),
         quantize_(quantize) {}
 
   // Allocates (without touching) the storage of one parameter.
@@ -160,16 +167,21 @@ class ParamTable {
   struct Allocation {
     at::Tensor tensor, waiting;
   };
-  Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype) const;
+  // `offloaded`: the tensor itself is in the host's memory.
+  Allocation Allocate(at::IntArrayRef shape, at::ScalarType dtype, bool offloaded = false) const;
+  // Whether the weights of this product wait in the host's memory.
+  bool Waits(const std::vector<ParamSpec>& specs) const;
   // Takes what has this storage from the list.
   void Unlist(const at::Tensor& storage);
   void List(Param param);
-  ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize);
+  ProductWeight Pack(std::vector<ParamSpec> specs, bool quantize, bool offloaded = false);
 
   at::TensorOptions options_;
   TensorShard shard_;
   BlockShare blocks_;
   std::vector<int64_t> waiting_;
+  Offloaded offloaded_;
+  bool pinned_;
   int64_t block_ = Param::kNoBlock;
   bool quantize_;
   bool elsewhere_ = false, waits_ = false;  // the block that was entered

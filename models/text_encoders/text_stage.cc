@@ -85,10 +85,10 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
                      std::shared_ptr<PromptCache> cache)
     : config_(std::move(config)),
       device_(options.device),
-      encoder_(
-          folder, config_.encoder,
-          [encoder = config_.config](ParamTable& table) { return MakeTextEncoder(encoder, table); }, options.dtype,
-          options.device, options.text_encoders),
+      encoder_(folder, config_.encoder,
+               [encoder = config_.config](ParamTable& table) { return MakeTextEncoder(encoder, table); }, options.dtype,
+               options.device, options.text_encoders,
+               {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone}),
       cache_(std::move(cache)) {
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
 }
