@@ -117,6 +117,7 @@ void VisitFields(const auto& visit, Is<LoadParameters> auto& load) {
   visit("autoencoder", load.autoencoder);
   visit("prompt_cache_bytes", load.prompt_cache_bytes);
   visit("stream_blocks", load.stream_blocks);
+  visit("offload", load.offload);
   visit("record", load.record);
   visit("training", load.training);
   visit("quantize", load.quantize);
@@ -354,6 +355,14 @@ absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire) {
   return latents;
 }
 
+// Empty stands for the default.
+template <typename Enum>
+absl::Status CheckName(absl::string_view field, const std::string& text) {
+  if (text.empty() || base::EnumOf<Enum>(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", base::Quote(text), "; valid values are ",
+                                                 absl::StrJoin(base::EnumNames<Enum>(), ", ")));
+}
+
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
   for (const auto& [field, text] :
        {std::pair{"model", &wire.model()}, {"device", &wire.device()}, {"record", &wire.record()}}) {
@@ -363,10 +372,8 @@ absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire) {
   if (wire.blocks_to_swap() < 0 || wire.blocks_to_swap() > kMaxBlocks) {
     return OutOfRange("blocks_to_swap", wire.blocks_to_swap(), 0, kMaxBlocks);
   }
-  if (!wire.dtype().empty() && !base::EnumOf<Dtype>(wire.dtype())) {
-    return absl::InvalidArgumentError(absl::StrCat("dtype is ", base::Quote(wire.dtype()), "; valid values are ",
-                                                   absl::StrJoin(base::EnumNames<Dtype>(), ", ")));
-  }
+  RETURN_IF_ERROR(CheckName<Dtype>("dtype", wire.dtype()));
+  RETURN_IF_ERROR(CheckName<Offload>("offload", wire.offload()));
   RETURN_IF_ERROR(CheckPlacement("placement of the text encoders", wire.text_encoders()));
   RETURN_IF_ERROR(CheckPlacement("placement of the autoencoder", wire.autoencoder()));
   if (wire.prompt_cache_bytes() > kMaxCacheBytes) {

@@ -98,6 +98,7 @@ struct LoadParameters {
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
   bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
+  Offload offload = Offload::kAuto;
   std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
   bool training = false;  // the transformer's weights will be trained
   bool quantize = false;  // its matrices are frozen, and held in eight bits; with `training`

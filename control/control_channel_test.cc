@@ -477,6 +477,22 @@ TEST_F(ControlChannelTest, RefusesADtypeThatDoesNotExistWithTheValidOnes) {
   EXPECT_TRUE(handler_.calls().empty());
 }
 
+TEST_F(ControlChannelTest, TakesEveryOffloadAndRefusesOthersWithTheValidOnes) {
+  Session session(socket_path());
+  for (const auto& [sent, taken] : {std::pair{"", Offload::kAuto},
+                                    {"auto", Offload::kAuto},
+                                    {"never", Offload::kNever},
+                                    {"always", Offload::kAlways}}) {
+    Command command = LoadCommand();
+    command.mutable_load()->set_offload(sent);
+    EXPECT_TRUE(session.Ask(std::move(command)).has_loaded());
+    EXPECT_EQ(handler_.load().offload, taken);
+  }
+  Command command = LoadCommand();
+  command.mutable_load()->set_offload("sometimes");
+  EXPECT_THAT(session.Ask(std::move(command)).error().message(), HasSubstr("valid values are auto, never, always"));
+}
+
 TEST_F(ControlChannelTest, TakesEveryPlacement) {
   Session session(socket_path());
   for (const auto& [sent, taken] : {std::pair{internal::PLACEMENT_RANK0, ComponentPlacement::kRank0},

@@ -26,4 +26,12 @@ enum class ComponentPlacement {
 };
 constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload"}; }
 
+// Whether weights that are used once an image wait in the host's memory, where the device has its own.
+enum class Offload {
+  kAuto,  // where the model would not fit otherwise
+  kNever,
+  kAlways,
+};
+constexpr auto NamesOf(Offload) { return std::array{"auto", "never", "always"}; }
+
 }  // namespace tessera::control

@@ -10,6 +10,13 @@ namespace tessera::control {
 // hidden layer and what these are made from.
 inline constexpr int64_t kLiveWidths = 16;
 
+// A block's modulation at a step, in widths: shift, scale and gate of an attention and of an MLP.
+inline constexpr int64_t kModulationWidths = 6;
+
+// Values of a pixel that are alive at once in an autoencoder with Stable Diffusion's plan of channels: 128 of them at
+// full resolution, three times.
+inline constexpr int64_t kDecoderValuesPerPixel = 384;
+
 // A job's modulations are computed and kept for so many of its steps at a time.
 inline constexpr int64_t kModulatedSteps = 64;
 

@@ -21,7 +21,6 @@
 #include "control/step_memory.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
-#include "models/loading/load_plan.h"
 #include "models/precision.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/device/device.h"
@@ -31,6 +30,7 @@
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/engine/prompt_broadcast.h"
+#include "runtime/engine/run_memory.h"
 
 namespace tessera::runtime {
 namespace {
@@ -187,29 +187,32 @@ bool Engine::OnEveryRank(bool holds) {
   return ranks_->groups.control.AllGather(at::full({1}, holds), one_each).all().item<bool>();
 }
 
-absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
-                                 at::Device device) {
+absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder& folder,
+                                                      const control::LoadParameters& parameters,
+                                                      const models::FamilyDescription& description) {
   models::LoadRequest request = {
       .dtype = parameters.dtype,
-      .on_device = !device.is_cpu(),
+      .on_device = !device_.is_cpu(),
       .text_encoders = parameters.text_encoders,
       .autoencoder = parameters.autoencoder,
       .encodes_prompts = place_.rank_in_layout() == 0,
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
       .stream_blocks = parameters.stream_blocks,
-      .quantize = parameters.quantize};
+      .quantize = parameters.quantize,
+      .offload = parameters.offload == control::Offload::kAlways ? models::Offloaded::kAll : models::Offloaded::kNone,
+      .run_bytes = parameters.training ? 0 : RunBytes(description, parameters.dtype, mesh_)};
   if (parameters.blocks_to_swap > 0) {
-    ASSIGN_OR_RETURN(const control::ModelDescription description, Describe(parameters.model));
-    RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, description));
+    ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model));
+    RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, described));
     const models::WeightShare share =
         ShareOf(mesh_, place_.rank_in_layout(),
-                StageBounds(description.transformer.block_flops, mesh_.size(parallel::Axis::kPipe)));
+                StageBounds(described.transformer.block_flops, mesh_.size(parallel::Axis::kPipe)));
     const control::SwappedParameters swapped =
-        control::SwappedParametersOf(description, parameters.blocks_to_swap, share.blocks.begin, share.blocks.end);
+        control::SwappedParametersOf(described, parameters.blocks_to_swap, share.blocks.begin, share.blocks.end);
     request.waiting_parameters = static_cast<int64_t>(swapped.waiting) / share.tensor.size;
     request.buffer_parameters = static_cast<int64_t>(swapped.buffers) / share.tensor.size;
   }
-  ASSIGN_OR_RETURN(const models::LoadPlan plan, models::PlanLoad(folder, request));
+  ASSIGN_OR_RETURN(models::LoadPlan plan, models::PlanLoad(folder, request));
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
   base::MachineMemory memory;
   if (place_.rank == 0) {
@@ -218,11 +221,19 @@ absl::Status Engine::CheckMemory(const models::ModelFolder& folder, const contro
     memory = base::ReadMachineMemory().Without(plan.host.peak * (place_.replicas() - 1) +
                                                other.host.peak * (place_.ranks() - place_.replicas()));
   }
-  const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device);
-  absl::Status fits =
+  const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
+  if (on_device && parameters.offload == control::Offload::kAuto && !parameters.training) {
+    plan = models::OffloadedWhereNeeded(plan, memory, on_device->free);
+    if (plan.request.offload != models::Offloaded::kNone) {
+      std::fprintf(stderr,
+                   "the device has no room for weights that are used once an image: they wait in main memory\n");
+    }
+  }
+  const absl::Status fits =
       models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
   if (!OnEveryRank(fits.ok()) && fits.ok()) return absl::AbortedError("the model does not fit on another rank");
-  return fits;
+  RETURN_IF_ERROR(fits);
+  return plan.request;
 }
 
 absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
@@ -233,6 +244,9 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
   }
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  if (parameters.offload == control::Offload::kAlways) {
+    return absl::InvalidArgumentError("offload is always; what is trained stays on the device");
+  }
   return absl::OkStatus();
 }
 
@@ -256,11 +270,12 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ranks_ = std::make_unique<Ranks>(device, place_);
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
-  RETURN_IF_ERROR(Guarded([&] { return CheckMemory(folder, parameters, device); }));
+  ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
+  ASSIGN_OR_RETURN(const models::LoadRequest fitted,
+                   Guarded([&] { return FitMemory(folder, parameters, description); }));
   UseThreads(parameters.threads);
   return Guarded(
       [&]() -> absl::StatusOr<control::Loaded> {
-        ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
         auto model = std::make_unique<Model>(Model{.folder = folder,
                                                    .description = std::move(description),
                                                    .sampler = {},
@@ -283,13 +298,14 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         absl::StatusOr<std::unique_ptr<models::Family>> family =
             entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
                                  .device = device,
-                                 .text_encoders = parameters.text_encoders,
+                                 .text_encoders = fitted.text_encoders,
                                  .autoencoder = parameters.autoencoder,
                                  .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
                                      parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
                                  .stream_blocks = parameters.stream_blocks,
                                  .for_training = parameters.training,
                                  .quantize = parameters.quantize,
+                                 .offload = fitted.offload,
                                  .share = share,
                                  .encodes_prompts = place_.rank_in_layout() == 0});
         if (!family.ok()) return family.status();

@@ -10,6 +10,7 @@
 
 #include "control/commands.h"
 #include "models/families/families.h"
+#include "models/loading/load_plan.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
 #include "parallel/host/mesh_communicators.h"
@@ -87,9 +88,10 @@ class Engine final : public control::CommandHandler {
 
   // What of these parameters cannot be trained with.
   absl::Status CheckTraining(const control::LoadParameters& parameters) const;
-  // Before anything is read: that this rank's part of the model fits in memory, and the other ranks' parts too.
-  absl::Status CheckMemory(const models::ModelFolder& folder, const control::LoadParameters& parameters,
-                           at::Device device);
+  // Before anything is read: how this rank's part of the model fits in memory, if all ranks' parts do.
+  absl::StatusOr<models::LoadRequest> FitMemory(const models::ModelFolder& folder,
+                                                const control::LoadParameters& parameters,
+                                                const models::FamilyDescription& description);
   // What is encoded for a job; of the size that is denoised.
   models::PromptRequest PromptOf(const control::JobParameters& parameters) const;
   // The adapters of a job, added up; an error where any rank cannot read them, to all of which this call is made.

@@ -146,6 +146,40 @@ TEST_F(EngineOnDeviceTest, ABatchWithoutMemoryOnOneRankFailsAloneOnAll) {
   EXPECT_EQ(pixels[0].size(), size_t{64 * 64 * 3});
 }
 
+TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOfTheDevices) {
+  constexpr char kFlux[] = "tests/golden/pipelines/flux_dev";
+  Engine engine({}, OpenPretendDevice);
+  ASSERT_TRUE(engine.Load({.model = kFlux, .offload = control::Offload::kNever}).ok());
+  const int64_t on_device = PretendDeviceBytes();
+  // Of a first step, which computes the modulations of all.
+  const auto first_step_waits = [&] {
+    const uint64_t jobs[] = {1};
+    EXPECT_TRUE(engine.StartJob(1, Apple()).ok());
+    const HostWaits before = PretendDeviceWaits();
+    EXPECT_TRUE(engine.Step(jobs).ok());
+    const HostWaits waits = PretendDeviceWaits() - before;
+    EXPECT_TRUE(engine.EndJob(1).ok());
+    return waits;
+  };
+  const HostWaits waits = first_step_waits();
+  ASSERT_TRUE(engine.StartJob(2, Apple()).ok());
+  const absl::StatusOr<std::vector<uint8_t>> expected = Finish(engine, 2);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  // In fp32: of two blocks with two modulations of six widths, two with one of three, and the head's of two. The
+  // matrices of the text encoders are more.
+  const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
+  for (const auto text_encoders : {control::ComponentPlacement::kRank0, control::ComponentPlacement::kUnloaded}) {
+    ASSERT_TRUE(
+        engine.Load({.model = kFlux, .text_encoders = text_encoders, .offload = control::Offload::kAlways}).ok());
+    EXPECT_LT(PretendDeviceBytes(), on_device - modulations);
+    EXPECT_EQ(first_step_waits(), waits);
+    ASSERT_TRUE(engine.StartJob(2, Apple()).ok());
+    const absl::StatusOr<std::vector<uint8_t>> made = Finish(engine, 2);
+    ASSERT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(*made, *expected);
+  }
+}
+
 TEST_F(EngineOnDeviceTest, AReloadReleasesWhatTheModelBeforeItHeld) {
   Engine engine({}, OpenPretendDevice);
   ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());

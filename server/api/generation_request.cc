@@ -203,6 +203,7 @@ absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request
   status.Update(CheckValue("threads", request.threads, {0, static_cast<double>(kMaxThreads)}));
   status.Update(ReadName("placement of the text encoders", request.text_encoders, placement.text_encoders));
   status.Update(ReadName("placement of the autoencoder", request.autoencoder, placement.autoencoder));
+  status.Update(ReadName("offload", request.offload, placement.offload));
   status.Update(
       CheckValue("prompt cache (MiB)", request.prompt_cache_mib, {0, static_cast<double>(kMaxPromptCacheMib)}));
   if (!status.ok()) return Named(status, FieldNames::kCommandLine);

@@ -40,6 +40,7 @@ struct PlacementRequest {
   std::string autoencoder = "rank0";
   int64_t prompt_cache_mib = 256;  // 0: prompts are encoded every time
   bool stream_blocks = false;
+  std::string offload = "auto";
 };
 
 absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model);

@@ -118,6 +118,7 @@ void VisitGroup(Visit& visit, Group& group) {
   visit("text_encoders", group.text_encoders, placements);
   visit("autoencoder", group.autoencoder, placements);
   visit("stream_blocks", group.stream_blocks);
+  visit("offload", group.offload, base::EnumNames<control::Offload>());
 }
 
 // Groups are read when all else is known to be right: a wrong key is worth more to know than what is missing because

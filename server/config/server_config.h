@@ -46,6 +46,7 @@ struct GroupConfig {
   std::string text_encoders = "rank0";
   std::string autoencoder = "rank0";
   bool stream_blocks = false;
+  std::string offload = "auto";
 
   bool operator==(const GroupConfig&) const = default;
 };

@@ -10,13 +10,9 @@ namespace {
 
 // A transformer block of width w has about 12 w² parameters: 4 w² of attention, 8 w² of a four times wider MLP.
 constexpr double kParametersPerBlock = 12;
-// A block's modulation at a step, in widths: shift, scale and gate of an attention and of an MLP.
-constexpr double kModulationWidths = 6;
-// Of an autoencoder with Stable Diffusion's plan of channels: operations per pixel and parameter, and values per pixel
-// alive at once at full resolution (128 channels, three times), which one with so many parameters has. The channels of
-// others go with the root of their parameters.
+// Operations per pixel and parameter of an autoencoder with Stable Diffusion's plan of channels, and how many
+// parameters it has. The channels of others go with the root of their parameters.
 constexpr double kDecoderFlopsPerParameter = 0.03;
-constexpr double kDecoderValuesPerPixel = 384;
 constexpr double kDecoderParameters = 84e6;
 
 double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
@@ -44,8 +40,9 @@ ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) 
           .flops_per_pixel = kDecoderFlopsPerParameter * decoder,
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
           .bytes_per_token = control::kLiveWidths * width * element_bytes,
-          .bytes_per_row = kModulationWidths * control::kModulatedSteps * blocks * width * element_bytes,
-          .bytes_per_decoded_pixel = kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
+          .bytes_per_row = control::kModulationWidths * control::kModulatedSteps * blocks * width * element_bytes,
+          .bytes_per_decoded_pixel =
+              control::kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
 }
 
 ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& model,

@@ -32,7 +32,9 @@ std::string LoadText(const control::LoadParameters& load) {
   return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", base::EnumName(load.dtype), ", device ",
                       load.device, ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
                       ", autoencoder ", static_cast<int>(load.autoencoder), ", prompt cache ", load.prompt_cache_bytes,
-                      load.stream_blocks ? ", streamed" : "");
+                      load.stream_blocks ? ", streamed" : "",
+                      load.offload == control::Offload::kAuto ? "" : ", offload ",
+                      load.offload == control::Offload::kAuto ? "" : base::EnumName(load.offload));
 }
 
 std::string GroupRecordText(const GroupRecord& record) {

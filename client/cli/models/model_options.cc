@@ -50,6 +50,12 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
   AddFlag(app, "--stream-blocks",
           "Read each block of the transformer from its files for every use: for models that do not fit",
           options.stream_blocks);
+  AddText(app,
+          {"--offload",
+           "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
+           "takes (default: auto)",
+           "auto|never|always"},
+          options.offload);
 }
 
 void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
@@ -81,7 +87,7 @@ std::string LocalOption(const ModelOptions& options) {
         std::pair("--text-encoders", &options.text_encoders), std::pair("--vae", &options.autoencoder),
         std::pair("--prompt-cache", &options.prompt_cache), std::pair("--layout", &options.layout),
         std::pair("--ranks", &options.ranks), std::pair("--certify", &options.certify),
-        std::pair("--command-timeout", &options.command_timeout)}) {
+        std::pair("--offload", &options.offload), std::pair("--command-timeout", &options.command_timeout)}) {
     if (!typed->empty()) return name;
   }
   if (options.stream_blocks) return "--stream-blocks";
@@ -101,6 +107,7 @@ absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, c
     ASSIGN_OR_RETURN(request.prompt_cache_mib, ParseInteger("prompt cache (MiB)", options.prompt_cache));
   }
   request.stream_blocks = options.stream_blocks;
+  if (!options.offload.empty()) request.offload = options.offload;
   absl::StatusOr<control::LoadParameters> placement = server::Validate(request, path);
   if (!placement.ok()) return placement;
   RETURN_IF_ERROR(RequestedLayout(options).status());

@@ -22,6 +22,7 @@ struct ModelOptions {
   std::string autoencoder;
   std::string prompt_cache;
   bool stream_blocks = false;
+  std::string offload;
   std::string layout;
   std::string ranks;
   std::string certify;

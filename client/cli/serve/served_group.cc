@@ -26,7 +26,8 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
                                                                            .threads = config.threads,
                                                                            .text_encoders = config.text_encoders,
                                                                            .autoencoder = config.autoencoder,
-                                                                           .stream_blocks = config.stream_blocks},
+                                                                           .stream_blocks = config.stream_blocks,
+                                                                           .offload = config.offload},
                                                   *folder));
   }
   group.load.device = absl::StrJoin(config.devices, ",");
