@@ -29,6 +29,10 @@ inline constexpr char kDeviceNames[] =
 std::optional<Device> ParseDevice(absl::string_view name);
 std::string DeviceText(const Device& device);
 
+// Whether images that share a pass come out as they do alone. Only where all of the operators are our own: a library
+// chooses among its kernels by the shapes of their inputs. Elsewhere each image has passes of its own.
+constexpr bool ImagesSharePasses(DeviceKind kind) { return kind == DeviceKind::kCpu; }
+
 // Whether the text names one device of this kind.
 bool IsDevice(absl::string_view name, DeviceKind kind);
 

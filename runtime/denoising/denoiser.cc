@@ -40,7 +40,7 @@ Denoiser::Denoiser(const models::Family& family, const parallel::RankGroups& gro
 void Denoiser::Step(std::span<DenoiseJob* const> batch) {
   const c10::InferenceMode no_gradients;
   for (const DenoiseJob* job : batch) TORCH_CHECK(!job->done(), "a job has no steps left");
-  std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
+  std::vector<RowGroup> groups = GroupRows(batch, family_);
   DroppedUnlessDone guard(stream_);
   if (stream_ == nullptr || !stream_->Continues(batch, groups)) {
     if (stream_ != nullptr) stream_->Flush();
@@ -65,7 +65,7 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
 }
 
 bool Denoiser::Continues(std::span<DenoiseJob* const> batch) const {
-  return stream_ != nullptr && stream_->Continues(batch, GroupRows(batch, family_.masks_padding()));
+  return stream_ != nullptr && stream_->Continues(batch, GroupRows(batch, family_));
 }
 
 void Denoiser::Flush() {
@@ -88,7 +88,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
     steps.push_back(job->next_step);
   }
   const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
-  const std::vector<RowGroup> groups = GroupRows(batch, family_.masks_padding());
+  const std::vector<RowGroup> groups = GroupRows(batch, family_);
   std::vector<at::Tensor> predictions;
   for (const RowGroup& group : groups) {
     ForwardRows input = ForwardRowsOf(family_, batch, group.rows, group.skipped_blocks, tables_, groups_);

@@ -51,7 +51,8 @@ class Denoiser {
   // All that it is given outlives it.
   Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options = {});
 
-  // Begins one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one).
+  // Begins one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one;
+  // or one an image, where images share no pass).
   // The jobs agree in geometry, each has a step left, and they stay where they are until the next Flush. Issues the
   // work and does not wait for it; DenoiseJob::finite says later whether the latents still are, as far as this rank
   // knows, and every rank may go on with other jobs if not. What is thrown (LibTorch, CommError) leaves the jobs of use

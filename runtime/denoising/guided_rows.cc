@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "base/planted.h"
+#include "control/device.h"
 #include "models/guidance.h"
 
 namespace tessera::runtime {
@@ -36,8 +38,13 @@ StackedText StackTexts(std::span<const at::Tensor> texts) {
 
 }  // namespace
 
-std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding) {
-  using Key = std::tuple<std::string, std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
+bool ImagesSharePasses(at::Device device) {
+  return control::ImagesSharePasses(device.is_cpu() ? control::DeviceKind::kCpu : control::DeviceKind::kCuda);
+}
+
+std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, const models::Family& family) {
+  using Key = std::tuple<std::string, std::vector<int>, int64_t, std::vector<std::vector<int64_t>>, size_t>;
+  const bool share = ImagesSharePasses(family.device()) || base::Planted("images_share_passes_on_a_device");
   std::map<Key, RowGroup> groups;
   size_t branches = 0;
   for (const DenoiseJob* job : batch) branches = std::max(branches, job->guidance.branches.size());
@@ -48,10 +55,10 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_p
       if (!branch.WeightAt(batch[j]->next_step, batch[j]->sampler->num_steps())) continue;
       std::vector<std::vector<int64_t>> shapes;
       for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
-      const int64_t tokens = masks_padding || !branch.row.text.defined() ? 0 : branch.row.text.size(0);
+      const int64_t tokens = family.masks_padding() || !branch.row.text.defined() ? 0 : branch.row.text.size(0);
       const models::SharedAdapters& set = batch[j]->adapters;
       const std::string adapters = set == nullptr ? "" : set->key;
-      RowGroup& group = groups[{adapters, branch.skipped_blocks, tokens, shapes}];
+      RowGroup& group = groups[{adapters, branch.skipped_blocks, tokens, shapes, share ? 0 : j}];
       group.skipped_blocks = branch.skipped_blocks;
       group.adapters = adapters;
       group.rows.push_back({.job = j, .branch = b});

@@ -21,7 +21,8 @@ struct GuidedRow {
   bool operator==(const GuidedRow&) const = default;
 };
 
-// Rows that one forward pass can take together: of the same skipped blocks, adapters and shapes.
+// Rows that one forward pass can take together: of the same skipped blocks, adapters and shapes, and of one image where
+// images share no pass.
 struct RowGroup {
   std::vector<GuidedRow> rows;
   std::vector<int> skipped_blocks;
@@ -29,8 +30,11 @@ struct RowGroup {
   bool operator==(const RowGroup&) const = default;
 };
 
-// The rows of the next step of each job, branch after branch. `masks_padding` as the family says.
-std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, bool masks_padding);
+// As control::ImagesSharePasses says of this device.
+bool ImagesSharePasses(at::Device device);
+
+// The rows of the next step of each job, branch after branch, for a model and device of that family.
+std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, const models::Family& family);
 
 // What forward passes see of such rows of jobs whose images are of one size; prepares their branches. Texts are padded
 // to the longest of them.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/device_batches.h"
 #include "tests/support/pipefusion_runs.h"
 #include "tests/support/planted_bug.h"
 #include "tests/support/steady_waits.h"
@@ -54,6 +55,17 @@ TEST(PlantedWaitsTest, WhatTheHostWaitsForInEveryStepIsCounted) {
       const PlantedBug planted(bug);
       EXPECT_GE(SteadyWaits(runs, layout).waits, 3) << bug << " " << text;
     }
+  }
+}
+
+TEST(PlantedBatchTest, ImagesThatShareAPassOfADeviceAreNotThoseOfTheirRequestsAlone) {
+  const LayoutRuns runs("pixart_alpha");
+  for (const char* text : {"serial", "cfg=2"}) {
+    const parallel::Layout layout = *parallel::ParseLayout(text);
+    const at::Tensor alone = LatentsOnDevice(runs, layout, /*together=*/false);
+    const PlantedBug planted("images_share_passes_on_a_device");
+    EXPECT_FALSE(at::equal(LatentsOnDevice(runs, layout, /*together=*/true), alone)) << text;
+    EXPECT_TRUE(at::equal(LatentsOnDevice(runs, layout, /*together=*/false), alone)) << text;
   }
 }
 

@@ -22,6 +22,7 @@
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "models/precision.h"
+#include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/device/device.h"
 #include "runtime/device/host_memory.h"
@@ -456,8 +457,11 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
 absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
   // The host says nothing before its memory is used up.
   if (mesh_.world_size() == 1 || device_.is_cpu() || denoiser_->Continues(batch)) return absl::OkStatus();
-  int64_t rows = 0;
-  for (const DenoiseJob* job : batch) rows += std::ssize(job->guidance.branches);
+  int64_t rows = 0;  // of all passes that are in memory at a time
+  for (const DenoiseJob* job : batch) {
+    const int64_t branches = std::ssize(job->guidance.branches);
+    rows = ImagesSharePasses(device_) ? rows + branches : std::max(rows, branches);
+  }
   const int64_t tokens = batch[0]->geometry.grid.count() / ranks_->groups.sequence.size();
   bool fits = true;
   try {

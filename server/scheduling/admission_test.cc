@@ -199,6 +199,13 @@ TEST(CostModel, DividesMemoryByTheLayout) {
   EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4, .tensor = 2, .cfg = 2}), 3 * 1 * 16 * 10 / 2);
 }
 
+TEST(CostModel, WhereImagesShareNoPassABatchMultipliesModulationsAlone) {
+  const ModelCost cost{.flops_per_token = 1, .bytes_per_token = 10, .bytes_per_row = 7};
+  const ShapeClass shape = {.model = "m", .height = 8, .width = 8, .rows = 2};
+  EXPECT_EQ(PeakBytes(cost, shape, 3, {}), 3 * 2 * (64 * 10 + 7));
+  EXPECT_EQ(PeakBytes(cost, shape, 3, {.images_share_passes = false}), 2 * 64 * 10 + 3 * 2 * 7);
+}
+
 TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
   const control::ModelDescription model = Transformer();
   control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};

@@ -72,9 +72,10 @@ double DecodeFlops(const ModelCost& cost, const ShapeClass& shape) { return Pixe
 
 double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, const GroupShare& share) {
   // Branches are dealt over the cfg axis, the larger part counts; tensor shards divide the wide values.
-  const double rows = tasks * std::ceil(static_cast<double>(shape.rows) / share.cfg);
+  const double rows = std::ceil(static_cast<double>(shape.rows) / share.cfg);  // of one task
   const double tokens = std::ceil(Tokens(cost, shape) / share.sequence);
-  const double step = rows * (tokens * cost.bytes_per_token / share.tensor + cost.bytes_per_row / share.pipe);
+  const double step = (share.images_share_passes ? tasks : 1) * rows * tokens * cost.bytes_per_token / share.tensor +
+                      tasks * rows * cost.bytes_per_row / share.pipe;
   // One image is decoded at a time, in bands over all ranks.
   const double ranks = static_cast<double>(share.sequence) * share.tensor * share.cfg * share.pipe;
   const double decode = Pixels(shape) * cost.bytes_per_decoded_pixel / ranks;

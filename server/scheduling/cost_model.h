@@ -53,6 +53,7 @@ struct GroupShare {
   int32_t tensor = 1;
   int32_t cfg = 1;
   int32_t pipe = 1;
+  bool images_share_passes = true;  // so that activations of all tasks of a batch are there at once
 };
 
 double StepFlops(const ModelCost& cost, const ShapeClass& shape);

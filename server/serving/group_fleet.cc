@@ -80,13 +80,16 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
     Replica& added = replicas_.emplace_back();
     added.options = group.options;
     added.group = runner;
-    added.description = {
-        .id = runner.id,
-        .model = name,
-        .ranks = group.layout.ranks(),
-        .max_rows = kMaxRows,
-        .share = {.sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe},
-        .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
+    added.description = {.id = runner.id,
+                         .model = name,
+                         .ranks = group.layout.ranks(),
+                         .max_rows = kMaxRows,
+                         .share = {.sequence = mesh.ring * mesh.ulysses,
+                                   .tensor = mesh.tensor,
+                                   .cfg = mesh.cfg,
+                                   .pipe = mesh.pipe,
+                                   .images_share_passes = control::ImagesSharePasses(DeviceOf(runner, 0).kind)},
+                         .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
     added.model = models_.Find(name);
     monitor_.scheduler(lock).groups().Add(added.description);
     if (monitor_.draining()) monitor_.scheduler(lock).groups().Drain(runner.id);

@@ -36,6 +36,10 @@ struct PretendCopies {
 };
 PretendCopies PretendDeviceCopies();
 
+// While `depends`, the last bits of a matrix product depend on its number of rows, as on a GPU, whose library chooses
+// among its kernels by that. Set while no thread runs operators of the device.
+void RoundByShapeOnPretendDevice(bool depends);
+
 // Copies between the host and the device that the calling thread has asked for so far.
 int64_t PretendHostCopies();
 
