@@ -16,9 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/random_family.h"
 #include "models/dit/dit_transformer.h"
-#include "models/loading/param_table.h"
-#include "models/token_grid.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"
@@ -72,50 +71,18 @@ double SecondsOfProcesses(int processes) {
   return Seconds(begin);
 }
 
-// A DiT and nothing else.
-class BenchFamily final : public models::Family {
- public:
-  BenchFamily(int blocks, const models::WeightShare& share)
-      : table_(at::kFloat, at::kCPU, share),
-        transformer_({.heads = kHeads,
-                      .head_dim = kHeadDim,
-                      .layers = blocks,
-                      .in_channels = kChannels,
-                      .out_channels = kChannels,
-                      .patch = kPatch,
-                      .sample_size = kSide,
-                      .classes = 1},
-                     table_) {
-    for (const models::Param& param : table_.params()) param.Value().normal_(0, 0.02);
-  }
+using BenchFamily = RandomFamily<models::DitTransformer, models::DitConfig>;
 
-  const models::Transformer& transformer() const override { return transformer_; }
-  at::ScalarType dtype() const override { return at::kFloat; }
-  at::Device device() const override { return at::kCPU; }
-  int64_t weight_bytes() const override { return table_.bytes(); }
-  models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
-  models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
-    return {.channels = kChannels, .height = height, .width = width, .grid = {height / kPatch, width / kPatch}};
-  }
-  bool masks_padding() const override { return true; }
-  absl::StatusOr<models::EncodedPrompt> Encode(const models::PromptRequest&, const parallel::ForwardContext&) override {
-    return absl::UnimplementedError("there is no text");
-  }
-  at::Tensor ToPatches(const at::Tensor& latents) const override { return models::Patchify(latents, kPatch); }
-  at::Tensor ToPrediction(const at::Tensor& output, const models::LatentGeometry& geometry) const override {
-    return models::Unpatchify(output, geometry.grid, kPatch);
-  }
-  absl::StatusOr<at::Tensor> Decode(const at::Tensor&, const parallel::ForwardContext&) override {
-    return absl::UnimplementedError("there is no autoencoder");
-  }
-  absl::StatusOr<models::LatentPosterior> EncodeImage(const at::Tensor&, const parallel::ForwardContext&) override {
-    return absl::UnimplementedError("there is no autoencoder");
-  }
-
- private:
-  models::ParamTable table_;
-  models::DitTransformer transformer_;
-};
+models::DitConfig ConfigOf(int blocks) {
+  return {.heads = kHeads,
+          .head_dim = kHeadDim,
+          .layers = blocks,
+          .in_channels = kChannels,
+          .out_channels = kChannels,
+          .patch = kPatch,
+          .sample_size = kSide,
+          .classes = 1};
+}
 
 runtime::DenoiseJob GuidedJob(const models::Family& family, int steps) {
   runtime::DenoiseJob job{.geometry = family.Geometry(kSide, kSide)};
@@ -144,7 +111,8 @@ double SecondsOfDenoise(const parallel::Layout& layout, int steps, int blocks) {
         const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), thread.rank(),
                                                         options.communicator);
         const parallel::RankGroups groups = communicators.groups();
-        const BenchFamily family(blocks, runtime::ShareOf(mesh, thread.rank(), bounds));
+        const BenchFamily family(ConfigOf(blocks), kChannels, kPatch, at::kFloat, at::kCPU,
+                                 runtime::ShareOf(mesh, thread.rank(), bounds));
         runtime::Denoiser denoiser(family, groups,
                                    {.stage_bounds = bounds, .patches = layout.patches, .warmup = layout.warmup});
         const auto denoise = [&](int count) {
@@ -196,7 +164,7 @@ double CallsOfAStep(int blocks) {
   const c10::InferenceMode no_gradients;
   parallel::SingleRank one;
   const parallel::RankGroups groups = parallel::RankGroups::Alone(one);
-  const BenchFamily family(blocks, {});
+  const BenchFamily family(ConfigOf(blocks), kChannels, kPatch, at::kFloat, at::kCPU);
   runtime::Denoiser denoiser(family, groups);
   runtime::DenoiseJob job = GuidedJob(family, kSteps);
   runtime::DenoiseJob* batch[] = {&job};

@@ -40,9 +40,12 @@ tessera_install_with_libtorch(tessera-worker COMPONENT tessera)
 if(TARGET tessera-worker)
   set_target_properties(tessera-worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endif()
-# Only in the bundle: it proves another machine's results against tests/golden.
-tessera_install_with_libtorch(tessera-golden COMPONENT golden EXCLUDE_FROM_ALL)
+# Only in the bundle: they prove another machine's results against tests/golden, and measure it.
+foreach(program tessera-golden bench_operators bench_shapes)
+  tessera_install_with_libtorch(${program} COMPONENT golden EXCLUDE_FROM_ALL)
+endforeach()
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/golden.sh ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.sh
+          ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.py
   DESTINATION scripts COMPONENT golden EXCLUDE_FROM_ALL OPTIONAL)
 if(TARGET tessera_cuda)
   set_target_properties(tessera_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib")

@@ -1,0 +1,222 @@
+// Speed of published models' shapes with random weights in bf16, as `bench_shapes DEVICE SHAPE [steps [blocks
+// [side]]]`: steps in a row of one image of `side` pixels (1024) behind one another, or decodings. Shapes: flux_dev,
+// pixart_sigma, hunyuandit, autoencoder, and matmul, which says what the device multiplies in the meantime. With
+// `blocks` a transformer has fewer of them. Prints one line of JSON. Weights and activations are random because a
+// device that multiplies zeros takes less power and is faster.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/random_family.h"
+#include "models/autoencoder/autoencoder.h"
+#include "models/flux/flux_transformer.h"
+#include "models/hunyuandit/hunyuandit_transformer.h"
+#include "models/pixart/pixart_transformer.h"
+#include "runtime/denoising/denoiser.h"
+#include "runtime/device/device.h"
+#include "runtime/device/mark.h"
+
+namespace tessera {
+namespace {
+
+struct Arguments {
+  std::string shape;
+  int steps = 50;
+  int64_t blocks = 0;  // 0: all
+  int64_t side = 1024;
+};
+
+constexpr int64_t kPixelsPerLatent = 8;
+
+double DeviceSeconds(at::Device device, const std::function<void()>& work) {
+  const runtime::Mark begin(device);
+  work();
+  const runtime::Mark end(device);
+  end.Wait();
+  return end.SecondsSince(begin);
+}
+
+at::Tensor RandomOn(at::Device device, at::IntArrayRef shape) {
+  return at::randn(shape, at::TensorOptions(at::kBFloat16).device(device));
+}
+
+// The step of all steps of one job, each of whose branches has this row.
+double SecondsOfStep(const models::Family& family, const models::ConditioningRow& row, bool flow,
+                     const std::vector<double>& weights, const Arguments& arguments) {
+  parallel::SingleRank one;
+  const parallel::RankGroups groups = parallel::RankGroups::Alone(one);
+  runtime::Denoiser denoiser(family, groups);
+  const int64_t side = arguments.side / kPixelsPerLatent;
+  const auto denoise = [&](int steps) {
+    runtime::DenoiseJob job{.geometry = family.Geometry(side, side)};
+    for (const double weight : weights) {
+      job.guidance.branches.push_back({.row = row, .terms = {{.weight = weight}}, .skipped_blocks = {}});
+    }
+    const runtime::SamplerConfig sampler = flow ? runtime::DefaultSamplerConfig(runtime::FlowEulerOptions{})
+                                                : runtime::DefaultSamplerConfig(runtime::DdimOptions{});
+    job.sampler = *runtime::MakeSampler(sampler, steps, family, job.geometry);
+    job.noise = runtime::MakeTesseraNoise(1);
+    runtime::DrawInitialLatents(job, family);
+    runtime::DenoiseJob* batch[] = {&job};
+    const double seconds = DeviceSeconds(family.device(), [&] {
+      while (!job.done()) denoiser.Step(batch);
+    });
+    denoiser.Flush();
+    return seconds / steps;
+  };
+  denoise(2);  // memory, the choice of kernels
+  return denoise(arguments.steps);
+}
+
+void Print(const Arguments& arguments, double seconds, double flops) {
+  std::printf(R"({"shape":"%s","side":%lld,"steps":%d,"milliseconds":%.3f)", arguments.shape.c_str(),
+              static_cast<long long>(arguments.side), arguments.steps, seconds * 1e3);
+  if (flops > 0) std::printf(R"(,"teraflops_per_second":%.1f)", flops / seconds / 1e12);
+  std::printf("}\n");
+}
+
+// Products and attention: of a block of width D over n tokens 24 n D² and 4 n² D operations.
+double FlopsOfFlux(const models::FluxConfig& config, double tokens) {
+  const auto width = static_cast<double>(config.width());
+  return static_cast<double>(config.double_blocks + config.single_blocks) *
+         (24 * tokens * width * width + 4 * tokens * tokens * width);
+}
+
+void Flux(at::Device device, const Arguments& arguments) {
+  constexpr int64_t kText = 512, kPatch = 2;
+  models::FluxConfig config{.heads = 24,
+                            .head_dim = 128,
+                            .double_blocks = 19,
+                            .single_blocks = 38,
+                            .channels = 64,
+                            .text_width = 4096,
+                            .pooled_width = 768,
+                            .guidance = true,
+                            .axes = {16, 56, 56}};
+  if (arguments.blocks > 0) config.double_blocks = config.single_blocks = arguments.blocks;
+  RandomFamily<models::FluxTransformer, models::FluxConfig> family(config, config.latent_channels(), kPatch,
+                                                                   at::kBFloat16, device);
+  family.PackForInference();
+  const models::ConditioningRow row{
+      .text = RandomOn(device, {kText, config.text_width}),
+      .extras = {RandomOn(device, {config.pooled_width}), at::full({}, 3.5, at::kFloat).to(device)}};
+  const int64_t grid = arguments.side / kPixelsPerLatent / kPatch;
+  Print(arguments, SecondsOfStep(family, row, /*flow=*/true, {1}, arguments),
+        FlopsOfFlux(config, static_cast<double>(grid * grid + kText)));
+}
+
+void PixArt(at::Device device, const Arguments& arguments) {
+  constexpr int64_t kText = 300;
+  const models::PixArtConfig config{.heads = 16,
+                                    .head_dim = 72,
+                                    .layers = arguments.blocks > 0 ? arguments.blocks : 28,
+                                    .in_channels = 4,
+                                    .out_channels = 8,
+                                    .patch = 2,
+                                    .sample_size = 128,
+                                    .caption_channels = 4096,
+                                    .interpolation_scale = 2};
+  RandomFamily<models::PixArtTransformer, models::PixArtConfig> family(config, config.in_channels, config.patch,
+                                                                       at::kBFloat16, device);
+  family.PackForInference();
+  const models::ConditioningRow row{.text = RandomOn(device, {kText, config.caption_channels}), .extras = {}};
+  Print(arguments, SecondsOfStep(family, row, /*flow=*/false, {-3.5, 4.5}, arguments), 0);
+}
+
+void Hunyuan(at::Device device, const Arguments& arguments) {
+  const models::HunyuanConfig config{.heads = 16,
+                                     .head_dim = 88,
+                                     .layers = arguments.blocks > 0 ? arguments.blocks : 40,
+                                     .channels = 4,
+                                     .out_channels = 8,
+                                     .patch = 2,
+                                     .hidden = 6144,
+                                     .sample_size = 128,
+                                     .bert_width = 1024,
+                                     .t5_width = 2048,
+                                     .pooled_width = 1024,
+                                     .bert_tokens = 77,
+                                     .t5_tokens = 256};
+  RandomFamily<models::HunyuanTransformer, models::HunyuanConfig> family(config, config.channels, config.patch,
+                                                                         at::kBFloat16, device);
+  family.PackForInference();
+  const auto all = [&](int64_t tokens) { return at::ones({tokens}, at::TensorOptions(at::kBFloat16).device(device)); };
+  const models::ConditioningRow row{.text = RandomOn(device, {config.bert_tokens, config.bert_width}),
+                                    .extras = {RandomOn(device, {config.t5_tokens, config.t5_width}),
+                                               all(config.bert_tokens), all(config.t5_tokens)}};
+  Print(arguments, SecondsOfStep(family, row, /*flow=*/false, {-5, 6}, arguments), 0);
+}
+
+// FLUX.1's.
+void Decode(at::Device device, const Arguments& arguments) {
+  const models::AutoencoderConfig config{.latent_channels = 16,
+                                         .widths = {128, 256, 512, 512},
+                                         .layers_per_block = 2,
+                                         .quant_conv = false,
+                                         .post_quant_conv = false};
+  models::ParamTable table(at::kBFloat16, device);
+  const models::Autoencoder autoencoder(config, table);
+  for (const models::Param& param : table.params()) param.Value().normal_(0, 0.02);
+  table.PackForInference();
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
+  const int64_t side = arguments.side / kPixelsPerLatent;
+  const at::Tensor latents = RandomOn(device, {1, config.latent_channels, side, side});
+  const auto decode = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      autoencoder.Decode(latents, {.attention = attention, .tensor = one, .world = one});
+    }
+  };
+  decode(2);
+  Print(arguments, DeviceSeconds(device, [&] { decode(arguments.steps); }) / arguments.steps, 0);
+}
+
+void Multiply(at::Device device, const Arguments& arguments) {
+  const int64_t side = 8 * arguments.side;
+  const at::Tensor a = RandomOn(device, {side, side}), b = RandomOn(device, {side, side});
+  const auto multiply = [&](int times) {
+    for (int i = 0; i < times; ++i) at::mm(a, b);
+  };
+  multiply(2);
+  const auto operations = 2 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side);
+  Print(arguments, DeviceSeconds(device, [&] { multiply(arguments.steps); }) / arguments.steps, operations);
+}
+
+int Main(int argc, char** argv) {
+  const std::string shapes = "flux_dev, pixart_sigma, hunyuandit, autoencoder, matmul";
+  if (argc < 3 || argc > 6) {
+    std::fprintf(stderr, "usage: bench_shapes DEVICE SHAPE [steps [blocks [side]]]; shapes: %s\n", shapes.c_str());
+    return 2;
+  }
+  Arguments arguments{.shape = argv[2]};
+  if (argc > 3) arguments.steps = std::max(1, std::atoi(argv[3]));
+  if (argc > 4) arguments.blocks = std::max(0, std::atoi(argv[4]));
+  if (argc > 5) arguments.side = std::max(64, std::atoi(argv[5]) / 16 * 16);
+  const absl::StatusOr<at::Device> device = runtime::OpenDevice(argv[1]);
+  if (!device.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(device.status().message()).c_str());
+    return 2;
+  }
+  const c10::InferenceMode no_gradients;
+  const std::vector<std::pair<std::string, std::function<void(at::Device, const Arguments&)>>> table = {
+      {"flux_dev", Flux},
+      {"pixart_sigma", PixArt},
+      {"hunyuandit", Hunyuan},
+      {"autoencoder", Decode},
+      {"matmul", Multiply}};
+  for (const auto& [name, run] : table) {
+    if (name != arguments.shape) continue;
+    run(*device, arguments);
+    return 0;
+  }
+  std::fprintf(stderr, "the shape is %s; valid values are %s\n", argv[2], shapes.c_str());
+  return 2;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) { return tessera::Main(argc, argv); }
