@@ -33,8 +33,8 @@ struct LoadRequest {
   int64_t transformer_parts = 1;            // this rank has one of so many, about equal
   bool stream_blocks = false;               // the transformer's blocks are there one at a time
   bool quantize = false;                    // its weights take a byte each, about
-  // Of this rank's part, on a device: parameters of blocks that wait in the host's memory, and those of the buffers which
-  // they pass through on the device.
+  // Of this rank's part, on a device: parameters of blocks that wait in the host's memory, and those of the buffers
+  // which they pass through on the device.
   int64_t waiting_parameters = 0, buffer_parameters = 0;
   Offloaded offload = Offloaded::kNone;  // on a device: what else waits in main memory
   int64_t run_bytes = 0;                 // of the device, beside weights, while an image is made
