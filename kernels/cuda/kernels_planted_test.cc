@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/support/cuda_emulation/group_moments_runs.h"
 #include "tests/support/cuda_emulation/heads_runs.h"
 #include "tests/support/cuda_emulation/residual_norm_runs.h"
 #include "tests/support/planted_bug.h"
@@ -70,6 +71,21 @@ TEST(PlantedKernelBugs, ShowInTheHeads) {
   EXPECT_TRUE(HeadsAreWrong<__nv_bfloat16>(64) && HeadsAreWrong<float>(64) && HeadsAreWrong<double>(64));
   const PlantedBug tail("kernel_tail_off_by_one");
   EXPECT_TRUE(HeadsAreWrong<__nv_bfloat16>(62) && HeadsAreWrong<float>(62));
+}
+
+template <typename T>
+bool MomentsAreWrong() {
+  GroupMomentsRun<T> run({.images = 2, .groups = 2, .channels = 2, .plane = 1000}), other = run;
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+  EXPECT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+  return run.Worst() > 1 || !run.SameBits(other);
+}
+
+TEST(PlantedKernelBugs, ShowInTheMomentsOfGroups) {
+  const PlantedBug none("");
+  EXPECT_FALSE(MomentsAreWrong<__nv_bfloat16>() || MomentsAreWrong<float>() || MomentsAreWrong<double>());
+  const PlantedBug barrier("kernel_missing_barrier");
+  EXPECT_TRUE(MomentsAreWrong<__nv_bfloat16>() && MomentsAreWrong<float>() && MomentsAreWrong<double>());
 }
 
 }  // namespace

@@ -23,6 +23,13 @@ struct PerImage {
   int64_t image_stride = 0;
 };
 
+// Planes of `plane` numbers each, of `images` · `channels`, the numbers of a plane side by side.
+struct ConstPlanes {
+  const void* data = nullptr;
+  int64_t images = 0, channels = 0, plane = 0;
+  int64_t image_stride = 0, channel_stride = 0;
+};
+
 // A grid of one or two dimensions, of blocks of whole warps.
 struct LaunchShape {
   unsigned blocks = 1, blocks_y = 1;

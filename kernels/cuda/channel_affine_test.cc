@@ -1,0 +1,124 @@
+#include "kernels/cuda/channel_affine.cuh"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/cuda_emulation/kernel_runs.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+struct Shape {
+  int64_t images, channels, plane, gap = 0, offset = 0, image_gap = 0;
+};
+
+// Planes of the autoencoder's levels in small, whole and bands of them, which lie apart; tails of every length.
+constexpr Shape kShapes[] = {{1, 4, 4096},
+                             {2, 3, 1024},
+                             {1, 2, 2048, 2048},
+                             {2, 4, 256, 768},
+                             {1, 128, 16},
+                             {1, 1, 1},
+                             {1, 2, 2},
+                             {2, 3, 3},
+                             {2, 2, 5},
+                             {1, 3, 7},
+                             {3, 1, 8},
+                             {1, 2, 9},
+                             {1, 2, 31},
+                             {1, 2, 33},
+                             {2, 2, 64},
+                             {2, 2, 72},
+                             {2, 2, 88},
+                             {2, 2, 100},
+                             {2, 2, 128},
+                             {1, 1, 257},
+                             {1, 1, 2047},
+                             {1, 1, 2049},
+                             {1, 1, 4097},
+                             {2, 3, 64, 64},
+                             {2, 3, 64, 1},
+                             {2, 3, 64, 0, 1},
+                             {2, 2, 72, 3, 2},
+                             {2, 2, 64, 8, 8, 24},
+                             {2, 2, 64, 0, 0, 16},
+                             {0, 2, 64},
+                             {2, 0, 64},
+                             {2, 2, 0}};
+
+template <typename T>
+class AffineRun final {
+ public:
+  using W = WideOf<T>;
+
+  AffineRun(const Shape& shape, bool silu)
+      : silu_(silu),
+        random_(1),
+        x_({.images = shape.images,
+            .tokens = shape.channels,
+            .channels = shape.plane,
+            .gap = shape.gap,
+            .offset = shape.offset,
+            .image_gap = shape.image_gap},
+           0.5, 2, random_),
+        factor_({.images = shape.images, .tokens = shape.channels, .channels = 1}, 1, 0.5, random_),
+        offset_({.images = shape.images, .tokens = shape.channels, .channels = 1}, 0, 1, random_),
+        y_({.images = shape.images, .tokens = shape.channels, .channels = shape.plane}) {}
+
+  cudaError_t Launch(cuda_emulation::Order order) {
+    const ConstRows rows = x_.View();
+    const ChannelAffineArguments arguments{.number = NumberTraits<T>::kNumber,
+                                           .x = {.data = rows.data,
+                                                 .images = x_.layout().images,
+                                                 .channels = x_.layout().tokens,
+                                                 .plane = x_.layout().channels,
+                                                 .image_stride = rows.image_stride,
+                                                 .channel_stride = rows.token_stride},
+                                           .factor = factor_.data(),
+                                           .offset = offset_.data(),
+                                           .silu = silu_,
+                                           .y = y_.data()};
+    return RunChannelAffine(arguments, EmulatedLauncher(order));
+  }
+  double Worst() const {
+    Errors<T> errors;
+    for (int64_t image = 0; image < x_.layout().images; ++image) {
+      for (int64_t channel = 0; channel < x_.layout().tokens; ++channel) {
+        const double factor = factor_(image, channel, 0), offset = offset_(image, channel, 0);
+        for (int64_t i = 0; i < x_.layout().channels; ++i) {
+          const double product = x_(image, channel, i) * factor, affine = product + offset;
+          const double expected = silu_ ? affine / 2 * (1 + std::tanh(affine / 2)) : affine;
+          errors.Add(y_(image, channel, i), expected, std::abs(product) + std::abs(offset));
+        }
+      }
+    }
+    return errors.worst();
+  }
+  bool SameBits(const AffineRun& other) const { return y_.SameBits(other.y_); }
+
+ private:
+  const bool silu_;
+  std::mt19937 random_;
+  const Rows<T> x_;
+  Rows<W> factor_, offset_;
+  Rows<T> y_;
+};
+
+template <typename T>
+class ChannelAffineKernel : public ::testing::Test {};
+TYPED_TEST_SUITE(ChannelAffineKernel, KernelNumbers);
+
+TYPED_TEST(ChannelAffineKernel, EqualsItsDefinitionInBothOrdersOfWarps) {
+  for (const bool silu : {false, true}) {
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(testing::Message() << "silu " << silu << ", shape " << &shape - kShapes);
+      AffineRun<TypeParam> run(shape, silu), other(shape, silu);
+      ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+      EXPECT_LE(run.Worst(), 1);
+      ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+      EXPECT_TRUE(run.SameBits(other)) << "the order of the warps shows";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
