@@ -26,9 +26,10 @@ Stream* Of(cudaStream_t stream) {
 
 }  // namespace
 
-long Record(cudaStream_t stream) {
+long Record(const char* function, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   Stream* found = Of(stream);
+  if (found == nullptr) TheMachine().log().Write("default_stream", function);
   if (found == nullptr || found->graph == nullptr) return 0;
   ++found->graph->operations;
   return found->graph->number;

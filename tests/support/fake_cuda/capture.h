@@ -26,8 +26,9 @@ struct Event {
   Graph* graph = nullptr;  // that it was recorded in
 };
 
-// Counts an operation on the stream. The number of the graph that records it; 0: it is executed.
-long Record(cudaStream_t stream);
+// Counts an operation on the stream. The number of the graph that records it; 0: it is executed. One on a default
+// stream is logged as such: it waits for none of the streams that LibTorch computes on.
+long Record(const char* function, cudaStream_t stream);
 
 // For a call that a capture forbids: the error, and the graph is spoiled; or cudaSuccess where no capture forbids it.
 // `stream` is the one waited for, if the call waits for one only.

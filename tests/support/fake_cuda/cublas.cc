@@ -70,8 +70,8 @@ const char* DtypeName(cudaDataType_t type) {
 Status Issue(const char* library, cudaStream_t stream, const Product& product) {
   Machine& machine = TheMachine();
   const bool works = machine.CountLaunch();
-  machine.log().Write("product", Record(stream), library, DtypeName(product.type), product.rows, product.columns,
-                      product.length, product.batch, product.epilogue);
+  machine.log().Write("product", Record(library, stream), library, DtypeName(product.type), product.rows,
+                      product.columns, product.length, product.batch, product.epilogue);
   return works ? kSuccess : kExecutionFailed;
 }
 

@@ -191,7 +191,8 @@ Status cudnnBackendExecute(Handle* handle, Descriptor* plan, Descriptor*) {
   const size_t space = summary.find(' ');
   const bool works = TheMachine().CountLaunch();
   const std::string_view text = summary;
-  TheMachine().log().Write(text.substr(0, space), Record(handle->stream), "cudnn", text.substr(space + 1));
+  TheMachine().log().Write(text.substr(0, space), Record("cudnnBackendExecute", handle->stream), "cudnn",
+                           text.substr(space + 1));
   return works ? kSuccess : kExecutionFailed;
 }
 

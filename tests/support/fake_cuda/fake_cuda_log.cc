@@ -23,7 +23,7 @@ namespace {
 
 bool IsOperation(const FakeCudaEvent& event) {
   static const std::set<std::string> kinds = {"kernel", "product", "attention", "convolution", "copy", "memset"};
-  return kinds.contains(event.kind) && event.fields[0] == "0";
+  return kinds.contains(event.kind);
 }
 
 std::string Demangled(const std::string& name) {
@@ -41,13 +41,7 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
-void Add(FakeCudaStep& step, const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
-  if (event.kind == "graph") {
-    step.count += static_cast<int>(event.Number(1));
-    step.operations[absl::StrCat("operations of graph ", event.fields[0])] += static_cast<int>(event.Number(1));
-  }
-  if (event.kind == "malloc") ++step.mallocs;
-  if (!IsOperation(event)) return;
+void AddOperation(FakeCudaStep& step, const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
   ++step.count;
   ++step.operations[NameOf(event, kernels)];
   if (event.kind == "copy") {
@@ -56,7 +50,17 @@ void Add(FakeCudaStep& step, const FakeCudaEvent& event, const std::map<int64_t,
   }
   if (event.kind == "product") {
     if (event.fields[2] == "fp32") ++step.fp32_products;
-    step.product_weights += event.Number(3) * event.Number(5);
+    step.product_rows[event.fields[2]][event.Number(5)] += event.Number(3);
+  }
+}
+
+void AddGraph(FakeCudaStep& step, const FakeCudaStep& graph) {
+  step.count += graph.count;
+  for (const auto& [name, count] : graph.operations) step.operations[name] += count;
+  step.fp32_products += graph.fp32_products;
+  step.bytes_to_host += graph.bytes_to_host;
+  for (const auto& [dtype, rows_by_length] : graph.product_rows) {
+    for (const auto& [length, rows] : rows_by_length) step.product_rows[dtype][length] += rows;
   }
 }
 
@@ -114,7 +118,7 @@ std::vector<FakeCudaEvent> FakeCudaLog::Of(const std::string& kind) const {
 std::vector<std::string> FakeCudaLog::Faults() const {
   std::set<std::string> faults;
   for (const FakeCudaEvent& event : events_) {
-    if (event.kind == "stub" || event.kind == "error") {
+    if (event.kind == "stub" || event.kind == "error" || event.kind == "default_stream") {
       faults.insert(absl::StrCat(event.kind, " ", absl::StrJoin(event.fields, " ")));
     }
   }
@@ -136,12 +140,17 @@ int64_t FakeCudaLog::PeakBytes() const {
 std::vector<FakeCudaStep> FakeCudaLog::Steps() const {
   std::vector<FakeCudaStep> steps;
   FakeCudaStep step;
+  std::map<int64_t, FakeCudaStep> graphs;  // what each has recorded
   std::vector<FakeCudaEvent> waits;
   int64_t begin = -1;  // of the step; none yet
   for (const FakeCudaEvent& event : events_) {
     if (event.kind == "wait") waits.push_back(event);
-    if (begin < 0 && IsOperation(event)) begin = event.microseconds;
-    Add(step, event, names_);
+    if (event.kind == "malloc") ++step.mallocs;
+    if (event.kind == "graph") AddGraph(step, graphs[event.Number(0)]);
+    if (IsOperation(event)) {
+      if (begin < 0) begin = event.microseconds;
+      AddOperation(event.fields[0] == "0" ? step : graphs[event.Number(0)], event, names_);
+    }
     if (!EndsStep(event)) continue;
     // The reply's wait is on a thread of its own.
     step.waits = static_cast<int>(std::count_if(

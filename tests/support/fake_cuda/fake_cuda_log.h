@@ -13,6 +13,7 @@
 //   malloc BYTES USED, free BYTES USED, pin BYTES
 //   error FUNCTION CODE
 //   stub FUNCTION                    a function that the fake does not have was called
+//   default_stream FUNCTION          an operation on a default stream, by function, library or kernel
 #pragma once
 
 #include <cstdint>
@@ -34,13 +35,14 @@ struct FakeCudaEvent {
 // What one step of denoising cost.
 struct FakeCudaStep {
   std::map<std::string, int> operations;  // by kernel or function, in few words
-  int count = 0;                          // of them all; a captured graph's operations count at every launch
+  int count = 0;                          // of them all; those of a graph count at every launch of it
   int waits = 0;                          // of the thread that issues, while it issues the step
   int pageable_copies = 0;
   int mallocs = 0;
   int fp32_products = 0;
   int64_t bytes_to_host = 0;
-  int64_t product_weights = 0;  // rows x length over all products: the weights that were read
+  // Rows of the products of a dtype and a length, summed.
+  std::map<std::string, std::map<int64_t, int64_t>> product_rows;
   double issue_milliseconds = 0;
 };
 
@@ -54,7 +56,7 @@ class FakeCudaLog final {
   const std::vector<FakeCudaEvent>& events() const { return events_; }
   int Count(const std::string& kind) const;
   std::vector<FakeCudaEvent> Of(const std::string& kind) const;
-  // "stub f" or "error f 2" for each kind of event that a sound run has none of.
+  // "stub f", "error f 2" or "default_stream f" for each kind of event that a sound run has none of.
   std::vector<std::string> Faults() const;
   // Most bytes of device memory that were taken at once.
   int64_t PeakBytes() const;

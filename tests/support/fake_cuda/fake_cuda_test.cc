@@ -202,6 +202,41 @@ TEST(FakeCudaTest, TheLogSaysWhatAStepCost) {
   EXPECT_EQ(steps.back().operations.at("copy D2H"), 2);
 }
 
+TEST(FakeCudaTest, AStepCountsWhatItsGraphsDo) {
+  cudaStream_t stream = NewStream();
+  const DeviceBlock block(kMib);
+  void* pinned = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&pinned, 16, 0), cudaSuccess);
+  const auto end_step = [&] {
+    EXPECT_EQ(cudaMemcpyAsync(pinned, block.get(), 16, cudaMemcpyDeviceToHost, stream), cudaSuccess);
+  };
+  end_step();
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Launch(stream), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  end_step();
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+  end_step();
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  const std::vector<FakeCudaStep> steps = FakeCudaLog::ReadAll(cards.folder() / "log").back().Steps();
+  ASSERT_GE(steps.size(), 2u);
+  EXPECT_EQ(steps[steps.size() - 2].count, 1) << "what is recorded is not executed";
+  EXPECT_EQ(steps.back().count, 2 * 3 + 1);
+}
+
+TEST(FakeCudaTest, AnOperationOnTheDefaultStreamIsAFault) {
+  ASSERT_EQ(Launch(NewStream()), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  const auto on_default = [] { return FakeCudaLog::ReadAll(cards.folder() / "log").back().Count("default_stream"); };
+  const int before = on_default();
+  ASSERT_EQ(Launch(nullptr), cudaSuccess);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  EXPECT_EQ(on_default(), before + 1);
+}
+
 TEST(FakeCudaLogTest, AKernelIsCalledByWhatItComputes) {
   EXPECT_EQ(FakeCudaLog::ShortName("_ZN7tessera7kernels6SquareEPi"), "Square");
   EXPECT_EQ(FakeCudaLog::ShortName("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"

@@ -67,10 +67,11 @@ cudaError_t Issue(const void* function, const Launch& launch, void** arguments) 
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
   const Kernel kernel = Find(function);
   if (!kernel.has_code) return Finish("cudaLaunchKernel", cudaErrorNoKernelImageForDevice);
-  TheMachine().log().Write("kernel", Record(launch.stream), kernel.number,
+  const bool is_probe = IsProbe(kernel.name);
+  if (is_probe) ComputeProbe(arguments);
+  TheMachine().log().Write("kernel", is_probe ? 0 : Record(kernel.name, launch.stream), kernel.number,
                            launch.grid.x * launch.grid.y * launch.grid.z,
                            launch.block.x * launch.block.y * launch.block.z);
-  if (IsProbe(kernel.name)) ComputeProbe(arguments);
   return Finish("cudaLaunchKernel");
 }
 
@@ -140,7 +141,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  TheMachine().log().Write("host_function", Record(stream));
+  TheMachine().log().Write("host_function", Record("cudaLaunchHostFunc", stream));
   function(data);
   return Finish("cudaLaunchHostFunc");
 }

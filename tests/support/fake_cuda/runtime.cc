@@ -63,8 +63,8 @@ CopyKind KindOf(const void* to, const void* from) {
 cudaError_t Copy(const char* function, void* to, const void* from, size_t bytes, cudaStream_t stream, bool async) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy", Record(stream), kind.direction(), bytes, kind.pageable() ? "pageable" : "pinned",
-                      async ? "async" : "sync");
+  machine.log().Write("copy", async ? Record(function, stream) : 0, kind.direction(), bytes,
+                      kind.pageable() ? "pageable" : "pinned", async ? "async" : "sync");
   if (!async) machine.log().Write("wait", function);
   if (const cudaError_t error = async && !kind.pageable() ? cudaSuccess : CheckUnsafe(Unsafe::kWait, stream);
       error != cudaSuccess) {
@@ -269,8 +269,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy", Record(stream), kind.direction(), width * height, kind.pageable() ? "pageable" : "pinned",
-                      "async");
+  machine.log().Write("copy", Record("cudaMemcpy2DAsync", stream), kind.direction(), width * height,
+                      kind.pageable() ? "pageable" : "pinned", "async");
   if (kind.pageable()) {
     if (const cudaError_t error = CheckUnsafe(Unsafe::kWait, stream); error != cudaSuccess) {
       return Finish("cudaMemcpy2DAsync", error);
@@ -288,7 +288,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 }
 
 cudaError_t cudaMemsetAsync(void*, int, size_t bytes, cudaStream_t stream) {
-  TheMachine().log().Write("memset", Record(stream), bytes);
+  TheMachine().log().Write("memset", Record("cudaMemsetAsync", stream), bytes);
   return Finish("cudaMemsetAsync");
 }
 
