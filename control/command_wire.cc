@@ -129,10 +129,26 @@ void VisitFields(const auto& visit, Is<MemoryBudget> auto& memory_budget) {
   visit("free", memory_budget.free);
 }
 
+void VisitFields(const auto& visit, Is<DeviceMemory> auto& memory) {
+  visit("total", memory.total);
+  visit("free", memory.free);
+  visit("used", memory.used);
+  visit("cached", memory.cached);
+}
+
+void VisitFields(const auto& visit, Is<DeviceIdentity> auto& identity) {
+  visit("device", identity.device);
+  visit("driver", identity.driver);
+  visit("cudnn", identity.cudnn);
+  visit("nccl", identity.nccl);
+  visit("communicator", identity.communicator);
+}
+
 void VisitFields(const auto& visit, Is<Loaded> auto& loaded) {
   visit("seconds", loaded.seconds);
   visit("weight_bytes", loaded.weight_bytes);
   visit("memory_budget", loaded.memory_budget);
+  visit("device_memory", loaded.device_memory);
 }
 
 void VisitFields(const auto& visit, Is<JobStarted> auto& started) {
@@ -152,6 +168,7 @@ void VisitFields(const auto& visit, Is<Stepped> auto& stepped) {
   visit("completed", stepped.completed);
   visit("seconds", stepped.seconds);
   visit("digest", stepped.digest);
+  visit("device_memory", stepped.device_memory);
 }
 
 void VisitFields(const auto& visit, Is<Decoded> auto& decoded) {
@@ -217,8 +234,9 @@ class FieldWriter {
   void Put(const FieldDescriptor* to, const std::vector<std::string>& texts) const {
     for (const std::string& text : texts) writer_.Add(to, base::ReplaceInvalidUtf8(text));
   }
-  void Put(const FieldDescriptor* to, const std::optional<MemoryBudget>& memory_budget) const {
-    if (memory_budget.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *memory_budget);
+  template <typename Item>
+  void Put(const FieldDescriptor* to, const std::optional<Item>& item) const {
+    if (item.has_value()) VisitFields(FieldWriter(writer_.PutMessage(to)), *item);
   }
   template <typename Item>
   void Put(const FieldDescriptor* to, const std::vector<Item>& items) const {
@@ -238,8 +256,9 @@ class FieldReader {
  private:
   void Get(const FieldDescriptor* from, auto& value) const { reader_.Get(from, value); }
   void Get(const FieldDescriptor* from, std::vector<std::string>& texts) const { reader_.Get(from, texts); }
-  void Get(const FieldDescriptor* from, std::optional<MemoryBudget>& memory_budget) const {
-    if (reader_.Has(from)) VisitFields(FieldReader(reader_.GetMessage(from)), memory_budget.emplace());
+  template <typename Item>
+  void Get(const FieldDescriptor* from, std::optional<Item>& item) const {
+    if (reader_.Has(from)) VisitFields(FieldReader(reader_.GetMessage(from)), item.emplace());
   }
   template <typename Item>
   void Get(const FieldDescriptor* from, std::vector<Item>& items) const {
@@ -287,6 +306,14 @@ absl::StatusOr<std::vector<uint64_t>> CheckBatch(const std::vector<uint64_t>& jo
   return jobs;
 }
 
+absl::Status CheckMemory(const internal::DeviceMemory& memory) {
+  const uint64_t total = memory.total();
+  if (total > 0 && memory.free() <= total && memory.used() <= total && memory.cached() <= total) {
+    return absl::OkStatus();
+  }
+  return ProtocolError("a device without a valid size of its memory");
+}
+
 absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire, int32_t blocks) {
   if (wire.width() < 1 || wire.width() > kMaxFeatures || wire.output_features() < 1 ||
       wire.output_features() > kMaxFeatures || wire.prediction_features() < 1 ||
@@ -328,6 +355,11 @@ absl::StatusOr<TransformerShape> FromWire(const internal::TransformerShape& wire
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire) {
   RETURN_IF_ERROR(CheckText("model", wire.model()));
   return wire.model();
+}
+
+absl::StatusOr<std::string> FromWire(const internal::Identify& wire) {
+  RETURN_IF_ERROR(CheckText("device", wire.device()));
+  return wire.device();
 }
 
 absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
@@ -438,9 +470,16 @@ absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire) {
       (wire.memory_budget().most() < 1 || wire.memory_budget().free() > wire.memory_budget().most())) {
     return ProtocolError("a device without a valid size of its memory");
   }
+  if (wire.has_device_memory()) RETURN_IF_ERROR(CheckMemory(wire.device_memory()));
   Loaded loaded;
   ReadFields(wire, loaded);
   return loaded;
+}
+
+DeviceIdentity FromWire(const internal::DeviceIdentity& wire) {
+  DeviceIdentity identity;
+  ReadFields(wire, identity);
+  return identity;
 }
 
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
@@ -452,7 +491,8 @@ absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
   return started;
 }
 
-Stepped FromWire(const internal::Stepped& wire) {
+absl::StatusOr<Stepped> FromWire(const internal::Stepped& wire) {
+  if (wire.has_device_memory()) RETURN_IF_ERROR(CheckMemory(wire.device_memory()));
   Stepped stepped;
   ReadFields(wire, stepped);
   return stepped;
@@ -507,6 +547,7 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
 }
 
 void ToWire(const Loaded& loaded, internal::Loaded* wire) { WriteFields(loaded, *wire); }
+void ToWire(const DeviceIdentity& identity, internal::DeviceIdentity* wire) { WriteFields(identity, *wire); }
 void ToWire(const JobStarted& started, internal::JobStarted* wire) { WriteFields(started, *wire); }
 void ToWire(const Stepped& stepped, internal::Stepped* wire) { WriteFields(stepped, *wire); }
 void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decoded, *wire); }

@@ -16,6 +16,7 @@ namespace tessera::control {
 // Commands, as the worker reads them. Every field is checked to be within what any model could mean; INVALID_ARGUMENT
 // names one that is not.
 absl::StatusOr<std::string> FromWire(const internal::Describe& wire);  // the model
+absl::StatusOr<std::string> FromWire(const internal::Identify& wire);  // the device
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire);
 absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    // the jobs, distinct
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
@@ -31,9 +32,10 @@ void ToWire(const TrainingStart& start, internal::StartTraining* wire);
 // Replies, as the front end reads them. They are checked: a worker may be of another version, or broken.
 absl::Status FromWire(const internal::Error& error);
 absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire);
+DeviceIdentity FromWire(const internal::DeviceIdentity& wire);
 absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
-Stepped FromWire(const internal::Stepped& wire);
+absl::StatusOr<Stepped> FromWire(const internal::Stepped& wire);
 absl::StatusOr<TrainingStarted> FromWire(const internal::TrainingStarted& wire);
 absl::StatusOr<SamplesPrepared> FromWire(const internal::SamplesPrepared& wire);
 Trained FromWire(const internal::Trained& wire);
@@ -45,6 +47,7 @@ absl::Status ProtocolError(absl::string_view what);
 
 // Text becomes valid UTF-8, without which protobuf would not deliver it.
 void ToWire(const ModelDescription& description, internal::ModelDescription* wire);
+void ToWire(const DeviceIdentity& identity, internal::DeviceIdentity* wire);
 void ToWire(const Loaded& loaded, internal::Loaded* wire);
 void ToWire(const JobStarted& started, internal::JobStarted* wire);
 void ToWire(const Stepped& stepped, internal::Stepped* wire);

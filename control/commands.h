@@ -92,7 +92,7 @@ struct ModelDescription {
 struct LoadParameters {
   std::string model;  // folder
   Dtype dtype = Dtype::kFp32;
-  std::string device = "cpu";  // cpu, cuda, cuda:N
+  std::string device = "cpu";  // as ParseDevice takes it (control/device.h)
   int32_t threads = 0;         // 0: all of the machine's
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
@@ -115,11 +115,35 @@ struct MemoryBudget {
   bool operator==(const MemoryBudget&) const = default;
 };
 
+// Bytes of a device's own memory. What is neither free, used nor cached is taken by other processes and the driver.
+struct DeviceMemory {
+  uint64_t total = 0;
+  uint64_t free = 0;    // nobody has taken it
+  uint64_t used = 0;    // by tensors of the rank
+  uint64_t cached = 0;  // kept by the rank for tensors to come
+
+  bool operator==(const DeviceMemory&) const = default;
+};
+
+// Whatever beside the worker program decides what numbers come out: part of what a certificate is about. Empty where
+// there is no such thing, as on the CPU.
+struct DeviceIdentity {
+  std::string device;  // its model
+  std::string driver;
+  std::string cudnn;
+  std::string nccl;
+  std::string communicator =
+      "host";  // through which ranks exchange tensors; "host": memory of the host that they share
+
+  bool operator==(const DeviceIdentity&) const = default;
+};
+
 struct Loaded {
   double seconds = 0;
   uint64_t weight_bytes = 0;  // as served
   // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
   std::optional<MemoryBudget> memory_budget;
+  std::optional<DeviceMemory> device_memory;  // likewise
 };
 
 struct JobStarted {
@@ -140,6 +164,7 @@ struct Stepped {
   double seconds = 0;
   uint64_t digest =
       0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone
+  std::optional<DeviceMemory> device_memory;  // after it; absent as in Loaded
 };
 
 // Latents or a prediction of one image, [channels, height, width], row-major.
@@ -173,6 +198,9 @@ class CommandHandler {
 
   // Reads configuration and headers of the weight files in folder `model`; needs no earlier Load.
   virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
+
+  // What computes on a device, which LoadParameters name so. RESOURCE_EXHAUSTED where it is not available.
+  virtual absl::StatusOr<DeviceIdentity> Identify(const std::string& device) { return DeviceIdentity(); }
 
   // At most one model is held; an earlier one, its jobs included, is dropped first. RESOURCE_EXHAUSTED, and no other
   // error, says that the device or its memory is not available.

@@ -343,6 +343,8 @@ class LogExecutor {
     switch (command.kind_case()) {
       case internal::Command::kDescribe:
         return Describe(command.describe());
+      case internal::Command::kIdentify:
+        return Identify(command.identify());
       case internal::Command::kLoad:
         return Load(command.load());
       case internal::Command::kStartJob:
@@ -384,6 +386,11 @@ class LogExecutor {
     ASSIGN_OR_RETURN(ModelDescription description, handler_.Describe(model));
     Send(sequence_, [&](internal::Reply& reply) { ToWire(description, reply.mutable_description()); });
     return absl::OkStatus();
+  }
+
+  absl::Status Identify(const internal::Identify& command) {
+    ASSIGN_OR_RETURN(const std::string device, FromWire(command));
+    return Answer(handler_.Identify(device), &internal::Reply::mutable_identified);
   }
 
   absl::Status Load(const internal::Load& command) {

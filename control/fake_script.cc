@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -45,6 +46,13 @@ bool IsValid(absl::string_view instruction, absl::string_view value) {
   if (IsOneOf(instruction, {"error-every", "die-every"}))
     return IsNumber(value, 1, std::numeric_limits<int32_t>::max());
   if (IsOneOf(instruction, {"memory", "memory-free"})) return IsNumber(value, 1, std::numeric_limits<int64_t>::max());
+  if (instruction == "identity") return std::ranges::count(value, ',') == 4;
+  if (instruction == "device-memory") {
+    const std::vector<absl::string_view> numbers = absl::StrSplit(value, ',');
+    return numbers.size() == 4 && std::ranges::all_of(numbers, [](absl::string_view number) {
+             return IsNumber(number, 0, std::numeric_limits<int64_t>::max());
+           });
+  }
   if (instruction == "exit") return IsNumber(value, 0, 255);
   return IsOneOf(instruction, {"salt", "layout-drift"}) && IsNumber(value, 0, std::numeric_limits<int32_t>::max());
 }

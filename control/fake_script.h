@@ -21,6 +21,8 @@
 //   no-room                 one rank refuses to load: there is no memory for more than a block at a time
 //   memory=BYTES            a device other than the CPU has so many beside the weights
 //   memory-free=BYTES       so many of them are free; without it all are
+//   identity=A,B,C,D,E      what devices other than the CPU are: device, driver, cuDNN, NCCL, communicator
+//   device-memory=A,B,C,D   a device other than the CPU has so many bytes in all, free, used and cached
 //   salt=N                  other pixels for the same request
 //   drift=N                 other latents from step N on; drift-of-WORD for jobs with that prompt
 //   layout-drift=N          the same in a group of several ranks

@@ -39,11 +39,31 @@ TEST(FakeScript, ForAPromptReachJobsWithThatPromptAlone) {
 }
 
 TEST(FakeScript, ThatNobodyUnderstandsAreRefusedByName) {
-  for (const std::string instruction :
-       {"stpe-time=5", "step-time=", "step-time=-1",  "step-time=60001", "step-time=1e3", "step0=error",
-        "step=error",  "start",      "start=explode", "decode=warn",     "mute=1",        "gate=",
-        "when=",       "rank:mute",  "rankX:mute",    "rank-1:mute",     "error-every=0", "salt=99999999999",
-        "=5",          "exit=256",   "memory=0",      "memory-free="}) {
+  for (const std::string instruction : {"stpe-time=5",
+                                        "step-time=",
+                                        "step-time=-1",
+                                        "step-time=60001",
+                                        "step-time=1e3",
+                                        "step0=error",
+                                        "step=error",
+                                        "start",
+                                        "start=explode",
+                                        "decode=warn",
+                                        "mute=1",
+                                        "gate=",
+                                        "when=",
+                                        "rank:mute",
+                                        "rankX:mute",
+                                        "rank-1:mute",
+                                        "error-every=0",
+                                        "salt=99999999999",
+                                        "=5",
+                                        "exit=256",
+                                        "memory=0",
+                                        "memory-free=",
+                                        "identity=A,B",
+                                        "device-memory=1,2,3",
+                                        "device-memory=1,2,3,x"}) {
     const absl::StatusOr<FakeScript> script = FakeScript::Read("salt=1 " + instruction, 0);
     EXPECT_EQ(script.status().code(), absl::StatusCode::kInvalidArgument) << instruction;
     EXPECT_THAT(std::string(script.status().message()), HasSubstr("'" + instruction + "'"));

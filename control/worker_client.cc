@@ -204,6 +204,13 @@ absl::StatusOr<ModelDescription> WorkerClient::Describe(const std::string& model
   return FromWire(reply.description());
 }
 
+absl::StatusOr<DeviceIdentity> WorkerClient::Identify(const std::string& device) {
+  Command command;
+  command.mutable_identify()->set_device(device);
+  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kIdentified));
+  return FromWire(reply.identified());
+}
+
 absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
   Command command;
   ToWire(parameters, command.mutable_load());

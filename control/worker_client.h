@@ -50,6 +50,7 @@ class WorkerClient {
   ~WorkerClient();
 
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
+  absl::StatusOr<DeviceIdentity> Identify(const std::string& device);
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
 

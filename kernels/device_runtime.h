@@ -57,8 +57,8 @@ struct DeviceRuntime {
   // cuda; "; nothing where all is well.
   std::string (*open)(int device) noexcept = nullptr;
 
-  // Of an opened device.
-  DeviceIdentity (*identify)(int device) noexcept = nullptr;
+  // Needs no opened device, and takes none of its memory. Returns what is missing, as `open` does.
+  std::string (*identify)(int device, DeviceIdentity& identity) noexcept = nullptr;
 
   // Nothing is written, and false returned, where nobody can tell, as for the memory of the host.
   bool (*read_memory)(int device, DeviceMemory& memory) noexcept = nullptr;

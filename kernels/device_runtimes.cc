@@ -24,7 +24,7 @@ constexpr DeviceRuntime kHostRuntime = {
           return -1;
         },
     .open = [](int) noexcept { return std::string(); },
-    .identify = [](int) noexcept { return DeviceIdentity(); },
+    .identify = [](int, DeviceIdentity&) noexcept { return std::string(); },
     .read_memory = [](int, DeviceMemory&) noexcept { return false; },
     .release_cache = [](int) {},
     .works = [](int) noexcept { return true; },

@@ -126,9 +126,21 @@ Problem OpenCuda(int device) noexcept {
   }
 }
 
+Problem Identify(int device, DeviceIdentity& identity) noexcept {
+  for (const Problem& problem : {FindDriver(), FindDevice(device)}) {
+    if (!problem.empty()) return problem;
+  }
+  try {
+    identity = IdentifyCudaDevice(device);
+    return "";
+  } catch (const std::exception& error) {
+    return std::string("LibTorch does not know it: ") + error.what();
+  }
+}
+
 constexpr DeviceRuntime kCudaRuntime = {.find = FindCudaDevice,
                                         .open = OpenCuda,
-                                        .identify = IdentifyCudaDevice,
+                                        .identify = Identify,
                                         .read_memory = ReadCudaMemory,
                                         .release_cache = ReleaseCudaCache,
                                         .works = CudaDeviceWorks,

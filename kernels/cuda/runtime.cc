@@ -99,7 +99,7 @@ int FindCudaDevice(const std::string& name, std::string& problem) noexcept {
   return -1;
 }
 
-DeviceIdentity IdentifyCudaDevice(int device) noexcept {
+DeviceIdentity IdentifyCudaDevice(int device) {
   DeviceIdentity identity;
   cudaDeviceProp gpu;
   if (cudaGetDeviceProperties(&gpu, device) == cudaSuccess) {

@@ -11,7 +11,8 @@ namespace tessera::kernels {
 std::string CudaVersionText(int version);
 
 int FindCudaDevice(const std::string& name, std::string& problem) noexcept;
-DeviceIdentity IdentifyCudaDevice(int device) noexcept;
+// Of a device that is there.
+DeviceIdentity IdentifyCudaDevice(int device);
 bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept;
 void ReleaseCudaCache(int device);
 bool CudaDeviceWorks(int device) noexcept;

@@ -40,36 +40,47 @@ void ShowPartOfGpu(const std::string& name) {
   if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) setenv("CUDA_VISIBLE_DEVICES", name.c_str(), /*overwrite=*/0);
 }
 
-// The device's index.
-absl::StatusOr<int> OpenCudaPlugin(const control::Device& device, const std::string& plugin) {
-  const std::string name = control::DeviceText(device);
-  const auto missing = [&](absl::string_view what) {
-    return absl::ResourceExhaustedError(absl::StrCat("device is ", name, "; ", what));
-  };
+absl::Status Missing(const control::Device& device, absl::string_view what) {
+  return absl::ResourceExhaustedError(absl::StrCat("device is ", control::DeviceText(device), "; ", what));
+}
+
+// A device of CUDA, and the table of the plug-in that knows it.
+struct CudaDevice {
+  const kernels::DeviceRuntime* runtime = nullptr;
+  int index = 0;
+};
+
+absl::StatusOr<CudaDevice> FindCudaDevice(const control::Device& device, const std::string& plugin) {
   std::error_code error;
   if (!std::filesystem::exists(plugin, error)) {
-    return missing(absl::StrCat("the CUDA plug-in (", kernels::kCudaPluginName,
-                                ") is not installed beside the worker: this build of Tessera is for the CPU only"));
+    return Missing(device, absl::StrCat("the CUDA plug-in (", kernels::kCudaPluginName,
+                                        ") is not installed beside the worker: this build of Tessera is for the CPU "
+                                        "only"));
   }
-  if (absl::StartsWith(name, "MIG-")) ShowPartOfGpu(name);
+  if (absl::StartsWith(device.name, "MIG-")) ShowPartOfGpu(device.name);
   // Never closed: LibTorch's CUDA kernels stay registered.
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return missing(LoadProblem(dlerror(), plugin));
+  if (library == nullptr) return Missing(device, LoadProblem(dlerror(), plugin));
   const auto table = reinterpret_cast<kernels::CudaPluginRuntime>(dlsym(library, kernels::kCudaPluginRuntimeName));
-  if (table == nullptr) return missing("the CUDA plug-in is of another version than the worker");
+  if (table == nullptr) return Missing(device, "the CUDA plug-in is of another version than the worker");
   int version = 0;
   const kernels::DeviceRuntime* runtime = table(kernels::kDeviceRuntimeVersion, &version);
   if (runtime == nullptr) {
-    return missing(absl::StrCat("the CUDA plug-in is of another version than the worker: its functions are of version ",
-                                version, ", the worker's of version ", kernels::kDeviceRuntimeVersion,
-                                "; install both from one build"));
+    return Missing(
+        device,
+        absl::StrCat("the CUDA plug-in is of another version than the worker: its functions are of version ", version,
+                     ", the worker's of version ", kernels::kDeviceRuntimeVersion, "; install both from one build"));
   }
   std::string problem;
   const int index = device.name.empty() ? std::max(0, device.index) : runtime->find(device.name, problem);
-  if (index >= 0) problem = runtime->open(index);
-  if (!problem.empty()) return missing(problem);
-  kernels::SetDeviceRuntime(at::kCUDA, *runtime);
-  return index;
+  if (index < 0) return Missing(device, problem);
+  return CudaDevice{.runtime = runtime, .index = index};
+}
+
+absl::StatusOr<control::Device> ParseOpenable(const std::string& name) {
+  const std::optional<control::Device> device = control::ParseDevice(name);
+  if (device.has_value() && device->index <= 127) return *device;
+  return absl::InvalidArgumentError(absl::StrCat("device is \"", name, "\"; valid values are ", control::kDeviceNames));
 }
 
 }  // namespace
@@ -84,24 +95,28 @@ std::string CudaPluginPath() {
 }
 
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin) {
-  const std::optional<control::Device> device = control::ParseDevice(name);
-  if (device == control::Device()) return at::Device(at::kCPU);
-  if (!device.has_value() || device->index > 127) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device is \"", name, "\"; valid values are ", control::kDeviceNames));
-  }
-  ASSIGN_OR_RETURN(const int index, OpenCudaPlugin(*device, plugin));
-  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
+  ASSIGN_OR_RETURN(const control::Device device, ParseOpenable(name));
+  if (device.kind == control::DeviceKind::kCpu) return at::Device(at::kCPU);
+  ASSIGN_OR_RETURN(const CudaDevice cuda, FindCudaDevice(device, plugin));
+  if (const std::string problem = cuda.runtime->open(cuda.index); !problem.empty()) return Missing(device, problem);
+  kernels::SetDeviceRuntime(at::kCUDA, *cuda.runtime);
+  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(cuda.index));
+}
+
+absl::StatusOr<kernels::DeviceIdentity> IdentifyDevice(const std::string& name, const std::string& plugin) {
+  ASSIGN_OR_RETURN(const control::Device device, ParseOpenable(name));
+  kernels::DeviceIdentity identity;
+  if (device.kind == control::DeviceKind::kCpu) return identity;
+  ASSIGN_OR_RETURN(const CudaDevice cuda, FindCudaDevice(device, plugin));
+  const std::string problem = cuda.runtime->identify(cuda.index, identity);
+  if (!problem.empty()) return Missing(device, problem);
+  return identity;
 }
 
 std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device) {
   kernels::DeviceMemory memory;
   if (!kernels::DeviceRuntimeOf(device.type()).read_memory(device.index(), memory)) return std::nullopt;
   return memory;
-}
-
-kernels::DeviceIdentity IdentifyDevice(at::Device device) {
-  return kernels::DeviceRuntimeOf(device.type()).identify(device.index());
 }
 
 bool DeviceWorks(at::Device device) { return kernels::DeviceRuntimeOf(device.type()).works(device.index()); }

@@ -23,9 +23,12 @@ std::string CudaPluginPath();
 // calling thread.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
 
+// What computes on a device of that name, errors as of OpenDevice. The device is not opened, and has no less memory.
+absl::StatusOr<kernels::DeviceIdentity> IdentifyDevice(const std::string& name,
+                                                       const std::string& plugin = CudaPluginPath());
+
 // What the device's own table says of it (kernels/device_runtime.h); the device is an opened one.
 std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device);
-kernels::DeviceIdentity IdentifyDevice(at::Device device);
 bool DeviceWorks(at::Device device);
 void ReleaseDeviceMemory(at::Device device);
 

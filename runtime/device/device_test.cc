@@ -80,11 +80,19 @@ TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
 }
 
 TEST(IdentifyDeviceTest, ThePluginTellsWhatItComputesWith) {
-  const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
-  ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_EQ(IdentifyDevice(*device),
+  EXPECT_EQ(*IdentifyDevice("cuda", Fake("")),
             (kernels::DeviceIdentity{.device = "Fake", .driver = "1", .cudnn = "2", .nccl = "3"}));
-  EXPECT_EQ(IdentifyDevice(at::Device(at::kCPU)), kernels::DeviceIdentity());
+  EXPECT_EQ(*IdentifyDevice("cpu", "missing"), kernels::DeviceIdentity());
+}
+
+TEST(IdentifyDeviceTest, WhatCannotBeOpenedIsRefusedAlike) {
+  EXPECT_EQ(IdentifyDevice("cuda:7", Fake("")).status().message(), "device is cuda:7; reason 7");
+  for (const auto& [name, plugin] : {std::pair<std::string, std::string>{"gpu", Fake("")},
+                                     {"cuda", "missing"},
+                                     {"cuda", Fake("_newer")},
+                                     {"cuda", Fake("_lonely")}}) {
+    EXPECT_EQ(IdentifyDevice(name, plugin).status(), OpenDevice(name, plugin).status());
+  }
 }
 
 TEST(DeviceRuntimeTest, ADeviceThatWasNeverOpenedHasNone) {

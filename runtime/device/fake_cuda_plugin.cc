@@ -20,8 +20,9 @@ constexpr kernels::DeviceRuntime kRuntime = {
         },
     .open = [](int device) noexcept { return device == 0 ? std::string() : "reason " + std::to_string(device); },
     .identify =
-        [](int) noexcept {
-          return kernels::DeviceIdentity{.device = "Fake", .driver = "1", .cudnn = "2", .nccl = "3"};
+        [](int device, kernels::DeviceIdentity& identity) noexcept {
+          identity = {.device = "Fake", .driver = "1", .cudnn = "2", .nccl = "3"};
+          return device == 0 ? std::string() : "reason " + std::to_string(device);
         },
     .read_memory =
         [](int device, kernels::DeviceMemory& memory) noexcept {

@@ -97,6 +97,15 @@ absl::Status CheckParameters(const control::JobParameters& parameters, const mod
                    " resolution binning and ", parameters.max_sequence_length, " text tokens does not fit the model"));
 }
 
+std::optional<control::DeviceMemory> MemoryOf(at::Device device) {
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
+  if (!memory) return std::nullopt;
+  return control::DeviceMemory{.total = static_cast<uint64_t>(memory->total),
+                               .free = static_cast<uint64_t>(memory->free),
+                               .used = static_cast<uint64_t>(memory->used),
+                               .cached = static_cast<uint64_t>(memory->cached)};
+}
+
 // What is free counts in any case: some of the weights may be in the host's memory.
 std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
   const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
@@ -181,6 +190,12 @@ absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& mo
                                                 model_description->instruction_set);
   }
   return model_description;
+}
+
+absl::StatusOr<control::DeviceIdentity> Engine::Identify(const std::string& device) {
+  ASSIGN_OR_RETURN(const kernels::DeviceIdentity identity, IdentifyDevice(device));
+  return control::DeviceIdentity{
+      .device = identity.device, .driver = identity.driver, .cudnn = identity.cudnn, .nccl = identity.nccl};
 }
 
 bool Engine::OnEveryRank(bool holds) {
@@ -330,7 +345,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         const int64_t weights = model_->family->weight_bytes();
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),
-                               .memory_budget = BudgetBeside(weights, device)};
+                               .memory_budget = BudgetBeside(weights, device),
+                               .device_memory = MemoryOf(device)};
       },
       parameters.training);
 }
@@ -512,7 +528,8 @@ absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) 
                                 .seconds = done->SecondsSince(*begun),
                                 .digest = !digests      ? 0
                                           : digest == 0 ? 1
-                                                        : digest};
+                                                        : digest,
+                                .device_memory = MemoryOf(device_)};
       });
     };
   });

@@ -39,6 +39,7 @@ class Engine final : public control::CommandHandler {
   Engine(const WorkerRank& place, DeviceOpener open_device);
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override;
+  absl::StatusOr<control::DeviceIdentity> Identify(const std::string& device) override;
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override;
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;

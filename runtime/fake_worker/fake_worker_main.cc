@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
@@ -129,6 +131,15 @@ class FakeHandler final : public control::CommandHandler {
     return description;
   }
 
+  absl::StatusOr<control::DeviceIdentity> Identify(const std::string& device) override {
+    if (control::IsDevice(device, control::DeviceKind::kCpu) || !script_.Has("identity")) {
+      return control::DeviceIdentity();
+    }
+    const std::vector<std::string> parts = absl::StrSplit(script_.Text("identity"), ',');
+    return control::DeviceIdentity{
+        .device = parts[0], .driver = parts[1], .cudnn = parts[2], .nccl = parts[3], .communicator = parts[4]};
+  }
+
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override {
     if (script_.Has("no-device")) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
@@ -140,10 +151,12 @@ class FakeHandler final : public control::CommandHandler {
     if (const std::string file = script_.Text("loads"); !file.empty()) {
       std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
     }
+    on_device_ = !control::IsDevice(parameters.device, control::DeviceKind::kCpu);
     caches_ = parameters.prompt_cache_bytes > 0;
     reads_encoders_ = parameters.text_encoders == control::ComponentPlacement::kUnloaded;
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
-    if (!control::IsDevice(parameters.device, control::DeviceKind::kCpu) && script_.Has("memory")) {
+    loaded.device_memory = DeviceMemory();
+    if (on_device_ && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
       const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;
       loaded.memory_budget = {.most = most, .free = std::min(free, most)};
@@ -197,9 +210,10 @@ class FakeHandler final : public control::CommandHandler {
       ++job.completed;
     }
     const double seconds = Work("step-time");
-    return [stepped = control::Stepped{.completed = first.completed, .seconds = seconds, .digest = DigestOf(first)}] {
-      return stepped;
-    };
+    return [stepped = control::Stepped{.completed = first.completed,
+                                       .seconds = seconds,
+                                       .digest = DigestOf(first),
+                                       .device_memory = DeviceMemory()}] { return stepped; };
   }
 
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override {
@@ -227,6 +241,15 @@ class FakeHandler final : public control::CommandHandler {
   struct Job {
     control::JobParameters parameters;
     std::string adapters;
+  std::optional<control::DeviceMemory> DeviceMemory() const {
+    if (!on_device_ || !script_.Has("device-memory")) return std::nullopt;
+    std::vector<uint64_t> bytes;
+    for (const absl::string_view number : absl::StrSplit(script_.Text("device-memory"), ',')) {
+      absl::SimpleAtoi(number, &bytes.emplace_back());
+    }
+    return control::DeviceMemory{.total = bytes[0], .free = bytes[1], .used = bytes[2], .cached = bytes[3]};
+  }
+
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;
@@ -318,6 +341,7 @@ class FakeHandler final : public control::CommandHandler {
   bool caches_ = false;
   bool reads_encoders_ = false;    // for each use
   std::set<std::string> encoded_;  // prompts
+  bool on_device_ = false;
 };
 
 int Main(int argc, char** argv) {

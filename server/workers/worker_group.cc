@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <future>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -275,11 +276,46 @@ absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::strin
                                           [&](control::WorkerClient& client, int) { return client.Describe(model); });
 }
 
+absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string& devices, int ranks) {
+  control::DeviceIdentity all;
+  std::set<std::string> asked;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string device = DeviceOfRank(devices, rank, ranks);
+    if (!asked.insert(device).second) continue;
+    ASSIGN_OR_RETURN(const control::DeviceIdentity one,
+                     OnAll<control::DeviceIdentity>(options_.progress.loading, [&](control::WorkerClient& client, int) {
+                       return client.Identify(device);
+                     }));
+    if (asked.size() == 1) all = one;
+    for (std::string control::DeviceIdentity::*part :
+         {&control::DeviceIdentity::device, &control::DeviceIdentity::driver, &control::DeviceIdentity::cudnn,
+          &control::DeviceIdentity::nccl, &control::DeviceIdentity::communicator}) {
+      if (one.*part != all.*part) absl::StrAppend(&(all.*part), "; ", one.*part);
+    }
+  }
+  return all;
+}
+
+template <class Result>
+void WorkerGroup::KeepMemories(const std::vector<absl::StatusOr<Result>>& answers) {
+  const std::lock_guard lock(memory_mutex_);
+  memories_.resize(answers.size());
+  for (size_t rank = 0; rank < answers.size(); ++rank) {
+    if (answers[rank].ok()) memories_[rank] = answers[rank]->device_memory;
+  }
+}
+
+std::vector<std::optional<control::DeviceMemory>> WorkerGroup::DeviceMemories() const {
+  const std::lock_guard lock(memory_mutex_);
+  return memories_;
+}
+
 absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters& parameters) {
   std::vector<absl::StatusOr<control::Loaded>> answers;
   absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
       options_.progress.loading, answers,
       [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank, ranks())); });
+  KeepMemories(answers);
   if (!loaded.ok()) return loaded;
   for (size_t rank = 1; rank < answers.size(); ++rank) {
     loaded->weight_bytes += answers[rank]->weight_bytes;
@@ -321,6 +357,7 @@ absl::StatusOr<control::Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
   absl::StatusOr<control::Stepped> stepped =
       OnAll<control::Stepped>(stepped_ ? options_.progress.step : options_.progress.other, answers,
                               [&](control::WorkerClient& client, int) { return client.WaitForStep(sequence); });
+  KeepMemories(answers);
   if (!stepped.ok()) return stepped;
   stepped_ = true;
   for (int rank = 1; rank < ranks(); ++rank) {

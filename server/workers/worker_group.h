@@ -70,6 +70,8 @@ class WorkerGroup final : public StepWorkers {
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
+  // What ranks of so many would compute with on these devices; where they differ, each with a semicolon between them.
+  absl::StatusOr<control::DeviceIdentity> Identify(const std::string& devices, int ranks);
   // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
   // all ranks, the memory budget is that of the rank with the least.
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
@@ -108,6 +110,9 @@ class WorkerGroup final : public StepWorkers {
   // The sum over all ranks; 0 when the system does not say.
   uint64_t PeakMemoryBytes() const;
 
+  // Of each rank's device, by rank, as the rank said last; nothing of one that never did. Thread-safe.
+  std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
+
   // Kills every worker without waiting. Thread-safe.
   void Kill();
 
@@ -137,6 +142,10 @@ class WorkerGroup final : public StepWorkers {
   // The status of the group after its ranks have answered so.
   absl::Status Agree(const std::vector<absl::Status>& answers);
 
+  // What the ranks have said with their answers.
+  template <class Result>
+  void KeepMemories(const std::vector<absl::StatusOr<Result>>& answers);
+
   // Ends the group. The first reason stays and is returned.
   absl::Status Fail(const absl::Status& reason);
   std::string Ending(int rank);
@@ -152,6 +161,9 @@ class WorkerGroup final : public StepWorkers {
   std::unique_ptr<ProgressWatch> watch_;  // since Connect
 
   bool stepped_ = false;  // the job in hand has made a step
+
+  mutable std::mutex memory_mutex_;
+  std::vector<std::optional<control::DeviceMemory>> memories_;  // by rank; guarded by memory_mutex_
 };
 
 }  // namespace tessera::server

@@ -29,12 +29,16 @@ struct Worker final : control::CommandHandler {
     load = parameters;
     return loaded;
   }
+  absl::StatusOr<control::DeviceIdentity> Identify(const std::string& device) override {
+    if (device == identified) return identity;
+    return absl::ResourceExhaustedError("device is " + device);
+  }
   absl::StatusOr<control::JobStarted> StartJob(uint64_t, const control::JobParameters& parameters) override {
     job = parameters;
     return started;
   }
   absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t>) override {
-    return [] { return control::Stepped{}; };
+    return [this] { return stepped; };
   }
   absl::StatusOr<control::Decoding> Decode(uint64_t) override {
     return [](control::RowSink) { return control::Decoded{}; };
@@ -53,6 +57,9 @@ struct Worker final : control::CommandHandler {
   control::JobStarted started;
   control::LatentValues latents;
   control::Loaded loaded;
+  control::Stepped stepped;
+  std::string identified;
+  control::DeviceIdentity identity;
   control::LoadParameters load;
   control::JobParameters job;
 };
@@ -192,6 +199,34 @@ TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFre
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a valid size of its memory"));
   }
+}
+
+TEST_F(ControlProtocolTest, CarriesTheMemoryOfADeviceAndRefusesMoreOfItThanThereIs) {
+  worker_.started = {.height = 8, .width = 8};
+  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  const auto step = [&] { return client_->WaitForStep(*client_->SendStep({1})); };
+  EXPECT_EQ(step()->device_memory, std::nullopt);
+  EXPECT_EQ(client_->Load({})->device_memory, std::nullopt);
+  const control::DeviceMemory memory = {.total = uint64_t{1} << 40, .free = 1, .used = 2, .cached = 3};
+  worker_.stepped.device_memory = worker_.loaded.device_memory = memory;
+  EXPECT_EQ(client_->Load({})->device_memory, memory);
+  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  EXPECT_EQ(step()->device_memory, memory);
+  for (const control::DeviceMemory wrong :
+       {control::DeviceMemory{}, control::DeviceMemory{.total = 5, .free = 6},
+        control::DeviceMemory{.total = 5, .used = 6}, control::DeviceMemory{.total = 5, .cached = 6}}) {
+    worker_.stepped.device_memory = worker_.loaded.device_memory = wrong;
+    EXPECT_EQ(step().status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(client_->Load({}).status().code(), absl::StatusCode::kUnavailable);
+    ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  }
+}
+
+TEST_F(ControlProtocolTest, CarriesTheIdentityOfADevice) {
+  worker_.identified = "cuda:3";
+  worker_.identity = {.device = "a", .driver = "b", .cudnn = "c", .nccl = "d", .communicator = "e"};
+  EXPECT_EQ(*client_->Identify("cuda:3"), worker_.identity);
+  EXPECT_EQ(client_->Identify("cuda:4").status(), absl::ResourceExhaustedError("device is cuda:4"));
 }
 
 TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {

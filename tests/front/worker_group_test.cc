@@ -69,6 +69,16 @@ class WorkerGroupTest : public ::testing::Test {
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
+TEST_F(WorkerGroupTest, SaysWhatRanksWouldComputeWith) {
+  Start("serial", "identity=a,b,c,d,e");
+  const control::DeviceIdentity one = {.device = "a", .driver = "b", .cudnn = "c", .nccl = "d", .communicator = "e"};
+  EXPECT_EQ(*group_->Identify("cuda", 2), one);
+  EXPECT_EQ(*group_->Identify("cuda:0,cuda:1", 2), one);
+  control::DeviceIdentity mixed = {.device = "; a", .driver = "; b", .cudnn = "; c", .nccl = "; d"};
+  mixed.communicator = "host; e";
+  EXPECT_EQ(*group_->Identify("cpu,cuda:1", 2), mixed);
+}
+
 TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
   std::vector<uint8_t> first;
   for (const char* layout : {"serial", "cfg=2", "ring=3"}) {

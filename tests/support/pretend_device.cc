@@ -388,7 +388,11 @@ constexpr kernels::DeviceRuntime kRuntime = {
           return -1;
         },
     .open = [](int) noexcept { return std::string(); },
-    .identify = [](int) noexcept { return kernels::DeviceIdentity{.device = "pretended"}; },
+    .identify =
+        [](int, kernels::DeviceIdentity& identity) noexcept {
+          identity.device = "pretended";
+          return std::string();
+        },
     .read_memory = ReadMemory,
     .release_cache = [](int) { PretendMemory::Instance().GiveBack(); },
     .works =
