@@ -86,7 +86,13 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
 }
 
 absl::Status GroupSession::CheckLayout() {
-  const VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
+  VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
+  if (request.layout != parallel::Layout() && NeedsIdentity(request.load)) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
+                     Start({.layout = {}, .progress = options_.progress, .owner = options_.owner}));
+    ASSIGN_OR_RETURN(request.identity, group->Identify(request.load.device, request.layout.ranks()));
+    RETURN_IF_ERROR(group->Shutdown());
+  }
   ASSIGN_OR_RETURN(subject_, SubjectOf(request, WorkerProgram()));
   const auto open = [this](const parallel::Layout& layout) {
     return Start({.layout = layout, .progress = options_.progress, .owner = options_.owner});

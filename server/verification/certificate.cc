@@ -25,7 +25,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr size_t kMaxBytes = size_t{1} << 16;
 
 // JSON has no infinity and no NaN.
@@ -151,7 +151,8 @@ std::string CertificateFolder::DefaultPath() {
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {
   base::Sha256 digest;
   for (const std::string* part :
-       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.libraries}) {
+       {&subject.model_digest, &subject.layout, &subject.device, &subject.dtype, &subject.build, &subject.plugin,
+        &subject.libraries, &subject.gpu, &subject.driver, &subject.cudnn, &subject.nccl, &subject.communicator}) {
     digest.UpdatePart(*part);
   }
   return absl::StrCat(path_, "/", digest.Finish().substr(0, 32), ".json");

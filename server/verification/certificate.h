@@ -20,7 +20,14 @@ struct CertificateSubject {
   std::string device;  // "cpu" or "cuda"
   std::string dtype;
   std::string build;      // of the worker program
+  std::string plugin;     // that it computes on this device with: a digest; empty on the CPU
   std::string libraries;  // that the worker computes with
+  // Of the devices; empty on the CPU but for the last.
+  std::string gpu;
+  std::string driver;
+  std::string cudnn;
+  std::string nccl;
+  std::string communicator;  // through which ranks exchange tensors
 
   bool operator==(const CertificateSubject&) const = default;
 };

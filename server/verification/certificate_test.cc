@@ -22,7 +22,13 @@ Certificate Example() {
                       .device = "cpu",
                       .dtype = "fp32",
                       .build = "b1",
-                      .libraries = "LibTorch 2"},
+                      .plugin = "p1",
+                      .libraries = "LibTorch 2",
+                      .gpu = "H200",
+                      .driver = "580",
+                      .cudnn = "91900",
+                      .nccl = "2.28.9",
+                      .communicator = "host"},
           .canaries = {{.width = 64,
                         .height = 64,
                         .steps = 4,
@@ -60,7 +66,9 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
   ASSERT_EQ(folder.Keep(Example()), absl::OkStatus());
   for (std::string CertificateSubject::*part :
        {&CertificateSubject::model_digest, &CertificateSubject::layout, &CertificateSubject::device,
-        &CertificateSubject::dtype, &CertificateSubject::build, &CertificateSubject::libraries}) {
+        &CertificateSubject::dtype, &CertificateSubject::build, &CertificateSubject::plugin,
+        &CertificateSubject::libraries, &CertificateSubject::gpu, &CertificateSubject::driver,
+        &CertificateSubject::cudnn, &CertificateSubject::nccl, &CertificateSubject::communicator}) {
     CertificateSubject other = Example().subject;
     other.*part += 'x';
     EXPECT_EQ(folder.Find(other).status().code(), absl::StatusCode::kNotFound);
@@ -85,11 +93,11 @@ TEST_F(CertificateTest, ShowsThatItWasAltered) {
 }
 
 TEST_F(CertificateTest, WhatIsNoneIsRefused) {
-  for (const char* text : {"", "{}", "[]", "null", "{\"version\":1}", "{\"version\":1,\"canaries\":7}", "\xFF"}) {
+  for (const char* text : {"", "{}", "[]", "null", "{\"version\":2}", "{\"version\":2,\"canaries\":7}", "\xFF"}) {
     EXPECT_THAT(std::string(ParseCertificate(text).status().message()), HasSubstr("not a certificate")) << text;
   }
   EXPECT_THAT(std::string(ParseCertificate(std::string(1 << 20, '[')).status().message()), HasSubstr("not a cert"));
-  EXPECT_THAT(std::string(ParseCertificate("{\"version\":2}").status().message()), HasSubstr("another version"));
+  EXPECT_THAT(std::string(ParseCertificate("{\"version\":1}").status().message()), HasSubstr("another version"));
 }
 
 TEST_F(CertificateTest, AnErrorThatIsNoNumberDoesNotPass) {

@@ -12,7 +12,13 @@ constexpr std::pair<const char*, std::string CertificateSubject::*> kFields[] = 
     {"device", &CertificateSubject::device},
     {"dtype", &CertificateSubject::dtype},
     {"build", &CertificateSubject::build},
-    {"libraries", &CertificateSubject::libraries}};
+    {"plugin", &CertificateSubject::plugin},
+    {"libraries", &CertificateSubject::libraries},
+    {"gpu", &CertificateSubject::gpu},
+    {"driver", &CertificateSubject::driver},
+    {"cudnn", &CertificateSubject::cudnn},
+    {"nccl", &CertificateSubject::nccl},
+    {"communicator", &CertificateSubject::communicator}};
 
 }  // namespace
 

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "control/device.h"
 #include "server/workers/step_loop.h"
+#include "server/workers/worker_process.h"
 
 namespace tessera::server {
 namespace {
@@ -220,6 +221,18 @@ absl::StatusOr<RecordFolders> MakeRecordFolders(const std::string& folder) {
   return folders;
 }
 
+// SHA-256, hex.
+absl::StatusOr<std::string> DigestOfFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::UnavailableError("the worker program cannot be read");
+  base::Sha256 digest;
+  std::vector<char> buffer(size_t{1} << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
+    digest.Update({buffer.data(), static_cast<size_t>(file.gcount())});
+  }
+  return digest.Finish();
+}
+
 int32_t RoundDown(int32_t side, int32_t multiple) { return side / multiple * multiple; }
 
 }  // namespace
@@ -289,21 +302,30 @@ control::JobParameters ProbeJob(const control::ModelDescription& model, const Ca
   return job;
 }
 
+bool NeedsIdentity(const control::LoadParameters& load) {
+  return !control::IsDevice(DeviceOfRank(load.device, 0, 1), control::DeviceKind::kCpu);
+}
+
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker) {
-  std::ifstream file(worker, std::ios::binary);
-  if (!file) return absl::UnavailableError("the worker program cannot be read");
-  base::Sha256 build;
-  std::vector<char> buffer(size_t{1} << 20);
-  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || file.gcount() > 0) {
-    build.Update({buffer.data(), static_cast<size_t>(file.gcount())});
-  }
+  ASSIGN_OR_RETURN(const std::string build, DigestOfFile(worker));
   const bool cuda = control::IsDevice(DeviceOfRank(request.load.device, 0, 1), control::DeviceKind::kCuda);
+  std::string plugin;
+  std::error_code error;
+  if (const std::string file = CudaPluginOf(worker); cuda && std::filesystem::exists(file, error)) {
+    ASSIGN_OR_RETURN(plugin, DigestOfFile(file));
+  }
   return CertificateSubject{.model_digest = request.model.digest,
                             .layout = parallel::LayoutText(request.layout),
                             .device = cuda ? "cuda" : request.load.device,
                             .dtype = base::EnumName(request.load.dtype),
-                            .build = build.Finish(),
-                            .libraries = request.model.libraries};
+                            .build = build,
+                            .plugin = plugin,
+                            .libraries = request.model.libraries,
+                            .gpu = request.identity.device,
+                            .driver = request.identity.driver,
+                            .cudnn = request.identity.cudnn,
+                            .nccl = request.identity.nccl,
+                            .communicator = request.identity.communicator};
 }
 
 absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, const CertificateSubject& subject,

@@ -24,7 +24,8 @@ struct VerificationRequest {
   control::ModelDescription model;
   control::LoadParameters load;  // the dtype is the one to be served
   parallel::Layout layout;
-  std::string prompt;  // empty: one of our own that every family understands
+  control::DeviceIdentity identity = {};  // of the devices it would run on (WorkerGroup::Identify)
+  std::string prompt;                     // empty: one of our own that every family understands
   int32_t steps = 6;
   std::vector<control::AdapterUse> adapters;  // of every image; a certificate of the layout is about those without any
   // A folder for what blocks compute: below it "serial", of one rank in the dtype to be served, and "layout". Empty: it
@@ -44,6 +45,9 @@ struct VerificationHost {
   // What is under way, for people; may be empty.
   std::function<void(const std::string& text)> report;
 };
+
+// Whether a certificate is about the identity of devices, too: what a CPU computes with is in the model's `libraries`.
+bool NeedsIdentity(const control::LoadParameters& load);
 
 // What a certificate for this request is about. `worker` is the worker program.
 absl::StatusOr<CertificateSubject> SubjectOf(const VerificationRequest& request, const std::string& worker);

@@ -169,6 +169,10 @@ std::string WorkerProgram() {
   return !error && fs::exists(launched, error) ? launched.string() : started;
 }
 
+std::string CudaPluginOf(const std::string& program) {
+  return std::filesystem::path(program).replace_filename("libtessera_cuda.so");
+}
+
 std::string FakeWorkerExecutable() { return ProgramBesideThis("tessera-fake-worker"); }
 
 void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(const std::string& socket)> in_use) {

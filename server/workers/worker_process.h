@@ -46,6 +46,9 @@ std::string WorkerExecutable();
 // (cmake/Install.cmake).
 std::string WorkerProgram();
 
+// The file that this worker program opens for devices of CUDA, whether it is there or not.
+std::string CudaPluginOf(const std::string& program);
+
 // tessera-fake-worker beside this executable.
 std::string FakeWorkerExecutable();
 

@@ -115,6 +115,19 @@ TEST_F(LayoutCommandTest, OffSaysSoInItsAnswer) {
   EXPECT_EQ(Generate({"--layout", "cfg=2", "--certify", "never"}).exit_code, 2);
 }
 
+TEST_F(LayoutCommandTest, ACertificateIsForWhatTheDevicesComputeWith) {
+  const std::vector<std::string> on_gpus = {"--layout", "cfg=2", "--device", "cuda", "--certify", "require"};
+  ASSERT_EQ(Run({"verify", "--layout", "cfg=2", "--device", "cuda"}, "identity=gpu,driver,cudnn,nccl,host").exit_code,
+            0);
+  EXPECT_EQ(Generate(on_gpus, "identity=gpu,driver,cudnn,nccl,host").exit_code, 0);
+  for (const char* other : {"gpu2,driver,cudnn,nccl,host", "gpu,driver2,cudnn,nccl,host", "gpu,driver,cudnn2,nccl,host",
+                            "gpu,driver,cudnn,nccl2,host", "gpu,driver,cudnn,nccl,host2"}) {
+    const Result result = Generate(on_gpus, absl::StrCat("identity=", other));
+    EXPECT_EQ(result.exit_code, 2) << other;
+    EXPECT_THAT(result.errors, HasSubstr("there is no certificate"));
+  }
+}
+
 TEST_F(LayoutCommandTest, AnAlteredCertificateIsNone) {
   ASSERT_EQ(Run({"verify", "--layout", "cfg=2"}, "layout-drift=3").exit_code, 7);
   ASSERT_EQ(Certificates().size(), 1u);

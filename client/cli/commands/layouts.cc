@@ -55,6 +55,7 @@ struct ListedFor {
   std::string path;
   control::ModelDescription model;
   control::LoadParameters load;
+  control::DeviceIdentity identity = {};
   int ranks = 1;
   int32_t width = 0, height = 0;
   std::optional<parallel::ForwardPass> pass;  // none: what ranks send is not known
@@ -172,6 +173,10 @@ class Layouts {
 
     ListedFor about = {.path = path, .model = {}, .load = placement, .ranks = *asked.ranks, .pass = {}};
     ASSIGN_OR_RETURN(about.model, At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, path)));
+    // Layouts can be compared for devices that are not here; nothing is certified for them then.
+    const absl::StatusOr<control::DeviceIdentity> identity =
+        WorkerSession::IdentifyAlone(session_options, interrupts_, placement, about.ranks);
+    if (identity.ok()) about.identity = *identity;
     RETURN_IF_ERROR(SetSize(sized, about));
     ASSIGN_OR_RETURN(const std::vector<ListedLayout> layouts, At(Stage::kModel, List(about)));
     if (options_.json) {
@@ -197,7 +202,8 @@ class Layouts {
 
   static absl::StatusOr<std::vector<ListedLayout>> List(const ListedFor& about) {
     absl::StatusOr<server::CertificateSubject> subject = server::SubjectOf(
-        {.model = about.model, .load = about.load, .layout = {}, .prompt = ""}, server::WorkerProgram());
+        {.model = about.model, .load = about.load, .layout = {}, .identity = about.identity, .prompt = ""},
+        server::WorkerProgram());
     if (!subject.ok()) return subject.status();
     const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
     std::vector<ListedLayout> layouts;

@@ -64,6 +64,9 @@ class Verify {
     ASSIGN_OR_RETURN(request.layout,
                      server::ChooseLayout(asked, server::LayoutModelOf(request.model, request.load.dtype)));
 
+    ASSIGN_OR_RETURN(request.identity,
+                     At(Stage::kModel, WorkerSession::IdentifyAlone(session_options, interrupts_, request.load,
+                                                                    request.layout.ranks())));
     ASSIGN_OR_RETURN(const server::CertificateSubject subject,
                      At(Stage::kModel, server::SubjectOf(request, server::WorkerProgram())));
     ASSIGN_OR_RETURN(

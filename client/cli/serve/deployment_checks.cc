@@ -40,7 +40,6 @@ constexpr int64_t kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr int64_t kLeastRoom = 100 * kMiB, kFairRoom = 2 * kGiB;
 // Of workers, the store, logs and libraries.
 constexpr int64_t kOtherFiles = 256;
-constexpr char kCudaPlugin[] = "libtessera_cuda.so";
 constexpr absl::Duration kSoon = absl::Hours(24 * 30);
 // Its libraries are read first, from a slow disk perhaps.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(60);
@@ -269,10 +268,9 @@ Finding CheckWorker() {
 Finding CheckCuda(const std::string& worker) {
   const std::string what = "cuda";
   std::error_code error;
-  // An installed worker is a launcher in bin/ for a program in lib/tessera/.
-  const fs::path folder = fs::path(worker).parent_path();
-  if (!fs::exists(folder / kCudaPlugin, error) && !fs::exists(folder / "../lib/tessera" / kCudaPlugin, error)) {
-    return {Health::kFailed, what, absl::StrCat(kCudaPlugin, " is not installed beside the worker"),
+  const fs::path plugin = server::CudaPluginOf(worker);
+  if (!fs::exists(plugin, error)) {
+    return {Health::kFailed, what, absl::StrCat(plugin.filename().string(), " is not installed beside the worker"),
             "install a build with CUDA, or let devices be [cpu]"};
   }
   if (!fs::exists("/dev/nvidiactl", error)) {

@@ -105,7 +105,7 @@ class Doctor {
       Report(
           {.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", server::WorkerExecutable())});
       if (absl::StrContains(served->load.device, "cuda")) {
-        Report(CheckCuda(server::WorkerExecutable()));
+        Report(CheckCuda(server::WorkerProgram()));
       } else {
         bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
       }
@@ -134,9 +134,18 @@ class Doctor {
       return Report({Health::kFailed, what, absl::StrCat(text, ": ", std::string(started.message())),
                      "see that shared memory (memfd) and so many processes are allowed"});
     }
+    server::VerificationRequest request = {.model = model, .load = served.load, .layout = *layout};
+    if (server::NeedsIdentity(served.load)) {
+      const absl::StatusOr<control::DeviceIdentity> identity =
+          (*session)->group().Identify(served.load.device, layout->ranks());
+      if (!identity.ok()) {
+        return Report({Health::kFailed, what, std::string(identity.status().message()),
+                       "let the devices be those that there are"});
+      }
+      request.identity = *identity;
+    }
     (*session)->Close().IgnoreError();
-    const absl::StatusOr<server::CertificateSubject> subject =
-        server::SubjectOf({.model = model, .load = served.load, .layout = *layout}, server::WorkerProgram());
+    const absl::StatusOr<server::CertificateSubject> subject = server::SubjectOf(request, server::WorkerProgram());
     if (!subject.ok()) {
       return Report({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
     }

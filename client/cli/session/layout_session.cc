@@ -44,9 +44,14 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const c
   LayoutStanding standing = {.layout = layout};
   if (layout == session->group().layout()) return standing;
   ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options));
+  server::VerificationRequest request = {.model = model, .load = placement, .layout = layout};
+  if (server::NeedsIdentity(placement)) {
+    absl::StatusOr<control::DeviceIdentity> identity = session->group().Identify(placement.device, layout.ranks());
+    if (!identity.ok()) return session->Explain(identity.status(), "the devices were being identified");
+    request.identity = *std::move(identity);
+  }
   RETURN_IF_ERROR(session->Close());
 
-  const server::VerificationRequest request = {.model = model, .load = placement, .layout = layout};
   ASSIGN_OR_RETURN(server::CertificateSubject subject, server::SubjectOf(request, server::WorkerProgram()));
   standing.subject = subject;
   const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/api/field_checks.h"
+#include "server/verification/verification.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera::client {
@@ -141,6 +142,16 @@ absl::StatusOr<control::ModelDescription> WorkerSession::DescribeAlone(const Opt
   if (!description.ok()) return description;
   RETURN_IF_ERROR(session->Close());
   return description;
+}
+
+absl::StatusOr<control::DeviceIdentity> WorkerSession::IdentifyAlone(const Options& options, Interrupts& interrupts,
+                                                                     const control::LoadParameters& load, int ranks) {
+  if (!server::NeedsIdentity(load)) return control::DeviceIdentity();
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkerSession> session, Start(options, interrupts));
+  absl::StatusOr<control::DeviceIdentity> identity = session->group_->Identify(load.device, ranks);
+  if (!identity.ok()) return session->Explain(identity.status(), "the devices were being identified");
+  RETURN_IF_ERROR(session->Close());
+  return identity;
 }
 
 absl::StatusOr<control::ModelDescription> WorkerSession::Describe(const std::string& model) {

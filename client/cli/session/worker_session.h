@@ -36,6 +36,10 @@ class WorkerSession {
   static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
                                                                  const std::string& model);
 
+  // What a layout of so many ranks would compute with; nothing on the CPU.
+  static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,
+                                                               const control::LoadParameters& load, int ranks);
+
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
 
