@@ -65,6 +65,8 @@ struct GroupInfo {
   std::string reason;       // of the state, where it has one
   std::string certificate;  // certified, uncertified, off
   int64_t restarts = 0;
+  // Of its ranks' devices, by rank; nothing of a rank whose device has no memory of its own or does not tell.
+  std::vector<std::optional<control::DeviceMemory>> device_memories = {};
 };
 
 // What waits for the groups of one model, and what they work on.

@@ -99,7 +99,8 @@ GroupInfo GroupRunner::Info() const {
           .certificate = layout == parallel::Layout() ? "not needed"
                          : session_.certified()       ? "certified"
                                                       : "uncertified",
-          .restarts = restarts_};
+          .restarts = restarts_,
+          .device_memories = session_.DeviceMemories()};
 }
 
 bool GroupRunner::is_ready() const {

@@ -212,3 +212,8 @@ absl::Duration GroupSession::ReloadTime() const {
 }
 
 }  // namespace tessera::server
+std::vector<std::optional<control::DeviceMemory>> GroupSession::DeviceMemories() const {
+  const std::lock_guard lock(mutex_);
+  return group_ == nullptr ? std::vector<std::optional<control::DeviceMemory>>() : group_->DeviceMemories();
+}
+

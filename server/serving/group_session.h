@@ -82,6 +82,8 @@ class GroupSession final {
  private:
   absl::Status CheckLayout();
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
+  // Of the workers that are there, as in GroupInfo.
+  std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
   // Makes it the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
   WorkerGroupOptions ServingOptions() const;

@@ -125,7 +125,18 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
                        .Name("tessera_group_restarts_total")
                        .Help("How often a group was started again.")
                        .Register(now);
+  auto& memory = Gauges(now, "tessera_device_memory_bytes",
+                        "Memory of a rank's device: total, free, used by the rank's tensors, and cached by the rank.");
   for (const GroupInfo& group : info.groups) {
+    for (size_t rank = 0; rank < group.device_memories.size(); ++rank) {
+      if (!group.device_memories[rank].has_value()) continue;
+      const control::DeviceMemory& bytes = *group.device_memories[rank];
+      for (const auto& [kind, value] :
+           {std::pair{"total", bytes.total}, {"free", bytes.free}, {"used", bytes.used}, {"cached", bytes.cached}}) {
+        memory.Add({{"group", group.name}, {"rank", std::to_string(rank)}, {"kind", kind}})
+            .Set(static_cast<double>(value));
+      }
+    }
     const prometheus::Labels labels = {{"group", group.name}, {"model", group.model}, {"layout", group.layout}};
     ready.Add(labels).Set(group.state == GroupState::kReady ? 1 : 0);
     restarts.Add(labels).Increment(static_cast<double>(group.restarts));

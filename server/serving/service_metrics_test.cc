@@ -1,0 +1,31 @@
+#include "server/serving/service_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ServiceMetricsTest, TellTheMemoryOfEveryRanksDeviceThatTells) {
+  ServerInfo info;
+  info.groups.push_back({.name = "flux-0"});
+  info.groups.back().device_memories = {control::DeviceMemory{.total = 80, .free = 40, .used = 20, .cached = 10},
+                                        std::nullopt, control::DeviceMemory{.total = 90}};
+  info.groups.push_back({.name = "on-cpu"});
+  const std::string text = ServiceMetrics().Text(info);
+  const auto line = [](const char* rank, const char* kind, const char* bytes) {
+    return HasSubstr(std::string("tessera_device_memory_bytes{group=\"flux-0\",kind=\"") + kind + "\",rank=\"" + rank +
+                     "\"} " + bytes + "\n");
+  };
+  EXPECT_THAT(text, AllOf(line("0", "total", "80"), line("0", "free", "40"), line("0", "used", "20"),
+                          line("0", "cached", "10"), line("2", "total", "90"), line("2", "used", "0")));
+  EXPECT_THAT(text, Not(HasSubstr("rank=\"1\"")));
+  EXPECT_THAT(text, Not(HasSubstr("tessera_device_memory_bytes{group=\"on-cpu\"")));
+}
+
+}  // namespace
+}  // namespace tessera::server
