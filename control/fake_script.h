@@ -29,6 +29,7 @@
 //   batch-drift             another prediction beside other jobs
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
 //   loads=FILE              a line more in this file whenever it loads
+//   sizes=FILE              a line more in this file, WIDTHxHEIGHT, for every image of which it makes a step
 //   encoders=FILE           a line more in this file whenever it reads text encoders that it does not keep
 // An instruction that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that
 // prompt.

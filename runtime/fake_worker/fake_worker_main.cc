@@ -208,6 +208,9 @@ class FakeHandler final : public control::CommandHandler {
       if (job.completed == 0) WaitAtGate(prompt);
       if (job.dies && job.completed == job.parameters.steps / 2) Die("die-every");
       ++job.completed;
+      if (const std::string file = script_.Text("sizes"); !file.empty()) {
+        std::ofstream(file, std::ios::app) << job.parameters.width << "x" << job.parameters.height << std::endl;
+      }
     }
     const double seconds = Work("step-time");
     return [stepped = control::Stepped{.completed = first.completed,
@@ -238,9 +241,6 @@ class FakeHandler final : public control::CommandHandler {
   }
 
  private:
-  struct Job {
-    control::JobParameters parameters;
-    std::string adapters;
   std::optional<control::DeviceMemory> DeviceMemory() const {
     if (!on_device_ || !script_.Has("device-memory")) return std::nullopt;
     std::vector<uint64_t> bytes;
@@ -250,6 +250,9 @@ class FakeHandler final : public control::CommandHandler {
     return control::DeviceMemory{.total = bytes[0], .free = bytes[1], .used = bytes[2], .cached = bytes[3]};
   }
 
+  struct Job {
+    control::JobParameters parameters;
+    std::string adapters;
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;
@@ -338,10 +341,10 @@ class FakeHandler final : public control::CommandHandler {
   std::atomic<uint64_t>& beats_;
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
+  bool on_device_ = false;
   bool caches_ = false;
   bool reads_encoders_ = false;    // for each use
   std::set<std::string> encoded_;  // prompts
-  bool on_device_ = false;
 };
 
 int Main(int argc, char** argv) {

@@ -13,6 +13,7 @@
 #include "base/yaml_document.h"
 #include "base/yaml_reader.h"
 #include "server/api/generation_request.h"
+#include "server/api/picture_size.h"
 
 namespace tessera::server {
 namespace {
@@ -119,6 +120,7 @@ void VisitGroup(Visit& visit, Group& group) {
   visit("autoencoder", group.autoencoder, placements);
   visit("stream_blocks", group.stream_blocks);
   visit("offload", group.offload, base::EnumNames<control::Offload>());
+  visit("warmup", group.warmup);
 }
 
 // Groups are read when all else is known to be right: a wrong key is worth more to know than what is missing because
@@ -189,6 +191,11 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
     const absl::Status valid = Validate(placement, group.model).status();
     if (!valid.ok()) {
       mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
+    }
+  }
+  for (const std::string& size : group.warmup) {
+    if (const absl::Status valid = ParsePictureSize(size).status(); !valid.ok()) {
+      mapping.Fail("warmup", std::string(valid.message()));
     }
   }
   return mapping.Finish();

@@ -47,6 +47,7 @@ struct GroupConfig {
   std::string autoencoder = "rank0";
   bool stream_blocks = false;
   std::string offload = "auto";
+  std::vector<std::string> warmup = {};  // sizes, WIDTHxHEIGHT, of which a step is made before the group is ready
 
   bool operator==(const GroupConfig&) const = default;
 };

@@ -147,6 +147,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"groups: [{model: a, dtype: fp16}]", "dtype 'fp16' is unknown; valid values are fp64, fp32, bf16"},
         BadConfig{"groups: [{model: a, devices: [gpu]}]", "device is 'gpu'; valid values are cpu, cuda"},
         BadConfig{"groups: [{model: a, devices: []}]", "devices is empty"},
+        BadConfig{"groups: [{model: a, warmup: [1024x1024, 1024]}]",
+                  "groups[0].warmup is '1024'; it must be WIDTHxHEIGHT in pixels"},
         BadConfig{"groups: [{model: a, layout: ''}]", "layout is empty"},
         BadConfig{"groups: [{model: a, aliases: [x]}, {model: b, aliases: [x]}]", "give the name 'x' to two models"},
         BadConfig{"listen: {http: {port: 65536}}", "listen.http.port is 65536"},

@@ -67,6 +67,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .progress = options_.progress,
                                .at_point = options_.at_point,
                                .trace = options_.trace,
+                               .warmup = group.options.warmup,
                                .next_prompts = group.options.next_prompts};
   if (!options_.certificates.empty()) runner.certificates = options_.certificates;
   if (runner.load.threads == 0) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/api/generation_request.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::server {
@@ -117,6 +118,7 @@ absl::Status GroupSession::Load() {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
     return absl::Status(warm.code(), absl::StrCat("its first step failed: ", warm.message()));
   }
+  RETURN_IF_ERROR(MakeWarmupSteps());
   {
     const std::lock_guard lock(mutex_);
     times_.reload = base::SteadyNow() - began;
@@ -160,8 +162,24 @@ void GroupSession::KeepRecord(bool loaded) {
 }
 
 absl::Status GroupSession::MakeProbeStep() {
-  const control::JobParameters smallest = ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]);
-  RETURN_IF_ERROR(group_->StartJob(control::kProbeJob, smallest).status());
+  return MakeStep(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]));
+}
+
+absl::Status GroupSession::MakeWarmupSteps() {
+  for (const PictureSize& size : options_.warmup) {
+    const GenerationRequest request = {
+        .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = 1};
+    const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
+    const absl::Status made = job.ok() ? MakeStep(*job) : job.status();
+    if (made.ok()) continue;
+    return absl::Status(made.code(),
+                        absl::StrCat("its warm-up at ", size.width, "x", size.height, " failed: ", made.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupSession::MakeStep(const control::JobParameters& job) {
+  RETURN_IF_ERROR(group_->StartJob(control::kProbeJob, job).status());
   const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
   absl::Status status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
   const absl::Status ended = group_->EndJob(control::kProbeJob);
@@ -206,14 +224,14 @@ absl::Duration GroupSession::SinceLastAnswer() const {
   return base::SteadyNow() - times_.answered;
 }
 
+std::vector<std::optional<control::DeviceMemory>> GroupSession::DeviceMemories() const {
+  const std::lock_guard lock(mutex_);
+  return group_ == nullptr ? std::vector<std::optional<control::DeviceMemory>>() : group_->DeviceMemories();
+}
+
 absl::Duration GroupSession::ReloadTime() const {
   const std::lock_guard lock(mutex_);
   return times_.reload;
 }
 
 }  // namespace tessera::server
-std::vector<std::optional<control::DeviceMemory>> GroupSession::DeviceMemories() const {
-  const std::lock_guard lock(mutex_);
-  return group_ == nullptr ? std::vector<std::optional<control::DeviceMemory>>() : group_->DeviceMemories();
-}
-

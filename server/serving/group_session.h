@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/log_line.h"
 #include "server/api/image_service.h"
+#include "server/api/picture_size.h"
 #include "server/jobs/failpoint.h"
 #include "server/scheduling/step_plan.h"
 #include "server/serving/group_record.h"
@@ -40,9 +41,10 @@ struct GroupRunnerOptions {
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_timeout = absl::Seconds(60);
   ProgressBounds progress;
-  AtPoint at_point;            // before and after each record; may be empty
-  TraceFile* trace = nullptr;  // outlives the runner
-  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // as in ServedGroupOptions
+  AtPoint at_point;                      // before and after each record; may be empty
+  TraceFile* trace = nullptr;            // outlives the runner
+  std::vector<PictureSize> warmup = {};  // as in ServedGroupOptions
+  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // likewise
 };
 
 class GroupSession final {
@@ -61,6 +63,8 @@ class GroupSession final {
   }  // that the model has left
   // One real step of the smallest image, while nothing else runs.
   absl::Status MakeProbeStep();
+  // A step of each size of the options; the error names the size.
+  absl::Status MakeWarmupSteps();
   // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
   void GiveUpLayout(const std::string& reason);
   // The workers have just answered, or nothing was asked.
@@ -78,12 +82,14 @@ class GroupSession final {
   bool certified() const;
   absl::Duration SinceLastAnswer() const;
   absl::Duration ReloadTime() const;  // that Open takes, by its last run
+  // Of the workers that are there, as in GroupInfo.
+  std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
 
  private:
   absl::Status CheckLayout();
+  // One step of a job that no user sees.
+  absl::Status MakeStep(const control::JobParameters& job);
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
-  // Of the workers that are there, as in GroupInfo.
-  std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
   // Makes it the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
   WorkerGroupOptions ServingOptions() const;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log_line.h"
+#include "server/api/picture_size.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/postgres.h"
@@ -32,6 +33,7 @@ struct ServedGroupOptions {
   std::vector<std::string> devices;  // one a rank where there are several
   LayoutRequest layout;
   int64_t count = 1;
+  std::vector<PictureSize> warmup = {};  // of which a step is made before a group is ready
   // The next jobs of this model that somebody knows of, in any order; their prompts are encoded together where text
   // encoders are read for each use. Null: each is encoded when its image starts. On the threads of the groups.
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;

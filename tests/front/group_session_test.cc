@@ -2,9 +2,11 @@
 #include "server/serving/group_session.h"
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,42 @@ TEST_F(GroupSessionTest, IsNotOpenedOnceItWasKilled) {
   session_.Kill();
   EXPECT_EQ(session_.Open().code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(session_.is_alive());
+}
+
+TEST_F(GroupSessionTest, MakesAStepOfEverySizeThatItIsToBeWarmFor) {
+  options_.warmup = {{.width = 32, .height = 64}, {.width = 64, .height = 64}};
+  server::GroupSession session(options_, log_, trace_, [](server::GroupState, const std::string&) {});
+  Order(absl::StrCat("sizes=", folder_ / "sizes"));
+  ASSERT_EQ(session.Open(), absl::OkStatus());
+  std::stringstream sizes;
+  sizes << std::ifstream(folder_ / "sizes").rdbuf();
+  EXPECT_EQ(sizes.str(), "16x16\n32x64\n64x64\n") << "the first is the probe";
+  session.Close();
+}
+
+TEST_F(GroupSessionTest, DoesNotOpenWhereItCannotBeWarm) {
+  options_.warmup = {{.width = 33, .height = 64}};
+  server::GroupSession session(options_, log_, trace_, [](server::GroupState, const std::string&) {});
+  const absl::Status opened = session.Open();
+  EXPECT_EQ(opened.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(opened.message()), HasSubstr("its warm-up at 33x64 failed: width is 33"));
+  session.Close();
+}
+
+TEST_F(GroupSessionTest, KnowsTheMemoryOfEveryRanksDevice) {
+  server::GroupRunnerOptions options = options_;
+  options.load.device = "cuda:0,cuda:1";
+  options.layout = *parallel::ParseLayout("cfg=2");
+  options.certify = server::CertifyPolicy::kOff;
+  server::GroupSession session(options, log_, trace_, [](server::GroupState, const std::string&) {});
+  EXPECT_THAT(session.DeviceMemories(), IsEmpty());
+  Order("rank1:device-memory=9,8,7,6 device-memory=5,4,3,2");
+  ASSERT_EQ(session.Open(), absl::OkStatus());
+  EXPECT_THAT(session.DeviceMemories(),
+              ElementsAre(control::DeviceMemory{.total = 5, .free = 4, .used = 3, .cached = 2},
+                          control::DeviceMemory{.total = 9, .free = 8, .used = 7, .cached = 6}));
+  session.Close();
+  EXPECT_THAT(session.DeviceMemories(), IsEmpty());
 }
 
 TEST_F(GroupSessionTest, GoesOnWithOneRankWhenTheRanksOfItsLayoutDiffer) {

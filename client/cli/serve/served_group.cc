@@ -20,6 +20,10 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
                                       .aliases = config.aliases,
                                       .layout = {.layout = config.layout},
                                       .count = config.count};
+  for (const std::string& text : config.warmup) {
+    ASSIGN_OR_RETURN(const server::PictureSize size, server::ParsePictureSize(text));
+    group.warmup.push_back(size);
+  }
   for (const std::string& device : config.devices) {
     ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = config.dtype,
                                                                            .device = device,
