@@ -79,6 +79,10 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
   return need;
 }
 
+int64_t CachedPromptBytes(const LoadRequest& request) {
+  return request.on_device && request.encodes_prompts ? request.prompt_cache_bytes : 0;
+}
+
 // The sizes of the components do not depend on the request; all else follows from both.
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
@@ -111,6 +115,9 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
   }
   plan.host = NeedOf(plan.components, MemoryKind::kHost, request);
   plan.device = NeedOf(plan.components, MemoryKind::kDevice, request);
+  const int64_t prompts = CachedPromptBytes(request);
+  plan.device.resident = Sum(plan.device.resident, prompts);
+  plan.device.peak = Sum(plan.device.peak, prompts);
   return plan;
 }
 
@@ -231,6 +238,9 @@ std::string Table(const LoadPlan& plan) {
     absl::StrAppend(&table, "\n  together in ", name, ": ", GiB(need.resident), " that stay, at most ",
                     GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers",
                     need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or an image in the making)" : ")");
+  }
+  if (const int64_t prompts = CachedPromptBytes(plan.request); prompts > 0) {
+    absl::StrAppend(&table, "\n  of device memory ", GiB(prompts), " are for encoded prompts (--prompt-cache)");
   }
   return table;
 }

@@ -5,8 +5,8 @@
 // loaded a second time (it is converted, or put into another order) and 64 MiB of buffers. That is the bound which
 // loading keeps. Two things are not exact: tensors that a model ignores (position_ids) count like weights, and a
 // product that is packed from several tensors can be larger than the largest of them. What a run takes of a device
-// (activations, modulations, images) counts as the request says it; what it takes of main memory, and the cache of
-// prompts, are not in the plan.
+// (activations, modulations, images) counts as the request says it, and the cache of prompts as large as it may become;
+// what a run and that cache take of main memory is not in the plan.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,7 @@ struct LoadRequest {
   int64_t waiting_parameters = 0, buffer_parameters = 0;
   Offloaded offload = Offloaded::kNone;  // on a device: what else waits in main memory
   int64_t run_bytes = 0;                 // of the device, beside weights, while an image is made
+  int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, where it computes
 };
 
 enum class MemoryKind { kHost, kDevice };

@@ -168,6 +168,28 @@ TEST(LoadPlan, OnADeviceTheHostHoldsTheBuffersOnly) {
   EXPECT_EQ(plan.host.peak, 64 * kMiB);
 }
 
+TEST(LoadPlan, TheCacheOfPromptsCountsOnADeviceOfARankThatEncodes) {
+  LoadRequest request = {.dtype = control::Dtype::kBf16, .on_device = true};
+  const std::string folder = "tests/golden/pipelines/flux_dev";
+  for (const bool encodes : {true, false}) {
+    request.encodes_prompts = encodes;
+    request.prompt_cache_bytes = 0;
+    const LoadPlan without = PlanFor(folder, request);
+    request.prompt_cache_bytes = 256 * kMiB;
+    const LoadPlan with = PlanFor(folder, request);
+    EXPECT_EQ(with.device.resident, without.device.resident + (encodes ? 256 * kMiB : 0));
+    EXPECT_EQ(with.device.peak, without.device.peak + (encodes ? 256 * kMiB : 0));
+    EXPECT_EQ(with.host.peak, without.host.peak);
+    const absl::Status refused = CheckFits(with, {.machine = 64 * kGiB}, 1);
+    EXPECT_EQ(
+        std::string(refused.message()).find("0.25 GiB are for encoded prompts (--prompt-cache)") != std::string::npos,
+        encodes);
+  }
+  request.on_device = false;
+  request.encodes_prompts = true;
+  EXPECT_EQ(PlanFor(folder, request).device.peak, 0);
+}
+
 TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
   const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kBf16,
                                                                 .on_device = true,

@@ -106,12 +106,19 @@ std::optional<control::DeviceMemory> MemoryOf(at::Device device) {
                                .cached = static_cast<uint64_t>(memory->cached)};
 }
 
-// What is free counts in any case: some of the weights may be in the host's memory.
-std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, at::Device device) {
+int64_t PromptCacheBytes(const control::LoadParameters& parameters) {
+  return static_cast<int64_t>(std::min<uint64_t>(parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max()));
+}
+
+// What is left when the cache of prompts is full. What is free counts in any case: some of the weights may be in the
+// host's memory.
+std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, int64_t prompts, at::Device device) {
   const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
-  return control::MemoryBudget{.most = static_cast<uint64_t>(std::max(memory->total - weights, memory->free)),
-                               .free = static_cast<uint64_t>(memory->free)};
+  const int64_t free = std::max<int64_t>(0, memory->free - prompts);
+  return control::MemoryBudget{
+      .most = static_cast<uint64_t>(std::max({memory->total - weights - prompts, free, int64_t{1}})),
+      .free = static_cast<uint64_t>(free)};
 }
 
 // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
@@ -216,7 +223,8 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
       .stream_blocks = parameters.stream_blocks,
       .quantize = parameters.quantize,
       .offload = parameters.offload == control::Offload::kAlways ? models::Offloaded::kAll : models::Offloaded::kNone,
-      .run_bytes = parameters.training ? 0 : RunBytes(description, parameters.dtype, mesh_)};
+      .run_bytes = parameters.training ? 0 : RunBytes(description, parameters.dtype, mesh_),
+      .prompt_cache_bytes = PromptCacheBytes(parameters)};
   if (parameters.blocks_to_swap > 0) {
     ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model));
     RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, described));
@@ -316,8 +324,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .device = device,
                                  .text_encoders = fitted.text_encoders,
                                  .autoencoder = parameters.autoencoder,
-                                 .prompt_cache_bytes = static_cast<int64_t>(std::min<uint64_t>(
-                                     parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max())),
+                                 .prompt_cache_bytes = PromptCacheBytes(parameters),
                                  .stream_blocks = parameters.stream_blocks,
                                  .for_training = parameters.training,
                                  .quantize = parameters.quantize,
@@ -343,9 +350,10 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         if (!parameters.stream_blocks && !parameters.training) options.graphs.emplace();
         denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups, std::move(options));
         const int64_t weights = model_->family->weight_bytes();
+        const int64_t prompts = place_.rank_in_layout() == 0 ? PromptCacheBytes(parameters) : 0;
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),
-                               .memory_budget = BudgetBeside(weights, device),
+                               .memory_budget = BudgetBeside(weights, prompts, device),
                                .device_memory = MemoryOf(device)};
       },
       parameters.training);

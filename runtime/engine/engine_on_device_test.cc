@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
 #include "parallel/segment/mesh_groups.h"
+#include "runtime/device/device.h"
 #include "runtime/engine/engine.h"
 #include "tests/support/pretend_device.h"
 #include "tests/support/thread_ranks.h"
@@ -53,6 +54,7 @@ class EngineOnDeviceTest : public testing::Test {
   ~EngineOnDeviceTest() override {
     FailPretendDevice(false);
     LimitPretendDevice(std::numeric_limits<int64_t>::max());
+    SizePretendDevice(0);
   }
 };
 
@@ -305,6 +307,69 @@ TEST_F(TrainingOnDeviceTest, OnACpuTheRunSaysThatNoBlockIsSwapped) {
       engine.StartTraining({.config = control::TrainConfigJson(config)});
   ASSERT_TRUE(started.ok()) << started.status();
   EXPECT_THAT(started->warnings, Contains(HasSubstr("train.blocks_to_swap is 3 and has no effect on a CPU")));
+}
+
+// The device is of the least size, to the MiB, of which the plan has enough, and the model is loaded.
+absl::StatusOr<control::Loaded> LoadOnTheLeastDevice(Engine& engine, const control::LoadParameters& load) {
+  absl::StatusOr<control::Loaded> loaded = absl::ResourceExhaustedError("not tried");
+  ReleaseDeviceMemory(kPretendDevice);
+  for (int64_t bytes = PretendDeviceBytes(); absl::IsResourceExhausted(loaded.status()) && bytes < int64_t{1} << 30;) {
+    SizePretendDevice(bytes += int64_t{1} << 20);
+    loaded = engine.Load(load);
+  }
+  return loaded;
+}
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+TEST_F(EngineOnDeviceTest, APlanCountsTheCacheOfPrompts) {
+  Engine engine({}, OpenPretendDevice);
+  control::LoadParameters load = {.model = kEmoji, .prompt_cache_bytes = 32 * kMiB};
+  const absl::StatusOr<control::Loaded> loaded = LoadOnTheLeastDevice(engine, load);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_TRUE(loaded->device_memory.has_value() && loaded->memory_budget.has_value());
+  EXPECT_EQ(loaded->device_memory->used, static_cast<uint64_t>(PretendDeviceBytes()));
+  EXPECT_EQ(loaded->memory_budget->free + 32 * kMiB, loaded->device_memory->free);
+  load.prompt_cache_bytes += 2 * kMiB;
+  EXPECT_EQ(engine.Load(load).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfTheModelBefore) {
+  Engine engine({}, OpenPretendDevice);
+  const control::LoadParameters load = {.model = kEmoji};
+  ASSERT_TRUE(LoadOnTheLeastDevice(engine, load).ok());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(engine.StartJob(1, Apple()).ok());
+    ASSERT_TRUE(Finish(engine, 1).ok());
+    EXPECT_GT(ReadDeviceMemory(kPretendDevice)->cached, 0);
+    const absl::Status again = engine.Load(load).status();
+    ASSERT_TRUE(again.ok()) << again;
+  }
+}
+
+// As a verification tries it again where one rank has no room.
+TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfALoadThatFailed) {
+  Engine engine({}, OpenPretendDevice);
+  const control::LoadParameters load = {.model = kEmoji};
+  ASSERT_TRUE(LoadOnTheLeastDevice(engine, load).ok());
+  // The plan has enough, and the device has not.
+  LimitPretendDevice(PretendDeviceBytes() / 2);
+  EXPECT_THAT(std::string(engine.Load(load).status().message()), testing::HasSubstr("out of memory on the device"));
+  EXPECT_GT(ReadDeviceMemory(kPretendDevice)->cached, 0);
+  LimitPretendDevice(std::numeric_limits<int64_t>::max());
+  const absl::Status again = engine.Load(load).status();
+  EXPECT_TRUE(again.ok()) << again;
+}
+
+TEST_F(EngineOnDeviceTest, EveryStepTellsTheMemoryOfItsDevice) {
+  Engine engine({}, OpenPretendDevice);
+  ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());
+  ASSERT_TRUE(engine.StartJob(1, Apple()).ok());
+  EXPECT_EQ(Step(engine, 1)->device_memory, std::nullopt);
+  SizePretendDevice(int64_t{1} << 40);
+  const absl::StatusOr<control::Stepped> stepped = Step(engine, 1);
+  ASSERT_TRUE(stepped.ok() && stepped->device_memory.has_value());
+  EXPECT_EQ(stepped->device_memory->used, static_cast<uint64_t>(PretendDeviceBytes()));
 }
 
 }  // namespace
