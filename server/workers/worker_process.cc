@@ -212,10 +212,15 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins for
   // milliseconds, which on a machine with other work makes every step several times slower.
   std::string spin = "GOMP_SPINCOUNT=20000";
+  // Sizes change with prompts, batches and images, and blocks of fixed size would leave a GPU's memory in pieces.
+  std::string segments = "PYTORCH_ALLOC_CONF=expandable_segments:True";
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
   if (std::getenv("GOMP_SPINCOUNT") == nullptr && std::getenv("OMP_WAIT_POLICY") == nullptr) {
     environment.push_back(spin.data());
+  }
+  if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
+    environment.push_back(segments.data());
   }
   environment.push_back(nullptr);
 

@@ -3,8 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera {
 namespace {
@@ -32,6 +39,30 @@ TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   ASSERT_TRUE(process.ok()) << process.status();
   ASSERT_TRUE((*process)->WaitForExit(kTimeout));
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
+}
+
+// What the worker is given of these variables.
+std::string AllocatorVariables() {
+  const TestFolder folder;
+  const std::string program = folder.Write("worker", "#!/bin/sh\nexec env\n");
+  EXPECT_EQ(chmod(program.c_str(), 0700), 0);
+  const auto process = server::WorkerProcess::Start({.executable = program});
+  EXPECT_TRUE(process.ok()) << process.status();
+  EXPECT_TRUE((*process)->WaitForExit(kTimeout));
+  std::string found;
+  for (const absl::string_view line : absl::StrSplit((*process)->LastOutput(), '\n')) {
+    if (absl::StartsWith(line, "PYTORCH")) absl::StrAppend(&found, line, "\n");
+  }
+  return found;
+}
+
+TEST(WorkerProcessTest, LetsAGpusMemoryGrowInOnePieceUnlessTheUserSaysOtherwise) {
+  EXPECT_EQ(AllocatorVariables(), "PYTORCH_ALLOC_CONF=expandable_segments:True\n");
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
+    setenv(name, "max_split_size_mb:64", 1);
+    EXPECT_EQ(AllocatorVariables(), absl::StrCat(name, "=max_split_size_mb:64\n"));
+    unsetenv(name);
+  }
 }
 
 TEST(WorkerProcessTest, LeavesNoProcessBehind) {
