@@ -162,15 +162,17 @@ void GroupSession::KeepRecord(bool loaded) {
 }
 
 absl::Status GroupSession::MakeProbeStep() {
-  return MakeStep(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]));
+  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), 1);
 }
 
+// A device keeps the passes of a size as graphs from the second one on.
 absl::Status GroupSession::MakeWarmupSteps() {
+  constexpr int kSteps = 2;
   for (const PictureSize& size : options_.warmup) {
     const GenerationRequest request = {
-        .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = 1};
+        .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = kSteps};
     const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
-    const absl::Status made = job.ok() ? MakeStep(*job) : job.status();
+    const absl::Status made = job.ok() ? MakeSteps(*job, kSteps) : job.status();
     if (made.ok()) continue;
     return absl::Status(made.code(),
                         absl::StrCat("its warm-up at ", size.width, "x", size.height, " failed: ", made.message()));
@@ -178,10 +180,13 @@ absl::Status GroupSession::MakeWarmupSteps() {
   return absl::OkStatus();
 }
 
-absl::Status GroupSession::MakeStep(const control::JobParameters& job) {
+absl::Status GroupSession::MakeSteps(const control::JobParameters& job, int steps) {
   RETURN_IF_ERROR(group_->StartJob(control::kProbeJob, job).status());
-  const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
-  absl::Status status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
+  absl::Status status;
+  for (int step = 0; step < steps && status.ok(); ++step) {
+    const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
+    status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
+  }
   const absl::Status ended = group_->EndJob(control::kProbeJob);
   if (absl::IsUnavailable(ended) || !group_->health().ok()) status.Update(ended);
   return status;

@@ -63,7 +63,7 @@ class GroupSession final {
   }  // that the model has left
   // One real step of the smallest image, while nothing else runs.
   absl::Status MakeProbeStep();
-  // A step of each size of the options; the error names the size.
+  // Two steps of each size of the options; the error names the size.
   absl::Status MakeWarmupSteps();
   // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
   void GiveUpLayout(const std::string& reason);
@@ -87,8 +87,8 @@ class GroupSession final {
 
  private:
   absl::Status CheckLayout();
-  // One step of a job that no user sees.
-  absl::Status MakeStep(const control::JobParameters& job);
+  // So many steps of a job that no user sees.
+  absl::Status MakeSteps(const control::JobParameters& job, int steps);
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
   // Makes it the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
