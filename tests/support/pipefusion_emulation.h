@@ -92,7 +92,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   const models::LatentGeometry& geometry = batch[0]->geometry;
   const models::TokenGrid& grid = geometry.grid;
   const int64_t side = geometry.height / grid.height;
-  const std::vector<runtime::RowGroup> groups = runtime::GroupRows(batch, family.masks_padding());
+  const std::vector<runtime::RowGroup> groups = runtime::GroupRows(batch, family);
   const at::ScalarType accumulation = models::AccumulationType(family.dtype());
 
   std::vector<models::TransformerInput> inputs;

@@ -185,20 +185,20 @@ class TrainingRuns {
     const runtime::TrainedAdapter beside = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
     double worst = 0;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
-      const auto [shard, blocks, waiting] = ShareOf(mesh, rank);
+      const models::WeightShare share = ShareOf(mesh, rank);
       const Result& result = results[static_cast<size_t>(rank)];
       worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
       size_t compared = 0;
       for (const models::Param& param : adapter ? std::span(beside.params) : family->parameters()) {
         if (!param.storage.requires_grad()) continue;
-        const bool elsewhere =
-            param.block != models::Param::kNoBlock && (param.block < blocks.begin || param.block >= blocks.end);
+        const bool elsewhere = param.block != models::Param::kNoBlock &&
+                               (param.block < share.blocks.begin || param.block >= share.blocks.end);
         if (result.gradients.contains(param.spec.name) == elsewhere) return INFINITY;
         if (elsewhere) continue;
         ++compared;
         const at::Tensor whole = serial.gradients.at(param.spec.name);
         const at::Tensor& own = result.gradients.at(param.spec.name);
-        at::Tensor expected = PartOf(whole, param.spec, shard);
+        at::Tensor expected = PartOf(whole, param.spec, share.tensor);
         if (!result.rows.empty()) expected = result.rows.at(param.spec.name).Of(expected);
         if (own.sizes() != expected.sizes()) return INFINITY;
         const double error = Largest(own - expected);
