@@ -13,6 +13,7 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kLarge[] = R"({"prompt": "apple", "size": "256x256"})";
@@ -99,6 +100,30 @@ TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
   // Each of two ranks has half of an image's tokens.
   EXPECT_FALSE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0], layout: ulysses=2}"));
   EXPECT_TRUE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0, cuda:1], layout: ulysses=2}"));
+}
+
+TEST_F(DeviceMemoryTest, MetricsTellWhatEveryRankSaidOfItsDevice) {
+  server_ = std::make_unique<TestServer>(
+      TestServerOptions{.worker = FAKE_WORKER,
+                        .script = "rank1:device-memory=9,8,7,6 device-memory=5,4,3,2",
+                        .groups = {"{model: TINY, devices: [cuda:0, cuda:1], layout: cfg=2, warmup: [64x128]}"},
+                        .admin = "{port: 0}"});
+  ASSERT_TRUE(server_->Start());
+  server_->WaitUntilReady();
+  const std::string text = HttpTestClient(server_->admin_port()).Call("GET", "/metrics").body;
+  const auto line = [](const char* kind, const char* rank, int bytes) {
+    return HasSubstr(absl::StrCat("tessera_device_memory_bytes{group=\"tiny-0\",kind=\"", kind, "\",rank=\"", rank,
+                                  "\"} ", bytes, "\n"));
+  };
+  EXPECT_THAT(text, AllOf(line("total", "0", 5), line("free", "0", 4), line("used", "0", 3), line("cached", "0", 2)));
+  EXPECT_THAT(text, AllOf(line("total", "1", 9), line("free", "1", 8), line("used", "1", 7), line("cached", "1", 6)));
+}
+
+TEST_F(DeviceMemoryTest, AGroupThatCannotBeWarmIsNotReadyAndSaysWhy) {
+  TestServer& server = Make("", "{model: TINY, warmup: [64x64, 4096x64]}");
+  ASSERT_TRUE(server.Start());
+  WaitUntil("refused", [&] { return server.Group(0).at("state").as_string() == "refused"; });
+  EXPECT_THAT(std::string(server.Group(0).at("reason").as_string()), HasSubstr("its warm-up at 4096x64 failed: width"));
 }
 
 }  // namespace
