@@ -1,15 +1,7 @@
-// The operators of kernels/ops.h for images [b, c, h, w] on CUDA tensors, each by kernels of this folder. Arguments
-// that these do not take (other types, rows of a plane that lie apart) take the reference.
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
-
-#include <optional>
-#include <tuple>
-
 #include "kernels/cuda/channel_affine.h"
 #include "kernels/cuda/group_moments.h"
+#include "kernels/cuda/on_device.h"
+#include "kernels/cuda/operators.h"
 #include "kernels/cuda/redispatch.h"
 #include "kernels/cuda/tensor_views.h"
 
@@ -30,9 +22,11 @@ std::optional<ConstPlanes> ViewPlanes(const at::Tensor& x) {
                      .channel_stride = x.stride(1)};
 }
 
+}  // namespace
+
 at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu) {
   constexpr char kName[] = "tessera::channel_affine";
-  const auto number = NumberOf(x.scalar_type());
+  const auto number = ToNumber(x.scalar_type());
   const auto planes = ViewPlanes(x);
   bool fits = number.has_value() && planes.has_value();
   for (const at::Tensor& vectors : {factor, offset}) {
@@ -47,14 +41,13 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
                                          .offset = offset.const_data_ptr(),
                                          .silu = silu,
                                          .y = y.mutable_data_ptr()};
-  const c10::cuda::CUDAGuard device(x.device());
-  CheckLaunch(LaunchChannelAffine(arguments, c10::cuda::getCurrentCUDAStream().stream()), kName);
+  OnDeviceOf(x, kName, [&](cudaStream_t stream) { return LaunchChannelAffine(arguments, stream); });
   return y;
 }
 
 std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups) {
   constexpr char kName[] = "tessera::group_moments";
-  const auto number = NumberOf(x.scalar_type());
+  const auto number = ToNumber(x.scalar_type());
   const auto planes = ViewPlanes(x);
   if (!number.has_value() || !planes.has_value() || x.numel() == 0 || planes->channels % groups != 0) {
     return ReferenceOf<GroupMoments>::Call(kName, x, groups);
@@ -69,16 +62,8 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
                                         .slice_squares = slices[1].mutable_data_ptr<double>(),
                                         .means = means.mutable_data_ptr<double>(),
                                         .squares = squares.mutable_data_ptr<double>()};
-  const c10::cuda::CUDAGuard device(x.device());
-  CheckLaunch(LaunchGroupMoments(arguments, c10::cuda::getCurrentCUDAStream().stream()), kName);
+  OnDeviceOf(x, kName, [&](cudaStream_t stream) { return LaunchGroupMoments(arguments, stream); });
   return {means, squares};
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
-  m.impl("channel_affine", ChannelAffine);
-  m.impl("group_moments", GroupMoments);
 }
 
 }  // namespace tessera::kernels::cuda

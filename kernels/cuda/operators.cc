@@ -1,17 +1,9 @@
-// The operators of kernels/ops.h on CUDA tensors that are one pass over memory, each by one kernel of this folder.
-// Arguments that a kernel does not take (other types, channels that lie apart, rows too long) take the reference.
-#include <ATen/ATen.h>
-#include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-#include <torch/library.h>
-
-#include <array>
-#include <optional>
-#include <tuple>
+#include "kernels/cuda/operators.h"
 
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/heads.h"
 #include "kernels/cuda/merge.h"
+#include "kernels/cuda/on_device.h"
 #include "kernels/cuda/redispatch.h"
 #include "kernels/cuda/residual_norm.h"
 #include "kernels/cuda/tensor_views.h"
@@ -19,15 +11,11 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
-
-cudaStream_t CurrentStream(const at::Tensor& x) { return c10::cuda::getCurrentCUDAStream(x.device().index()).stream(); }
-
 at::Tensor Dense(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
 
 // The arguments of a norm or a sum of x; nothing where the kernel does not take x.
 std::optional<ResidualNormArguments> OfRows(const at::Tensor& x) {
-  const auto number = NumberOf(x.scalar_type());
+  const auto number = ToNumber(x.scalar_type());
   const auto view = ViewRows(x);
   if (!number.has_value() || !view.has_value() || view->channels > MaxNormChannels(*number)) return std::nullopt;
   return ResidualNormArguments{
@@ -69,9 +57,10 @@ bool Weigh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& 
 }
 
 void Run(const at::Tensor& x, const ResidualNormArguments& arguments, const char* name) {
-  const c10::cuda::CUDAGuard device(x.device());
-  CheckLaunch(LaunchResidualNorm(arguments, CurrentStream(x)), name);
+  OnDeviceOf(x, name, [&](cudaStream_t stream) { return LaunchResidualNorm(arguments, stream); });
 }
+
+}  // namespace
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
   constexpr char kName[] = "tessera::layer_norm_modulate";
@@ -134,6 +123,8 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return normalised;
 }
 
+namespace {
+
 // One of queries, keys and values, and how it is normalised, as the operator has them.
 struct Part {
   const OptionalTensor &out, &weight, &bias;
@@ -179,12 +170,14 @@ bool SetAngles(const at::Tensor& packed, const OptionalTensor& cos, const Option
   return true;
 }
 
+}  // namespace
+
 void QkvNormRope(const at::Tensor& packed, const OptionalTensor& query_weight, const OptionalTensor& query_bias,
                  double query_eps, const OptionalTensor& key_weight, const OptionalTensor& key_bias, double key_eps,
                  const OptionalTensor& cos, const OptionalTensor& sin, const OptionalTensor& q, const OptionalTensor& k,
                  const OptionalTensor& v) {
   constexpr char kName[] = "tessera::qkv_norm_rope";
-  const auto number = NumberOf(packed.scalar_type());
+  const auto number = ToNumber(packed.scalar_type());
   const auto rows = ViewRows(packed);
   bool fits = number.has_value() && rows.has_value();
   HeadsArguments arguments;
@@ -202,9 +195,10 @@ void QkvNormRope(const at::Tensor& packed, const OptionalTensor& query_weight, c
     return ReferenceOf<QkvNormRope>::Call(kName, packed, query_weight, query_bias, query_eps, key_weight, key_bias,
                                           key_eps, cos, sin, q, k, v);
   }
-  const c10::cuda::CUDAGuard device(packed.device());
-  CheckLaunch(LaunchHeads(arguments, CurrentStream(packed)), kName);
+  OnDeviceOf(packed, kName, [&](cudaStream_t stream) { return LaunchHeads(arguments, stream); });
 }
+
+namespace {
 
 std::optional<PartialRead> ViewPartial(const at::Tensor& read, const at::Tensor& lse) {
   if (read.dim() != 4 || lse.dim() != 3 || (read.size(3) > 1 && read.stride(3) != 1)) return std::nullopt;
@@ -218,10 +212,12 @@ std::optional<PartialRead> ViewPartial(const at::Tensor& read, const at::Tensor&
                      .lse_head_stride = lse.stride(2)};
 }
 
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse) {
   constexpr char kName[] = "tessera::merge_attention";
-  const auto number = NumberOf(other_read.scalar_type());
+  const auto number = ToNumber(other_read.scalar_type());
   const auto part = ViewPartial(read, lse), other = ViewPartial(other_read, other_lse);
   const at::ScalarType wide = other_read.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const bool is_wide = read.scalar_type() == wide && wide != other_read.scalar_type();
@@ -241,47 +237,43 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
                                  .other = *other,
                                  .merged = merged.mutable_data_ptr(),
                                  .merged_lse = merged_lse.mutable_data_ptr()};
-  const c10::cuda::CUDAGuard device(read.device());
-  CheckLaunch(LaunchMerge(arguments, CurrentStream(read)), kName);
+  OnDeviceOf(read, kName, [&](cudaStream_t stream) { return LaunchMerge(arguments, stream); });
   return {merged, merged_lse};
 }
 
-template <Activation kActivation, const char* kName>
-at::Tensor Activate(const at::Tensor& x) {
-  const auto number = NumberOf(x.scalar_type());
+namespace {
+
+// What `reference` computes where the kernel does not take x.
+at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name,
+                    at::Tensor (*reference)(const char*, const at::Tensor&)) {
+  const auto number = ToNumber(x.scalar_type());
   const auto rows = ViewRows(x);
-  if (!number.has_value() || !rows.has_value()) return ReferenceOf<Activate<kActivation, kName>>::Call(kName, x);
+  if (!number.has_value() || !rows.has_value()) return reference(name, x);
   at::Tensor y = Dense(x);
   const ActivationArguments arguments{.number = *number,
-                                      .activation = kActivation,
+                                      .activation = activation,
                                       .images = rows->images,
                                       .tokens = rows->tokens,
                                       .channels = rows->channels,
                                       .x = rows->rows,
                                       .y = y.mutable_data_ptr()};
-  const c10::cuda::CUDAGuard device(x.device());
-  CheckLaunch(LaunchActivation(arguments, CurrentStream(x)), kName);
+  OnDeviceOf(x, name, [&](cudaStream_t stream) { return LaunchActivation(arguments, stream); });
   return y;
 }
 
-constexpr char kGeluTanh[] = "tessera::gelu_tanh";
-constexpr char kGelu[] = "tessera::gelu";
-constexpr char kSilu[] = "tessera::silu";
-constexpr char kSigmoid[] = "tessera::sigmoid";
-
 }  // namespace
 
-TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
-  m.impl("layer_norm_modulate", LayerNormModulate);
-  m.impl("gated_residual", GatedResidual);
-  m.impl("gated_residual_norm_modulate", GatedResidualNormModulate);
-  m.impl("rms_norm", RmsNorm);
-  m.impl("qkv_norm_rope", QkvNormRope);
-  m.impl("merge_attention", MergeAttention);
-  m.impl("gelu_tanh", Activate<Activation::kGeluTanh, kGeluTanh>);
-  m.impl("gelu", Activate<Activation::kGelu, kGelu>);
-  m.impl("silu", Activate<Activation::kSilu, kSilu>);
-  m.impl("sigmoid", Activate<Activation::kSigmoid, kSigmoid>);
+at::Tensor GeluTanh(const at::Tensor& x) {
+  return Activate(x, Activation::kGeluTanh, "tessera::gelu_tanh", ReferenceOf<GeluTanh>::Call);
+}
+at::Tensor Gelu(const at::Tensor& x) {
+  return Activate(x, Activation::kGelu, "tessera::gelu", ReferenceOf<Gelu>::Call);
+}
+at::Tensor Silu(const at::Tensor& x) {
+  return Activate(x, Activation::kSilu, "tessera::silu", ReferenceOf<Silu>::Call);
+}
+at::Tensor Sigmoid(const at::Tensor& x) {
+  return Activate(x, Activation::kSigmoid, "tessera::sigmoid", ReferenceOf<Sigmoid>::Call);
 }
 
 }  // namespace tessera::kernels::cuda

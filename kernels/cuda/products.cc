@@ -1,14 +1,9 @@
-// The operators of kernels/ops.h on CUDA tensors that are matrix products, by LibTorch's libraries: attention, and a
-// linear layer with its activation.
-#include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <torch/library.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
-#include <tuple>
+#include <vector>
 
+#include "kernels/cuda/operators.h"
 #include "kernels/cuda/redispatch.h"
 
 namespace tessera::kernels::cuda {
@@ -48,11 +43,13 @@ int64_t QueriesAtOnce(const at::Tensor& q, const at::Tensor& k) {
   return std::max<int64_t>(1, kMaxScoreBytes / std::max<int64_t>(1, of_query));
 }
 
+}  // namespace
+
 // In fp32 and fp64 the scores are products of that type. LibTorch's fast kernels multiply fp32 in TF32's 10 bits.
 // cuDNN makes a plan for every pair of lengths, for tens to hundreds of milliseconds; where keys are as many as the
 // prompt is long, nearly every prompt would need one.
-at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const std::optional<at::Tensor>& key_bias, double scale) {
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptionalTensor& key_bias,
+                     double scale) {
   const auto attend = [&](const at::Tensor& queries) {
     return ReferenceOf<Attention>::Call("tessera::attention", queries, k, v, key_bias, scale);
   };
@@ -69,8 +66,12 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return at::cat(parts, 1);
 }
 
+namespace {
+
 // Whether cuDNN's attention is the one that this GPU prefers; the plug-in has decided that when it opened the GPU.
 bool PrefersCudnn() { return at::globalContext().sDPPriorityOrder()[0] == at::SDPBackend::cudnn_attention; }
+
+}  // namespace
 
 std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     double scale) {
@@ -98,7 +99,7 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
 
 // cuBLASLt adds the bias and activates as it writes the product. In fp32 and fp64 the activation is a kernel of its
 // own: the library's is not made for their precision.
-at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
   const int64_t in = x.size(-1);
   if (x.scalar_type() != at::kBFloat16 || !bias.has_value() || weight.dim() != 2 || x.numel() == 0) {
     return ReferenceOf<LinearGeluTanh>::Call("tessera::linear_gelu_tanh", x, weight, bias);
@@ -107,14 +108,6 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const s
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   return at::_addmm_activation(*bias, rows, weight.t(), /*beta=*/1, /*alpha=*/1, /*use_gelu=*/true).view(sizes);
-}
-
-}  // namespace
-
-TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
-  m.impl("attention", Attention);
-  m.impl("attention_with_lse", AttentionWithLse);
-  m.impl("linear_gelu_tanh", LinearGeluTanh);
 }
 
 }  // namespace tessera::kernels::cuda

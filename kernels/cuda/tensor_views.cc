@@ -11,7 +11,7 @@ bool LiesSideBySide(const at::Tensor& x) { return x.size(-1) <= 1 || x.stride(-1
 
 }  // namespace
 
-std::optional<Number> NumberOf(at::ScalarType type) {
+std::optional<Number> ToNumber(at::ScalarType type) {
   switch (type) {
     case at::kBFloat16:
       return Number::kBf16;
@@ -56,10 +56,6 @@ std::optional<PerImage> ViewForAll(const at::Tensor& vector, const at::Tensor& x
     return std::nullopt;
   }
   return PerImage{.data = vector.const_data_ptr(), .image_stride = 0};
-}
-
-void CheckLaunch(cudaError_t error, const char* name) {
-  TORCH_CHECK(error == cudaSuccess, name, ": the kernel could not be launched: ", cudaGetErrorString(error));
 }
 
 }  // namespace tessera::kernels::cuda

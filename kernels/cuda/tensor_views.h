@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::cuda {
 
-std::optional<Number> NumberOf(at::ScalarType type);
+std::optional<Number> ToNumber(at::ScalarType type);
 
 // Images, tokens and channels of [..., channels], and where they lie.
 struct RowsView {
@@ -22,8 +22,5 @@ std::optional<RowsView> ViewRows(const at::Tensor& x);
 std::optional<PerImage> ViewPerImage(const at::Tensor& vectors, const at::Tensor& x, int64_t images, int64_t channels);
 // [channels], the same for every image.
 std::optional<PerImage> ViewForAll(const at::Tensor& vector, const at::Tensor& x, int64_t channels);
-
-// Ends in an exception where the launch of the operator's kernel failed.
-void CheckLaunch(cudaError_t error, const char* name);
 
 }  // namespace tessera::kernels::cuda

@@ -1,0 +1,42 @@
+// The operators of kernels/ops.h on CUDA tensors, with the arguments of their schemas.
+//
+// What is one pass over memory is one kernel of this folder; arguments that a kernel does not take (other types,
+// channels that lie apart, rows too long) take the reference. Products and attention are LibTorch's libraries'.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <tuple>
+
+namespace tessera::kernels::cuda {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
+at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
+std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const OptionalTensor& gate,
+                                                             const at::Tensor& y, const OptionalTensor& weight,
+                                                             const OptionalTensor& bias, const OptionalTensor& shift,
+                                                             const OptionalTensor& scale, double eps);
+at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+void QkvNormRope(const at::Tensor& packed, const OptionalTensor& query_weight, const OptionalTensor& query_bias,
+                 double query_eps, const OptionalTensor& key_weight, const OptionalTensor& key_bias, double key_eps,
+                 const OptionalTensor& cos, const OptionalTensor& sin, const OptionalTensor& q, const OptionalTensor& k,
+                 const OptionalTensor& v);
+std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
+                                                  const at::Tensor& other_read, const at::Tensor& other_lse);
+at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor Gelu(const at::Tensor& x);
+at::Tensor Silu(const at::Tensor& x);
+at::Tensor Sigmoid(const at::Tensor& x);
+at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at::Tensor& offset, bool silu);
+std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups);
+
+at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptionalTensor& key_bias,
+                     double scale);
+std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                                    double scale);
+at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias);
+
+}  // namespace tessera::kernels::cuda

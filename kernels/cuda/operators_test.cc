@@ -1,0 +1,209 @@
+#include "kernels/cuda/operators.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+#include "kernels/reference.h"
+#include "tests/support/cuda_emulation/cuda_emulation.h"
+#include "tests/support/random_tensor.h"
+
+// The operators in front of the kernels, whose launches run on the host: the tensors are the CPU's.
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr double kEps = 1e-6;
+constexpr int64_t kImages = 2, kTokens = 5, kChannels = 96;
+
+class CudaOperators : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::Tensor Make(at::IntArrayRef shape) { return Random(shape, ++seed_).to(GetParam()); }
+  // Tables and factors are in fp32 beside narrower numbers.
+  at::Tensor MakeWide(at::IntArrayRef shape) {
+    return Random(shape, ++seed_).to(GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+  }
+
+  // Expects what the reference computes in fp64: rounded once to bf16, or twice where the reference is rounded between.
+  void ExpectNear(const at::Tensor& actual, const at::Tensor& expected) {
+    ASSERT_EQ(actual.sizes(), expected.sizes());
+    const double tolerance = actual.scalar_type() == at::kBFloat16 ? 1.0 / 128
+                             : actual.scalar_type() == at::kFloat  ? 4e-6
+                                                                   : 1e-12;
+    const at::Tensor wide = actual.to(at::kDouble), error = (wide - expected).abs();
+    EXPECT_TRUE((error <= tolerance * (expected.abs() + 0.5)).all().item<bool>())
+        << "error " << error.max().item<double>();
+  }
+
+  // How many kernels ran for `call`.
+  static int64_t Launches(const std::function<void()>& call) {
+    const int64_t before = cuda_emulation::Counted().launches;
+    call();
+    return cuda_emulation::Counted().launches - before;
+  }
+
+ private:
+  uint64_t seed_ = 0;
+};
+
+at::Tensor Wide(const at::Tensor& x) { return x.to(at::kDouble); }
+
+// The parts of one modulation, as its product leaves them side by side, and as rows of a table.
+TEST_P(CudaOperators, NormaliseAndModulateByParts) {
+  const at::Tensor x = Make({kImages, kTokens, kChannels});
+  const at::Tensor parts = Make({kImages, 6 * kChannels}), table = Make({kImages, 6, kChannels});
+  for (const auto& [shift, scale] :
+       {std::pair(parts.chunk(6, -1)[1], parts.chunk(6, -1)[4]), std::pair(table.select(1, 3), table.select(1, 0))}) {
+    at::Tensor y;
+    EXPECT_EQ(Launches([&] { y = LayerNormModulate(x, shift, scale, kEps); }), 1);
+    ExpectNear(y, reference::LayerNormModulate(Wide(x), Wide(shift), Wide(scale), kEps));
+  }
+}
+
+// The image's and the text's rows of one tensor.
+TEST_P(CudaOperators, TakeRowsOfALongerSequence) {
+  const at::Tensor all = Make({kImages, 3 * kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});
+  const at::Tensor parts = Make({kImages, 3 * kChannels});
+  const std::vector<at::Tensor> m = parts.chunk(3, -1);
+  for (const int64_t first : {int64_t{0}, kTokens, 2 * kTokens}) {
+    const at::Tensor x = all.narrow(1, first, kTokens);
+    at::Tensor sum, normalised;
+    EXPECT_EQ(Launches([&] { sum = GatedResidual(x, m[0], y); }), 1);
+    ExpectNear(sum, reference::GatedResidual(Wide(x), Wide(m[0]), Wide(y)));
+    EXPECT_EQ(
+        Launches([&] { std::tie(sum, normalised) = GatedResidualNormModulate(x, m[0], y, {}, {}, m[1], m[2], kEps); }),
+        1);
+    ExpectNear(sum, reference::GatedResidual(Wide(x), Wide(m[0]), Wide(y)));
+    ExpectNear(normalised, reference::LayerNormModulate(Wide(sum), Wide(m[1]), Wide(m[2]), kEps));
+    std::tie(sum, normalised) = GatedResidualNormModulate(x, {}, y, {}, {}, m[1], m[2], kEps);
+    ExpectNear(sum, Wide(x) + Wide(y));
+    ExpectNear(normalised, reference::LayerNormModulate(Wide(sum), Wide(m[1]), Wide(m[2]), kEps));
+  }
+}
+
+TEST_P(CudaOperators, NormaliseByWeights) {
+  const at::Tensor x = Make({kImages, kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});
+  const at::Tensor weight = Make({kChannels}), bias = Make({kChannels});
+  const auto [sum, normalised] = GatedResidualNormModulate(x, {}, y, weight, bias, {}, {}, kEps);
+  ExpectNear(sum, Wide(x) + Wide(y));
+  ExpectNear(normalised, at::layer_norm(Wide(sum), {kChannels}, Wide(weight), Wide(bias), kEps));
+  at::Tensor rms;
+  EXPECT_EQ(Launches([&] { rms = RmsNorm(x, weight, kEps); }), 1);
+  ExpectNear(rms, reference::RmsNorm(Wide(x), Wide(weight), kEps));
+  for (const at::Tensor& other : {x.flatten(0, 1), x.unflatten(2, {2, kChannels / 2})}) {  // [n, c] and [b, n, h, d]
+    const at::Tensor part = weight.narrow(0, 0, other.size(-1));
+    ExpectNear(RmsNorm(other, part, kEps), reference::RmsNorm(Wide(other), Wide(part), kEps));
+  }
+}
+
+TEST_P(CudaOperators, ActivateSlices) {
+  const at::Tensor all = Make({kImages, kTokens, 4 * kChannels});
+  for (const at::Tensor& x : {all, all.narrow(-1, kChannels, kChannels), all.narrow(-1, 3, 7), all.flatten(0, 1)}) {
+    at::Tensor y;
+    EXPECT_EQ(Launches([&] { y = GeluTanh(x); }), 1);
+    ExpectNear(y, reference::GeluTanh(Wide(x)));
+    ExpectNear(Gelu(x), reference::Gelu(Wide(x)));
+    ExpectNear(Silu(x), reference::Silu(Wide(x)));
+    ExpectNear(Sigmoid(x), reference::Sigmoid(Wide(x)));
+  }
+}
+
+// Queries, keys and values beside a hidden layer, to dense memory and to where ranks exchange them from.
+TEST_P(CudaOperators, SplitAndTurnHeadsToWhereTheyAreRead) {
+  constexpr int64_t kRanks = 2, kHeads = 2, kHeadDim = 24, kInner = kRanks * kHeads * kHeadDim;
+  const at::Tensor packed = Make({kImages, kTokens, 7 * kInner}).narrow(-1, 0, 3 * kInner);
+  const at::Tensor query_weight = Make({kHeadDim}), key_weight = Make({kHeadDim}), key_bias = Make({kHeadDim});
+  const at::Tensor cos = MakeWide({kTokens, kHeadDim / 2}), sin = MakeWide({kTokens, kHeadDim / 2});
+  const auto run = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return Launches(
+        [&] { QkvNormRope(packed, query_weight, {}, kEps, key_weight, key_bias, kEps, cos, sin, q, k, v); });
+  };
+  const auto memory = at::zeros({kRanks, kTokens, 3, kImages, kHeads, kHeadDim}, packed.options());
+  const auto place = [&](int64_t part) { return memory.select(2, part).permute({2, 1, 0, 3, 4}); };
+  std::vector<at::Tensor> dense, expected;
+  for (int i = 0; i < 3; ++i) {
+    dense.push_back(at::zeros({kImages, kTokens, kRanks, kHeads, kHeadDim}, packed.options()));
+    expected.push_back(at::zeros({kImages, kTokens, kRanks, kHeads, kHeadDim}, at::kDouble));
+  }
+  reference::QkvNormRope(Wide(packed), {.weight = Wide(query_weight), .bias = {}, .eps = kEps},
+                         {.weight = Wide(key_weight), .bias = Wide(key_bias), .eps = kEps},
+                         {.cos = Wide(cos), .sin = Wide(sin)}, {.q = expected[0], .k = expected[1], .v = expected[2]});
+  EXPECT_EQ(run(dense[0], dense[1], dense[2]), 1);
+  EXPECT_EQ(run(place(0), place(1), place(2)), 1);
+  for (int i = 0; i < 3; ++i) {
+    ExpectNear(dense[static_cast<size_t>(i)], expected[static_cast<size_t>(i)]);
+    EXPECT_TRUE(at::equal(dense[static_cast<size_t>(i)], place(i))) << "part " << i;
+  }
+}
+
+TEST_P(CudaOperators, TakeKeysAloneWithTheirOwnNorm) {
+  constexpr int64_t kHeads = 3, kHeadDim = 32;
+  const at::Tensor packed = Make({kImages, kTokens, kHeads * kHeadDim}), weight = Make({kHeadDim});
+  const at::Tensor k = at::zeros({kImages, kTokens, 1, kHeads, kHeadDim}, packed.options());
+  const at::Tensor expected = at::zeros(k.sizes(), at::kDouble);
+  EXPECT_EQ(Launches([&] { QkvNormRope(packed, {}, {}, 0, weight, {}, kEps, {}, {}, {}, k, {}); }), 1);
+  reference::QkvNormRope(Wide(packed), {}, {.weight = Wide(weight), .bias = {}, .eps = kEps}, {},
+                         {.q = {}, .k = expected, .v = {}});
+  ExpectNear(k, expected);
+}
+
+// The log-sum-exp lies as LibTorch's attention leaves it, and as the operator returns it.
+TEST_P(CudaOperators, MergeWhatAttentionReturns) {
+  constexpr int64_t kHeads = 3, kHeadDim = 16;
+  const at::Tensor read = Make({kImages, kTokens, kHeads, kHeadDim}), lse = MakeWide({kImages, kTokens, kHeads});
+  const at::Tensor other = Make({kImages, kHeads, kTokens, kHeadDim}).transpose(1, 2);
+  const at::Tensor other_lse = MakeWide({kImages, kHeads, kTokens}).transpose(1, 2);
+  for (const at::Tensor& first : {read, read.to(lse.scalar_type())}) {
+    at::Tensor merged, merged_lse;
+    EXPECT_EQ(Launches([&] { std::tie(merged, merged_lse) = MergeAttention(first, lse, other, other_lse); }), 1);
+    const auto [expected, expected_lse] =
+        reference::MergeAttention(Wide(first), Wide(lse), Wide(other), Wide(other_lse));
+    EXPECT_EQ(merged.scalar_type(), lse.scalar_type());
+    ExpectNear(merged, expected);
+    ExpectNear(merged_lse, expected_lse);
+  }
+}
+
+// Whole images, and a band of their rows.
+TEST_P(CudaOperators, TakeChannelsOfImages) {
+  const at::Tensor whole = Make({kImages, 8, 12, 10});
+  const at::Tensor factor = MakeWide({kImages, 8}), offset = MakeWide({kImages, 8});
+  for (const at::Tensor& x : {whole, whole.slice(2, 3, 9)}) {
+    at::Tensor y, mean, squares;
+    EXPECT_EQ(Launches([&] { y = ChannelAffine(x, factor, offset, true); }), 1);
+    ExpectNear(y, reference::ChannelAffine(Wide(x), Wide(factor), Wide(offset), true));
+    EXPECT_EQ(Launches([&] { std::tie(mean, squares) = GroupMoments(x, 4); }), 2);
+    const auto [expected_mean, expected_squares] = reference::GroupMoments(Wide(x), 4);
+    EXPECT_TRUE(at::allclose(mean, expected_mean, 4e-6, 4e-6));
+    EXPECT_TRUE(at::allclose(squares, expected_squares, 4e-6, 0));
+  }
+}
+
+// Channels that lie apart, columns of an image that lie apart, other types, rows without end: the reference is there.
+TEST_P(CudaOperators, TakeTheReferenceForWhatAKernelDoesNotTake) {
+  const at::Tensor apart = Make({kImages, kChannels, kTokens}).transpose(1, 2);
+  ASSERT_TRUE(kernels::Sigmoid(apart).defined());  // the dispatcher knows the operators
+  const at::Tensor shift = Make({kImages, kChannels}), scale = Make({kImages, kChannels});
+  const at::Tensor weight = Make({kChannels});
+  at::Tensor y;
+  EXPECT_EQ(Launches([&] { y = LayerNormModulate(apart, shift, scale, kEps); }), 0);
+  EXPECT_TRUE(at::equal(y, reference::LayerNormModulate(apart, shift, scale, kEps)));
+  EXPECT_EQ(Launches([&] { y = GeluTanh(apart); }), 0);
+  EXPECT_TRUE(at::equal(y, reference::GeluTanh(apart)));
+  EXPECT_EQ(Launches([&] { y = RmsNorm(apart, weight, kEps); }), 0);
+  EXPECT_TRUE(at::equal(y, reference::RmsNorm(apart, weight, kEps)));
+  const at::Tensor image = Make({1, 4, 6, 8}).to(at::MemoryFormat::ChannelsLast);
+  EXPECT_EQ(Launches([&] { GroupMoments(image, 2); }), 0);
+  const at::Tensor half = Make({1, 2, 8}).to(at::kHalf);
+  EXPECT_EQ(Launches([&] { Silu(half); }), 0);
+  const at::Tensor row = Make({1, 1, 16392});
+  EXPECT_EQ(Launches([&] { RmsNorm(row, Make({16392}), kEps); }), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaOperators, ::testing::Values(at::kBFloat16, at::kFloat, at::kDouble),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+}  // namespace
+}  // namespace tessera::kernels::cuda

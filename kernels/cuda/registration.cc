@@ -1,0 +1,26 @@
+// Registers the operators for tensors of CUDA devices as the plug-in is loaded.
+#include <torch/library.h>
+
+#include "kernels/cuda/operators.h"
+
+namespace tessera::kernels::cuda {
+
+TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
+  m.impl("layer_norm_modulate", LayerNormModulate);
+  m.impl("gated_residual", GatedResidual);
+  m.impl("gated_residual_norm_modulate", GatedResidualNormModulate);
+  m.impl("rms_norm", RmsNorm);
+  m.impl("qkv_norm_rope", QkvNormRope);
+  m.impl("merge_attention", MergeAttention);
+  m.impl("gelu_tanh", GeluTanh);
+  m.impl("gelu", Gelu);
+  m.impl("silu", Silu);
+  m.impl("sigmoid", Sigmoid);
+  m.impl("channel_affine", ChannelAffine);
+  m.impl("group_moments", GroupMoments);
+  m.impl("attention", Attention);
+  m.impl("attention_with_lse", AttentionWithLse);
+  m.impl("linear_gelu_tanh", LinearGeluTanh);
+}
+
+}  // namespace tessera::kernels::cuda
