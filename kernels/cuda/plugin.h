@@ -1,7 +1,7 @@
 // The C function through which a worker opens the CUDA plug-in, libtessera_cuda.so. The worker itself is linked to no
 // CUDA library beyond what libtorch_cpu needs, so it starts on a machine without a GPU. Loading the plug-in loads
 // LibTorch's CUDA half, which registers its kernels for tensors of a CUDA device; the operators of kernels/ops.h run
-// their reference compositions of those.
+// the kernels of this folder, or their reference compositions of LibTorch's.
 #pragma once
 
 #include "kernels/device_runtime.h"
