@@ -81,9 +81,8 @@ at::Tensor RunOnMesh(const models::Transformer& transformer, const models::Trans
   if (input.text_mask.defined()) {
     rows.text_bias = models::MaskedTextBias(input.text_mask, input.patches.scalar_type());
   }
-  return runtime::ForwardOnMesh(
-      transformer, std::move(rows), [&](int block) { return transformer.Modulate(block, step, plain); }, input.patches,
-      groups, place.stage_bounds);
+  const auto modulations = [&](int block) { return transformer.Modulate(block, step, plain).split(1); };
+  return runtime::ForwardOnMesh(transformer, std::move(rows), modulations, input.patches, groups, place.stage_bounds);
 }
 
 absl::StatusOr<Report> RunTransformer(const Case& test_case) {
