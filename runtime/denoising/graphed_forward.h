@@ -54,7 +54,7 @@ class GraphedForward {
   const ForwardRows rows_;
   MeshForward forward_;
   at::Tensor patches_;
-  std::vector<std::vector<at::Tensor>> modulations_;  // by block and row; none before the first pass
+  std::vector<at::Tensor> modulations_;  // [rows, …] by block; undefined before the first pass
   const kernels::DeviceRuntime& runtime_;
   kernels::DeviceGraph* graph_ = nullptr;
   at::Tensor output_;  // of the graph, in memory that it shares with others

@@ -121,6 +121,17 @@ std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, int64_t promp
       .free = static_cast<uint64_t>(free)};
 }
 
+DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, const parallel::Layout& layout,
+                                  std::vector<int> stage_bounds, StepRecorder* recorder) {
+  DenoiserOptions options{.stage_bounds = std::move(stage_bounds),
+                          .patches = layout.patches,
+                          .warmup = layout.warmup,
+                          .recorder = recorder};
+  // Elsewhere weights come to other addresses.
+  if (!parameters.stream_blocks && !parameters.training) options.graphs.emplace();
+  return options;
+}
+
 // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
 void UseThreads(int threads) {
   at::set_num_threads(threads > 0 ? threads
@@ -342,13 +353,9 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .tensor = share.tensor,
                                  .text_encoders = place_.rank_in_layout() == 0,
                                  .text_device = texts_on_host ? at::Device(at::kCPU) : device});
-        DenoiserOptions options{.stage_bounds = stage_bounds,
-                                .patches = place_.layout.patches,
-                                .warmup = place_.layout.warmup,
-                                .recorder = recorder_.get()};
-        // Elsewhere weights come to other addresses.
-        if (!parameters.stream_blocks && !parameters.training) options.graphs.emplace();
-        denoiser_ = std::make_unique<Denoiser>(*model_->family, ranks_->groups, std::move(options));
+        denoiser_ =
+            std::make_unique<Denoiser>(*model_->family, ranks_->groups,
+                                       DenoiserOptionsOf(parameters, place_.layout, stage_bounds, recorder_.get()));
         const int64_t weights = model_->family->weight_bytes();
         const int64_t prompts = place_.rank_in_layout() == 0 ? PromptCacheBytes(parameters) : 0;
         return control::Loaded{.seconds = watch.seconds(),

@@ -40,7 +40,7 @@ TEST_F(FailureTest, InvalidValuesEndWithCode2AndNameTheField) {
   EXPECT_THAT(ErrorOf(2, {"x", "--sampler", "eular"}), HasSubstr("did you mean 'euler'?"));
   EXPECT_THAT(ErrorOf(2, {"x", "--noise", "pink"}), HasSubstr("noise 'pink'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--dtype", "fp16"}), HasSubstr("dtype 'fp16'"));
-  EXPECT_THAT(ErrorOf(2, {"x", "--device", "tpu"}), HasSubstr("device 'tpu'"));
+  EXPECT_THAT(ErrorOf(2, {"x", "--device", "tpu"}), HasSubstr("device is 'tpu'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--threads", "-1"}), HasSubstr("threads is -1"));
   EXPECT_THAT(ErrorOf(2, {"x", "-n", "0"}), HasSubstr("count is 0"));
   EXPECT_THAT(ErrorOf(2, {"x", "--seed", "-1"}), HasSubstr("seed"));

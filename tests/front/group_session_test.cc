@@ -138,14 +138,15 @@ TEST_F(GroupSessionTest, IsNotOpenedOnceItWasKilled) {
   EXPECT_FALSE(session_.is_alive());
 }
 
-TEST_F(GroupSessionTest, MakesAStepOfEverySizeThatItIsToBeWarmFor) {
+TEST_F(GroupSessionTest, MakesTwoStepsOfEverySizeThatItIsToBeWarmFor) {
   options_.warmup = {{.width = 32, .height = 64}, {.width = 64, .height = 64}};
   server::GroupSession session(options_, log_, trace_, [](server::GroupState, const std::string&) {});
   Order(absl::StrCat("sizes=", folder_ / "sizes"));
   ASSERT_EQ(session.Open(), absl::OkStatus());
   std::stringstream sizes;
   sizes << std::ifstream(folder_ / "sizes").rdbuf();
-  EXPECT_EQ(sizes.str(), "16x16\n32x64\n64x64\n") << "the first is the probe";
+  EXPECT_EQ(sizes.str(), "16x16\n32x64\n32x64\n64x64\n64x64\n")
+      << "the first is the probe; graphs are captured in the second step of a size";
   session.Close();
 }
 

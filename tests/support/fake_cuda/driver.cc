@@ -84,9 +84,7 @@ CUresult cuMemAddressFree(CUdeviceptr begin, size_t) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
                      unsigned long long) {
-  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) {
-    return Checked("cuMemCreate", CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  }
+  // Unlike cudaMalloc it waits for nothing, and a capture does not forbid it: LibTorch maps what a graph allocates.
   const int device = properties->location.id;
   if (!TheMachine().Take(bytes, device)) return Checked("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Physical{.bytes = bytes, .device = device});
@@ -109,3 +107,29 @@ CUresult cuMemUnmap(CUdeviceptr, size_t) { return Checked("cuMemUnmap"); }
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return Checked("cuMemSetAccess"); }
 
 }  // extern "C"
+
+// LibTorch looks these up together with the others: for what processes share, and for parts of a card. None is called
+// here. They are declared anew, since their names alone are asked for.
+#define FAKE_CUDA_UNSUPPORTED(name)                            \
+  extern "C" CUresult FakeUnsupported_##name() __asm__(#name); \
+  extern "C" CUresult FakeUnsupported_##name() { return Checked(#name, CUDA_ERROR_NOT_SUPPORTED); }
+
+FAKE_CUDA_UNSUPPORTED(cuCtxFromGreenCtx)
+FAKE_CUDA_UNSUPPORTED(cuCtxPopCurrent)
+FAKE_CUDA_UNSUPPORTED(cuCtxPushCurrent)
+FAKE_CUDA_UNSUPPORTED(cuDevResourceGenerateDesc)
+FAKE_CUDA_UNSUPPORTED(cuDevSmResourceSplitByCount)
+FAKE_CUDA_UNSUPPORTED(cuDeviceGetDevResource)
+FAKE_CUDA_UNSUPPORTED(cuGreenCtxCreate)
+FAKE_CUDA_UNSUPPORTED(cuGreenCtxDestroy)
+FAKE_CUDA_UNSUPPORTED(cuGreenCtxStreamCreate)
+FAKE_CUDA_UNSUPPORTED(cuMemExportToShareableHandle)
+FAKE_CUDA_UNSUPPORTED(cuMemGetAllocationPropertiesFromHandle)
+FAKE_CUDA_UNSUPPORTED(cuMemImportFromShareableHandle)
+FAKE_CUDA_UNSUPPORTED(cuMemRetainAllocationHandle)
+FAKE_CUDA_UNSUPPORTED(cuMemsetD32Async)
+FAKE_CUDA_UNSUPPORTED(cuMulticastAddDevice)
+FAKE_CUDA_UNSUPPORTED(cuMulticastBindMem)
+FAKE_CUDA_UNSUPPORTED(cuMulticastCreate)
+FAKE_CUDA_UNSUPPORTED(cuMulticastUnbind)
+FAKE_CUDA_UNSUPPORTED(cuStreamWriteValue32)
