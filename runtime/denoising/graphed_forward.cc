@@ -49,11 +49,15 @@ void GraphedForward::Fill(Modulations modulations, const at::Tensor& patches) {
   if (graph_ != nullptr && base::Planted("graph_keeps_its_timestep")) return;
   std::vector<at::Tensor> to, from;
   for (const int block : blocks_) {
-    std::vector<at::Tensor>& own = modulations_[static_cast<size_t>(block)];
+    at::Tensor& own = modulations_[static_cast<size_t>(block)];
     const std::vector<at::Tensor> of_rows = modulations(block);
+    if (!own.defined()) {
+      std::vector<int64_t> shape = of_rows.front().sizes().vec();
+      shape[0] = static_cast<int64_t>(of_rows.size());
+      own = at::empty(shape, of_rows.front().options());
+    }
     for (size_t row = 0; row < of_rows.size(); ++row) {
-      if (own.size() == row) own.push_back(at::empty_like(of_rows[row], at::MemoryFormat::Contiguous));
-      to.push_back(own[row]);
+      to.push_back(own.narrow(0, static_cast<int64_t>(row), 1));
       from.push_back(of_rows[row]);
     }
   }
@@ -61,8 +65,10 @@ void GraphedForward::Fill(Modulations modulations, const at::Tensor& patches) {
 }
 
 void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
-  forward_.Compute(
-      op, [this](int block) { return modulations_[static_cast<size_t>(block)]; }, patches_);
+  const auto modulations = [this](int block) {
+    return std::vector<at::Tensor>{modulations_[static_cast<size_t>(block)]};
+  };
+  forward_.Compute(op, modulations, patches_);
 }
 
 bool GraphedForward::Capture(const parallel::StageOp& op) {
@@ -77,6 +83,7 @@ bool GraphedForward::Capture(const parallel::StageOp& op) {
   }
   if (graph_ == nullptr) return false;
   output_ = forward_.output();
+  result_ = at::empty_like(output_, at::MemoryFormat::Contiguous);
   if (base::Planted("graph_reads_freed_memory")) patches_ = patches_.clone();
   return true;
 }
@@ -90,7 +97,8 @@ void GraphedForward::Compute(const parallel::StageOp& op, Modulations modulation
   }
   runtime_.launch(*graph_);
   // The next graph's memory is the same.
-  forward_.SetOutput(output_.clone());
+  result_.copy_(output_);
+  forward_.SetOutput(result_);
 }
 
 void GraphedForward::DropGraph() {
@@ -98,7 +106,7 @@ void GraphedForward::DropGraph() {
   if (graph_ == nullptr) return;
   (void)runtime_.works(device_index());
   runtime_.destroy_graph(std::exchange(graph_, nullptr));
-  output_ = at::Tensor();
+  output_ = result_ = at::Tensor();
 }
 
 std::shared_ptr<GraphedForward> StepGraphs::Find(size_t group, const parallel::Pipeline& pipeline,

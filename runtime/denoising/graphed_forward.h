@@ -58,6 +58,7 @@ class GraphedForward {
   const kernels::DeviceRuntime& runtime_;
   kernels::DeviceGraph* graph_ = nullptr;
   at::Tensor output_;  // of the graph, in memory that it shares with others
+  at::Tensor result_;  // that it is copied to
   bool has_run_ = false;
   bool may_capture_ = true;
 };

@@ -34,8 +34,7 @@ int64_t JointText(const models::Transformer& transformer, const ForwardRows& row
   return transformer.joint_text() && rows.text.defined() ? rows.text.size(1) * TextCopies(groups) : 0;
 }
 
-// [1, …] each → [rows, …].
-at::Tensor OfRows(const std::vector<at::Tensor>& rows) { return rows.size() == 1 ? rows.front() : at::cat(rows); }
+at::Tensor Joined(const std::vector<at::Tensor>& parts) { return parts.size() == 1 ? parts.front() : at::cat(parts); }
 
 }  // namespace
 
@@ -138,12 +137,12 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
   const auto bounds = pipeline_.bounds.begin() + stage();
   for (int block = bounds[0]; block < bounds[1]; ++block) {
     if (std::ranges::find(rows_.skipped_blocks, block) != rows_.skipped_blocks.end()) continue;
-    conditioning.modulation = OfRows(modulations(block));
+    conditioning.modulation = Joined(modulations(block));
     transformer_.Block(block, state, conditioning, context);
     Record(op, block, state);
   }
   if (is_last_stage()) {
-    conditioning.modulation = OfRows(modulations(transformer_.num_blocks()));
+    conditioning.modulation = Joined(modulations(transformer_.num_blocks()));
     pass_.output = transformer_.Head(state, conditioning, context);
     Record(op, transformer_.num_blocks(), {.image = pass_.output, .text = {}, .skips = {}});
   } else {

@@ -43,8 +43,8 @@ struct ForwardRows {
   models::SharedAdapters adapters = nullptr;  // of all these rows
 };
 
-// The modulations of a pass, [1, …] for each of its rows, by block, as Transformer::Modulate makes them; num_blocks()
-// for the head.
+// The modulations of a pass by block, as Transformer::Modulate makes them, [rows, …] in parts of one row or more;
+// num_blocks() for the head.
 using Modulations = absl::FunctionRef<std::vector<at::Tensor>(int block)>;
 
 // One rank's part in the passes over such rows. The operations of a pipeline plan say which passes, and in which order

@@ -75,8 +75,9 @@ TEST_F(FakeCudaServeTest, ARequestBecomesAPictureOfTheDevice) {
 }
 
 TEST_F(FakeCudaServeTest, AJobThatRunsOutOfDeviceMemoryFailsAlone) {
-  TestServer& server = Serve(1, "serial", {{"FAKE_CUDA_MEMORY_MIB", "128"}});
-  const std::string large = Submit(server, 1024);
+  // The plan of a load counts an image of the model's own size, and of a larger one nothing.
+  TestServer& server = Serve(1, "serial", {{"FAKE_CUDA_MEMORY_MIB", "1056"}});
+  const std::string large = Submit(server, 4096);
   EXPECT_EQ(server.Ended(large), "failed");
   EXPECT_THAT(boost::json::serialize(server.Get(large)), HasSubstr("out of memory on the device"));
   ExpectMakesPictures(server);

@@ -28,6 +28,9 @@ struct Budget {
   int waits = 0;            // of a step, of the thread that issues
   int pageable_copies = 0;  // of a step
   int64_t memory_mib = 0;   // of the device, at most, from loading to the picture
+  // Requests of the third step for memory of the device; later ones make none. A solver of the second order has its
+  // whole history from that step on.
+  int third_mallocs = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Budget& budget) { return out << budget.model; }
@@ -73,7 +76,7 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
     EXPECT_EQ(steps[i].waits, GetParam().waits) << "step " << i + 1;
     EXPECT_EQ(steps[i].pageable_copies, GetParam().pageable_copies) << "step " << i + 1;
     EXPECT_EQ(steps[i].fp32_products, 0) << "step " << i + 1;
-    EXPECT_EQ(steps[i].mallocs, 0) << "step " << i + 1;
+    EXPECT_EQ(steps[i].mallocs, i == 2 ? GetParam().third_mallocs : 0) << "step " << i + 1;
   }
   EXPECT_LE(run.logs[0].PeakBytes(), GetParam().memory_mib << 20);
   if (std::string(GetParam().model) == "flux_dev") {
@@ -81,28 +84,31 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepBudgetTest,
-                         testing::Values(Budget{.model = "flux_dev", .operations = 4724, .memory_mib = 23890},
-                                         Budget{.model = "sd3_medium", .operations = 1975, .memory_mib = 4865},
-                                         Budget{.model = "sd35_large", .operations = 4180, .memory_mib = 16990},
-                                         Budget{.model = "pixart_sigma", .operations = 1163, .memory_mib = 1850},
-                                         Budget{.model = "hunyuan", .operations = 2897, .memory_mib = 3626}),
-                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, StepBudgetTest,
+    testing::Values(Budget{.model = "flux_dev", .operations = 692, .memory_mib = 24166},
+                    Budget{.model = "sd3_medium", .operations = 479, .memory_mib = 4925},
+                    Budget{.model = "sd35_large", .operations = 746, .memory_mib = 16990},
+                    Budget{.model = "pixart_sigma", .operations = 458, .memory_mib = 1850, .third_mallocs = 1},
+                    Budget{.model = "hunyuan", .operations = 773, .memory_mib = 4116}),
+    [](const auto& info) { return info.param.model; });
 
 using BatchMemoryTest = FakeCudaTest;
 
-// Four images take 4.4 GiB beside the weights, and the front end predicts 1.7: LibTorch's compositions widen to fp32 in
-// memory what a kernel of one piece would not.
-TEST_F(BatchMemoryTest, ABatchOfFourTakesWhatIsWrittenHere) {
+// Each image of a batch has passes of its own, which come after one another.
+TEST_F(BatchMemoryTest, FourImagesTakeHardlyMoreThanOne) {
   WriteFullSizeFlux(folder_);
   const Finished run = Run({"bench", "--model=" + (folder_ / "flux_dev"), "--device=cuda", "--dtype=bf16", "--batch=4",
                             "--steps=3", "--repeat=1", "--size=1024"});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   ASSERT_EQ(run.logs.size(), 1u);
-  int of_four = 0;
-  for (const FakeCudaEvent& event : run.logs[0].Of("attention")) of_four += event.fields[3] == "4x24x4608x128";
-  EXPECT_GE(of_four, 57 * 3);
-  EXPECT_LE(run.logs[0].PeakBytes(), int64_t{27150} << 20);
+  int of_one = 0;
+  for (const FakeCudaEvent& event : run.logs[0].Of("attention")) {
+    of_one += event.fields[3] == "1x24x4608x128";
+    EXPECT_NE(event.fields[3], "4x24x4608x128");
+  }
+  EXPECT_GE(of_one, 4 * 57);
+  EXPECT_LE(run.logs[0].PeakBytes() >> 20, 24166);
 }
 
 }  // namespace
