@@ -151,7 +151,11 @@ TEST(GradientsTest, AreTheSameOnEveryInstructionSet) {
     const auto all = [&](cpu::Isa isa) {
       const auto [of_x, of_shift, of_factor] = cpu::NormModulateBackward(of, beside, x, vector, 1, kEps, isa);
       const auto [of_gate, of_y] = cpu::GatedResidualBackward(of, vector, x, isa);
-      return std::vector{of_x, of_shift, of_factor, of_gate, of_y, cpu::GeluTanhBackward(of, x, isa)};
+      const auto heads = [&](const at::Tensor& tokens) { return tokens.view({kImages, kTokens, 3, 11}); };
+      const auto [read, lse] = cpu::BiasedAttentionWithLse(heads(x), heads(of), heads(beside), std::nullopt, 0.3, isa);
+      const auto [of_q, of_k, of_v] =
+          cpu::AttentionBackward(heads(of), heads(x), heads(of), heads(beside), std::nullopt, read, lse, 0.3, isa);
+      return std::vector{of_x, of_shift, of_factor, of_gate, of_y, cpu::GeluTanhBackward(of, x, isa), of_q, of_k, of_v};
     };
     const std::vector<at::Tensor> best = all(cpu::BestIsa());
     for (int isa = 0; isa < static_cast<int>(cpu::BestIsa()); ++isa) {

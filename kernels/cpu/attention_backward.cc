@@ -1,6 +1,6 @@
-// The gradient of attention. Of a head, a block of rows of queries at a time: the block's weights are computed again
-// from the log-sum-exp of its rows, and exist as a whole in fp32, as do their gradients. All products by the product's
-// kernels.
+// The gradient of attention. Of a head, a block of keys at a time: the block's weights over all queries are computed
+// again from the queries' log-sum-exp, and exist as a whole. All products by the product's kernels, in the type of the
+// tensors with sums in fp32: the weights and the scores' gradients are rounded to it between two products.
 #include <algorithm>
 #include <vector>
 
@@ -12,19 +12,34 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// A matrix [rows, columns] as the right side of products of so many columns.
+// One head of one image: row `token` lies `stride` elements behind the row before it.
+struct HeadRows {
+  HeadRows(const at::Tensor& x, int64_t b, int64_t h)
+      : data(static_cast<char*>(const_cast<void*>(x.const_data_ptr())) +
+             (b * x.stride(0) + h * x.stride(2)) * x.element_size()),
+        stride(x.stride(1)),
+        size(x.element_size()) {}
+
+  char* At(int64_t token) const { return data + token * stride * size; }
+
+  char* data;
+  int64_t stride;
+  int64_t size;  // bytes of an element
+};
+
+// A matrix [depth, columns] as the right side of products.
 class Panels {
  public:
-  Panels(const ProductKernels& kernels, int64_t most_depth, int64_t most_columns)
-      : kernels_(kernels), buffer_(kernels.panel_bytes(most_depth) * Count(most_columns)) {}
+  Panels(const ProductKernels& kernels, int64_t most_depth, int64_t most_columns, int64_t size)
+      : kernels_(kernels), size_(size), buffer_(kernels.panel_bytes(most_depth) * Count(most_columns)) {}
 
   // Element (k, column) lies at from[k * depth_stride + column * column_stride].
-  void Pack(const float* from, int64_t depth_stride, int64_t column_stride, int64_t depth, int64_t columns) {
+  void Pack(const char* from, int64_t depth_stride, int64_t column_stride, int64_t depth, int64_t columns) {
     depth_ = depth;
     columns_ = columns;
     for (int64_t panel = 0; panel < Count(columns); ++panel) {
       const int64_t column = panel * kernels_.columns;
-      kernels_.pack({.data = from + column * column_stride,
+      kernels_.pack({.data = from + column * column_stride * size_,
                      .depth_stride = depth_stride,
                      .column_stride = column_stride,
                      .columns = std::min(kernels_.columns, columns - column)},
@@ -32,13 +47,15 @@ class Panels {
     }
   }
 
-  // out [rows, columns] of a block that was prepared.
-  void Multiply(const void* prepared, int64_t rows, void* scratch, float* out) const {
-    ProductTile tile{.rows = rows, .depth = depth_, .out_stride = columns_};
+  // out [rows, columns] of a block that was prepared, `out_stride` numbers of out_size bytes between its rows.
+  void Multiply(const void* prepared, int64_t rows, void* scratch, ProductResult result, void* out,
+                int64_t out_stride) const {
+    const int64_t out_size = result == ProductResult::kElements ? size_ : static_cast<int64_t>(sizeof(float));
+    ProductTile tile{.rows = rows, .depth = depth_, .out_stride = out_stride, .result = result};
     for (int64_t panel = 0; panel < Count(columns_); ++panel) {
       const int64_t column = panel * kernels_.columns;
       tile.columns = std::min(kernels_.columns, columns_ - column);
-      tile.out = out + column;
+      tile.out = static_cast<char*>(out) + column * out_size;
       kernels_.multiply(prepared, At(panel), tile, scratch);
     }
   }
@@ -48,43 +65,24 @@ class Panels {
   char* At(int64_t panel) const { return static_cast<char*>(buffer_.get()) + panel * kernels_.panel_bytes(depth_); }
 
   const ProductKernels& kernels_;
+  int64_t size_;
   AlignedBuffer buffer_;
   int64_t depth_ = 0, columns_ = 0;
 };
 
-// The tensors of an attention, [b, tokens, h, d] in fp32, and of one head of one image.
+// The tensors of an attention, [b, tokens, h, d] of one type.
 struct Attended {
   at::Tensor q, k, v, read, of_read;
-  at::Tensor lse;   // [b, n, h]
-  at::Tensor bias;  // [b, t], or undefined
+  at::Tensor lse;   // [b, n, h] in fp32
+  at::Tensor bias;  // [b, t] in fp32, or undefined
+  at::Tensor of_q, of_k, of_v;
   double scale;
 };
 
-const float* At(const at::Tensor& x, int64_t b, int64_t h) {
-  return x.const_data_ptr<float>() + b * x.stride(0) + h * x.stride(2);
-}
-
 struct Sizes {
-  int64_t rows, keys, d;
-  int64_t block;  // of rows, at most
-};
-
-// In fp32; those of keys lie the other way round, as the products give them.
-struct Buffers {
-  explicit Buffers(const Sizes& n)
-      : weights(static_cast<size_t>(n.block * n.keys)),
-        of_scores(weights.size()),
-        turned(static_cast<size_t>(n.block * n.d)),
-        of_queries(turned.size()),
-        product(static_cast<size_t>(n.d * n.keys)),
-        of_keys(product.size()),
-        of_values(product.size()) {}
-
-  std::vector<float> weights, of_scores;  // [block, keys]
-  std::vector<float> turned;              // [d, block]
-  std::vector<float> of_queries;          // [block, d]
-  std::vector<float> product;             // [d, keys]
-  std::vector<float> of_keys, of_values;  // [d, keys]
+  int64_t queries, keys, d;
+  int64_t block;  // of keys, at most
+  int64_t size;   // bytes of an element
 };
 
 // What one thread works in.
@@ -92,94 +90,116 @@ class HeadBackward {
  public:
   HeadBackward(const Attended& of, Isa isa)
       : of_(of),
-        isa_(isa),
-        kernels_(ProductFor(isa, ProductElement::kFloat)),
-        n_{.rows = of.q.size(1),
+        element_(of.q.scalar_type() == at::kFloat ? Element::kFloat : Element::kBf16),
+        elementwise_(ElementwiseFor(isa)),
+        kernels_(ProductFor(isa, ProductElementOf(of.q.scalar_type()).value())),
+        n_{.queries = of.q.size(1),
            .keys = of.k.size(1),
            .d = of.q.size(3),
-           .block = std::min(kProductRows, of.q.size(1))},
-        by_keys_(kernels_, n_.d, n_.keys),
-        by_values_(kernels_, n_.d, n_.keys),
-        by_channels_(kernels_, n_.keys, n_.d),
-        by_weights_(kernels_, n_.block, n_.keys),
-        prepared_(std::max({kernels_.prepared_bytes(n_.block, n_.d), kernels_.prepared_bytes(n_.block, n_.keys),
+           .block = std::min(kProductRows, of.k.size(1)),
+           .size = of.q.element_size()},
+        by_queries_(kernels_, n_.d, n_.queries, n_.size),
+        by_of_read_(kernels_, n_.d, n_.queries, n_.size),
+        by_query_channels_(kernels_, n_.queries, n_.d, n_.size),
+        by_of_read_channels_(kernels_, n_.queries, n_.d, n_.size),
+        by_of_scores_(kernels_, n_.block, n_.queries, n_.size),
+        prepared_(std::max({kernels_.prepared_bytes(n_.block, n_.d), kernels_.prepared_bytes(n_.block, n_.queries),
                             kernels_.prepared_bytes(std::min(kProductRows, n_.d), n_.block)})),
         scratch_(std::max(
-            {kernels_.scratch_bytes(n_.d), kernels_.scratch_bytes(n_.keys), kernels_.scratch_bytes(n_.block)})),
-        buffers_(n_) {}
+            {kernels_.scratch_bytes(n_.d), kernels_.scratch_bytes(n_.queries), kernels_.scratch_bytes(n_.block)})),
+        weights_(n_.block * n_.queries * n_.size),
+        of_scores_(n_.block * n_.queries * n_.size),
+        turned_keys_(n_.block * n_.d * n_.size),
+        scores_(static_cast<size_t>(n_.block * n_.queries)),
+        of_weights_(scores_.size()),
+        of_queries_(static_cast<size_t>(n_.d * n_.queries)),
+        lse_(static_cast<size_t>(n_.queries)),
+        delta_(lse_.size()) {}
 
-  // Writes the gradients of one head into of_q, of_k and of_v, [b, tokens, h, d] in fp32.
-  void Run(int64_t b, int64_t h, const at::Tensor& of_q, const at::Tensor& of_k, const at::Tensor& of_v) {
-    const float *k = At(of_.k, b, h), *v = At(of_.v, b, h);
-    by_keys_.Pack(k, 1, of_.k.stride(1), n_.d, n_.keys);
-    by_values_.Pack(v, 1, of_.v.stride(1), n_.d, n_.keys);
-    by_channels_.Pack(k, of_.k.stride(1), 1, n_.keys, n_.d);
-    std::ranges::fill(buffers_.of_keys, 0.0f);
-    std::ranges::fill(buffers_.of_values, 0.0f);
-    for (int64_t row = 0; row < n_.rows; row += n_.block) {
-      const int64_t count = std::min(n_.block, n_.rows - row);
-      OfBlock(b, h, row, count);
-      for (int64_t i = 0; i < count; ++i) {
-        std::copy_n(buffers_.of_queries.data() + i * n_.d, n_.d,
-                    const_cast<float*>(At(of_q, b, h)) + (row + i) * of_q.stride(1));
-      }
+  // Writes the gradients of one head.
+  void Run(int64_t b, int64_t h) {
+    const HeadRows q(of_.q, b, h), of_read(of_.of_read, b, h), read(of_.read, b, h), of_q(of_.of_q, b, h);
+    by_queries_.Pack(q.data, 1, q.stride, n_.d, n_.queries);
+    by_of_read_.Pack(of_read.data, 1, of_read.stride, n_.d, n_.queries);
+    by_query_channels_.Pack(q.data, q.stride, 1, n_.queries, n_.d);
+    by_of_read_channels_.Pack(of_read.data, of_read.stride, 1, n_.queries, n_.d);
+    const float* lse = of_.lse.const_data_ptr<float>() + b * n_.queries * of_.q.size(2) + h;
+    for (int64_t i = 0; i < n_.queries; ++i) {
+      lse_[static_cast<size_t>(i)] = lse[i * of_.q.size(2)];
+      delta_[static_cast<size_t>(i)] = elementwise_.dot(element_, n_.d, read.At(i), of_read.At(i));
     }
-    for (int64_t key = 0; key < n_.keys; ++key) {
-      float* const to_k = const_cast<float*>(At(of_k, b, h)) + key * of_k.stride(1);
-      float* const to_v = const_cast<float*>(At(of_v, b, h)) + key * of_v.stride(1);
-      for (int64_t c = 0; c < n_.d; ++c) to_k[c] = buffers_.of_keys[static_cast<size_t>(c * n_.keys + key)];
-      for (int64_t c = 0; c < n_.d; ++c) to_v[c] = buffers_.of_values[static_cast<size_t>(c * n_.keys + key)];
+    std::ranges::fill(of_queries_, 0.0f);
+    for (int64_t key = 0; key < n_.keys; key += n_.block) OfKeys(b, h, key, std::min(n_.block, n_.keys - key));
+    for (int64_t i = 0; i < n_.queries; ++i) {
+      elementwise_.narrow_column(element_, n_.d, n_.queries, of_queries_.data() + i, of_q.At(i));
     }
   }
 
  private:
-  void OfBlock(int64_t b, int64_t h, int64_t row, int64_t count) {
-    const float* q = At(of_.q, b, h) + row * of_.q.stride(1);
-    const float* of_read = At(of_.of_read, b, h) + row * of_.of_read.stride(1);
-    const float* read = At(of_.read, b, h) + row * of_.read.stride(1);
-    Multiply(q, of_.q.stride(1), count, n_.d, by_keys_, buffers_.weights.data());
-    Multiply(of_read, of_.of_read.stride(1), count, n_.d, by_values_, buffers_.of_scores.data());
-    const float* bias = of_.bias.defined() ? of_.bias.const_data_ptr<float>() + b * of_.bias.stride(0) : nullptr;
+  void OfKeys(int64_t b, int64_t h, int64_t key, int64_t count) {
+    const HeadRows k(of_.k, b, h), v(of_.v, b, h), of_k(of_.of_k, b, h), of_v(of_.of_v, b, h);
+    Multiply(k.At(key), k.stride, count, n_.d, by_queries_, ProductResult::kSums, scores_.data(), n_.queries);
+    Multiply(v.At(key), v.stride, count, n_.d, by_of_read_, ProductResult::kSums, of_weights_.data(), n_.queries);
+    const float* bias = of_.bias.defined() ? of_.bias.const_data_ptr<float>() + b * of_.bias.stride(0) + key : nullptr;
     for (int64_t i = 0; i < count; ++i) {
-      float delta = 0;
-      for (int64_t c = 0; c < n_.d; ++c)
-        delta += read[i * of_.read.stride(1) + c] * of_read[i * of_.of_read.stride(1) + c];
-      const float lse = of_.lse.const_data_ptr<float>()[(b * n_.rows + row + i) * of_.q.size(2) + h];
-      ElementwiseFor(isa_).weights_backward(n_.keys, static_cast<float>(of_.scale), bias, lse, delta,
-                                            buffers_.weights.data() + i * n_.keys,
-                                            buffers_.of_scores.data() + i * n_.keys);
+      const int64_t row = i * n_.queries;
+      elementwise_.weights_backward(element_, n_.queries, static_cast<float>(of_.scale), bias != nullptr ? bias[i] : 0,
+                                    lse_.data(), delta_.data(), scores_.data() + row, of_weights_.data() + row,
+                                    Row(weights_, i), Row(of_scores_, i));
     }
-    Multiply(buffers_.of_scores.data(), n_.keys, count, n_.keys, by_channels_, buffers_.of_queries.data());
-    AddTurned(of_read, of_.of_read.stride(1), count, buffers_.weights, buffers_.of_values);
-    AddTurned(q, of_.q.stride(1), count, buffers_.of_scores, buffers_.of_keys);
+    Multiply(weights_.get(), n_.queries, count, n_.queries, by_of_read_channels_, ProductResult::kElements,
+             of_v.At(key), of_v.stride);
+    Multiply(of_scores_.get(), n_.queries, count, n_.queries, by_query_channels_, ProductResult::kElements,
+             of_k.At(key), of_k.stride);
+    AddOfQueries(k.At(key), k.stride, count);
   }
 
-  void Multiply(const float* x, int64_t stride, int64_t rows, int64_t depth, const Panels& panels, float* out) {
+  char* Row(const AlignedBuffer& matrix, int64_t row) const {
+    return static_cast<char*>(matrix.get()) + row * n_.queries * n_.size;
+  }
+
+  void Multiply(const void* x, int64_t stride, int64_t rows, int64_t depth, const Panels& panels, ProductResult result,
+                void* out, int64_t out_stride) {
     kernels_.prepare(x, stride, rows, depth, prepared_.get());
-    panels.Multiply(prepared_.get(), rows, scratch_.get(), out);
+    panels.Multiply(prepared_.get(), rows, scratch_.get(), result, out, out_stride);
   }
 
-  // sum [d, keys] += xᵀ y, of x [count, d] and y [count, keys].
-  void AddTurned(const float* x, int64_t stride, int64_t count, const std::vector<float>& y, std::vector<float>& sum) {
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t c = 0; c < n_.d; ++c) buffers_.turned[static_cast<size_t>(c * count + i)] = x[i * stride + c];
+  // of_queries [d, queries] += kᵀ of_scores, of so many keys.
+  void AddOfQueries(const char* k, int64_t stride, int64_t count) {
+    const auto turn = [&]<typename T>(const T* from) {
+      T* const to = static_cast<T*>(turned_keys_.get());
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t c = 0; c < n_.d; ++c) to[c * count + i] = from[i * stride + c];
+      }
+    };
+    if (element_ == Element::kFloat) {
+      turn(reinterpret_cast<const uint32_t*>(k));
+    } else {
+      turn(reinterpret_cast<const uint16_t*>(k));
     }
-    by_weights_.Pack(y.data(), n_.keys, 1, count, n_.keys);
+    by_of_scores_.Pack(Row(of_scores_, 0), n_.queries, 1, count, n_.queries);
     for (int64_t first = 0; first < n_.d; first += kProductRows) {
-      const int64_t rows = std::min(kProductRows, n_.d - first);
-      Multiply(buffers_.turned.data() + first * count, count, rows, count, by_weights_,
-               buffers_.product.data() + first * n_.keys);
+      Multiply(static_cast<char*>(turned_keys_.get()) + first * count * n_.size, count,
+               std::min(kProductRows, n_.d - first), count, by_of_scores_, ProductResult::kAddedSums,
+               of_queries_.data() + first * n_.queries, n_.queries);
     }
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += buffers_.product[i];
   }
 
   const Attended& of_;
-  Isa isa_;
+  Element element_;
+  const ElementwiseKernels& elementwise_;
   const ProductKernels& kernels_;
   Sizes n_;
-  Panels by_keys_, by_values_, by_channels_, by_weights_;  // right sides
+  // Right sides.
+  Panels by_queries_, by_of_read_;                  // [d, queries]
+  Panels by_query_channels_, by_of_read_channels_;  // [queries, d]
+  Panels by_of_scores_;                             // [block, queries]
   AlignedBuffer prepared_, scratch_;
-  Buffers buffers_;
+  AlignedBuffer weights_, of_scores_;       // [block, queries]
+  AlignedBuffer turned_keys_;               // [d, block]
+  std::vector<float> scores_, of_weights_;  // [block, queries]
+  std::vector<float> of_queries_;           // [d, queries]
+  std::vector<float> lse_, delta_;          // [queries]
 };
 
 }  // namespace
@@ -189,29 +209,30 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(const at::Tenso
                                                                  const std::optional<at::Tensor>& key_bias,
                                                                  const at::Tensor& read, const at::Tensor& lse,
                                                                  double scale, Isa isa) {
-  const auto wide = [](const at::Tensor& x) {
-    const at::Tensor values = x.to(at::kFloat);
+  const auto rows = [&](const at::Tensor& x) {
+    const at::Tensor values = x.to(q.scalar_type());
     return values.stride(3) == 1 ? values : values.contiguous();
   };
-  const Attended of{.q = wide(q),
-                    .k = wide(k),
-                    .v = wide(v),
-                    .read = wide(read),
-                    .of_read = wide(of_read),
+  const auto memory = [](const at::Tensor& x) {
+    return at::empty(x.sizes(), x.options().memory_format(at::MemoryFormat::Contiguous));
+  };
+  const Attended of{.q = rows(q),
+                    .k = rows(k),
+                    .v = rows(v),
+                    .read = rows(read),
+                    .of_read = rows(of_read),
                     .lse = lse.contiguous(),
                     .bias = key_bias.has_value() ? key_bias->to(at::kFloat).contiguous() : at::Tensor(),
+                    .of_q = memory(q),
+                    .of_k = memory(k),
+                    .of_v = memory(v),
                     .scale = scale};
-  const auto memory = [](const at::Tensor& x) {
-    return at::empty(x.sizes(), x.options().dtype(at::kFloat).memory_format(at::MemoryFormat::Contiguous));
-  };
-  const at::Tensor of_q = memory(q), of_k = memory(k), of_v = memory(v);
   const int64_t heads = q.size(2);
   ParallelFor(q.size(0) * heads, 1, [&](int64_t first, int64_t last) {
     HeadBackward head(of, isa);
-    for (int64_t i = first; i < last; ++i) head.Run(i / heads, i % heads, of_q, of_k, of_v);
+    for (int64_t i = first; i < last; ++i) head.Run(i / heads, i % heads);
   });
-  const at::ScalarType type = q.scalar_type();
-  return {of_q.to(type), of_k.to(type), of_v.to(type)};
+  return {of.of_q, of.of_k, of.of_v};
 }
 
 }  // namespace tessera::kernels::cpu

@@ -68,10 +68,15 @@ struct ElementwiseKernels {
                         float* of_gate);
   // Of gelu_tanh at x, given that of its result
   void (*gelu_tanh_backward)(Element, int64_t count, const void* of_out, const void* x, void* of_x);
-  // Of one query over `count` keys, in fp32: `scores` q kᵀ become the weights exp(scores * scale + bias - lse), and
-  // `of_weights`, their gradient, becomes that of q kᵀ. `delta` is the result times its gradient, `bias` may be null.
-  void (*weights_backward)(int64_t count, float scale, const float* bias, float lse, float delta, float* scores,
-                           float* of_weights);
+  // Of one key over `count` queries: from `scores`, k qᵀ, and `of_weights`, v times the result's gradient, both in
+  // fp32, the weights exp(scores * scale + bias - lse) and the gradient of k qᵀ. `delta` is each query's result times
+  // its gradient.
+  void (*weights_backward)(Element, int64_t count, float scale, float bias, const float* lse, const float* delta,
+                           const float* scores, const float* of_weights, void* weights, void* of_scores);
+  // The sum of x * y over `count` elements
+  float (*dot)(Element, int64_t count, const void* x, const void* y);
+  // Column `column` of a matrix in fp32, `stride` apart, as `count` elements
+  void (*narrow_column)(Element, int64_t count, int64_t stride, const float* column, void* out);
   // The largest sum of squares of `count` vectors, `stride` elements apart; not a number if any is.
   float (*largest_square)(Element, int64_t count, int64_t stride, int64_t channels, const void* x);
 };

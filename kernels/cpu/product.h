@@ -24,15 +24,20 @@ struct PanelSource {
   int64_t columns;  // those beyond are packed as zeros
 };
 
-// Where the rows of a block and one panel meet. Exactly one of the biases may be set.
+// What becomes of the sums: elements, the sums themselves, or these added to what is there. Sums are in fp64 where
+// elements are, else in fp32.
+enum class ProductResult { kElements, kSums, kAddedSums };
+
+// Where the rows of a block and one panel meet. One of the biases may be set, of elements.
 struct ProductTile {
   int64_t rows;
   int64_t columns;  // valid ones of the panel
   int64_t depth;
   const void* column_bias;  // [columns], or null
   const void* row_bias;     // [rows], or null
-  void* out;                // [rows][columns] in the element's type
-  int64_t out_stride;       // elements between rows
+  void* out;                // [rows][columns] of `result`
+  int64_t out_stride;       // of these between rows
+  ProductResult result = ProductResult::kElements;
 };
 
 // One instruction set's version for one element type. Buffers are 64-byte aligned.

@@ -102,60 +102,69 @@ bool Linear::HasFactors(const parallel::ForwardContext& context) const {
          std::ranges::any_of(parts_, [&](const Part& part) { return context.adapters->Find(part.module) != nullptr; });
 }
 
-// [..., rank], equal on the ranks of the group. A of a column role is replicated, and each rank reads the result for
-// its own outputs: the copy sums that small gradient over the group, so that those of A and of x are whole on every
-// rank. Where the ranks share out the tokens, A meets each token once, before so few numbers of it are gathered.
-at::Tensor Linear::DownOf(const at::Tensor& x, const at::Tensor& a, const parallel::ForwardContext& context,
-                          Downs& known) const {
-  for (const auto& [of, down] : known) {
-    if (of.is_same(a)) return down;
+std::vector<Linear::LowRankPart> Linear::LowRankParts(const parallel::AdapterFactors& adapters) const {
+  std::vector<LowRankPart> all;
+  int64_t ranks = 0;
+  for (const Part& part : parts_) {
+    const std::vector<parallel::LowRankFactors>* factors = adapters.Find(part.module);
+    if (factors == nullptr) continue;
+    for (const parallel::LowRankFactors& each : *factors) {
+      const auto known =
+          std::ranges::find_if(all, [&](const LowRankPart& one) { return one.factors->a.is_same(each.a); });
+      const bool is_new = known == all.end();
+      all.push_back({.factors = &each, .part = &part, .first = is_new ? ranks : known->first, .is_new = is_new});
+      if (is_new) ranks += each.a.size(0);
+    }
   }
-  at::Tensor down = kernels::LinearProduct(x, a, std::nullopt);
+  return all;
+}
+
+// [..., ranks], equal on the ranks of the group: one product reads x, and one sum goes over the group. A of a column
+// role is replicated, and each rank reads the result for its own outputs: the copy sums that small gradient over the
+// group, so that those of A and of x are whole on every rank. Where the ranks share out the tokens, A meets each token
+// once, before so few numbers of it are gathered.
+at::Tensor Linear::Down(const at::Tensor& x, const std::vector<LowRankPart>& parts,
+                        const parallel::ForwardContext& context) const {
+  std::vector<at::Tensor> matrices;
+  for (const LowRankPart& part : parts) {
+    if (part.is_new) matrices.push_back(part.factors->a);
+  }
+  at::Tensor down = kernels::LinearProduct(x, matrices.size() > 1 ? at::cat(matrices) : matrices.front(), std::nullopt);
   if (role_ == LinearRole::kColumn && !base::Planted("low_rank_gradient_not_summed")) down = Enter(down, context);
   if (role_ == LinearRole::kRow && !base::Planted("low_rank_row_not_summed")) down = Leave(down, context);
-  known.emplace_back(a, down);
   return down;
 }
 
 at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const {
-  std::vector<at::Tensor> matrices;  // every A once
-  for (const Part& part : parts_) {
-    const std::vector<parallel::LowRankFactors>* factors = context.adapters->Find(part.module);
-    if (factors == nullptr) continue;
-    for (const parallel::LowRankFactors& each : *factors) {
-      const bool known = std::ranges::any_of(matrices, [&](const at::Tensor& a) { return a.is_same(each.a); });
-      if (!known) matrices.push_back(each.a);
-    }
+  const std::vector<LowRankPart> parts = LowRankParts(*context.adapters);
+  const at::Tensor down = Down(x, parts, context);
+  const at::Tensor flat = y.view({-1, y.size(-1)}), flat_down = down.reshape({-1, down.size(-1)});
+  if (at::GradMode::is_enabled()) return at::addmm(flat, flat_down, Up(parts, down).t()).view(y.sizes());
+  for (const auto& [factors, part, first, is_new] : parts) {
+    at::Tensor own = flat.narrow(1, part->begin, part->count);
+    own.addmm_(flat_down.narrow(1, first, factors->a.size(0)), factors->b.t(), 1, factors->scale);
   }
-  Downs downs;
-  if (matrices.size() > 1) {
-    // One product reads x, and one sum goes over the group.
-    Downs whole;
-    const at::Tensor all = DownOf(x, at::cat(matrices), context, whole);
-    int64_t begin = 0;
-    for (const at::Tensor& a : matrices) {
-      downs.emplace_back(a, all.narrow(-1, begin, a.size(0)));
-      begin += a.size(0);
-    }
-  }
-  const bool in_place = !at::GradMode::is_enabled();
-  std::vector<at::Tensor> parts;  // where gradients forbid to change y
+  return y;
+}
+
+// [out, ranks]: every B in its part's rows and its A's columns, so that all of them are one product.
+at::Tensor Linear::Up(const std::vector<LowRankPart>& parts, const at::Tensor& down) const {
+  std::vector<at::Tensor> rows;
   for (const Part& part : parts_) {
-    at::Tensor own = y.narrow(-1, part.begin, part.count);
-    const std::vector<parallel::LowRankFactors>* factors = context.adapters->Find(part.module);
-    for (size_t i = 0; factors != nullptr && i < factors->size(); ++i) {
-      const parallel::LowRankFactors& each = (*factors)[i];
-      const at::Tensor down = DownOf(x, each.a, context, downs);
-      if (in_place) {
-        at::Tensor flat = y.view({-1, y.size(-1)}).narrow(1, part.begin, part.count);
-        flat.addmm_(down.reshape({-1, down.size(-1)}), each.b.t(), 1, each.scale);
-      } else {
-        own = own + kernels::LinearProduct(down, each.b, std::nullopt) * each.scale;
+    std::vector<at::Tensor> blocks;
+    for (const LowRankPart& one : parts) {
+      if (!one.is_new) continue;
+      at::Tensor block;
+      for (const LowRankPart& other : parts) {
+        if (other.part != &part || other.first != one.first) continue;
+        const at::Tensor scaled = other.factors->b * other.factors->scale;
+        block = block.defined() ? block + scaled : scaled;
       }
+      blocks.push_back(block.defined() ? block : at::zeros({part.count, one.factors->a.size(0)}, down.options()));
     }
-    if (!in_place) parts.push_back(own);
+    rows.push_back(blocks.size() > 1 ? at::cat(blocks, 1) : blocks.front());
   }
-  return in_place ? y : parts.size() == 1 ? parts.front() : at::cat(parts, -1);
+  return rows.size() > 1 ? at::cat(rows) : rows.front();
 }
 
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {

@@ -65,10 +65,18 @@ class Linear {
   // Without adapters.
   at::Tensor Product(const at::Tensor& x, const parallel::ForwardContext& context) const;
   bool HasFactors(const parallel::ForwardContext& context) const;
-  // x Aᵀ by the factors' A, which parts may share.
-  using Downs = std::vector<std::pair<at::Tensor, at::Tensor>>;
-  at::Tensor DownOf(const at::Tensor& x, const at::Tensor& a, const parallel::ForwardContext& context,
-                    Downs& known) const;
+  // Factors beside a part: their A has its ranks from `first` on among those of all different A.
+  struct LowRankPart {
+    const parallel::LowRankFactors* factors;
+    const Part* part;
+    int64_t first;
+    bool is_new;  // of several parts with one A the first
+  };
+  std::vector<LowRankPart> LowRankParts(const parallel::AdapterFactors& adapters) const;
+  // x Aᵀ for every A.
+  at::Tensor Down(const at::Tensor& x, const std::vector<LowRankPart>& parts,
+                  const parallel::ForwardContext& context) const;
+  at::Tensor Up(const std::vector<LowRankPart>& parts, const at::Tensor& down) const;
   // y with what the context's adapters add; y itself may change.
   at::Tensor WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const;
 
