@@ -22,12 +22,13 @@ const AttentionKernels& KernelsFor(Isa isa, Element element, double scale) {
     case Isa::kAvx2:
       return kAttentionAvx2;
     case Isa::kAvx512:
-    case Isa::kAvx512Bf16:
       return kAttentionAvx512;
+    case Isa::kAvx512Bf16:
     case Isa::kAmx:
       break;
   }
-  return element == Element::kBf16 && scale > 0 ? kAttentionAmx : kAttentionAvx512;
+  if (element == Element::kFloat) return kAttentionAvx512;
+  return isa == Isa::kAmx && scale > 0 ? kAttentionAmx : kAttentionAvx512Bf16;
 }
 
 bool IsSupported(const at::Tensor& x, const at::Tensor& q) {
@@ -285,7 +286,7 @@ std::tuple<at::Tensor, at::Tensor> BiasedAttentionWithLse(const at::Tensor& q, c
   const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide));
   // The tiles' powers of two are too coarse for results that are merged by their sums.
-  const at::Tensor read = Attend(q, k, v, key_bias, scale, std::min(isa, Isa::kAvx512), lse);
+  const at::Tensor read = Attend(q, k, v, key_bias, scale, std::min(isa, Isa::kAvx512Bf16), lse);
   return {read, lse};
 }
 

@@ -39,6 +39,7 @@ struct AttentionKernels {
 extern const AttentionKernels kAttentionBaseline;
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
-extern const AttentionKernels kAttentionAmx;  // bf16 only, scale > 0
+extern const AttentionKernels kAttentionAvx512Bf16;  // bf16 only
+extern const AttentionKernels kAttentionAmx;         // bf16 only, scale > 0
 
 }  // namespace tessera::kernels::cpu
