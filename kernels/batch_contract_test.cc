@@ -151,6 +151,9 @@ TEST_P(BatchContractTest, OfNormsAndModulation) {
     ExpectContract({.name = "layer norm", .inputs = {x, a, b}, .call = [](const auto& in, cpu::Isa isa) {
                       return std::vector{cpu::LayerNormModulate(in[0], in[1], in[2], 1e-6, isa)};
                     }});
+    ExpectContract({.name = "shifted layer norm", .inputs = {x, a}, .call = [&](const auto& in, cpu::Isa isa) {
+                      return std::vector{cpu::LayerNormShift(in[0], weight, in[1], 1e-6, isa)};
+                    }});
     ExpectContract(
         {.name = "affine layer norm",
          .inputs = {x},

@@ -91,6 +91,11 @@ TEST(LayerNormModulateTest, FollowsTheDefinitionInEveryTypeAndInstructionSet) {
       for (const cpu::Isa isa : IsasOfThisMachine()) {
         EXPECT_LE(WorstError(cpu::LayerNormModulate(x, shift, scale, 1e-6, isa), expected), 10 * Tolerance(type))
             << type << " " << width << " instruction set " << static_cast<int>(isa);
+        const at::Tensor weight = Random({width}, type), factor = weight.to(at::kDouble).expand({2, width}) - 1;
+        EXPECT_LE(WorstError(cpu::LayerNormShift(x, weight, shift, 1e-6, isa),
+                             LayerNormModulateByDefinition(x, shift, factor, 1e-6)),
+                  10 * Tolerance(type))
+            << type << " " << width << " instruction set " << static_cast<int>(isa);
       }
     }
   }
@@ -432,6 +437,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   const at::Tensor vector = at::randn({2, 16}, at::kDouble);
   const at::Tensor weight = at::randn({16}, at::kDouble);
   ExpectGradient([](const auto& in) { return LayerNormModulate(in[0], in[1], in[2], 1e-6); }, {x, vector, vector});
+  ExpectGradient([](const auto& in) { return LayerNormShift(in[0], in[1], in[2], 1e-6); }, {x, weight, vector});
   ExpectGradient([](const auto& in) { return GatedResidual(in[0], in[1], in[2]); }, {x, vector, y});
   ExpectGradient(
       [](const auto& in) {

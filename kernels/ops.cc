@@ -14,6 +14,7 @@ namespace {
 constexpr char kAttention[] = "tessera::attention";
 constexpr char kAttentionWithLse[] = "tessera::attention_with_lse";
 constexpr char kLayerNormModulate[] = "tessera::layer_norm_modulate";
+constexpr char kLayerNormShift[] = "tessera::layer_norm_shift";
 constexpr char kGatedResidual[] = "tessera::gated_residual";
 constexpr char kGatedResidualNormModulate[] = "tessera::gated_residual_norm_modulate";
 constexpr char kQkvNormRope[] = "tessera::qkv_norm_rope";
@@ -69,6 +70,10 @@ at::Tensor CpuConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Te
 
 at::Tensor CpuLayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
   return cpu::LayerNormModulate(x, shift, scale, eps, cpu::BestIsa());
+}
+
+at::Tensor CpuLayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps) {
+  return cpu::LayerNormShift(x, weight, shift, eps, cpu::BestIsa());
 }
 
 at::Tensor CpuGatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
@@ -138,6 +143,7 @@ TORCH_LIBRARY(tessera, m) {
   m.def("attention(Tensor q, Tensor k, Tensor v, Tensor? key_bias, float scale) -> Tensor");
   m.def("attention_with_lse(Tensor q, Tensor k, Tensor v, float scale) -> (Tensor, Tensor)");
   m.def("layer_norm_modulate(Tensor x, Tensor shift, Tensor scale, float eps) -> Tensor");
+  m.def("layer_norm_shift(Tensor x, Tensor weight, Tensor shift, float eps) -> Tensor");
   m.def("gated_residual(Tensor x, Tensor gate, Tensor y) -> Tensor");
   m.def(
       "gated_residual_norm_modulate(Tensor x, Tensor? gate, Tensor y, Tensor? weight, Tensor? bias, Tensor? shift, "
@@ -164,6 +170,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("attention", reference::Attention);
   m.impl("attention_with_lse", reference::AttentionWithLse);
   m.impl("layer_norm_modulate", reference::LayerNormModulate);
+  m.impl("layer_norm_shift", reference::LayerNormShift);
   m.impl("gated_residual", reference::GatedResidual);
   m.impl("gated_residual_norm_modulate", reference::GatedResidualNormModulate);
   m.impl("qkv_norm_rope", kReferenceQkvNormRope);
@@ -186,6 +193,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("attention", CpuAttention);
   m.impl("attention_with_lse", CpuAttentionWithLse);
   m.impl("layer_norm_modulate", CpuLayerNormModulate);
+  m.impl("layer_norm_shift", CpuLayerNormShift);
   m.impl("gated_residual", CpuGatedResidual);
   m.impl("gated_residual_norm_modulate", CpuGatedResidualNormModulate);
   m.impl("qkv_norm_rope", FlatQkvNormRope<CpuQkvNormRope>);
@@ -208,6 +216,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("attention", Differentiable<gradients::Attention, kAttention>::Call);
   m.impl("attention_with_lse", Differentiable<reference::AttentionWithLse, kAttentionWithLse>::Call);
   m.impl("layer_norm_modulate", Differentiable<gradients::LayerNormModulate, kLayerNormModulate>::Call);
+  m.impl("layer_norm_shift", Differentiable<reference::LayerNormShift, kLayerNormShift>::Call);
   m.impl("gated_residual", Differentiable<gradients::GatedResidual, kGatedResidual>::Call);
   m.impl("gated_residual_norm_modulate",
          Differentiable<gradients::GatedResidualNormModulate, kGatedResidualNormModulate>::Call);
@@ -242,6 +251,10 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
   return Operator<decltype(LayerNormModulate), kLayerNormModulate>().call(x, shift, scale, eps);
+}
+
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps) {
+  return Operator<decltype(LayerNormShift), kLayerNormShift>().call(x, weight, shift, eps);
 }
 
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {

@@ -35,6 +35,9 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 // x [b, n, c]; shift, scale [b, c].
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
 
+// LayerNorm over the last dimension times weight, and shift added to it.  x [b, n, c]; weight [c]; shift [b, c].
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps);
+
 // x + gate * y.  x, y [b, n, c]; gate [b, c].
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
 

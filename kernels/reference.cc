@@ -61,6 +61,11 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
   return (normalized * (1 + Widen(scale).unsqueeze(1)) + Widen(shift).unsqueeze(1)).to(x.scalar_type());
 }
 
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps) {
+  const at::Tensor normalized = at::layer_norm(Widen(x), {x.size(-1)}, Widen(weight), {}, eps);
+  return (normalized + Widen(shift).unsqueeze(1)).to(x.scalar_type());
+}
+
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
   return (Widen(x) + Widen(gate).unsqueeze(1) * Widen(y)).to(x.scalar_type());
 }

@@ -68,20 +68,37 @@ void ForRows(const at::Tensor& x, int64_t vector_stride, const Body& body) {
 
 }  // namespace
 
-at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
-                             Isa isa) {
-  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !IsModulation(shift, x) || !IsModulation(scale, x)) {
-    return reference::LayerNormModulate(x, shift, scale, eps);
-  }
+namespace {
+
+// layer_norm(x) * (offset + scale) + shift, of vectors of x's images.
+at::Tensor NormOfRows(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, float offset, double eps,
+                      Isa isa) {
   const at::Tensor in = x.contiguous();
   const std::pair<at::Tensor, at::Tensor> norm = WithEqualStrides(shift, scale);
   at::Tensor out = at::empty_like(in);
   ForRows(in, ImageStride(norm.first), [&](const Rows& rows) {
     ElementwiseFor(isa).layer_norm_modulate(ElementOf(x), rows, in.const_data_ptr(), norm.first.const_data_ptr(),
-                                            norm.second.const_data_ptr(), 1, static_cast<float>(eps),
+                                            norm.second.const_data_ptr(), offset, static_cast<float>(eps),
                                             out.mutable_data_ptr());
   });
   return out;
+}
+
+}  // namespace
+
+at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
+                             Isa isa) {
+  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !IsModulation(shift, x) || !IsModulation(scale, x)) {
+    return reference::LayerNormModulate(x, shift, scale, eps);
+  }
+  return NormOfRows(x, shift, scale, /*offset=*/1, eps, isa);
+}
+
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps, Isa isa) {
+  if (!IsNarrow(x) || x.dim() != 3 || x.numel() == 0 || !IsChannels(weight, x) || !IsModulation(shift, x)) {
+    return reference::LayerNormShift(x, weight, shift, eps);
+  }
+  return NormOfRows(x, shift, weight.expand_as(shift), /*offset=*/0, eps, isa);
 }
 
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y, Isa isa) {

@@ -30,6 +30,7 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
                              Isa isa);
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps, Isa isa);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y, Isa isa);
 std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
     const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,

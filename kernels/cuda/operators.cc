@@ -76,6 +76,23 @@ at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const
   return normalised;
 }
 
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps) {
+  constexpr char kName[] = "tessera::layer_norm_shift";
+  auto arguments = OfRows(x);
+  const auto offset =
+      arguments.has_value() ? ViewPerImage(shift, x, arguments->images, arguments->channels) : std::nullopt;
+  if (!offset.has_value() || !Weigh(x, weight, std::nullopt, *arguments)) {
+    return ReferenceOf<LayerNormShift>::Call(kName, x, weight, shift, eps);
+  }
+  at::Tensor normalised = Dense(x);
+  arguments->offset = *offset;
+  arguments->norm = NormKind::kLayer;
+  arguments->eps = eps;
+  arguments->normalised = normalised.mutable_data_ptr();
+  Run(x, *arguments, kName);
+  return normalised;
+}
+
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y) {
   constexpr char kName[] = "tessera::gated_residual";
   auto arguments = OfRows(x);

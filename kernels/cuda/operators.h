@@ -14,6 +14,7 @@ namespace tessera::kernels::cuda {
 using OptionalTensor = std::optional<at::Tensor>;
 
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps);
+at::Tensor LayerNormShift(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& shift, double eps);
 at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& y);
 std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x, const OptionalTensor& gate,
                                                              const at::Tensor& y, const OptionalTensor& weight,

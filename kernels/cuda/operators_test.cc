@@ -59,6 +59,9 @@ TEST_P(CudaOperators, NormaliseAndModulateByParts) {
     at::Tensor y;
     EXPECT_EQ(Launches([&] { y = LayerNormModulate(x, shift, scale, kEps); }), 1);
     ExpectNear(y, reference::LayerNormModulate(Wide(x), Wide(shift), Wide(scale), kEps));
+    const at::Tensor weight = Make({kChannels});
+    EXPECT_EQ(Launches([&] { y = LayerNormShift(x, weight, shift, kEps); }), 1);
+    ExpectNear(y, reference::LayerNormShift(Wide(x), Wide(weight), Wide(shift), kEps));
   }
 }
 

@@ -7,6 +7,7 @@ namespace tessera::kernels::cuda {
 
 TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("layer_norm_modulate", LayerNormModulate);
+  m.impl("layer_norm_shift", LayerNormShift);
   m.impl("gated_residual", GatedResidual);
   m.impl("gated_residual_norm_modulate", GatedResidualNormModulate);
   m.impl("rms_norm", RmsNorm);

@@ -98,7 +98,8 @@ struct HunyuanTransformer::CrossAttention {
 
 struct HunyuanTransformer::BlockLayers {
   BlockLayers(const ParamScope& scope, const HunyuanConfig& config, bool reads_skip)
-      : norm1(scope / "norm1.norm", config.width()),
+      : norm1_weight((scope / "norm1.norm").Add("weight", {config.width()})),
+        norm1_bias((scope.OfConditioning() / "norm1.norm").Add("bias", {config.width()})),
         shift(scope.OfConditioning() / "norm1.linear", config.width(), config.width()),
         self(scope / "attn1", config),
         norm2(scope / "norm2", config.width()),
@@ -112,7 +113,7 @@ struct HunyuanTransformer::BlockLayers {
     }
   }
 
-  Norm norm1;
+  at::Tensor norm1_weight, norm1_bias;
   Linear shift;
   SelfAttention self;
   Norm norm2;
@@ -213,8 +214,10 @@ StepEmbedding HunyuanTransformer::EmbedStep(const at::Tensor& timesteps, const a
 
 at::Tensor HunyuanTransformer::Modulate(int index, const StepEmbedding& step,
                                         const parallel::ForwardContext& context) const {
-  return (index == num_blocks() ? output_modulation_ : blocks_[static_cast<size_t>(index)].shift)
-      .Forward(step.shared, context);
+  if (index == num_blocks()) return output_modulation_.Forward(step.shared, context);
+  // With the norm's own bias, which it is added to.
+  const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
+  return layers.shift.Forward(step.shared, context) + layers.norm1_bias;
 }
 
 at::Tensor HunyuanTransformer::Embed(const at::Tensor& patches, const at::Tensor&,
@@ -236,7 +239,7 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
   }
 
   const kernels::RotaryTables rotary{.cos = conditioning.cos, .sin = conditioning.sin};
-  const at::Tensor y = layers.norm1.Forward(x) + conditioning.modulation.unsqueeze(1);
+  const at::Tensor y = kernels::LayerNormShift(x, layers.norm1_weight, conditioning.modulation, kNormEps);
   const at::Tensor attended =
       context.attention.Attend(index, {.projections = {{.packed = layers.self.qkv.Forward(y, context),
                                                         .query_norm = layers.self.norm_q.OfHeads(),

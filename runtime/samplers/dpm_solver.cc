@@ -139,12 +139,12 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
     }
     if (noise.defined()) result += noise * step.noise;
     if (base::Planted("sampler_history") && history_[1].defined()) return result;
-    history_[1] = history_[0];
+    if (options().solver_order > 2) history_[1] = history_[0];
     history_[0] = d0;
     return result;
   }
 
-  at::Tensor history_[2];  // converted predictions, newest first
+  at::Tensor history_[2];  // converted predictions, newest first: as many as the order reads
 };
 
 }  // namespace
