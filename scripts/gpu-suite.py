@@ -217,6 +217,10 @@ class Suite:
                 judge = by_status if run == 1 else same_pixels([f"{dtype}-1.png"], [f"{dtype}-2.png"])
                 yield Check(f"run {run} of one seed, {dtype}",
                             self.generate("--seed", "1", *self.on_device(dtype), "--output", f"{dtype}-{run}.png"), judge)
+        without = ["env", "TESSERA_GRAPHS=off"]
+        yield Check("graphs against the same work without",
+                    without + self.generate("--seed", "1", *self.on_device("bf16"), "--output", "without-graphs.png"),
+                    same_pixels(["bf16-1.png"], ["without-graphs.png"]))
         yield Check("four images together", self.generate("--seed", "1", "--count", "4", *self.on_device("bf16"),
                                                           "--output", "together-{seed}.png"), by_status)
         for seed in range(1, 5):

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -127,8 +129,10 @@ DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, con
                           .patches = layout.patches,
                           .warmup = layout.warmup,
                           .recorder = recorder};
+  const char* const graphs = std::getenv("TESSERA_GRAPHS");
+  const bool wanted = graphs == nullptr || std::string_view(graphs) != "off";
   // Elsewhere weights come to other addresses.
-  if (!parameters.stream_blocks && !parameters.training) options.graphs.emplace();
+  if (wanted && !parameters.stream_blocks && !parameters.training) options.graphs.emplace();
   return options;
 }
 

@@ -84,13 +84,59 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepBudgetTest,
-                         testing::Values(Budget{.model = "flux_dev", .operations = 692, .memory_mib = 24166},
-                                         Budget{.model = "sd3_medium", .operations = 479, .memory_mib = 4925},
-                                         Budget{.model = "sd35_large", .operations = 746, .memory_mib = 16990},
-                                         Budget{.model = "pixart_sigma", .operations = 402, .memory_mib = 1850},
-                                         Budget{.model = "hunyuan", .operations = 733, .memory_mib = 4116}),
-                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, StepBudgetTest,
+    testing::Values(Budget{.model = "flux_dev", .operations = 692, .memory_mib = 24166},
+                    Budget{.model = "sd3_medium", .operations = 479, .memory_mib = 4925},
+                    Budget{.model = "sd35_large", .operations = 746, .memory_mib = 16990},
+                    Budget{.model = "pixart_sigma", .operations = 402, .memory_mib = 1850, .third_mallocs = 1},
+                    Budget{.model = "hunyuan", .operations = 733, .memory_mib = 4116}),
+    [](const auto& info) { return info.param.model; });
+
+using WithoutGraphsTest = FakeCudaTest;
+
+// What is captured is what is issued without: but for the places that a graph reads from and writes to.
+TEST_F(WithoutGraphsTest, AStepHasTheSameBlocks) {
+  WriteFullSizePixartSigma(folder_);
+  const std::vector<std::string> command = {"generate",
+                                            "a cat",
+                                            "--model=" + (folder_ / "pixart_sigma"),
+                                            "--device=cuda",
+                                            "--dtype=bf16",
+                                            "--steps=5",
+                                            "--seed=1",
+                                            "--size=1024",
+                                            "--overwrite",
+                                            "--output=" + (folder_ / "a.png")};
+  const Finished with = Run(command), without = Run(command, {{"TESSERA_GRAPHS", "off"}});
+  ASSERT_EQ(without.exit_code, 0) << without.errors;
+  EXPECT_THAT(without.logs.at(0).Of("graph"), IsEmpty());
+  const std::vector<FakeCudaStep> graphed = with.logs.at(0).Steps(), plain = without.logs.at(0).Steps();
+  ASSERT_EQ(plain.size(), 5u);
+  constexpr int kFilledAndCopied = 8;
+  for (size_t i = 2; i < 4; ++i) {
+    for (const auto& [name, count] : graphed[i].operations) {
+      const auto found = plain[i].operations.find(name);
+      EXPECT_NEAR(count, found == plain[i].operations.end() ? 0 : found->second, kFilledAndCopied) << name;
+    }
+    EXPECT_LE(plain[i].count, 450);
+    EXPECT_EQ(plain[i].waits, 0);
+    EXPECT_EQ(plain[i].pageable_copies, 0);
+  }
+}
+
+using OffloadTest = FakeCudaTest;
+
+// FLUX.1-dev on a card of 24 GB beside whatever shows the desktop.
+TEST_F(OffloadTest, ModulationsInTheHostsMemoryLeaveFluxLessThan18Gib) {
+  WriteFullSizeFlux(folder_);
+  const Finished run =
+      Run({"generate", "a cat", "--model=" + (folder_ / "flux_dev"), "--device=cuda", "--dtype=bf16", "--steps=3",
+           "--seed=1", "--size=1024", "--offload=always", "--output=" + (folder_ / "a.png")},
+          {{"FAKE_CUDA_MEMORY_MIB", "18432"}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  EXPECT_LE(run.logs.at(0).PeakBytes() >> 20, 18432);
+}
 
 using BatchMemoryTest = FakeCudaTest;
 
