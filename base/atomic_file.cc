@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -142,14 +145,49 @@ absl::Status AtomicFile::Append(std::string_view bytes) {
   return error == 0 ? absl::OkStatus() : FailureFromErrno(error, path_, folder_path_);
 }
 
-absl::Status AtomicFile::Commit() {
-  int error = SyncAndClose(file_);
-  if (error == 0) error = MoveIntoPlace(folder_.get(), temporary_, name_, overwrite_);
+// Linux says since 5.8 whether a file could be written (syncfs(2), ERRORS and VERSIONS).
+bool AtomicFile::SyncsTogether() {
+  struct utsname system;
+  int major = 0, minor = 0;
+  if (::uname(&system) != 0 || std::sscanf(system.release, "%d.%d", &major, &minor) != 2) return false;
+  return major > 5 || (major == 5 && minor >= 8);
+}
+
+absl::Status AtomicFile::SyncFileSystem() {
+  return ::syncfs(folder_.get()) == 0 ? absl::OkStatus() : FailureFromErrno(errno, path_, folder_path_);
+}
+
+absl::Status AtomicFile::Move() {
+  if (file_.valid() && file_.Close() != 0) return FailureFromErrno(errno, path_, folder_path_);
+  const int error = MoveIntoPlace(folder_.get(), temporary_, name_, overwrite_);
   if (error != 0) return FailureFromErrno(error, path_, folder_path_);
   temporary_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  if (const int error = SyncAndClose(file_); error != 0) return FailureFromErrno(error, path_, folder_path_);
+  RETURN_IF_ERROR(Move());
   // EINVAL: the file system has no sync of folders.
   if (::fsync(folder_.get()) != 0 && errno != EINVAL) return FailureFromErrno(errno, path_, folder_path_);
   return absl::OkStatus();
+}
+
+absl::Status WriteFilesAtomically(absl::Span<const FileToWrite> files, const WriteFileOptions& options) {
+  if (files.size() < 2 || !AtomicFile::SyncsTogether()) {
+    for (const FileToWrite& file : files) RETURN_IF_ERROR(WriteFileAtomically(file.path, file.bytes, options));
+    return absl::OkStatus();
+  }
+  std::vector<AtomicFile> written;
+  written.reserve(files.size());
+  for (const FileToWrite& file : files) {
+    ASSIGN_OR_RETURN(AtomicFile one, AtomicFile::Create(file.path, options));
+    RETURN_IF_ERROR(one.Append(file.bytes));
+    written.push_back(std::move(one));
+  }
+  RETURN_IF_ERROR(written.front().SyncFileSystem());
+  for (AtomicFile& file : written) RETURN_IF_ERROR(file.Move());
+  return written.front().SyncFileSystem();
 }
 
 absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes, const WriteFileOptions& options) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/file_descriptor.h"
 
 namespace tessera::base {
@@ -23,6 +24,16 @@ struct WriteFileOptions {
 [[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes,
                                                const WriteFileOptions& options = {});
 
+struct FileToWrite {
+  std::string path;
+  std::string_view bytes;
+};
+
+// WriteFileAtomically of each, with two syncs of their file system, which must be one, in place of two for each file.
+// After an error some of them may be there.
+[[nodiscard]] absl::Status WriteFilesAtomically(absl::Span<const FileToWrite> files,
+                                                const WriteFileOptions& options = {});
+
 // The same for a file that is written in parts. Movable; one thread at a time.
 class AtomicFile {
  public:
@@ -39,6 +50,12 @@ class AtomicFile {
 
   // Syncs the file, moves it to its path and syncs the folder. At most once.
   [[nodiscard]] absl::Status Commit();
+
+  // The parts of Commit, for many files that are synced together. Sync also writes what others have changed in the file
+  // system; false where the system does not say whether it could.
+  static bool SyncsTogether();
+  [[nodiscard]] absl::Status SyncFileSystem();
+  [[nodiscard]] absl::Status Move();
 
  private:
   AtomicFile() = default;

@@ -114,6 +114,26 @@ TEST_F(AtomicFileTest, ExistingFileIsReplacedWhole) {
   EXPECT_EQ(Content(Path("a")), "new");
 }
 
+TEST_F(AtomicFileTest, ManyFilesAreWrittenTogetherAndNothingElseIsLeft) {
+  std::filesystem::create_directory(Path("below"));
+  std::ofstream(Path("b")) << "of before";
+  const WriteFileOptions private_files{.owner_only = true};
+  ASSERT_EQ(WriteFilesAtomically({{Path("a"), "first"}, {Path("b"), "second"}, {Path("below/c"), ""}}, private_files),
+            absl::OkStatus());
+  EXPECT_EQ(Content(Path("a")), "first");
+  EXPECT_EQ(Content(Path("b")), "second");
+  EXPECT_EQ(Content(Path("below/c")), "");
+  EXPECT_THAT(Names(), ElementsAre("a", "b", "below"));
+  struct stat status;
+  ASSERT_EQ(::stat(Path("b").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  // One that cannot be written leaves the others as they were, or whole.
+  const absl::Status refused = WriteFilesAtomically({{Path("a"), "third"}, {Path("nowhere/d"), "fourth"}});
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("nowhere"));
+  EXPECT_EQ(Content(Path("a")), "first");
+  EXPECT_THAT(Names(), ElementsAre("a", "b", "below"));
+}
+
 TEST_F(AtomicFileTest, ExistingFileIsKeptWhereOverwritingIsNotWanted) {
   ASSERT_TRUE(WriteFileAtomically(Path("a"), "old").ok());
   const absl::Status status = WriteFileAtomically(Path("a"), "new", {.overwrite = false});

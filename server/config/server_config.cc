@@ -173,6 +173,7 @@ void VisitConfig(Visit& visit, Config& config) {
     store("lease", config.store.lease);
   });
   visit("retention", config.retention);
+  visit("committed_image_bytes", config.committed_image_bytes, YamlRange{0, double{1LL << 30}});
   visit("retention_bytes", config.retention_bytes, YamlRange{0, double{1LL << 60}});
   visit("drain_time", config.drain_time);
   visit("heartbeat", config.heartbeat);

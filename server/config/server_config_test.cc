@@ -36,6 +36,7 @@ public_url: https://images.example/
 limits: {images_per_request: 4, queued_device_seconds: 1.5, idle_time: 5m}
 retention: 48h
 retention_bytes: 1000000000000
+committed_image_bytes: 262144
 store: {dsn: "host=db dbname=tessera", password_file: /run/secrets/db, lease: 30s}
 certify: require
 groups:
@@ -51,6 +52,7 @@ groups:
   EXPECT_EQ(config->limits.idle_time, absl::Minutes(5));
   EXPECT_EQ(config->retention, absl::Hours(48));
   EXPECT_EQ(config->retention_bytes, 1000000000000);
+  EXPECT_EQ(config->committed_image_bytes, 262144);
   EXPECT_EQ(
       config->store,
       (StoreConfig{.dsn = "host=db dbname=tessera", .password_file = "/run/secrets/db", .lease = absl::Seconds(30)}));
@@ -160,6 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"public_url: images.example", "a URL"}, BadConfig{"retention: 24", "duration above 0 with its unit"},
         BadConfig{"retention: -1h", "duration above 0"}, BadConfig{"retention: inf", "duration above 0"},
         BadConfig{"retention_bytes: -1", "retention_bytes"},
+        BadConfig{"committed_image_bytes: 2000000000", "committed_image_bytes"},
         BadConfig{"certify: never", "valid values are auto, require, off"},
         BadConfig{"log_level: loud", "valid values are debug, info, warning, error"},
         BadConfig{"openai_names: 1", "true and false"}, BadConfig{"web_page: on", "true and false"},

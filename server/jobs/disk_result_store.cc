@@ -40,6 +40,17 @@ absl::Status DiskResultStore::Write(const std::string& name, const std::string& 
   return AsDiskFailure(base::WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
 }
 
+absl::Status DiskResultStore::WriteAll(absl::Span<const ResultFile> files) {
+  RETURN_IF_ERROR(CheckPlace());
+  std::vector<base::FileToWrite> written;
+  for (const ResultFile& file : files) {
+    const fs::path path = fs::path(folder_) / file.name;
+    RETURN_IF_ERROR(base::MakePrivateFolder(path.parent_path()));
+    written.push_back({path.string(), file.bytes});
+  }
+  return AsDiskFailure(base::WriteFilesAtomically(written, {.owner_only = true}));
+}
+
 absl::StatusOr<std::string> DiskResultStore::Read(const std::string& name, uint64_t limit) {
   const fs::path path = fs::path(folder_) / name;
   std::error_code error;

@@ -24,6 +24,7 @@ class DiskResultStore final : public ResultStore {
   absl::Status Open() override;
   absl::Status CheckPlace() const override { return place_.Check(); }
   absl::Status Write(const std::string& name, const std::string& bytes) override;
+  absl::Status WriteAll(absl::Span<const ResultFile> files) override;
   absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override;
   absl::Status Remove(const std::string& name) override;
   absl::StatusOr<std::vector<std::string>> List() override;

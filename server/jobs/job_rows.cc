@@ -231,6 +231,39 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
   return UpdateJobState(database, task.job, move.now + move.retention);
 }
 
+absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt, absl::string_view bytes) {
+  ASSIGN_OR_RETURN(SqliteStatement insert,
+                   database.Prepare("INSERT INTO pictures(task, attempt, bytes) VALUES(?,?,?)"));
+  return insert.Bind(1, static_cast<int64_t>(attempt.task)).Bind(2, attempt.attempt).BindBlob(3, bytes).Run();
+}
+
+absl::StatusOr<std::optional<std::string>> FindPicture(SqliteDatabase& database, uint64_t task) {
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT bytes FROM pictures WHERE task = ?"));
+  ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(task)).Step());
+  if (!row) return std::optional<std::string>();
+  return std::optional(std::string(select.Bytes(0)));
+}
+
+absl::StatusOr<std::vector<PictureRow>> ListPictures(SqliteDatabase& database, int64_t limit) {
+  ASSIGN_OR_RETURN(SqliteStatement select,
+                   database.Prepare("SELECT task, attempt, bytes FROM pictures ORDER BY task LIMIT ?"));
+  select.Bind(1, limit);
+  std::vector<PictureRow> pictures;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return pictures;
+    pictures.push_back(
+        {.attempt = {.task = static_cast<uint64_t>(select.Int(0)), .attempt = static_cast<int32_t>(select.Int(1))},
+         .bytes = std::string(select.Bytes(2))});
+  }
+}
+
+absl::StatusOr<bool> DeletePicture(SqliteDatabase& database, uint64_t task) {
+  ASSIGN_OR_RETURN(SqliteStatement remove, database.Prepare("DELETE FROM pictures WHERE task = ?"));
+  RETURN_IF_ERROR(remove.Bind(1, static_cast<int64_t>(task)).Run());
+  return database.Changes() > 0;
+}
+
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job) {
   ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT request, checksum FROM jobs WHERE number = ?"));
   ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(job)).Step());
@@ -341,6 +374,7 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
     --counts[static_cast<size_t>(row.state)];
     ASSIGN_OR_RETURN(SqliteStatement remove, database.Prepare("DELETE FROM tasks WHERE number = ?"));
     RETURN_IF_ERROR(remove.Bind(1, static_cast<int64_t>(task.id)).Run());
+    if (const absl::StatusOr<bool> picture = DeletePicture(database, task.id); !picture.ok()) return picture.status();
   }
   for (const char* sql : {"DELETE FROM idempotency WHERE job = ?", "DELETE FROM jobs WHERE number = ?"}) {
     ASSIGN_OR_RETURN(SqliteStatement remove, database.Prepare(sql));

@@ -68,6 +68,17 @@ struct TaskMove {
 // last task.
 absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts);
 
+// The bytes of a done task's image, until they are in a file of their own.
+struct PictureRow {
+  TaskAttempt attempt;
+  std::string bytes;
+};
+absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt, absl::string_view bytes);
+absl::StatusOr<std::optional<std::string>> FindPicture(SqliteDatabase& database, uint64_t task);
+absl::StatusOr<std::vector<PictureRow>> ListPictures(SqliteDatabase& database, int64_t limit);
+// False: it was not there any more.
+absl::StatusOr<bool> DeletePicture(SqliteDatabase& database, uint64_t task);
+
 // The stored bytes of a task's job; DATA_LOSS if they are not those that were written.
 absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job);
 

@@ -115,7 +115,7 @@ class JobStore {
   // became of the task is reported to the observer.
   virtual absl::StatusOr<ClaimedTask> Claim(uint64_t task) = 0;
 
-  // running → done, after the file is durable. After an error the task still runs and the call may be made again.
+  // running → done, durable together with the file. After an error the task still runs and the call may be made again.
   virtual absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) = 0;
 
   // running → failed; `error` is shown to the user.
@@ -144,6 +144,10 @@ class JobStore {
 
   // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
   virtual absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) = 0;
+
+  // Brings images that were made durable with their tasks into files of their own, at most `limit`; how many those
+  // were. They can be read meanwhile.
+  virtual absl::StatusOr<int64_t> SettleImages(int64_t limit) { return 0; }
 
   // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task. While the images have
   // more bytes than they may, the oldest ended jobs go as well, at most `limit`, but not the last one.

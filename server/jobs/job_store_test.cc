@@ -31,7 +31,7 @@ using ::testing::SizeIs;
 constexpr char kTenant[] = "alice";
 constexpr absl::Duration kRetention = absl::Hours(1);
 
-enum class Kept : uint8_t { kInSqlite, kInPostgres };
+enum class Kept : uint8_t { kInSqlite, kInSqliteWithImages, kInPostgres };
 
 // One for all tests of the process; each has a database of its own.
 PostgresCluster& Cluster() {
@@ -55,8 +55,12 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
                                      .lease = absl::Minutes(1),
                                      .retention = kRetention});
     }
-    return SqliteJobStore::Open(
-        {.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs(), .retention = kRetention});
+    return SqliteJobStore::Open({.path = "jobs",
+                                 .files = &disk_.files(),
+                                 .clock = &clock_,
+                                 .vfs = disk_.vfs(),
+                                 .retention = kRetention,
+                                 .most_committed_bytes = GetParam() == Kept::kInSqliteWithImages ? 1000u : 0u});
   }
 
   // Without asking for what it has queued.
@@ -125,8 +129,12 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
   std::vector<uint64_t> queue_;  // as of the last Reopen
 };
 
-INSTANTIATE_TEST_SUITE_P(, JobStoreTest, testing::Values(Kept::kInSqlite, Kept::kInPostgres),
-                         [](const auto& info) { return info.param == Kept::kInSqlite ? "Sqlite" : "Postgres"; });
+INSTANTIATE_TEST_SUITE_P(, JobStoreTest, testing::Values(Kept::kInSqlite, Kept::kInSqliteWithImages, Kept::kInPostgres),
+                         [](const auto& info) {
+                           return info.param == Kept::kInSqlite     ? "Sqlite"
+                                  : info.param == Kept::kInPostgres ? "Postgres"
+                                                                    : "SqliteWithImages";
+                         });
 
 TEST_P(JobStoreTest, GivesAJobBackAsItWasSubmitted) {
   JobRequest request = SmallRequest(3);
@@ -178,10 +186,50 @@ TEST_P(JobStoreTest, KeepsTheFileOfAFinishedImage) {
   EXPECT_EQ(*image, "the picture");
 }
 
+TEST_P(JobStoreTest, BringsImagesIntoFilesOfTheirOwn) {
+  const bool committed = GetParam() == Kept::kInSqliteWithImages;
+  const JobRecord job = Submit(3);
+  for (const TaskRecord& task : job.tasks) {
+    ASSERT_TRUE(Finish(Claim(task.id), absl::StrCat("picture ", task.index)).ok());
+  }
+  const std::string large(1001, 'x');
+  const JobRecord with_file = Submit();
+  ASSERT_TRUE(Finish(Claim(with_file.tasks[0].id), large).ok());
+  EXPECT_THAT(*disk_.files().List(), SizeIs(committed ? 1 : 4));
+  const auto expect_images = [&] {
+    for (const TaskRecord& task : job.tasks) {
+      EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(job, static_cast<size_t>(task.index)).image->id),
+                absl::StrCat("picture ", task.index));
+    }
+    EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(with_file).image->id), large);
+    EXPECT_EQ(store_->result_bytes(), 3 * 9 + 1001);
+  };
+  expect_images();
+  EXPECT_EQ(*store_->SettleImages(2), committed ? 2 : 0);
+  EXPECT_THAT(*disk_.files().List(), SizeIs(committed ? 3 : 4));
+  expect_images();
+  Reopen();
+  EXPECT_EQ(*store_->SettleImages(2), committed ? 1 : 0);
+  EXPECT_EQ(*store_->SettleImages(2), 0);
+  EXPECT_THAT(*disk_.files().List(), SizeIs(4));
+  expect_images();
+}
+
+TEST_P(JobStoreTest, ForgetsImagesThatAreNotInFilesYet) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  clock_.Advance(kRetention);
+  EXPECT_EQ(store_->Sweep(100)->jobs, 1);
+  EXPECT_EQ(*store_->SettleImages(10), 0);
+  EXPECT_THAT(*disk_.files().List(), IsEmpty());
+  EXPECT_EQ(store_->result_bytes(), 0);
+}
+
 TEST_P(JobStoreTest, SaysSoWhenAnImagesFileWasDamaged) {
   const JobRecord job = Submit();
   ASSERT_TRUE(Finish(Claim(job.tasks[0].id), "the picture").ok());
   const TaskRecord task = TaskOf(job);
+  ASSERT_TRUE(store_->SettleImages(1).ok());
   (*disk_.BytesOf("results/" + task.image->file))[3] ^= 1;
   EXPECT_EQ(store_->ReadImage(kTenant, task.image->id).status().code(), absl::StatusCode::kDataLoss);
 }
@@ -389,6 +437,7 @@ TEST_P(JobStoreTest, SweepsFilesThatNoTaskOwns) {
   ASSERT_TRUE(disk_.files().Write("stranger", "of nobody").ok());
   const std::string being_finished = absl::StrCat("0", running.task, "/", running.task, "-", running.attempt);
   ASSERT_TRUE(disk_.files().Write(being_finished, "of a call under way").ok());
+  ASSERT_TRUE(store_->SettleImages(1).ok());
   EXPECT_EQ(store_->Sweep(100)->orphans, 2);
   EXPECT_THAT(*disk_.files().List(), ElementsAre(TaskOf(job).image->file, being_finished));
 }

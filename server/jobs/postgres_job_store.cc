@@ -482,7 +482,7 @@ absl::StatusOr<std::string> PostgresJobStore::ReadImage(const std::string& tenan
     return absl::OkStatus();
   }));
   if (jobs.empty()) return NoSuchImage();
-  return disk_.ReadImage(jobs[0], tenant, image, options_.max_image_bytes);
+  return disk_.ReadImage(jobs[0], tenant, image, /*committed=*/std::nullopt, options_.max_image_bytes);
 }
 
 absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {

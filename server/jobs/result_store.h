@@ -10,8 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 
 namespace tessera::server {
+
+struct ResultFile {
+  std::string name;
+  const std::string& bytes;
+};
 
 class ResultStore {
  public:
@@ -27,6 +33,14 @@ class ResultStore {
   // error there is either no such file or a complete one. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever
   // else keeps it from being written.
   virtual absl::Status Write(const std::string& name, const std::string& bytes) = 0;
+
+  // Write of each, which may take fewer syncs together. On an error some of them may be there.
+  virtual absl::Status WriteAll(absl::Span<const ResultFile> files) {
+    for (const ResultFile& file : files) {
+      if (absl::Status written = Write(file.name, file.bytes); !written.ok()) return written;
+    }
+    return absl::OkStatus();
+  }
 
   // NOT_FOUND; RESOURCE_EXHAUSTED for a file of more than `limit` bytes.
   virtual absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) = 0;

@@ -65,6 +65,10 @@ constexpr const char* kSteps[] = {
          secret BLOB NOT NULL,
          first_hidden INTEGER NOT NULL))",               // jobs below it keep the ids that were given out for them
     R"(ALTER TABLE tasks ADD COLUMN error_field TEXT)",  // id of the parameter that the error is about
+    R"(CREATE TABLE pictures(          -- of done tasks, until they are in files of their own
+         task INTEGER PRIMARY KEY,
+         attempt INTEGER NOT NULL,
+         bytes BLOB NOT NULL))",
 };
 constexpr int kStepOfRecordIds = 3;
 

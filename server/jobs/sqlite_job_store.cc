@@ -213,16 +213,35 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
 
 absl::Status SqliteJobStore::Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) {
   RETURN_IF_ERROR(CheckImageBytes(file, options_.max_image_bytes));
+  ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
+  absl::Status status = file.size() <= options_.most_committed_bytes ? FinishTogether(attempt, file, move)
+                                                                     : FinishWithFile(attempt, file, move);
+  if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
+  return status;
+}
+
+absl::Status SqliteJobStore::FinishTogether(const TaskAttempt& attempt, const std::string& bytes,
+                                            const TaskMove& move) {
+  absl::Status status = Change("finish", [&](SqliteDatabase& database, StateCounts& counts) {
+    ASSIGN_OR_RETURN(const TaskRow task, FindAttempt(database, attempt));
+    RETURN_IF_ERROR(InsertPicture(database, attempt, bytes));
+    return MoveTask(database, task, move, counts);
+  });
+  // The trouble is over when there is room for such an image again, not for a row alone.
+  if (absl::IsResourceExhausted(status)) disk_.OnResultFailure(status, bytes.size());
+  return status;
+}
+
+absl::Status SqliteJobStore::FinishWithFile(const TaskAttempt& attempt, const std::string& bytes,
+                                            const TaskMove& move) {
   // Nobody's file is written, let alone replaced, for an attempt that was given up.
   const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
-  ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
   const std::string name = ResultFileName(attempt);
   Reach(options_.at_point, "finish.before_file");
-  RETURN_IF_ERROR(disk_.Write(name, file));
+  RETURN_IF_ERROR(disk_.Write(name, bytes));
   Reach(options_.at_point, "finish.after_file");
   absl::Status status = End("finish", attempt, move);
-  if (status.ok()) result_bytes_ += static_cast<int64_t>(file.size());
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
 }
@@ -316,13 +335,42 @@ absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, in
 
 absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant, const std::string& image) {
   ASSIGN_OR_RETURN(const uint64_t number, ids_.ImageNumber(image));
+  std::optional<std::string> committed;
   const absl::StatusOr<JobRecord> job = Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
     ASSIGN_OR_RETURN(const TaskRow task, FindTask(database, number));
-    return ReadJob(database, ids_, task.job);
+    ASSIGN_OR_RETURN(JobRecord record, ReadJob(database, ids_, task.job));
+    // What is gone from here by now is in its file.
+    ASSIGN_OR_RETURN(committed, FindPicture(database, number));
+    return record;
   });
   if (absl::IsNotFound(job.status())) return NoSuchImage();
   if (!job.ok()) return job.status();
-  return disk_.ReadImage(*job, tenant, image, options_.max_image_bytes);
+  return disk_.ReadImage(*job, tenant, image, std::move(committed), options_.max_image_bytes);
+}
+
+absl::StatusOr<int64_t> SqliteJobStore::SettleImages(int64_t limit) {
+  const std::lock_guard lock(settle_mutex_);
+  ASSIGN_OR_RETURN(const std::vector<PictureRow> pictures,
+                   Read([&](SqliteDatabase& database) { return ListPictures(database, limit); }));
+  if (pictures.empty()) return 0;
+  std::vector<ResultFile> files;
+  for (const PictureRow& picture : pictures) files.push_back({ResultFileName(picture.attempt), picture.bytes});
+  Reach(options_.at_point, "settle.before_files");
+  RETURN_IF_ERROR(disk_.WriteAll(files));
+  Reach(options_.at_point, "settle.after_files");
+  std::vector<std::string> unwanted;
+  const auto settle = [&](SqliteDatabase& database, StateCounts&) -> absl::Status {
+    unwanted.clear();
+    for (size_t i = 0; i < pictures.size(); ++i) {
+      ASSIGN_OR_RETURN(const bool was_there, DeletePicture(database, pictures[i].attempt.task));
+      if (!was_there) unwanted.push_back(files[i].name);  // its job was swept meanwhile
+    }
+    return absl::OkStatus();
+  };
+  // A row that comes back with the power has its file as well.
+  RETURN_IF_ERROR(Change("settle", settle, Durability::kWithTheNextSync));
+  for (const std::string& name : unwanted) disk_.Remove(name);
+  return static_cast<int64_t>(pictures.size());
 }
 
 absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {

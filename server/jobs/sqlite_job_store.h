@@ -1,5 +1,7 @@
 // A JobStore in one SQLite database in WAL mode with synchronous=FULL, with its results in a ResultStore.
 //
+// A small image is committed with the end of its task, in one sync, and brought into a file of its own later.
+//
 // The changes of all callers that wait at the same time share one transaction and one sync (group_commit.h). Reads go
 // over a second connection and see committed changes only.
 #pragma once
@@ -38,6 +40,7 @@ struct SqliteJobStoreOptions {
   absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
   int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
+  uint64_t most_committed_bytes = 0;   // of an image that is committed with its task
   absl::Duration timeout;              // with another process that has the store and may be just ending
   AtPoint at_point;                    // may be empty
   StorageHealth::OnChange on_storage;  // may be empty; must not call the store
@@ -45,7 +48,7 @@ struct SqliteJobStoreOptions {
 
 class SqliteJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 5;
+  static constexpr int kSchemaVersion = 6;
 
   // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
   // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;
@@ -69,6 +72,7 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                      std::optional<JobState> state) override;
   absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) override;
+  absl::StatusOr<int64_t> SettleImages(int64_t limit) override;
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override;
   bool has_too_many_bytes() const override;
@@ -101,6 +105,9 @@ class SqliteJobStore final : public JobStore {
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
   TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
+  // The end of a task, with its image's bytes in the same transaction or in a file.
+  absl::Status FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
+  absl::Status FinishWithFile(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
   // False for a file that belongs to no task that runs or is done.
   bool IsWanted(const std::string& file);
 
@@ -119,7 +126,8 @@ class SqliteJobStore final : public JobStore {
   const absl::Time opened_;
   const absl::Duration opened_elapsed_;
   StoreDisk disk_;
-  std::mutex trial_mutex_;  // one trial of the disk at a time
+  std::mutex trial_mutex_;   // one trial of the disk at a time
+  std::mutex settle_mutex_;  // an image is settled once: whoever finds it gone removes its file
 
   std::mutex read_mutex_;
   const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_

@@ -45,13 +45,28 @@ absl::Status StoreDisk::Write(const std::string& name, const std::string& bytes)
   return written;
 }
 
+absl::Status StoreDisk::WriteAll(absl::Span<const ResultFile> files) {
+  RETURN_IF_ERROR(CheckPlace());
+  absl::Status written = results_.WriteAll(files);
+  uint64_t largest = 0;
+  for (const ResultFile& file : files) largest = std::max<uint64_t>(largest, file.bytes.size());
+  if (!written.ok()) health_.Fail(StateAfter(written), written, largest);
+  return written;
+}
+
+void StoreDisk::OnResultFailure(const absl::Status& failure, uint64_t bytes) {
+  health_.Fail(StateAfter(failure), failure, bytes);
+}
+
 absl::StatusOr<std::string> StoreDisk::ReadImage(const JobRecord& job, const std::string& tenant,
-                                                 const std::string& image, uint64_t limit) {
+                                                 const std::string& image, std::optional<std::string> committed,
+                                                 uint64_t limit) {
   if (job.tenant != tenant) return NoSuchImage();
   const auto task = std::ranges::find_if(
       job.tasks, [&](const TaskRecord& of) { return of.image.has_value() && of.image->id == image; });
   if (task == job.tasks.end()) return NoSuchImage();
-  absl::StatusOr<std::string> file = results_.Read(task->image->file, limit);
+  absl::StatusOr<std::string> file =
+      committed.has_value() ? *std::move(committed) : results_.Read(task->image->file, limit);
   if (absl::IsNotFound(file.status())) {
     // Or only its folder is, and comes back.
     RETURN_IF_ERROR(CheckPlace());

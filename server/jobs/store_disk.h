@@ -5,11 +5,13 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/clock.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/result_store.h"
@@ -45,10 +47,14 @@ class StoreDisk final {
 
   // A result's file, and what its failure says of the disk.
   absl::Status Write(const std::string& name, const std::string& bytes);
-  // The file of an image of this job, checked against its digest. NOT_FOUND where the tenant has no such image,
-  // DATA_LOSS if the file is not what was written, RESOURCE_EXHAUSTED if it has more bytes than `limit`.
+  absl::Status WriteAll(absl::Span<const ResultFile> files);
+  // A result of so many bytes found no room elsewhere on the disk.
+  void OnResultFailure(const absl::Status& failure, uint64_t bytes);
+  // An image of this job, from its file or as it was `committed` with its task, checked against its digest. NOT_FOUND
+  // where the tenant has no such image, DATA_LOSS if it is not what was written, RESOURCE_EXHAUSTED if it has more
+  // bytes than `limit`.
   absl::StatusOr<std::string> ReadImage(const JobRecord& job, const std::string& tenant, const std::string& image,
-                                        uint64_t limit);
+                                        std::optional<std::string> committed, uint64_t limit);
   // A file that could not be removed is removed later.
   void Remove(const std::string& name);
   // A file as large as the largest that found no room, if there was one.

@@ -138,15 +138,17 @@ absl::Status DurableImageService::OpenStore() {
                                              .on_storage = on_storage}));
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(storage_.jobs, SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
-                                                        .files = files,
-                                                        .clock = &storage_.clock,
-                                                        .vfs = options_.vfs,
-                                                        .retention = options_.retention,
-                                                        .retention_bytes = options_.retention_bytes,
-                                                        .timeout = kStoreTimeout,
-                                                        .at_point = options_.at_point,
-                                                        .on_storage = on_storage}));
+  ASSIGN_OR_RETURN(storage_.jobs,
+                   SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
+                                         .files = files,
+                                         .clock = &storage_.clock,
+                                         .vfs = options_.vfs,
+                                         .retention = options_.retention,
+                                         .retention_bytes = options_.retention_bytes,
+                                         .most_committed_bytes = static_cast<uint64_t>(options_.committed_image_bytes),
+                                         .timeout = kStoreTimeout,
+                                         .at_point = options_.at_point,
+                                         .on_storage = on_storage}));
   return absl::OkStatus();
 }
 

@@ -16,6 +16,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(250);
 constexpr int64_t kRoundsPerReport = 4;
 constexpr absl::Duration kSweepInterval = absl::Minutes(1);
 constexpr int64_t kSweepLimit = 1000;
+constexpr absl::Duration kSettleInterval = absl::Seconds(2);
+constexpr int64_t kSettleLimit = 64;
 
 }  // namespace
 
@@ -38,6 +40,7 @@ void Maintenance::Start() {
 void Maintenance::RunMaintenance() {
   EndWhatCannotRun();
   TryStorage();
+  SettleImages();
   Sweep();
 }
 
@@ -85,6 +88,14 @@ void Maintenance::TryStorage() {
       context_.hub.Publish(job, ReleasedEvent{StorageErrorForCaller(trouble.state)});
     }
   }
+}
+
+void Maintenance::SettleImages() {
+  const absl::Time now = context_.store.Now();
+  if (now - settled_ <= kSettleInterval || !context_.store.can_write()) return;
+  const absl::StatusOr<int64_t> settled = context_.store.SettleImages(kSettleLimit);
+  // What could not be written is told by the storage's own trouble, and stays where it is.
+  if (!settled.ok() || *settled < kSettleLimit) settled_ = now;
 }
 
 void Maintenance::Sweep() {

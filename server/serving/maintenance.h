@@ -31,6 +31,7 @@ class Maintenance final {
   void EndWhatCannotRun();
   void ReportQueuePositions(const ServiceMonitor::Lock& lock);
   void TryStorage();
+  void SettleImages();
   void Sweep();
   void RemoveUnusedAdapters();
 
@@ -38,6 +39,7 @@ class Maintenance final {
   const JobLifecycle& jobs_;
   JobOutcomes& outcomes_;
   const absl::Duration disk_timeout_;
+  absl::Time settled_ = absl::InfinitePast();
   absl::Time swept_ = absl::InfinitePast();
   int64_t rounds_ = 0;
   std::thread thread_;

@@ -70,7 +70,8 @@ struct DurableServiceOptions {
   bool may_start_without_models = false;  // where none of them can be read at present
   bool ready_when_durable = false;        // ready while jobs can be accepted, warm groups or not
   absl::Duration retention = absl::Hours(24);
-  int64_t retention_bytes = 0;  // of the images of ended jobs; the oldest jobs go first; 0: no bound
+  int64_t committed_image_bytes = 0;  // of an image that is committed with its job; in a shared queue none is
+  int64_t retention_bytes = 0;        // of the images of ended jobs; the oldest jobs go first; 0: no bound
   ServiceLimits limits;
   absl::Duration first_back_off = absl::Seconds(1);  // before a group that died starts again; it doubles
   ProgressBounds progress;

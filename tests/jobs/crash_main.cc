@@ -39,7 +39,8 @@ constexpr char kRandom[] = "random";  // in place of a failpoint
 constexpr auto kPoints = std::to_array<const char*>(
     {"submit.begin", "submit.before_commit", "submit.after_commit", "claim.before_commit", "claim.after_commit",
      "finish.before_file", "finish.after_file", "finish.before_commit", "finish.after_commit", "cancel.before_commit",
-     "cancel.after_commit", "give_back.before_commit", "group_died.after_commit", "fail.after_commit"});
+     "cancel.after_commit", "settle.before_files", "settle.after_files", "settle.before_commit", "settle.after_commit",
+     "give_back.before_commit", "group_died.after_commit", "fail.after_commit"});
 
 struct Folder {
   std::string path;
@@ -67,7 +68,8 @@ class AckFile {
 int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   base::SystemClock clock;
   server::DiskResultStore files(folder.results());
-  server::SqliteJobStoreOptions options = {.path = folder.database(), .files = &files, .clock = &clock};
+  server::SqliteJobStoreOptions options = {
+      .path = folder.database(), .files = &files, .clock = &clock, .most_committed_bytes = kWorkloadCommittedBytes};
   if (die_at != kRandom) {
     absl::StatusOr<server::AtPoint> at_point = server::DieAt(die_at);
     if (!at_point.ok()) return 1;

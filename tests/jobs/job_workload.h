@@ -12,6 +12,9 @@
 
 namespace tessera {
 
+// Between the sizes of the images that a workload makes: some are committed with their tasks, others are not.
+inline constexpr uint64_t kWorkloadCommittedBytes = 700;
+
 // A small valid request of `count` images.
 server::JobRequest SmallRequest(int32_t count);
 
@@ -46,6 +49,7 @@ class JobWorkload {
   bool GiveBack();
   bool Die();
   bool Cancel();
+  bool Settle();
   Running TakeRunning();
   void Forget(const std::string& job);
 

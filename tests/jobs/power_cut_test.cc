@@ -26,7 +26,11 @@ class StoreOnFaultyDisk {
     workload_.reset();
     store_.reset();
     absl::StatusOr<std::unique_ptr<server::JobStore>> store =
-        server::SqliteJobStore::Open({.path = "jobs", .files = &disk_.files(), .clock = &clock_, .vfs = disk_.vfs()});
+        server::SqliteJobStore::Open({.path = "jobs",
+                                      .files = &disk_.files(),
+                                      .clock = &clock_,
+                                      .vfs = disk_.vfs(),
+                                      .most_committed_bytes = kWorkloadCommittedBytes});
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     workload_ = std::make_unique<JobWorkload>(*store_, ++seed_, [this](const Ack& ack) { oracle_.Hear(ack); });

@@ -146,6 +146,7 @@ class Serve {
         .may_start_without_models = supervised_ && message->IsAfterAnother(),
         .ready_when_durable = config.ready_when == server::ReadyWhen::kDurable,
         .retention = config.retention,
+        .committed_image_bytes = config.committed_image_bytes,
         .retention_bytes = config.retention_bytes,
         .limits = ServiceLimitsOf(config.limits),
         .host_memory = MemoryOfHost,
