@@ -73,7 +73,7 @@ std::vector<Row> PublishedRows() {
   return rows;
 }
 
-// xDiT's blocks are those of diffusers, which issue about 100 operators each; PyTorch takes about 10 us for one.
+// A rough figure, not counted: 100 operators of a block in diffusers, 10 us for one in PyTorch.
 constexpr double kPythonBlockSeconds = 100 * 10e-6;
 
 double Predict(const Row& row, double efficiency) {
