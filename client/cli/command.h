@@ -25,6 +25,7 @@ CommandRun AddTrain(CLI::App& app);
 CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
+CommandRun AddPlan(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
 CommandRun AddDoctor(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);

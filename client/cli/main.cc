@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"keys", "Make an API key for a server", AddKeys},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are valid and certified, and what they cost", AddLayouts},
+    {"plan", "Predict what a model takes on a number of GPUs, and recommend layout and replicas", AddPlan},
     {"completion", "Print what completes commands and options in a shell", AddCompletion},
     {"manual", "Print the manual page of the program or of a command", AddManual},
 };

@@ -226,15 +226,17 @@ TEST_F(ModelsTest, ListsTheModelsOfTheFoldersNamed) {
 }
 
 TEST_F(ModelsTest, EveryCommandRefusesAFolderOfModelsThatIsNotThere) {
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{{"models"},
-                                                                                       {"generate", "x"},
-                                                                                       {"inspect"},
-                                                                                       {"bench"},
-                                                                                       {"replay", "a.png"},
-                                                                                       {"verify", "--layout", "cfg=2"},
-                                                                                       {"layouts", "--ranks", "2"},
-                                                                                       {"serve"},
-                                                                                       {"doctor"}}) {
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"models"},
+                                             {"generate", "x"},
+                                             {"inspect"},
+                                             {"bench"},
+                                             {"replay", "a.png"},
+                                             {"verify", "--layout", "cfg=2"},
+                                             {"layouts", "--ranks", "2"},
+                                             {"plan", "--gpus", "2", "--link", "pcie"},
+                                             {"serve"},
+                                             {"doctor"}}) {
     std::vector<std::string> arguments = command;
     arguments.insert(arguments.end(), {"--models-dir", ModelsFolder() + ":absent"});
     const Result result = Run(arguments);

@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/byte_text.h"
+#include "base/status_macros.h"
+#include "client/cli/command.h"
+#include "client/cli/models/model_location.h"
+#include "client/cli/models/model_options.h"
+#include "client/cli/option_text.h"
+#include "client/cli/output/json_line.h"
+#include "client/cli/output/reporter.h"
+#include "server/api/generation_request.h"
+#include "server/planning/planner.h"
+
+namespace tessera::client {
+namespace {
+
+namespace json = boost::json;
+
+constexpr char kDefaultGpu[] = "H100";
+
+struct PlanOptions {
+  ModelOptions model;
+  std::string gpus, gpu, link, size, steps, slo;
+  bool approximate = false;
+  bool json = false;
+};
+
+// What the figures are for.
+struct PlannedFor {
+  std::string path;
+  server::PlanRequest request;
+  server::Link link = server::Link::kNvlink;
+};
+
+json::object PlanJson(const server::Plan& plan) {
+  return {{"layout", parallel::LayoutText(plan.layout)},
+          {"lossless", plan.layout.lossless()},
+          {"replicas", plan.replicas},
+          {"idle_gpus", plan.idle},
+          {"seconds", plan.time.image()},
+          {"prompt_seconds", plan.time.prompt},
+          {"step_seconds", plan.time.step},
+          {"exchange_seconds", plan.time.exchange},
+          {"decode_seconds", plan.time.decoding},
+          {"images_per_hour", plan.images_per_hour},
+          {"step_sent_bytes", plan.step_bytes},
+          {"memory_bytes", plan.memory_bytes},
+          {"missing_bytes", plan.missing_bytes},
+          {"weight_bytes_first_rank", plan.weights.first},
+          {"weight_bytes_other_ranks", plan.weights.others},
+          {"fits", plan.fits()}};
+}
+
+void PrintJson(const server::Plans& plans, const PlannedFor& about) {
+  const server::PlanRequest& request = about.request;
+  json::array listed;
+  for (const server::Plan& plan : plans.plans) listed.push_back(PlanJson(plan));
+  json::object object = {{"event", "plan"},
+                         {"model", JsonText(about.path)},
+                         {"gpu", request.machine.name},
+                         {"gpus", request.devices},
+                         {"link", base::EnumName(about.link)},
+                         {"dtype", base::EnumName(request.work.dtype)},
+                         {"width", request.work.width},
+                         {"height", request.work.height},
+                         {"steps", request.work.steps},
+                         {"slo_seconds", nullptr},
+                         {"recommended", nullptr},
+                         {"reason", plans.reason},
+                         {"layouts_timed", plans.layouts_timed},
+                         {"plans", std::move(listed)}};
+  if (request.slo.has_value()) object["slo_seconds"] = *request.slo;
+  if (plans.recommended.has_value()) object["recommended"] = PlanJson(plans.plans[*plans.recommended]);
+  PrintJsonLine(object);
+}
+
+std::string Title(const server::Plan& plan) {
+  return absl::StrCat(plan.replicas, " x ", parallel::LayoutText(plan.layout));
+}
+
+void PrintPlans(const server::Plans& plans, bool fitting) {
+  size_t widest = 4;
+  for (const server::Plan& plan : plans.plans) widest = std::max(widest, Title(plan).size());
+  const int width = static_cast<int>(widest);
+  if (fitting) {
+    std::printf("\n%-*s  %9s  %11s  %10s  %10s\n", width, "plan", "s/image", "images/hour", "memory", "sent/step");
+  } else {
+    std::printf("\ndo not fit into memory:\n");
+  }
+  for (const server::Plan& plan : plans.plans) {
+    if (plan.fits() != fitting) continue;
+    if (!fitting) {
+      std::printf("%-*s  needs %s, %s too much\n", width, Title(plan).c_str(),
+                  base::ByteText(plan.memory_bytes).c_str(), base::ByteText(plan.missing_bytes).c_str());
+      continue;
+    }
+    std::printf("%-*s  %9.3f  %11.0f  %10s  %10s%s\n", width, Title(plan).c_str(), plan.time.image(),
+                plan.images_per_hour, base::ByteText(plan.memory_bytes).c_str(),
+                base::ByteText(static_cast<uint64_t>(plan.step_bytes)).c_str(),
+                plan.layout.lossless() ? "" : "  (approximate)");
+  }
+}
+
+void PrintTable(const server::Plans& plans, const PlannedFor& about) {
+  const server::PlanRequest& request = about.request;
+  std::printf("%s: %dx%d, %d steps, %s on %ld x %s (%s)\n", about.path.c_str(), request.work.width, request.work.height,
+              request.work.steps, base::EnumName(request.work.dtype), request.devices, request.machine.name.c_str(),
+              base::EnumName(about.link));
+  if (plans.recommended.has_value()) {
+    const server::Plan& best = plans.plans[*plans.recommended];
+    std::printf("recommended: %s: %.3f s an image, %.0f images an hour\n", Title(best).c_str(), best.time.image(),
+                best.images_per_hour);
+  } else {
+    std::printf("recommended: none\n");
+  }
+  std::printf("%s\n", plans.reason.c_str());
+  if (std::ranges::any_of(plans.plans, &server::Plan::fits)) PrintPlans(plans, /*fitting=*/true);
+  if (!std::ranges::all_of(plans.plans, &server::Plan::fits)) PrintPlans(plans, /*fitting=*/false);
+}
+
+absl::StatusOr<server::Link> ParseLink(const std::string& text) {
+  if (const std::optional<server::Link> link = base::EnumOf<server::Link>(text); link.has_value()) return *link;
+  const std::vector<std::string> names = base::EnumNames<server::Link>();
+  return absl::InvalidArgumentError(absl::StrCat("link is ", server::QuotedValue(text), "; valid values are ",
+                                                 absl::StrJoin(names, ", "), ", and the nearest is ",
+                                                 server::NearestName(text.substr(0, 64), names)));
+}
+
+class Planning {
+ public:
+  Planning(const PlanOptions& options, Interrupts& interrupts)
+      : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.json = options.json, .quiet = true})) {}
+
+  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+
+ private:
+  absl::StatusOr<ExitCode> Execute() {
+    PlannedFor about;
+    RETURN_IF_ERROR(ReadOptions(about));
+    server::GenerationRequest sized;
+    sized.resolution_binning = false;
+    if (!options_.size.empty()) {
+      ASSIGN_OR_RETURN(const TypedSize size, ParseSize("size", options_.size));
+      sized.width = size.width;
+      sized.height = size.height;
+    }
+    if (!options_.steps.empty()) {
+      ASSIGN_OR_RETURN(sized.steps, ParseInteger("steps", options_.steps));
+    }
+    ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
+    ASSIGN_OR_RETURN(about.path, At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
+    ASSIGN_OR_RETURN(about.request.model,
+                     At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, about.path)));
+    ASSIGN_OR_RETURN(const control::JobParameters job, server::Validate(sized, about.request.model));
+    about.request.work.width = job.width;
+    about.request.work.height = job.height;
+    about.request.work.steps = job.steps;
+    ASSIGN_OR_RETURN(const server::Plans plans, At(Stage::kModel, server::MakePlans(about.request)));
+    if (options_.json) {
+      PrintJson(plans, about);
+    } else {
+      PrintTable(plans, about);
+    }
+    return ExitCode::kOk;
+  }
+
+  // What can be wrong with them is said before a worker is started.
+  absl::Status ReadOptions(PlannedFor& about) const {
+    server::PlanRequest& request = about.request;
+    ASSIGN_OR_RETURN(request.devices, ParseInteger("gpus", options_.gpus));
+    if (!options_.slo.empty()) {
+      ASSIGN_OR_RETURN(request.slo, ParseNumber("slo", options_.slo));
+    }
+    request.approximate = options_.approximate;
+    request.work.dtype = control::Dtype::kBf16;
+    if (!options_.model.dtype.empty()) {
+      const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(options_.model.dtype);
+      if (!dtype.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("dtype is ", server::QuotedValue(options_.model.dtype), "; valid values are bf16 and fp32"));
+      }
+      request.work.dtype = *dtype;
+    }
+    ASSIGN_OR_RETURN(const server::GpuPreset gpu, server::FindGpu(options_.gpu.empty() ? kDefaultGpu : options_.gpu));
+    ASSIGN_OR_RETURN(about.link, ParseLink(options_.link));
+    ASSIGN_OR_RETURN(request.machine, server::MachineOf(gpu, about.link, request.work.dtype));
+    return server::CheckObjective(request);
+  }
+
+  const PlanOptions& options_;
+  Interrupts& interrupts_;
+  const std::unique_ptr<Reporter> reporter_;
+};
+
+}  // namespace
+
+CommandRun AddPlan(CLI::App& app) {
+  auto options = std::make_shared<PlanOptions>();
+  AddModelOption(app, options->model);
+  BeginGroup(app, "Devices");
+  AddText(app, {.names = "--gpus", .help = "GPUs to plan for, 1 to 1024", .type = "N", .required = true},
+          options->gpus);
+  AddText(app,
+          {.names = "--link",
+           .help = "How the GPUs of a group reach each other",
+           .type = "nvlink|pcie|ethernet",
+           .required = true},
+          options->link);
+  AddText(app, {"--gpu", "Which GPU, by its name in docs/planner.md (default: H100)", "GPU"}, options->gpu);
+  AddText(app, {"--dtype", "Precision (default: bf16)", "fp32|bf16"}, options->model.dtype);
+  BeginGroup(app, "Images");
+  AddText(app, {"-s,--size", "WIDTHxHEIGHT of an image (default: the model's)", "SIZE"}, options->size);
+  AddText(app, {"--steps", "Steps of an image (default: the model's)", "N"}, options->steps);
+  AddText(app,
+          {"--slo", "Seconds that an image may take: the plan with the most images an hour within them is recommended",
+           "SECONDS"},
+          options->slo);
+  AddFlag(app, "--approximate", "Recommend layouts with stale steps too", options->approximate);
+  BeginGroup(app, "Output");
+  AddFlag(app, "--json", "One JSON object", options->json);
+  AddWorkerOptions(app, options->model);
+  SetFooter(app,
+            "\nNothing is measured and no weights are read: docs/planner.md says what the times are computed from.");
+  return [options](Interrupts& interrupts) { return Planning(*options, interrupts).Run(); };
+}
+
+}  // namespace tessera::client

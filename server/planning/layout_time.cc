@@ -1,0 +1,285 @@
+#include "server/planning/layout_time.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "control/step_memory.h"
+#include "parallel/plan/mesh.h"
+#include "parallel/plan/stage_balance.h"
+#include "server/scheduling/cost_model.h"
+#include "server/workers/layout_choice.h"
+
+namespace tessera::server {
+namespace {
+
+using parallel::Axis;
+using parallel::BlockKind;
+
+// A value that a block makes is written once and read once.
+constexpr double kPassesOfMemory = 2;
+constexpr double kOrderings = 2;
+// Rows and columns of a result that a processor computes at a time.
+constexpr double kTile = 128;
+// Of a decoder with Stable Diffusion's plan of channels, counted over its convolutions: 4.67 million products a pixel.
+// Convolutions reach half of what products of matrices do.
+constexpr double kDecoderFlopsPerPixel = 9.3e6, kConvolutionShare = 0.5;
+constexpr double kAutoencoderParameters = 84e6;
+// Of a process with CUDA, cuBLAS and NCCL on a device.
+constexpr double kProcessBytes = 1e9;
+
+double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
+  double parameters = 0;
+  for (const control::ModelComponent& component : model.components) {
+    if (component.role == role) parameters += static_cast<double>(component.parameters);
+  }
+  return parameters;
+}
+
+// Pairs of query and key of a block, one row.
+double Pairs(const parallel::BlockExchange& block, double image, double text) {
+  const double second = block.second_attention ? image * image : 0;
+  switch (block.kind) {
+    case BlockKind::kImage:
+      return image * image + second;
+    case BlockKind::kCross:
+      return image * (image + text) + second;
+    case BlockKind::kJoint:
+    case BlockKind::kFused:
+      break;
+  }
+  return (image + text) * (image + text) + second;
+}
+
+double CeilDivide(double value, double parts) { return std::ceil(value / parts); }
+
+// Waits of a pass that its bytes do not explain: exchanges of each kind in all blocks, one after another.
+struct Exchanges {
+  double ulysses = 0, ring = 0, tensor = 0;
+};
+
+Exchanges CountExchanges(const control::TransformerShape& shape, const parallel::MeshShape& mesh) {
+  Exchanges count;
+  for (const parallel::BlockExchange& block : shape.exchange.blocks) {
+    const int attentions = block.second_attention ? 2 : 1;
+    if (mesh.ulysses > 1) count.ulysses += 2 * attentions;
+    count.ring += attentions * (mesh.ring - 1);
+    if (mesh.tensor == 1) continue;
+    static constexpr int kSums[] = {2, 3, 4, 1};  // of image, cross, joint, fused
+    count.tensor += kSums[static_cast<size_t>(block.kind)] + (block.second_attention ? 1 : 0);
+  }
+  return count;
+}
+
+// What one run of the rows of a cfg rank through all stages takes.
+struct PassTime {
+  double compute = 0;    // on all stages together
+  double largest = 0;    // share of the stage that computes most
+  double inside = 0;     // exchanges inside stages that are not hidden, on all stages together
+  double hop = 0;        // from one stage to the next
+  double result = 0;     // the last stage's to the first
+  double once = 0;       // gathering tokens and branches
+  double attention = 0;  // of compute
+};
+
+// `everybody`: each rank sends to each other of the `ranks` at once, over the path that they may share; neighbours on a
+// ring of shifts or sums do not meet there.
+double LinkSeconds(const LinkRate& link, int ranks, bool everybody, double bytes, double exchanges) {
+  const double rate = link.bytes_per_second * (link.shared && everybody && ranks > 2 ? 2.0 / ranks : 1);
+  return bytes / rate + exchanges * link.seconds;
+}
+
+struct Given {
+  const parallel::Layout& layout;
+  const control::ModelDescription& model;
+  const Machine& machine;
+  const parallel::ForwardPass& pass;
+};
+
+// Of a product or attention whose result is cut into `tiles`, of which every processor computes one at a time: the time
+// that it takes over the time that it would take if none ever waited.
+double Waves(double tiles, int processors) {
+  if (processors == 0 || tiles <= 0) return 1;
+  return CeilDivide(tiles, processors) * processors / tiles;
+}
+
+// Of a block's products on so many rows: queries, keys, values and the way back have `width` columns each, the MLP's
+// first product four times as many, its second as many with four times the depth.
+double ProductWaves(double rows, double width, int processors) {
+  const double high = CeilDivide(rows, kTile), narrow = Waves(high * CeilDivide(width, kTile), processors);
+  return (8 * narrow + 4 * Waves(high * CeilDivide(4 * width, kTile), processors)) / 12;
+}
+
+// The whole image goes through in `patches` runs.
+void AddCompute(const Given& given, int patches, PassTime& time) {
+  const auto& [layout, model, machine, pass] = given;
+  const parallel::MeshShape& mesh = layout.mesh;
+  const double rows = CeilDivide(static_cast<double>(pass.text_tokens.size()), mesh.cfg);
+  const double image = static_cast<double>(pass.image_tokens), element = static_cast<double>(pass.element_bytes);
+  const double width = static_cast<double>(model.transformer.exchange.width);
+  const double blocks = static_cast<double>(model.transformer.exchange.blocks.size());
+  const double sequence = mesh.ring * mesh.ulysses;
+  const double share = CeilDivide(image, sequence) / image / mesh.tensor * rows;
+  const double text = model.transformer.exchange.joint_text() ? static_cast<double>(pass.text_tokens.front()) : 0;
+  const double tokens = rows * (CeilDivide(image, sequence) + CeilDivide(text, sequence));
+  const PassFlops flops = FlopsOf(model, pass.image_tokens, pass.text_tokens.front());
+
+  const double tiles = rows * CeilDivide(std::max(model.heads, 1), mesh.ulysses * mesh.tensor) *
+                       CeilDivide((image + text) / mesh.ring / patches, kTile);
+  time.attention = flops.attention * share / machine.attention_flops * Waves(tiles, machine.processors);
+  const double weights = Parameters(model, control::ComponentRole::kTransformer) * element / mesh.tensor;
+  const double reading = weights / machine.memory_bytes_second * patches;
+  const double products = std::max(flops.products * share / machine.product_flops *
+                                       ProductWaves(tokens / patches, width / mesh.tensor, machine.processors),
+                                   reading);
+  const double activations = tokens * width * control::kLiveWidths * kPassesOfMemory * element * blocks / mesh.tensor;
+  const double device = products + time.attention + activations / machine.memory_bytes_second;
+  time.compute = std::max(device, blocks * machine.block_seconds * patches);
+}
+
+double LargestShare(const control::TransformerShape& shape, std::span<const int> bounds) {
+  double all = 0, largest = 0;
+  for (size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
+    double cost = 0;
+    for (int b = bounds[stage]; b < bounds[stage + 1]; ++b) cost += shape.block_flops[static_cast<size_t>(b)];
+    all += cost;
+    largest = std::max(largest, cost);
+  }
+  return all > 0 ? largest / all : 1.0 / static_cast<double>(bounds.size() - 1);
+}
+
+absl::StatusOr<PassTime> TimePass(const Given& given, int patches) {
+  const auto& [layout, model, machine, pass] = given;
+  const parallel::MeshShape& shape = layout.mesh;
+  const int ranks = layout.ranks();
+  ASSIGN_OR_RETURN(const parallel::Mesh mesh, parallel::Mesh::Create(shape, ranks));
+  ASSIGN_OR_RETURN(const std::vector<int> bounds, parallel::BalanceStages(model.transformer.block_flops, shape.pipe));
+  PassTime time;
+  AddCompute(given, patches, time);
+  time.largest = LargestShare(model.transformer, bounds);
+
+  double ulysses = 0, tensor = 0, ring = 0, state = 0;
+  parallel::ExchangedBytes first, last;
+  for (int stage = 0; stage < shape.pipe; ++stage) {
+    parallel::MeshCoords coords;
+    coords.pipe = stage;
+    const parallel::ExchangedBytes bytes =
+        parallel::PassBytes(model.transformer.exchange, mesh, bounds, mesh.RankOf(coords), pass);
+    ulysses += static_cast<double>(bytes.ulysses);
+    tensor += static_cast<double>(bytes.tensor);
+    ring += static_cast<double>(bytes.ring);
+    if (stage + 1 < shape.pipe) state = std::max(state, static_cast<double>(bytes.pipe));
+    if (stage == 0) first = bytes;
+    last = bytes;
+  }
+  const Exchanges count = CountExchanges(model.transformer, shape);
+  const auto seconds = [&](double bytes, double exchanges) {
+    return LinkSeconds(machine.link, ranks, /*everybody=*/false, bytes, exchanges);
+  };
+  time.inside =
+      LinkSeconds(machine.link, ranks, /*everybody=*/true, ulysses, count.ulysses) + seconds(tensor, count.tensor);
+  // What goes to all is put in their order first and in the order of tokens afterwards.
+  time.inside += kOrderings * kPassesOfMemory * ulysses * shape.ulysses / std::max(1, shape.ulysses - 1) /
+                 machine.memory_bytes_second;
+  if (shape.ring > 1) {
+    // The next keys and values are on their way while attention reads those that are there.
+    time.inside += std::max(count.ring * machine.link.seconds,
+                            seconds(ring, count.ring) - time.attention * (shape.ring - 1) / shape.ring);
+  }
+  if (shape.pipe > 1) {
+    time.hop = seconds(state, 1);
+    time.result = seconds(static_cast<double>(last.pipe), 1);
+  }
+  if (shape.ring * shape.ulysses > 1) time.once += seconds(static_cast<double>(first.sequence), 1);
+  if (shape.cfg > 1) time.once += seconds(static_cast<double>(first.cfg), 1);
+  return time;
+}
+
+}  // namespace
+
+PassFlops FlopsOf(const control::ModelDescription& model, int64_t image_tokens, int64_t text_tokens) {
+  const control::TransformerShape& shape = model.transformer;
+  const double side = shape.token_side, image = static_cast<double>(image_tokens);
+  const double text = static_cast<double>(text_tokens), default_text = shape.text_tokens;
+  const double default_image = std::floor(model.default_height / side) * std::floor(model.default_width / side);
+  const double width = static_cast<double>(shape.exchange.width);
+  PassFlops flops;
+  for (size_t b = 0; b < shape.exchange.blocks.size(); ++b) {
+    const parallel::BlockExchange& block = shape.exchange.blocks[b];
+    double products = shape.block_flops[b] - 4 * width * Pairs(block, default_image, default_text);
+    if (block.kind == BlockKind::kJoint || block.kind == BlockKind::kFused) {
+      products *= (image + text) / (default_image + default_text);
+    } else if (block.kind == BlockKind::kCross) {
+      const double of_text = 4 * width * width;  // keys and values of a text token
+      products = (products - default_text * of_text) * image / default_image + text * of_text;
+    } else {
+      products *= image / default_image;
+    }
+    flops.products += products;
+    flops.attention += 4 * width * Pairs(block, image, text);
+  }
+  return flops;
+}
+
+absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
+                                  const ImageWork& work, const Machine& machine) {
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
+  ASSIGN_OR_RETURN(const PassTime once, TimePass({layout, model, machine, pass}, /*patches=*/1));
+  const int stages = layout.mesh.pipe, patches = layout.patches;
+  const double whole = once.compute + once.inside + (stages - 1) * once.hop + once.result + once.once;
+  LayoutTime time;
+  time.step = whole;
+  time.exchange = whole - once.compute;
+  int whole_steps = work.steps;
+  if (!layout.lossless()) {
+    whole_steps = std::min(work.steps, *layout.warmup);
+    ASSIGN_OR_RETURN(const PassTime cut, TimePass({layout, model, machine, pass}, patches));
+    // A slot is one patch in the stage that computes most. A stage is busy `patches` slots of a step, and the first
+    // patch of the next step waits for its own prediction.
+    const double slot = (cut.compute + cut.inside) * cut.largest / patches + std::max(cut.hop, cut.result) / patches +
+                        machine.link.seconds;
+    const int slots = std::max(patches, stages);
+    time.step = slot * slots + cut.once;
+    time.exchange = time.step - slots * cut.compute * cut.largest / patches;
+    time.denoising = (stages - 1) * slot;
+  }
+  time.denoising += whole_steps * whole + (work.steps - whole_steps) * time.step;
+  const double rows = static_cast<double>(pass.text_tokens.size());
+  time.prompt = 2 * Parameters(model, control::ComponentRole::kTextEncoder) * rows *
+                static_cast<double>(pass.text_tokens.front()) / machine.product_flops;
+  if (!work.decodes) return time;
+  const double pixels = static_cast<double>(work.width) * work.height;
+  const double autoencoder = Parameters(model, control::ComponentRole::kAutoencoder);
+  time.decoding = pixels * kDecoderFlopsPerPixel * autoencoder / kAutoencoderParameters /
+                  (machine.product_flops * kConvolutionShare) / (work.splits_decoding ? layout.ranks() : 1);
+  return time;
+}
+
+absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control::ModelDescription& model,
+                                  const ImageWork& work) {
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
+  const parallel::MeshShape& mesh = layout.mesh;
+  const ShapeClass shape = {.model = "",
+                            .height = work.height,
+                            .width = work.width,
+                            .rows = static_cast<int32_t>(pass.text_tokens.size()),
+                            .skipped_layers = {},
+                            .adapters = ""};
+  ModelCost cost = CostOf(model, static_cast<int32_t>(pass.element_bytes));
+  cost.pixels_per_token = model.transformer.token_side;
+  const GroupShare share = {
+      .sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe};
+  double bytes = static_cast<double>(WeightsOf(layout, model, work.dtype).first) + PeakBytes(cost, shape, 1, share) +
+                 kProcessBytes;
+  if (!layout.lossless()) {
+    // Keys and values of all tokens of the ring's rank for its heads, in each block of a stage.
+    const double tokens = CeilDivide(static_cast<double>(pass.image_tokens + pass.text_tokens.front()), mesh.ring);
+    bytes += 2 * tokens * CeilDivide(static_cast<double>(pass.text_tokens.size()), mesh.cfg) *
+             static_cast<double>(model.transformer.exchange.width * pass.element_bytes) / (mesh.tensor * mesh.ulysses) *
+             CeilDivide(static_cast<double>(model.blocks), mesh.pipe);
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+}  // namespace tessera::server

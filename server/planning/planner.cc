@@ -1,0 +1,122 @@
+#include "server/planning/planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/byte_text.h"
+#include "base/status_macros.h"
+#include "server/workers/layout_choice.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+constexpr int kWarmupSteps = 1;  // of layouts with patches, as xDiT's default is
+
+absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
+  Plan plan = {.layout = layout, .time = {}, .weights = {}};
+  plan.replicas = request.devices / layout.ranks();
+  plan.idle = request.devices % layout.ranks();
+  ASSIGN_OR_RETURN(plan.time, TimeOf(layout, request.model, request.work, request.machine));
+  plan.images_per_hour = static_cast<double>(plan.replicas) * kSecondsPerHour / plan.time.image();
+  ASSIGN_OR_RETURN(plan.memory_bytes, MemoryOf(layout, request.model, request.work));
+  const double lacking = static_cast<double>(plan.memory_bytes) - request.machine.memory_bytes;
+  if (request.machine.memory_bytes > 0 && lacking > 0) plan.missing_bytes = static_cast<uint64_t>(std::ceil(lacking));
+  plan.weights = WeightsOf(layout, request.model, request.work.dtype);
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass,
+                   DefaultPass(request.model, request.work.height, request.work.width, request.work.dtype));
+  ASSIGN_OR_RETURN(const SentBytes sent, BytesSent(layout, request.model.transformer, pass));
+  plan.step_bytes = sent.most.total();
+  return plan;
+}
+
+// Of two ranks of cfg one has nothing to do where guidance has one branch.
+bool HasWorkForCfg(const parallel::Layout& layout, size_t rows) { return static_cast<size_t>(layout.mesh.cfg) <= rows; }
+
+void Recommend(const PlanRequest& request, Plans& plans) {
+  const auto eligible = [&](const Plan& plan) {
+    return plan.fits() && (request.approximate || plan.layout.lossless()) &&
+           (!request.slo.has_value() || plan.time.image() <= *request.slo);
+  };
+  for (size_t i = 0; i < plans.plans.size(); ++i) {
+    const Plan& plan = plans.plans[i];
+    if (!eligible(plan)) continue;
+    const bool better =
+        !plans.recommended.has_value() ||
+        (request.slo.has_value() && plan.images_per_hour > plans.plans[*plans.recommended].images_per_hour);
+    if (better) plans.recommended = i;
+  }
+  if (plans.recommended.has_value()) {
+    const Plan& best = plans.plans[*plans.recommended];
+    plans.reason =
+        request.slo.has_value()
+            ? absl::StrFormat("It makes the most images an hour of those that take at most %.3g s.", *request.slo)
+            : "It makes an image in the shortest time of those that fit into memory.";
+    if (best.idle > 0) absl::StrAppend(&plans.reason, " ", best.idle, " of ", request.devices, " devices are idle.");
+    return;
+  }
+  const auto least = std::ranges::min_element(plans.plans, {}, &Plan::memory_bytes);
+  const bool any_fits = std::ranges::any_of(plans.plans, &Plan::fits);
+  if (!any_fits && least != plans.plans.end()) {
+    plans.reason = absl::StrCat("Nothing fits: ", parallel::LayoutText(least->layout), " needs least, and lacks ",
+                                base::ByteText(least->missing_bytes), " a device.");
+    return;
+  }
+  plans.reason = absl::StrFormat("Nothing that fits makes an image in %.3g s.", request.slo.value_or(0));
+  const auto fastest = std::ranges::find_if(
+      plans.plans, [&](const Plan& plan) { return plan.fits() && (request.approximate || plan.layout.lossless()); });
+  if (fastest != plans.plans.end()) {
+    absl::StrAppend(&plans.reason, absl::StrFormat(" The fastest is %s with %.3g s.",
+                                                   parallel::LayoutText(fastest->layout), fastest->time.image()));
+  }
+}
+
+}  // namespace
+
+absl::Status CheckObjective(const PlanRequest& request) {
+  if (request.devices < 1 || request.devices > kMaxPlannedDevices) {
+    return absl::InvalidArgumentError(absl::StrCat("gpus is ", request.devices, "; valid values are 1 to ",
+                                                   kMaxPlannedDevices, ", and the nearest is ",
+                                                   std::clamp<int64_t>(request.devices, 1, kMaxPlannedDevices)));
+  }
+  if (request.slo.has_value() && !(*request.slo > 0 && std::isfinite(*request.slo))) {
+    return absl::InvalidArgumentError(absl::StrCat("slo is ", *request.slo, "; it must be more than 0 seconds"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
+  RETURN_IF_ERROR(CheckObjective(request));
+  if (request.work.steps < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("steps is ", request.work.steps, "; it must be at least 1"));
+  }
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass,
+                   DefaultPass(request.model, request.work.height, request.work.width, request.work.dtype));
+  const parallel::LayoutModel model = LayoutModelOf(request.model, request.work.dtype);
+  Plans made;
+  const auto add = [&](const parallel::Layout& layout) -> absl::Status {
+    ASSIGN_OR_RETURN(Plan plan, PlanOf(layout, request));
+    ++made.layouts_timed;
+    made.plans.push_back(std::move(plan));
+    return absl::OkStatus();
+  };
+  const int most = static_cast<int>(std::min<int64_t>(request.devices, parallel::kMaxRanks));
+  for (int ranks = 1; ranks <= most; ++ranks) {
+    for (const parallel::JudgedLayout& judged : parallel::JudgeLayouts(ranks, model)) {
+      if (!judged.verdict.ok() || !HasWorkForCfg(judged.layout, pass.text_tokens.size())) continue;
+      RETURN_IF_ERROR(add(judged.layout));
+      if (judged.layout.mesh.pipe == 1 || request.work.steps <= kWarmupSteps) continue;
+      parallel::Layout stale = judged.layout;
+      stale.patches = stale.mesh.pipe;
+      stale.warmup = kWarmupSteps;
+      if (parallel::CheckLayout(stale, model).ok()) RETURN_IF_ERROR(add(stale));
+    }
+  }
+  std::ranges::stable_sort(made.plans, {}, [](const Plan& plan) { return plan.time.image(); });
+  Recommend(request, made);
+  return made;
+}
+
+}  // namespace tessera::server
