@@ -36,6 +36,7 @@ struct DeviceIdentity {
   std::string driver;
   std::string cudnn;
   std::string nccl;
+  bool joins_nccl = false;  // the device is a card of its own that this NCCL can serve
 
   bool operator==(const DeviceIdentity&) const = default;
 };

@@ -115,6 +115,8 @@ DeviceIdentity IdentifyCudaDevice(int device) {
   }
   identity.cudnn = std::to_string(at::detail::getCUDAHooks().versionRuntimeCuDNN());
   identity.nccl = NcclVersion();
+  std::string problem;
+  identity.joins_nccl = CudaNccl(problem) != nullptr && !CudaCard(device).empty();
   return identity;
 }
 
