@@ -100,6 +100,9 @@ if ((long)); then
   gradients="build/$preset/runtime/training/gradient_layouts_test"
   [[ ! -x $gradients ]] || stage "Gradients of every family on every layout" \
     "$gradients" --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
+  nccl="build/$preset/runtime/nccl_layouts_test"
+  [[ ! -x $nccl ]] || stage "Every family on every layout through NCCL" \
+    "$nccl" --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then

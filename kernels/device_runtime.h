@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/nccl_api.h"
+
 namespace c10 {
 struct Allocator;
 }
@@ -18,7 +20,7 @@ struct Allocator;
 namespace tessera::kernels {
 
 // Another one with every change of the table, or of what its functions promise.
-inline constexpr int kDeviceRuntimeVersion = 1;
+inline constexpr int kDeviceRuntimeVersion = 2;
 
 // Bytes of a device's own memory. What is neither free, used nor cached is taken by other processes and the driver.
 struct DeviceMemory {
@@ -34,6 +36,7 @@ struct DeviceIdentity {
   std::string driver;
   std::string cudnn;
   std::string nccl;
+  bool joins_nccl = false;  // the device is a card of its own that this NCCL can serve
 
   bool operator==(const DeviceIdentity&) const = default;
 };
@@ -91,6 +94,20 @@ struct DeviceRuntime {
   void (*launch)(DeviceGraph& graph) = nullptr;
   // None of its work is left to be done.
   void (*destroy_graph)(DeviceGraph* graph) noexcept = nullptr;
+  // Whether the calling thread is between begin_capture and end_capture.
+  bool (*is_capturing)(int device) noexcept = nullptr;
+
+  // For work that others issue on the device. The maker's name of the card, which no other card of the machine has;
+  // empty for a part of a card.
+  std::string (*card)(int device) noexcept = nullptr;
+  // The current stream of the calling thread, and a second one of high priority, which is the same in every call; as
+  // the maker's functions take them.
+  void* (*current_stream)(int device) = nullptr;
+  void* (*side_stream)(int device) = nullptr;
+  // What is issued on `stream` from here on begins only when all that `other` has so far is done.
+  void (*wait_for_stream)(int device, void* stream, void* other) = nullptr;
+  // Null with what is missing, for a user: text that continues "NCCL is not used: ".
+  const NcclApi* (*nccl)(std::string& problem) noexcept = nullptr;
 };
 
 }  // namespace tessera::kernels

@@ -42,6 +42,15 @@ constexpr DeviceRuntime kHostRuntime = {
     .graph_bytes = [](const DeviceGraph&) noexcept { return int64_t{0}; },
     .launch = [](DeviceGraph&) { TORCH_CHECK(false, "the CPU has no graphs"); },
     .destroy_graph = [](DeviceGraph*) noexcept {},
+    .is_capturing = [](int) noexcept { return false; },
+    .card = [](int) noexcept { return std::string(); },
+    .current_stream = [](int) -> void* { return nullptr; },
+    .side_stream = [](int) -> void* { return nullptr; },
+    .wait_for_stream = [](int, void*, void*) {},
+    .nccl = [](std::string& problem) noexcept -> const NcclApi* {
+      problem = "the device is the CPU";
+      return nullptr;
+    },
 };
 
 using Runtimes = std::array<std::atomic<const DeviceRuntime*>, c10::COMPILE_TIME_MAX_DEVICE_TYPES>;

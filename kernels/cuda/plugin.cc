@@ -154,7 +154,13 @@ constexpr DeviceRuntime kCudaRuntime = {.find = FindCudaDevice,
                                         .end_capture = EndCudaCapture,
                                         .graph_bytes = CudaGraphBytes,
                                         .launch = LaunchCudaGraph,
-                                        .destroy_graph = DestroyCudaGraph};
+                                        .destroy_graph = DestroyCudaGraph,
+                                        .is_capturing = IsCudaCapturing,
+                                        .card = CudaCard,
+                                        .current_stream = CurrentCudaStream,
+                                        .side_stream = SideCudaStream,
+                                        .wait_for_stream = WaitForCudaStream,
+                                        .nccl = CudaNccl};
 
 }  // namespace
 

@@ -14,8 +14,12 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
+
+#include "kernels/cuda/nccl.h"
 
 namespace tessera::kernels {
 namespace {
@@ -69,8 +73,7 @@ std::string NcclVersion() {
   const auto read = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
   int version = 0;
   if (read == nullptr || read(&version) != 0) return "";
-  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
-         std::to_string(version % 100);
+  return NcclVersionText(version);
 }
 
 }  // namespace
@@ -112,6 +115,8 @@ DeviceIdentity IdentifyCudaDevice(int device) {
   }
   identity.cudnn = std::to_string(at::detail::getCUDAHooks().versionRuntimeCuDNN());
   identity.nccl = NcclVersion();
+  std::string problem;
+  identity.joins_nccl = CudaNccl(problem) != nullptr && !CudaCard(device).empty();
   return identity;
 }
 
@@ -205,5 +210,42 @@ int64_t CudaGraphBytes(const DeviceGraph& graph) noexcept { return static_cast<c
 void LaunchCudaGraph(DeviceGraph& graph) { static_cast<CudaGraph&>(graph).graph.replay(); }
 
 void DestroyCudaGraph(DeviceGraph* graph) noexcept { delete static_cast<CudaGraph*>(graph); }
+
+bool IsCudaCapturing(int) noexcept { return captured != nullptr; }
+
+std::string CudaCard(int device) noexcept {
+  const std::vector<std::string> visible = VisibleDevices();
+  if (!visible.empty() && visible[0].starts_with("MIG-")) return "";
+  cudaDeviceProp gpu;
+  return cudaGetDeviceProperties(&gpu, device) == cudaSuccess ? "GPU-" + UuidText(gpu.uuid) : "";
+}
+
+void* CurrentCudaStream(int device) {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
+}
+
+void* SideCudaStream(int device) {
+  static std::mutex mutex;
+  static std::map<int, c10::cuda::CUDAStream> streams;
+  const std::lock_guard lock(mutex);
+  auto stream = streams.find(device);
+  if (stream == streams.end()) {
+    const auto index = static_cast<c10::DeviceIndex>(device);
+    stream = streams.emplace(device, c10::cuda::getStreamFromPool(/*isHighPriority=*/true, index)).first;
+  }
+  return stream->second.stream();
+}
+
+// The event is CUDA's own as soon as it is destroyed, and lives as long as something waits for it.
+void WaitForCudaStream(int, void* stream, void* other) {
+  cudaEvent_t event = nullptr;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  cudaError_t done = cudaEventRecord(event, static_cast<cudaStream_t>(other));
+  if (done == cudaSuccess) done = cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event, 0);
+  (void)cudaEventDestroy(event);
+  C10_CUDA_CHECK(done);
+}
+
+const NcclApi* CudaNccl(std::string& problem) noexcept { return OpenNccl(kNcclLibrary, problem); }
 
 }  // namespace tessera::kernels

@@ -30,5 +30,12 @@ DeviceGraph* EndCudaCapture(int device) noexcept;
 int64_t CudaGraphBytes(const DeviceGraph& graph) noexcept;
 void LaunchCudaGraph(DeviceGraph& graph);
 void DestroyCudaGraph(DeviceGraph* graph) noexcept;
+bool IsCudaCapturing(int device) noexcept;
+
+std::string CudaCard(int device) noexcept;
+void* CurrentCudaStream(int device);
+void* SideCudaStream(int device);
+void WaitForCudaStream(int device, void* stream, void* other);
+const NcclApi* CudaNccl(std::string& problem) noexcept;
 
 }  // namespace tessera::kernels

@@ -20,6 +20,7 @@
 #include "base/machine_memory.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
+#include "control/communicators.h"
 #include "control/step_memory.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
@@ -136,6 +137,14 @@ DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, con
   return options;
 }
 
+// For the log.
+std::string HowRanksExchange(const parallel::MeshCommunicators& communicators) {
+  if (communicators.uses_nccl()) return "the ranks exchange tensors through NCCL";
+  const std::string& why = communicators.why_not_nccl();
+  return absl::StrCat("the ranks exchange tensors through the memory of the host",
+                      why.empty() ? "" : "; NCCL is not used: ", why);
+}
+
 // LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
 void UseThreads(int threads) {
   at::set_num_threads(threads > 0 ? threads
@@ -154,7 +163,8 @@ Engine::Ranks::Ranks(at::Device device, const WorkerRank& place)
                         ? nullptr
                         : std::make_unique<parallel::MeshCommunicators>(
                               device, place.segment, place.rank,
-                              parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline})),
+                              parallel::HostCommunicatorOptions{.deadline = kCommunicatorDeadline},
+                              parallel::NcclOptions{.deadline = kCommunicatorDeadline})),
       training_communicators(place.ranks() == 1 || place.data == 0
                                  ? nullptr
                                  : std::make_unique<HostTrainingGroups>(
@@ -217,7 +227,11 @@ absl::StatusOr<control::ModelDescription> Engine::Describe(const std::string& mo
 absl::StatusOr<control::DeviceIdentity> Engine::Identify(const std::string& device) {
   ASSIGN_OR_RETURN(const kernels::DeviceIdentity identity, IdentifyDevice(device));
   return control::DeviceIdentity{
-      .device = identity.device, .driver = identity.driver, .cudnn = identity.cudnn, .nccl = identity.nccl};
+      .device = identity.device,
+      .driver = identity.driver,
+      .cudnn = identity.cudnn,
+      .nccl = identity.nccl,
+      .communicator = identity.joins_nccl ? control::kNcclCommunicator : control::kHostCommunicator};
 }
 
 bool Engine::OnEveryRank(bool holds) {
@@ -289,6 +303,16 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
   return absl::OkStatus();
 }
 
+absl::Status Engine::JoinRanks() {
+  return Guarded([&]() -> absl::Status {
+    ranks_ = std::make_unique<Ranks>(device_, place_);
+    if (ranks_->communicators != nullptr && !device_.is_cpu() && place_.rank == 0) {
+      std::fprintf(stderr, "%s\n", HowRanksExchange(*ranks_->communicators).c_str());
+    }
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& parameters) {
   RETURN_IF_ERROR(CheckTraining(parameters));
   trainer_.reset();
@@ -306,7 +330,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
   device_ = device;
-  ranks_ = std::make_unique<Ranks>(device, place_);
+  RETURN_IF_ERROR(JoinRanks());
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
@@ -510,6 +534,14 @@ absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
   return verdicts.all().item<bool>() ? absl::OkStatus() : OutOfDeviceMemory();
 }
 
+void Engine::WaitFor(const Mark& mark) const {
+  if (ranks_->communicators != nullptr && ranks_->communicators->uses_nccl()) {
+    ranks_->communicators->WaitUntil([&] { return mark.IsReached(); });
+  } else {
+    mark.Wait();
+  }
+}
+
 at::Tensor Engine::StateOf(std::span<DenoiseJob* const> batch) {
   const at::Device device = model_->family->device();
   const at::TensorOptions number = at::TensorOptions(at::kLong).device(device);
@@ -538,7 +570,7 @@ absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) 
     // On any thread.
     return [this, begun, done, state, digests, completed = batch[0]->next_step]() {
       return Guarded([&]() -> absl::StatusOr<control::Stepped> {
-        done->Wait();
+        WaitFor(*done);
         const auto* words = state.const_data_ptr<int64_t>();
         if (words[0] == 0) return NoLongerFinite();
         // 0 stands for no digest.

@@ -17,6 +17,7 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/rank_groups.h"
 #include "runtime/denoising/denoiser.h"
+#include "runtime/device/mark.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/trainer.h"
@@ -83,6 +84,11 @@ class Engine final : public control::CommandHandler {
     parallel::LocalAttention attention;
     const parallel::ForwardContext context;
   };
+
+  // Makes what they exchange tensors through, on the device that was opened.
+  absl::Status JoinRanks();
+  // On any thread. Throws CommError where another rank ends the wait.
+  void WaitFor(const Mark& mark) const;
 
   // Whether it holds on this rank and on every other one, to all of which this call is made.
   bool OnEveryRank(bool holds);

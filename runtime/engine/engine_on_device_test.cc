@@ -14,6 +14,7 @@
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/engine.h"
+#include "tests/support/late_nccl.h"
 #include "tests/support/pretend_device.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/trainer_runs.h"
@@ -146,6 +147,55 @@ TEST_F(EngineOnDeviceTest, ABatchWithoutMemoryOnOneRankFailsAloneOnAll) {
       },
       options);
   EXPECT_EQ(pixels[0].size(), size_t{64 * 64 * 3});
+}
+
+// Of five steps on four ranks, from the third on by graphs.
+std::vector<uint8_t> PictureOfFourRanks() {
+  const parallel::Layout layout = *parallel::ParseLayout("ring=2,ulysses=2");
+  const ThreadRanksOptions options{.groups = parallel::MeshGroups(*parallel::Mesh::Create(layout.mesh, 4))};
+  std::vector<uint8_t> pixels;
+  RunRanks(
+      4,
+      [&](ThreadRank& thread) {
+        Engine engine({.layout = layout, .rank = thread.rank(), .segment = thread.shared_segment()}, OpenPretendDevice);
+        ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());
+        control::JobParameters apple = Apple();
+        apple.steps = 5;
+        ASSERT_TRUE(engine.StartJob(1, apple).ok());
+        for (int step = 0; step < 2; ++step) ASSERT_TRUE(Step(engine, 1).ok());
+        const absl::StatusOr<std::vector<uint8_t>> made = Finish(engine, 1);
+        ASSERT_TRUE(made.ok()) << made.status();
+        if (thread.rank() == 0) pixels = *made;
+      },
+      options);
+  return pixels;
+}
+
+TEST_F(EngineOnDeviceTest, RanksWithACardEachMakeThePictureThroughNcclAndInGraphs) {
+  const std::vector<uint8_t> through_the_host = PictureOfFourRanks();
+  ASSERT_EQ(through_the_host.size(), size_t{64 * 64 * 3});
+  LateNccl nccl;
+  const std::vector<uint8_t> through_nccl = PictureOfFourRanks();
+  EXPECT_THAT(nccl.problems(), testing::IsEmpty());
+  EXPECT_GT(nccl.calls(), 0);
+  ASSERT_EQ(through_nccl.size(), through_the_host.size());
+  // Sums are taken in another order.
+  for (size_t i = 0; i < through_nccl.size(); ++i) EXPECT_NEAR(through_nccl[i], through_the_host[i], 1) << i;
+}
+
+TEST_F(EngineOnDeviceTest, RanksThatDoNotComeTogetherFailToLoad) {
+  const parallel::Layout layout = *parallel::ParseLayout("ulysses=2");
+  const ThreadRanksOptions options{.groups = parallel::MeshGroups(*parallel::Mesh::Create(layout.mesh, 2))};
+  LateNccl nccl({.no_id = true});
+  RunRanks(
+      2,
+      [&](ThreadRank& thread) {
+        Engine engine({.layout = layout, .rank = thread.rank(), .segment = thread.shared_segment()}, OpenPretendDevice);
+        const absl::StatusOr<control::Loaded> loaded = engine.Load({.model = kEmoji});
+        EXPECT_EQ(loaded.status().code(), absl::StatusCode::kAborted) << loaded.status();
+        EXPECT_TRUE(thread.segment().IsPoisoned());
+      },
+      options);
 }
 
 TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOfTheDevices) {

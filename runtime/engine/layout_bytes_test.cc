@@ -14,6 +14,7 @@
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
+#include "tests/support/late_nccl.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/support/valid_layouts.h"
 
@@ -45,9 +46,9 @@ class CountedStep : public testing::TestWithParam<const char*> {
     width_ = one_size ? description_.min_size : 5 * description_.size_multiple;
   }
 
-  std::vector<models::EncodedPrompt> Encode(at::ScalarType dtype) const {
+  std::vector<models::EncodedPrompt> Encode(at::ScalarType dtype, at::Device device = at::kCPU) const {
     const c10::InferenceMode no_gradients;
-    const std::unique_ptr<models::Family> family = *entry_.load(folder_, {.dtype = dtype});
+    const std::unique_ptr<models::Family> family = *entry_.load(folder_, {.dtype = dtype, .device = device});
     parallel::SingleRank one;
     parallel::LocalAttention attention;
     const bool text = description_.max_sequence_length > 0;
@@ -99,7 +100,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
 
   // Of every rank.
   std::vector<Bytes> Step(const parallel::Layout& layout, const std::vector<models::EncodedPrompt>& prompts,
-                          at::ScalarType dtype) const {
+                          at::ScalarType dtype, at::Device device = at::kCPU) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
     const std::vector<int> bounds = StageBounds(description_.block_flops, mesh.size(parallel::Axis::kPipe));
     std::vector<Bytes> bytes(static_cast<size_t>(layout.ranks()));
@@ -109,11 +110,12 @@ class CountedStep : public testing::TestWithParam<const char*> {
         [&](ThreadRank& thread) {
           const c10::InferenceMode no_gradients;
           const int rank = thread.rank();
-          const parallel::MeshCommunicators communicators(at::kCPU, thread.shared_segment(), rank,
-                                                          options.communicator);
+          const parallel::MeshCommunicators communicators(device, thread.shared_segment(), rank, options.communicator);
+          EXPECT_EQ(communicators.uses_nccl(), !device.is_cpu());
           const parallel::RankGroups groups = communicators.groups();
-          const std::unique_ptr<models::Family> family =
-              *entry_.load(folder_, {.dtype = dtype, .share = ShareOf(mesh, rank, bounds), .encodes_prompts = false});
+          const std::unique_ptr<models::Family> family = *entry_.load(
+              folder_,
+              {.dtype = dtype, .device = device, .share = ShareOf(mesh, rank, bounds), .encodes_prompts = false});
           std::vector<std::string> warnings;
           std::vector<DenoiseJob> jobs(prompts.size());
           std::vector<DenoiseJob*> batch;
@@ -209,6 +211,18 @@ TEST_P(CountedStep, ASmallerDtypeSendsAsManyElements) {
       EXPECT_EQ(counted, closed_form) << parallel::LayoutText(layout);
     }
   }
+}
+
+TEST_P(CountedStep, ThroughNcclEveryRankSendsThoseBytes) {
+  LateNccl nccl;
+  const std::vector<models::EncodedPrompt> prompts = Encode(at::kFloat, kPretendDevice);
+  for (const parallel::Layout& layout :
+       Valid({"cfg=2,ulysses=2", "pipe=2,ring=2", "ring=2,ulysses=2,tensor=2", "ulysses=4"})) {
+    const std::vector<Bytes> ranks = Step(layout, prompts, at::kFloat, kPretendDevice);
+    for (const auto& [counted, closed_form] : ranks) EXPECT_EQ(counted, closed_form) << parallel::LayoutText(layout);
+    EXPECT_GT(ranks[0].counted.total(), 0);
+  }
+  EXPECT_EQ(nccl.problems(), std::vector<std::string>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CountedStep,

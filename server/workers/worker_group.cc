@@ -14,6 +14,7 @@
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "control/communicators.h"
 #include "control/device.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
@@ -293,6 +294,9 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
       if (one.*part != all.*part) absl::StrAppend(&(all.*part), "; ", one.*part);
     }
   }
+  // NCCL joins ranks that have a card each.
+  const bool alone = asked.size() == static_cast<size_t>(ranks) && ranks > 1;
+  if (all.communicator == control::kNcclCommunicator && !alone) all.communicator = control::kHostCommunicator;
   return all;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <ostream>
 #include <string>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "tests/cuda/checkpoint_weights.h"
 #include "tests/cuda/fake_cuda_fixture.h"
+#include "tests/cuda/nccl_calls.h"
 
 namespace tessera {
 namespace {
@@ -93,6 +95,15 @@ TEST_P(FakeCudaGenerateTest, RunsWhollyOnTheDevices) {
       EXPECT_EQ(steps.back().bytes_to_host, 16);
     }
   }
+  if (GetParam().ranks() > 1) {
+    ExpectMatchingNcclCalls(run.logs);
+    for (const FakeCudaLog& log : run.logs) {
+      const FakeCudaStep step = log.Steps().back();
+      EXPECT_GT(step.exchanges, 0);
+      EXPECT_EQ(step.waits, 0);
+      EXPECT_EQ(step.bytes_to_host, 16) << "something was exchanged through the memory of the host";
+    }
+  }
   const bool attends_to_text =
       absl::StartsWith(GetParam().model, "pixart") || absl::StartsWith(GetParam().model, "hun");
   const std::map<int64_t, int64_t> needed = BlockRowsByLength(model(), attends_to_text);
@@ -120,6 +131,68 @@ INSTANTIATE_TEST_SUITE_P(Layouts, FakeCudaGenerateTest,
                                          Case{"pixart_sigma", "bf16", "cfg=2,tensor=2"},
                                          Case{"hunyuan12", "bf16", "cfg=2,pipe=2"}, Case{"dit", "fp32", "cfg=2"}),
                          NameOf);
+
+// Of the FLUX of four blocks: what a rank more adds to a step is written here.
+struct LayoutBudget {
+  const char* layout;
+  int cards;
+  int operations;  // of a step of each rank, its exchanges included
+  int exchanges;   // groups of calls of NCCL's, and single ones
+};
+
+std::ostream& operator<<(std::ostream& out, const LayoutBudget& budget) { return out << budget.layout; }
+
+class LayoutBudgetTest : public FakeCudaTest, public testing::WithParamInterface<LayoutBudget> {};
+
+TEST_P(LayoutBudgetTest, ASteadyStepOnSeveralCardsCostsWhatIsWrittenHere) {
+  constexpr size_t kSteps = 6;
+  const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda",
+                            "--dtype=bf16", absl::StrCat("--steps=", kSteps), "--seed=1", "--certify=off",
+                            absl::StrCat("--layout=", GetParam().layout), "--output=" + (folder_ / "a.png")},
+                           {{"FAKE_CUDA_DEVICES", absl::StrCat(GetParam().cards)}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  ASSERT_EQ(run.logs.size(), static_cast<size_t>(GetParam().cards));
+  ExpectMatchingNcclCalls(run.logs);
+  std::cout << GetParam() << ":\n" << FakeCudaTable(run.logs[0]);
+  for (const FakeCudaLog& log : run.logs) {
+    EXPECT_THAT(log.Faults(), IsEmpty());
+    const std::vector<FakeCudaStep> steps = log.Steps();
+    ASSERT_EQ(steps.size(), kSteps);
+    for (size_t i = 2; i + 1 < kSteps; ++i) {
+      EXPECT_EQ(steps[i].count, GetParam().operations) << "step " << i + 1;
+      EXPECT_EQ(steps[i].exchanges, GetParam().exchanges) << "step " << i + 1;
+      EXPECT_EQ(steps[i].waits, 0) << "step " << i + 1;
+      EXPECT_EQ(steps[i].pageable_copies, 0) << "step " << i + 1;
+      EXPECT_EQ(steps[i].bytes_to_host, 16) << "step " << i + 1;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, LayoutBudgetTest,
+                         testing::Values(LayoutBudget{"ulysses=2", 2, 105, 9}, LayoutBudget{"ulysses=4", 4, 105, 9}),
+                         [](const auto& info) { return absl::StrCat("ulysses", info.param.cards); });
+
+using FakeCudaNcclTest = FakeCudaTest;
+
+TEST_F(FakeCudaNcclTest, RanksThatShareACardExchangeThroughTheHost) {
+  const std::vector<std::string> arguments = {"generate",
+                                              "a cat",
+                                              "--model=tests/golden/pipelines/flux_dev",
+                                              "--dtype=bf16",
+                                              "--steps=2",
+                                              "--seed=1",
+                                              "--certify=off",
+                                              "--layout=ulysses=2",
+                                              "--output=" + (folder_ / "a.png")};
+  for (const bool share : {true, false}) {
+    std::vector<std::string> all = arguments;
+    all.push_back(share ? "--device=cuda:0" : "--device=cuda");
+    const Finished run = Run(all, {{"FAKE_CUDA_DEVICES", "2"}});
+    ASSERT_EQ(run.exit_code, 0) << run.errors;
+    ASSERT_EQ(run.logs.size(), 2u);
+    for (const FakeCudaLog& log : run.logs) EXPECT_EQ(log.Count("nccl") == 0, share);
+  }
+}
 
 using FakeCudaRefusalTest = FakeCudaTest;
 

@@ -79,6 +79,13 @@ TEST_F(WorkerGroupTest, SaysWhatRanksWouldComputeWith) {
   EXPECT_EQ(*group_->Identify("cpu,cuda:1", 2), mixed);
 }
 
+TEST_F(WorkerGroupTest, NcclJoinsRanksWithACardEachAndNoOthers) {
+  Start("serial", "identity=a,b,c,d,nccl");
+  EXPECT_EQ(group_->Identify("cuda:0,cuda:1", 2)->communicator, "nccl");
+  EXPECT_EQ(group_->Identify("cuda:1,cuda:1", 2)->communicator, "host");
+  EXPECT_EQ(group_->Identify("cuda:1", 1)->communicator, "host");
+}
+
 TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
   std::vector<uint8_t> first;
   for (const char* layout : {"serial", "cfg=2", "ring=3"}) {

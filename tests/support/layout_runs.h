@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -137,29 +139,34 @@ class LayoutRuns {
         options);
   }
 
-  // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them.
+  // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them; in memory of the host.
   std::vector<std::vector<at::Tensor>> Run(const parallel::Layout& layout, at::ScalarType dtype,
-                                           const std::string& record = "") const {
+                                           const std::string& record = "", at::Device device = at::kCPU) const {
     std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
     const auto body = [&](const Rank& rank) {
       std::vector<runtime::DenoiseJob> jobs = Jobs(rank.family);
       for (int step = 0; step < kSteps; ++step) {
         rank.denoiser.Step(Batch(jobs));
         rank.denoiser.Flush();
-        latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs));
+        latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs).cpu());
       }
+      rank.groups.world.Barrier();  // what a device found wrong is known here
     };
-    OnRanks(layout, dtype, body, record);
+    OnRanks(layout, dtype, body, record, device);
     return latents;
   }
 
   std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
 
   // The worst relative difference, over all ranks and steps, from what one rank makes.
-  double WorstError(const parallel::Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype) const {
+  double WorstError(const parallel::Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype,
+                    at::Device device = at::kCPU) const {
     double worst = -1;
-    for (const std::vector<at::Tensor>& latents : Run(layout, dtype)) {
-      for (int step = 0; step < kSteps; ++step) worst = std::max(worst, Relative(latents[step], serial[step]));
+    for (const std::vector<at::Tensor>& latents : Run(layout, dtype, "", device)) {
+      for (int step = 0; step < kSteps; ++step) {
+        const double error = Relative(latents[step], serial[step]);
+        worst = std::isnan(error) ? std::numeric_limits<double>::infinity() : std::max(worst, error);
+      }
     }
     return worst;
   }
@@ -169,7 +176,7 @@ class LayoutRuns {
   }
 
   // Of the texts the ones that are valid for the model.
-  std::vector<parallel::Layout> Valid(std::initializer_list<const char*> texts) const {
+  std::vector<parallel::Layout> Valid(const std::vector<const char*>& texts) const {
     return ValidLayouts(texts, description_);
   }
 

@@ -57,12 +57,17 @@ struct CopyStream {
 thread_local CopyStream copy_stream;
 thread_local c10::StreamId current_stream = 0;
 std::atomic<bool> has_copy_stream = false;
+std::atomic<LateWork*> late_work = nullptr;
 
 // By an operator of the default stream, from here on.
 void Use(const at::Tensor& x) {
-  if (has_copy_stream && x.device().is_privateuseone() && x.numel() > 0) {
-    PretendMemory::Instance().Use(x.const_data_ptr(), calls);
-  }
+  LateWork* const late = late_work;
+  if ((!has_copy_stream && late == nullptr) || !x.device().is_privateuseone() || x.numel() == 0) return;
+  PretendMemory::Instance().Use(x.const_data_ptr(), calls);
+  if (late == nullptr) return;
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < x.dim(); ++dim) last += (x.size(dim) - 1) * x.stride(dim);
+  late->OnUse(x.const_data_ptr(), (last + 1) * x.element_size());
 }
 
 // Memory of the host that the device reads and writes by itself.
@@ -167,7 +172,10 @@ class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Priva
   static Event* Of(void* event) { return static_cast<Event*>(event); }
 };
 
-void Free(void* memory) { PretendMemory::Instance().Free(memory); }
+void Free(void* memory) {
+  LateWork* const late = late_work;
+  if (late == nullptr || !late->TakesOver(memory)) PretendMemory::Instance().Free(memory);
+}
 
 class Allocator final : public c10::Allocator {
  public:
@@ -248,6 +256,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
     copy_stream.Issue(from, to);
     return to;
   }
+  DoLateWorkOfPretendDevice();
   Use(from);
   Use(to);
   OnHost(to).copy_(OnHost(from));
@@ -300,13 +309,14 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   // A number, or a shape, that the host is given.
   if (ReturnsNumber(schema)) CountWait();
   PretendGraph* const graph = PretendGraph::Current();
+  if (graph == nullptr) DoLateWorkOfPretendDevice();
   const size_t count = schema.arguments().size(), base = stack->size() - count;
   const std::vector<c10::IValue> arguments(stack->begin() + static_cast<int64_t>(base), stack->end());
   const auto to_host = [&](const at::Tensor& x) {
     // A number of the host is let in, as on a GPU.
     TORCH_CHECK(!x.defined() || x.device().is_privateuseone() || x.dim() == 0, schema.name(),
                 " mixes a tensor of the host, of shape ", x.sizes(), ", with tensors of the device");
-    if (x.defined()) Use(x);
+    if (x.defined() && graph == nullptr) Use(x);
     if (!x.defined() || graph == nullptr) return x.defined() ? OnHost(x) : x;
     if (!x.device().is_privateuseone()) return x.clone();
     graph->AddUse(x);
@@ -423,6 +433,7 @@ constexpr kernels::DeviceRuntime kRuntime = {
           static_cast<PretendGraph&>(graph).Launch();
         },
     .destroy_graph = [](kernels::DeviceGraph* graph) noexcept { delete static_cast<PretendGraph*>(graph); },
+    .is_capturing = [](int) noexcept { return PretendGraph::Current() != nullptr; },
 };
 
 }  // namespace
@@ -438,6 +449,10 @@ void FailPretendDevice(bool fails) { failed = fails; }
 void RoundByShapeOnPretendDevice(bool depends) { rounds_by_shape = depends; }
 int64_t PretendDeviceBytes() { return PretendMemory::Instance().bytes(); }
 void LimitPretendDevice(int64_t bytes) { most_bytes = bytes; }
+void SetLateWorkOnPretendDevice(LateWork* work) { late_work = work; }
+void DoLateWorkOfPretendDevice() {
+  if (LateWork* const late = late_work) late->BeforeOperator();
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   c10::SetAllocator(at::kPrivateUse1, &Memory());

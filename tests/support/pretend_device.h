@@ -49,6 +49,25 @@ void FailPretendDevice(bool fails);
 // What the device says its memory is; 0: it does not say.
 void SizePretendDevice(int64_t bytes);
 
+// Work of others on streams of the device, which is done late: as far as operators of the default stream are concerned.
+// Any thread may call it.
+class LateWork {
+ public:
+  virtual ~LateWork() = default;
+  // The calling thread is about to run an operator or a copy: whatever lies before it on its stream is done first.
+  virtual void BeforeOperator() = 0;
+  // That operator reads or writes this memory of the device.
+  virtual void OnUse(const void* memory, int64_t bytes) = 0;
+  // Whether work that was issued still uses the block, which nothing else refers to any more: then whoever does the
+  // work gives it to PretendMemory::Free behind it.
+  virtual bool TakesOver(void* block) = 0;
+};
+
+// Null: there is none. Set while no thread uses the device; outlives its use.
+void SetLateWorkOnPretendDevice(LateWork* work);
+// As before an operator of the calling thread.
+void DoLateWorkOfPretendDevice();
+
 // Bytes of tensors that live on the device; and how many there may be when the calling thread wants more, or it is out
 // of memory.
 int64_t PretendDeviceBytes();

@@ -6,6 +6,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/device_runtime.h"
@@ -28,6 +31,8 @@ struct PretendGraph : kernels::DeviceGraph {
   // its results goes, an undefined tensor for one that lies in an argument.
   void AddCall(const c10::OperatorHandle& op, std::vector<c10::IValue> arguments,
                std::vector<std::vector<at::Tensor>> results);
+  // Work of others in this place.
+  void AddWork(std::function<void()> work) { calls_.push_back({.work = std::move(work)}); }
   // That it reads or writes this tensor of the device, which the graph itself does not hold.
   void AddUse(const at::Tensor& x);
 
@@ -37,9 +42,10 @@ struct PretendGraph : kernels::DeviceGraph {
 
  private:
   struct Call {
-    c10::OperatorHandle op;
-    std::vector<c10::IValue> arguments;
-    std::vector<std::vector<at::Tensor>> results;
+    std::optional<c10::OperatorHandle> op = std::nullopt;  // none: `work`
+    std::function<void()> work = nullptr;
+    std::vector<c10::IValue> arguments = {};
+    std::vector<std::vector<at::Tensor>> results = {};
   };
 
   std::vector<Call> calls_;

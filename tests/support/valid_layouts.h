@@ -1,7 +1,6 @@
 // Which layouts a model can run on, for tests that go through many.
 #pragma once
 
-#include <initializer_list>
 #include <vector>
 
 #include "models/families/family_description.h"
@@ -10,7 +9,7 @@
 namespace tessera {
 
 // Of the texts, which are layouts, those that are valid for the model.
-inline std::vector<parallel::Layout> ValidLayouts(std::initializer_list<const char*> texts,
+inline std::vector<parallel::Layout> ValidLayouts(const std::vector<const char*>& texts,
                                                   const models::FamilyDescription& model) {
   std::vector<parallel::Layout> valid;
   for (const char* text : texts) {

@@ -22,7 +22,8 @@ namespace tessera {
 namespace {
 
 bool IsOperation(const FakeCudaEvent& event) {
-  static const std::set<std::string> kinds = {"kernel", "product", "attention", "convolution", "copy", "memset"};
+  static const std::set<std::string> kinds = {"kernel", "product", "attention", "convolution",
+                                              "copy",   "memset",  "nccl"};
   return kinds.contains(event.kind);
 }
 
@@ -38,6 +39,7 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   if (event.kind == "kernel") return kernels.at(event.Number(1));
   if (event.kind == "copy") return absl::StrCat("copy ", event.fields[1]);
   if (event.kind == "memset") return event.kind;
+  if (event.kind == "nccl") return absl::StrCat("nccl ", event.fields[1]);
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
@@ -48,6 +50,7 @@ void AddOperation(FakeCudaStep& step, const FakeCudaEvent& event, const std::map
     if (event.fields[3] == "pageable") ++step.pageable_copies;
     if (event.fields[1] == "D2H") step.bytes_to_host += event.Number(2);
   }
+  if (event.kind == "nccl") ++step.exchanges;
   if (event.kind == "product") {
     if (event.fields[2] == "fp32") ++step.fp32_products;
     step.product_rows[event.fields[2]][event.Number(5)] += event.Number(3);
@@ -58,6 +61,7 @@ void AddGraph(FakeCudaStep& step, const FakeCudaStep& graph) {
   step.count += graph.count;
   for (const auto& [name, count] : graph.operations) step.operations[name] += count;
   step.fp32_products += graph.fp32_products;
+  step.exchanges += graph.exchanges;
   step.bytes_to_host += graph.bytes_to_host;
   for (const auto& [dtype, rows_by_length] : graph.product_rows) {
     for (const auto& [length, rows] : rows_by_length) step.product_rows[dtype][length] += rows;

@@ -8,6 +8,9 @@
 //   convolution GRAPH LIBRARY DTYPE INPUT WEIGHTS
 //   copy GRAPH H2D|D2H|D2D|H2H BYTES pinned|pageable async|sync
 //   memset GRAPH BYTES
+//   nccl GRAPH FUNCTION CALLS COMMUNICATOR   a group of calls, or a single one: of the first one's function
+//   transfer FUNCTION COUNT TYPE PEER COMMUNICATOR RANK RANKS   one call of NCCL's; PEER is the root of a broadcast
+//   communicator NAME RANK RANKS     made
 //   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
 //   wait FUNCTION                    of the host for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
@@ -40,6 +43,7 @@ struct FakeCudaStep {
   int pageable_copies = 0;
   int mallocs = 0;
   int fp32_products = 0;
+  int exchanges = 0;  // groups of calls of NCCL's, and single ones
   int64_t bytes_to_host = 0;
   // Rows of the products of a dtype and a length, summed.
   std::map<std::string, std::map<int64_t, int64_t>> product_rows;

@@ -1,0 +1,163 @@
+// NCCL, of which each process has its own: nothing passes between them. Calls are checked as far as one rank can be,
+// and logged; a test compares the ranks' logs (fake_cuda_log.h).
+#include <cuda_runtime_api.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "tests/support/fake_cuda/capture.h"
+#include "tests/support/fake_cuda/machine.h"
+
+namespace tessera::fake_cuda {
+namespace {
+
+using Result = int;  // ncclResult_t
+constexpr Result kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7;
+
+constexpr std::array<size_t, 10> kTypeBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+
+// A group of calls that is open in this thread.
+struct OpenGroup {
+  int depth = 0;
+  int calls = 0;
+  const char* function = nullptr;
+  std::string comm;
+  cudaStream_t stream = nullptr;
+};
+thread_local OpenGroup open_group;
+
+struct Id {
+  char bytes[128];
+};
+
+// The part of ncclConfig_t that is looked at.
+struct Config {
+  size_t size;
+  unsigned magic;
+  unsigned version;
+  int blocking;
+};
+
+Result Launch(const char* function, int calls, const std::string& comm, cudaStream_t stream) {
+  TheMachine().CountLaunch();
+  TheMachine().log().Write("nccl", Record(function, stream), function, calls, comm);
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace tessera::fake_cuda
+
+using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows are NCCL's own functions
+
+extern "C" {
+
+struct ncclComm {
+  std::string name;
+  int rank = 0, ranks = 0;
+  int splits = 0;
+  bool asked = false;  // whether anybody has asked if it is there
+};
+
+static Result Call(const char* function, const void* from, const void* to, size_t count, size_t all, int type, int peer,
+                   ncclComm* comm, cudaStream_t stream) {
+  if (comm == nullptr || !comm->asked || type < 0 || static_cast<size_t>(type) >= kTypeBytes.size() ||
+      peer >= comm->ranks) {
+    return kInvalidArgument;
+  }
+  for (const void* memory : {from, to}) {
+    if (memory == nullptr) continue;
+    const auto* last = static_cast<const char*>(memory) + (all * kTypeBytes[static_cast<size_t>(type)]) - 1;
+    const auto range = TheMachine().device_memory().Find(memory);
+    if (!range || !TheMachine().device_memory().Find(last)) return kInvalidArgument;
+  }
+  TheMachine().log().Write("transfer", function, count, type, peer, comm->name, comm->rank, comm->ranks);
+  if (open_group.depth == 0) return Launch(function, 1, comm->name, stream);
+  if (open_group.calls++ == 0) open_group = {open_group.depth, 1, function, comm->name, stream};
+  return kSuccess;
+}
+
+Result ncclGetVersion(int* version) {
+  *version = 22809;
+  return kSuccess;
+}
+
+Result ncclGetUniqueId(Id* id) {
+  *id = {};
+  std::snprintf(id->bytes, sizeof(id->bytes), "world-%d", static_cast<int>(getpid()));
+  return kSuccess;
+}
+
+Result ncclCommInitRankConfig(ncclComm** comm, int ranks, Id id, int rank, Config* config) {
+  if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) return kInvalidArgument;
+  if (rank < 0 || rank >= ranks || std::strncmp(id.bytes, "world-", 6) != 0) return kInvalidArgument;
+  *comm = new ncclComm{.name = id.bytes, .rank = rank, .ranks = ranks};
+  TheMachine().log().Write("communicator", (*comm)->name, rank, ranks);
+  return kInProgress;
+}
+
+// How many ranks share the color is not known to one of them: those of whatever is split are told apart by it.
+Result ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** part, Config*) {
+  if (comm == nullptr || !comm->asked || key < 0) return kInvalidUsage;
+  *part = new ncclComm{.name = comm->name + "/" + std::to_string(++comm->splits) + "." + std::to_string(color),
+                       .rank = key,
+                       .ranks = comm->ranks};
+  TheMachine().log().Write("communicator", (*part)->name, key, comm->ranks);
+  return kInProgress;
+}
+
+Result ncclCommGetAsyncError(ncclComm* comm, Result* error) {
+  comm->asked = true;
+  *error = TheMachine().failed() ? 1 : kSuccess;
+  return kSuccess;
+}
+
+Result ncclGroupStart() {
+  ++open_group.depth;
+  return kSuccess;
+}
+
+Result ncclGroupEnd() {
+  if (open_group.depth == 0) return kInvalidUsage;
+  if (--open_group.depth > 0 || open_group.calls == 0) return kSuccess;
+  const OpenGroup group = open_group;
+  open_group = {};
+  return Launch(group.function, group.calls, group.comm, group.stream);
+}
+
+Result ncclSend(const void* from, size_t count, int type, int peer, ncclComm* comm, cudaStream_t stream) {
+  return Call("ncclSend", from, nullptr, count, count, type, peer, comm, stream);
+}
+
+Result ncclRecv(void* to, size_t count, int type, int peer, ncclComm* comm, cudaStream_t stream) {
+  return Call("ncclRecv", nullptr, to, count, count, type, peer, comm, stream);
+}
+
+Result ncclAllReduce(const void* from, void* to, size_t count, int type, int, ncclComm* comm, cudaStream_t stream) {
+  return Call("ncclAllReduce", from, to, count, count, type, -1, comm, stream);
+}
+
+Result ncclAllGather(const void* from, void* to, size_t count, int type, ncclComm* comm, cudaStream_t stream) {
+  return Call("ncclAllGather", from, to, count, count, type, -1, comm, stream);
+}
+
+Result ncclReduceScatter(const void* from, void* to, size_t count, int type, int, ncclComm* comm, cudaStream_t stream) {
+  return Call("ncclReduceScatter", from, to, count, count, type, -1, comm, stream);
+}
+
+Result ncclBroadcast(const void* from, void* to, size_t count, int type, int root, ncclComm* comm,
+                     cudaStream_t stream) {
+  return Call("ncclBroadcast", from, to, count, count, type, root, comm, stream);
+}
+
+const char* ncclGetErrorString(Result) { return "fake error"; }
+const char* ncclGetLastError(ncclComm*) { return ""; }
+Result ncclCommAbort(ncclComm*) { return kSuccess; }
+Result ncclCommDestroy(ncclComm* comm) {
+  delete comm;
+  return kSuccess;
+}
+
+}  // extern "C"
