@@ -26,6 +26,7 @@ CommandRun AddBench(CLI::App& app);
 CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
+CommandRun AddNode(CLI::App& app);
 CommandRun AddDoctor(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
