@@ -1,6 +1,7 @@
 #include "control/device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -59,8 +60,33 @@ std::string DeviceText(const Device& device) {
   return device.index < 0 ? "cuda" : absl::StrCat("cuda:", device.index);
 }
 
+bool IsNodeName(absl::string_view name) {
+  constexpr size_t kLongest = 63;
+  const auto fits = [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
+  return !name.empty() && name.size() <= kLongest && fits(static_cast<unsigned char>(name[0])) &&
+         std::all_of(name.begin(), name.end(), [&](unsigned char c) { return fits(c) || c == '-' || c == '.'; });
+}
+
+bool IsNodeDevice(absl::string_view name) {
+  constexpr size_t kMostDigits = 4;
+  return (absl::ConsumePrefix(&name, "cpu:") || absl::ConsumePrefix(&name, "cuda:")) && !name.empty() &&
+         name.size() <= kMostDigits && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
+}
+
+PlacedDevice SplitDevice(absl::string_view name) {
+  const size_t slash = name.find('/');
+  if (slash == absl::string_view::npos || !IsNodeName(name.substr(0, slash))) return {.device = std::string(name)};
+  return {.node = std::string(name.substr(0, slash)), .device = std::string(name.substr(slash + 1))};
+}
+
+std::string DeviceOnItsHost(absl::string_view name) {
+  PlacedDevice placed = SplitDevice(name);
+  if (IsNodeDevice(placed.device) && placed.device.rfind("cpu:", 0) == 0) return "cpu";
+  return std::move(placed.device);
+}
+
 bool IsDevice(absl::string_view name, DeviceKind kind) {
-  const std::optional<Device> device = ParseDevice(name);
+  const std::optional<Device> device = ParseDevice(DeviceOnItsHost(name));
   return device.has_value() && device->kind == kind;
 }
 

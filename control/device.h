@@ -33,6 +33,18 @@ std::string DeviceText(const Device& device);
 // chooses among its kernels by the shapes of their inputs. Elsewhere each image has passes of its own.
 constexpr bool ImagesSharePasses(DeviceKind kind) { return kind == DeviceKind::kCpu; }
 
+// A device that another host lends: "node-a/cuda:1".
+struct PlacedDevice {
+  std::string node;    // 1 to 63 of a-z 0-9 . -, a letter or digit first; empty: this host
+  std::string device;  // as ParseDevice takes it, or "cpu:1", the second place on the CPU of a node
+};
+PlacedDevice SplitDevice(absl::string_view name);  // of any text
+// What the worker of such a device is told: "cpu" for all of "node-a/cpu:1", "cpu:1" and "cpu".
+std::string DeviceOnItsHost(absl::string_view name);
+bool IsNodeName(absl::string_view name);
+// cpu:N or cuda:N, as nodes offer and lend them.
+bool IsNodeDevice(absl::string_view name);
+
 // Whether the text names one device of this kind.
 bool IsDevice(absl::string_view name, DeviceKind kind);
 

@@ -44,5 +44,34 @@ TEST(DeviceTest, OtherTextsAreNoDevice) {
   }
 }
 
+TEST(DeviceTest, ADeviceOfANodeHasItsName) {
+  const PlacedDevice placed = SplitDevice("node-a.rack1/cuda:3");
+  EXPECT_EQ(placed.node, "node-a.rack1");
+  EXPECT_EQ(placed.device, "cuda:3");
+  EXPECT_EQ(SplitDevice("cuda:3").node, "");
+  EXPECT_EQ(SplitDevice("MIG-GPU-0/1/2").node, "") << "which is a name of its maker";
+  EXPECT_EQ(SplitDevice("/cpu").node, "");
+}
+
+TEST(DeviceTest, OnItsHostADeviceIsNamedWithoutItsNode) {
+  EXPECT_EQ(DeviceOnItsHost("node-a/cuda:3"), "cuda:3");
+  EXPECT_EQ(DeviceOnItsHost("node-a/cpu:1"), "cpu");
+  EXPECT_EQ(DeviceOnItsHost("cpu"), "cpu");
+  EXPECT_TRUE(IsDevice("node-a/cpu:1", DeviceKind::kCpu));
+  EXPECT_TRUE(IsDevice("node-a/cuda:1", DeviceKind::kCuda));
+}
+
+TEST(DeviceTest, NamesOfNodesAndWhatTheyLend) {
+  for (const char* name : {"a", "0", "node-a", "node.example", "0123456789012345678901234567890123456789"}) {
+    EXPECT_TRUE(IsNodeName(name)) << name;
+  }
+  for (const char* name : {"", "-a", ".a", "Node", "a b", "a/b", "a_b"}) EXPECT_FALSE(IsNodeName(name)) << name;
+  EXPECT_FALSE(IsNodeName(std::string(64, 'a')));
+  for (const char* name : {"cpu:0", "cuda:12"}) EXPECT_TRUE(IsNodeDevice(name)) << name;
+  for (const char* name : {"cpu", "cuda:", "cuda:-1", "gpu:0", "cpu:12345", "cpu:0 "}) {
+    EXPECT_FALSE(IsNodeDevice(name)) << name;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::control

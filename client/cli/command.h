@@ -27,6 +27,7 @@ CommandRun AddVerify(CLI::App& app);
 CommandRun AddLayouts(CLI::App& app);
 CommandRun AddPlan(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
+CommandRun AddNode(CLI::App& app);
 CommandRun AddDoctor(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);

@@ -20,6 +20,7 @@ constexpr Command kCommands[] = {
     {"train", "Fine-tune a model on a folder of images", AddTrain},
     {"bench", "Measure how fast a model makes images on this machine", AddBench},
     {"serve", "Serve models over HTTP and gRPC", AddServe},
+    {"node", "Lend this host's devices to a server on another one", AddNode},
     {"doctor", "Look for what keeps a server from running well here", AddDoctor},
     {"jobs", "List the jobs of a server", AddJobs},
     {"cancel", "Cancel a job of a server", AddCancel},

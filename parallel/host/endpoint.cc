@@ -276,7 +276,7 @@ void HostEndpoint::Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()
 void HostEndpoint::Post(int from) {
   if (!options_.rendezvous) return;
   segment_->ChannelOf(group_, from, rank_).posted.fetch_add(1, std::memory_order_release);
-  RingBell(segment_->Area(group_, from).bell);
+  segment_->Ring(group_, from);
 }
 
 bool HostEndpoint::Push(Outgoing& message) {
@@ -307,7 +307,7 @@ bool HostEndpoint::Push(Outgoing& message) {
   message.finished = message.done == message.bytes;
   if (message.finished) channel.sent.fetch_add(1, std::memory_order_relaxed);
   channel.written.store(++written, std::memory_order_release);
-  RingBell(segment_->Area(group_, message.to).bell);
+  segment_->Ring(group_, message.to);
   return true;
 }
 
@@ -325,7 +325,7 @@ const std::byte* HostEndpoint::ArrivedBytes(int from) const {
 
 void HostEndpoint::Release(int from) {
   segment_->ChannelOf(group_, from, rank_).read.store(++read_[from], std::memory_order_release);
-  RingBell(segment_->Area(group_, from).bell);
+  segment_->Ring(group_, from);
 }
 
 void HostEndpoint::CheckArrived(const SlotHeader& header, int from, const HostCall& call, int64_t bytes, int64_t done) {
@@ -449,7 +449,7 @@ void HostEndpoint::TransferAndSum(std::vector<Outgoing>& out, const Summation& s
 void HostEndpoint::Barrier() {
   own_.barriers.store(++barriers_);
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) RingBell(segment_->Area(group_, r).bell);
+    if (r != rank_) segment_->Ring(group_, r);
   const auto first_absent = [&] {
     for (int r = 0; r < size_; ++r)
       if (segment_->Area(group_, r).barriers.load(std::memory_order_acquire) < barriers_) return r;

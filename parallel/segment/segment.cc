@@ -30,7 +30,7 @@ using host_layout::SlotHeader;
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
 constexpr uint64_t kMagic = 0x746e656d67655354;  // "TSegment"
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr int64_t kPage = 4096;
 constexpr int64_t kMaxSlotBytes = int64_t{64} << 20;
 constexpr int kMaxSlots = 256;
@@ -258,6 +258,7 @@ void HostSegment::Poison(int rank, std::string_view reason) {
       bell.rings.fetch_add(1);
       FutexWake(bell.rings);
     }
+  if (to.mirrored.load() != 0) RingBell(to.mirror);
 }
 
 bool HostSegment::IsPoisoned() const { return header().poison.load(std::memory_order_acquire) != 0; }
@@ -286,6 +287,16 @@ bool HostSegment::IsInCall(int rank) const {
     }
   }
   return false;
+}
+
+void HostSegment::Ring(int group, int rank) const {
+  RingBell(Area(group, rank).bell);
+  if (header().mirrored.load(std::memory_order_relaxed) != 0) RingBell(header().mirror);
+}
+
+Bell& HostSegment::RingForMirror() const {
+  header().mirrored.store(1);
+  return header().mirror;
 }
 
 RankArea& HostSegment::Area(int group, int rank) const {

@@ -100,6 +100,8 @@ struct Header {
   std::atomic<uint32_t> poison;  // 0: none, 1: being written, 2: written
   int32_t poison_rank;
   std::array<char, 1024> poison_reason;
+  std::atomic<uint32_t> mirrored;  // somebody carries changes to other hosts, and `mirror` is rung for them
+  Bell mirror;
 };
 
 struct GroupEntry {
@@ -144,6 +146,11 @@ class HostSegment {
   std::atomic<uint64_t>& Beats(int rank) const;
   // Whether it is within a call of a communicator, where it may be waiting for another rank.
   bool IsInCall(int rank) const;
+
+  // Tells a rank of a group that something changed, and who carries changes to other hosts.
+  void Ring(int group, int rank) const;
+  // Makes Ring and Poison ring this bell too, for the one that waits for it.
+  host_layout::Bell& RingForMirror() const;
 
   // The area of a rank in a group; ranks are numbered within the group.
   host_layout::RankArea& Area(int group, int rank) const;

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "base/yaml_document.h"
 #include "base/yaml_reader.h"
+#include "control/device.h"
 #include "server/api/generation_request.h"
 #include "server/api/picture_size.h"
 
@@ -25,6 +26,7 @@ using base::YamlRange;
 
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;
+constexpr int kBeatsUntilLost = 2;
 constexpr absl::Duration kShortestLease = absl::Seconds(1);  // it is renewed three times as often
 
 // Writes what YamlMapping reads, by the same calls.
@@ -138,6 +140,42 @@ void Groups(YamlWriter& out, const std::vector<GroupConfig>& groups) {
   list << YAML::EndSeq;
 }
 
+template <typename Visit, typename Nodes>
+void VisitNodes(Visit& visit, Nodes& nodes) {
+  Listener(visit, "listen", nodes.listen);
+  visit("certificate_chain", nodes.certificate_chain);
+  visit("private_key", nodes.private_key);
+  visit("authority", nodes.authority);
+  visit("token_file", nodes.token_file);
+  visit("beat", nodes.beat);
+  visit("lost_after", nodes.lost_after);
+  visit("join_wait", nodes.join_wait);
+}
+
+void Nodes(YamlMapping& document, NodesConfig& nodes) {
+  document.Nested("nodes", [&](YamlMapping& mapping) {
+    nodes.enabled = true;
+    VisitNodes(mapping, nodes);
+    if (!nodes.listen.enabled) mapping.Fail("listen", "is off; leave out nodes instead");
+    const std::pair<const char*, const std::string*> files[] = {{"certificate_chain", &nodes.certificate_chain},
+                                                                {"private_key", &nodes.private_key},
+                                                                {"authority", &nodes.authority},
+                                                                {"token_file", &nodes.token_file}};
+    for (const auto& [key, file] : files) {
+      if (file->empty()) mapping.Fail(key, "is missing; nodes are known by a certificate and a token");
+    }
+    if (nodes.lost_after < kBeatsUntilLost * nodes.beat) {
+      mapping.Fail("lost_after", absl::StrCat("is ", absl::FormatDuration(nodes.lost_after), "; valid values are from ",
+                                              kBeatsUntilLost, " beats on, that is ",
+                                              absl::FormatDuration(kBeatsUntilLost * nodes.beat)));
+    }
+  });
+}
+
+void Nodes(YamlWriter& out, const NodesConfig& nodes) {
+  if (nodes.enabled) out.Nested("nodes", [&](YamlWriter& mapping) { VisitNodes(mapping, nodes); });
+}
+
 template <typename Visit, typename Config>
 void VisitConfig(Visit& visit, Config& config) {
   visit.Nested("listen", [&](auto& listen) {
@@ -157,6 +195,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("admin_keys_file", config.admin_keys_file);
   visit("allow_anonymous", config.allow_anonymous);
   visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
+  Nodes(visit, config.nodes);
   Groups(visit, config.groups);
   visit("adapter_folder", config.adapter_folder);
   visit("certify", config.certify);
@@ -188,7 +227,15 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
     mapping.Fail("layout", "is empty; it must be a layout such as 'cfg=2,ulysses=2', or 'auto'");
   if (group.devices.empty()) mapping.Fail("devices", "is empty; it must be a list such as [cuda:0, cuda:1]");
   for (const std::string& device : group.devices) {
-    const PlacementRequest placement = {.dtype = group.dtype, .device = device};
+    const control::PlacedDevice placed = control::SplitDevice(device);
+    if (!placed.node.empty() && !control::IsNodeDevice(placed.device)) {
+      mapping.Fail("devices", absl::StrCat("names ", QuotedValue(device),
+                                           "; valid values on a node are cpu:N and cuda:N, "
+                                           "the nearest is ",
+                                           placed.node, "/cpu:0"));
+      continue;
+    }
+    const PlacementRequest placement = {.dtype = group.dtype, .device = control::DeviceOnItsHost(device)};
     const absl::Status valid = Validate(placement, group.model).status();
     if (!valid.ok()) {
       mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
@@ -224,6 +271,19 @@ void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
                             std::find(other.aliases.begin(), other.aliases.end(), alias) != other.aliases.end());
         if (taken) document.Fail("groups", absl::StrCat("give the name ", QuotedValue(alias), " to two models"));
       }
+    }
+  }
+}
+
+void CheckNodes(YamlMapping& document, const ServerConfig& config) {
+  if (config.nodes.enabled) return;
+  for (const GroupConfig& group : config.groups) {
+    for (const std::string& device : group.devices) {
+      if (control::SplitDevice(device).node.empty()) continue;
+      return document.Fail("groups", absl::StrCat("name ", QuotedValue(device),
+                                                  ", a device of a node, but nobody listens for nodes; give nodes with "
+                                                  "its files, or a device of this host such as ",
+                                                  control::DeviceOnItsHost(device)));
     }
   }
 }
@@ -276,6 +336,7 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);
   CheckExposure(document, config);
+  CheckNodes(document, config);
   RETURN_IF_ERROR(document.Finish());
   while (absl::EndsWith(config.public_url, "/")) config.public_url.pop_back();
   return config;

@@ -61,6 +61,20 @@ struct StoreConfig {
   bool operator==(const StoreConfig&) const = default;
 };
 
+// Where other hosts join that lend their devices to groups; without the key nobody listens for them.
+struct NodesConfig {
+  bool enabled = false;
+  ListenConfig listen = {.port = 8082};
+  std::string certificate_chain, private_key;    // PEM files
+  std::string authority;                         // of nodes' certificates, PEM
+  std::string token_file;                        // what nodes must show too
+  absl::Duration beat = absl::Seconds(1);        // in which either side says something
+  absl::Duration lost_after = absl::Seconds(5);  // of silence
+  absl::Duration join_wait = absl::Seconds(5);   // that a group waits for its nodes at each try
+
+  bool operator==(const NodesConfig&) const = default;
+};
+
 enum class ReadyWhen : uint8_t {
   kGroups,   // every model has a warm group
   kDurable,  // jobs can be accepted
@@ -100,6 +114,7 @@ struct ServerConfig {
   };
   Limits limits;
 
+  NodesConfig nodes;
   std::vector<GroupConfig> groups;  // without the key: one of the default model on this machine
   CertifyPolicy certify = CertifyPolicy::kAuto;
   ReadyWhen ready_when = ReadyWhen::kGroups;

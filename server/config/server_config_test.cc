@@ -170,9 +170,32 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
         BadConfig{"store: {password_file: x}", "no dsn"}, BadConfig{"store: {dsn: a=b, lease: 10ms}", "store.lease"},
         BadConfig{"store: {dns: a=b}", "dsn"}, BadConfig{"data_folder: ''", "data_folder is empty"},
+        BadConfig{"nodes: {listen: off}", "leave out nodes instead"},
+        BadConfig{"nodes: {private_key: a}", "nodes.certificate_chain is missing"},
+        BadConfig{"nodes: {certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 5s}",
+                  "nodes.lost_after is 5s; valid values are from 2 beats on, that is 10s"},
+        BadConfig{"groups: [{model: a, devices: [node-a/gpu]}]",
+                  "groups[0].devices names 'node-a/gpu'; valid values on a node are cpu:N and cuda:N, the nearest is "
+                  "node-a/cpu:0"},
+        BadConfig{"groups: [{model: a, devices: [node-a/cpu:0]}]", "nobody listens for nodes"},
         BadConfig{"? [a]\n: b", "a key that is no text"}, BadConfig{"a: [", "not readable as YAML"},
         BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
         BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
+
+TEST(ServerConfigTest, NodesAndTheirDevicesAreReadAndWritten) {
+  constexpr char kYaml[] =
+      "nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: "
+      "d}\n"
+      "groups: [{model: m, layout: cfg=2, devices: [node-a/cuda:0, node-b/cpu:1]}]\n";
+  const auto config = ReadServerConfig(kYaml);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->nodes.enabled);
+  EXPECT_EQ(config->nodes.listen, (ListenConfig{.address = "10.0.0.1", .port = 7}));
+  EXPECT_EQ(config->nodes.token_file, "d");
+  const auto again = ReadServerConfig(ServerConfigText(*config));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, *config);
+}
 
 TEST(ServerConfigTest, ACommaAtTheBeginOfADocumentIsRefused) {
   // The parser finds documents without end in it.

@@ -281,6 +281,11 @@ void DurableImageService::SetShares(const std::map<std::string, double>& shares)
   monitor_.scheduler(lock).keys().SetWeights(shares);
 }
 
+void DurableImageService::TryGroups() {
+  const ServiceMonitor::Lock lock = monitor_.Acquire();
+  fleet_->TryAll(lock);
+}
+
 void DurableImageService::Drain(absl::Duration timeout) {
   {
     Lock lock = monitor_.Acquire();

@@ -73,6 +73,8 @@ class DurableImageService final : public ImageService {
   // Serves these groups from now on; returns before it does. Those that are served already go on, and try at once where
   // they could not start. Others finish what runs in them and end; what waits for a model that is gone fails.
   void SetGroups(const std::vector<ServedGroupOptions>& groups) { wanted_->Set(groups); }
+  // Groups that could not start try at once, because something has come that they may have missed.
+  void TryGroups();
 
   // Accepts no more jobs, and lets those that run end until the timeout is over; the others are given back to the
   // queue.

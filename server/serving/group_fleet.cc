@@ -11,6 +11,7 @@
 #include "control/device.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/group_record.h"
+#include "server/workers/rank_placement.h"
 
 namespace tessera::server {
 namespace {
@@ -28,13 +29,15 @@ double MostFlopsPerSecond(const control::LoadParameters& load, int ranks) {
 }
 
 control::Device DeviceOf(const GroupRunnerOptions& group, int rank) {
-  auto device =
-      control::ParseDevice(DeviceOfRank(group.load.device, rank, group.layout.ranks())).value_or(control::Device());
+  const std::string name = DeviceOfRank(group.load.device, rank, group.layout.ranks());
+  auto device = control::ParseDevice(control::DeviceOnItsHost(name)).value_or(control::Device());
   if (device.kind == control::DeviceKind::kCuda) device.index = std::max(0, device.index);
   return device;
 }
 
-bool IsOnHost(const GroupRunnerOptions& group) { return DeviceOf(group, 0).kind == control::DeviceKind::kCpu; }
+bool IsOnHost(const GroupRunnerOptions& group) {
+  return DeviceOf(group, 0).kind == control::DeviceKind::kCpu && !IsOnNodes(group.load.device);
+}
 
 // Whether a group that runs is what these options ask for. How many there are of it is another question, and other
 // names of its model are no reason to load it anew.
@@ -68,9 +71,11 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .at_point = options_.at_point,
                                .trace = options_.trace,
                                .warmup = group.options.warmup,
-                               .next_prompts = group.options.next_prompts};
+                               .next_prompts = group.options.next_prompts,
+                               .hosts = options_.hosts};
+  runner.load.device = PlaceRanks(group.layout, runner.load.device);
   if (!options_.certificates.empty()) runner.certificates = options_.certificates;
-  if (runner.load.threads == 0) {
+  if (runner.load.threads == 0 && !IsOnNodes(runner.load.device)) {
     const int64_t processors = base::ReadMachineProcessors().available();
     runner.load.threads = static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));
   }
@@ -101,6 +106,12 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
 void GroupFleet::StartRunners(const Lock&, GroupOwner& owner) {
   for (Replica& replica : replicas_) {
     if (replica.runner == nullptr) replica.runner = std::make_unique<GroupRunner>(replica.group, owner, options_.log);
+  }
+}
+
+void GroupFleet::TryAll(const Lock&) {
+  for (const Replica& replica : replicas_) {
+    if (replica.runner != nullptr && !replica.draining) replica.runner->TryNow();
   }
 }
 
@@ -250,13 +261,17 @@ void GroupFleet::ShareMemory(const Lock& lock) {
 }
 
 int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {
-  std::map<control::Device, int64_t> ranks;
+  const auto device_of = [](const GroupRunnerOptions& of, int rank) {
+    const std::string name = DeviceOfRank(of.load.device, rank, of.layout.ranks());
+    return std::pair(control::SplitDevice(name).node, DeviceOf(of, rank));
+  };
+  std::map<std::pair<std::string, control::Device>, int64_t> ranks;
   for (const Replica& replica : replicas_) {
     if (replica.ended) continue;
-    for (int rank = 0; rank < replica.group.layout.ranks(); ++rank) ++ranks[DeviceOf(replica.group, rank)];
+    for (int rank = 0; rank < replica.group.layout.ranks(); ++rank) ++ranks[device_of(replica.group, rank)];
   }
   int64_t most = 1;
-  for (int rank = 0; rank < group.layout.ranks(); ++rank) most = std::max(most, ranks[DeviceOf(group, rank)]);
+  for (int rank = 0; rank < group.layout.ranks(); ++rank) most = std::max(most, ranks[device_of(group, rank)]);
   return most;
 }
 

@@ -31,6 +31,8 @@ class GroupFleet final : public ServingGroups {
   void Install(const Lock& lock, const DescribedGroup& group, size_t number, int64_t replicas);
   // Of whatever is installed and has none. `owner` outlives them.
   void StartRunners(const Lock& lock, GroupOwner& owner);
+  // Those that could not start try at once.
+  void TryAll(const Lock& lock);
   // Ends all runners. Nothing is installed after this.
   void Stop();
 

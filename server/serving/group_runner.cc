@@ -158,7 +158,8 @@ GroupRunner::Run GroupRunner::RunSession() {
       const std::lock_guard lock(mutex_);
       replaced = std::exchange(replaced_, false);
     }
-    owner_.OnDied(options_.id, run.status, guard || replaced);
+    const bool lost_host = session_.workers().host_lost();
+    owner_.OnDied(options_.id, run.status, guard || replaced || lost_host);
     run.was_healthy = run.was_healthy || replaced || base::SteadyNow() - opened > kHealthy;
   }
   session_.Close();

@@ -62,11 +62,19 @@ void GroupSession::GiveUpLayout(const std::string& reason) {
   layout_ = parallel::Layout();
 }
 
-WorkerGroupOptions GroupSession::ServingOptions() const {
-  return {.layout = layout(),
+WorkerGroupOptions GroupSession::OptionsFor(const parallel::Layout& layout) const {
+  return {.layout = layout,
           .progress = options_.progress,
-          .orphan_grace_period = options_.records.empty() ? absl::ZeroDuration() : kOrphanGracePeriod,
-          .owner = options_.owner};
+          .owner = options_.owner,
+          .devices = options_.load.device,
+          .hosts = options_.hosts};
+}
+
+// Ranks of other hosts end with the server.
+WorkerGroupOptions GroupSession::ServingOptions() const {
+  WorkerGroupOptions options = OptionsFor(layout());
+  if (!options_.records.empty() && !IsOnNodes(options_.load.device)) options.orphan_grace_period = kOrphanGracePeriod;
+  return options;
 }
 
 absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
@@ -89,15 +97,12 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
 absl::Status GroupSession::CheckLayout() {
   VerificationRequest request = {.model = options_.model, .load = options_.load, .layout = layout()};
   if (request.layout != parallel::Layout() && NeedsIdentity(request.load)) {
-    ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group,
-                     Start({.layout = {}, .progress = options_.progress, .owner = options_.owner}));
+    ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(OptionsFor(parallel::Layout())));
     ASSIGN_OR_RETURN(request.identity, group->Identify(request.load.device, request.layout.ranks()));
     RETURN_IF_ERROR(group->Shutdown());
   }
   ASSIGN_OR_RETURN(subject_, SubjectOf(request, WorkerProgram()));
-  const auto open = [this](const parallel::Layout& layout) {
-    return Start({.layout = layout, .progress = options_.progress, .owner = options_.owner});
-  };
+  const auto open = [this](const parallel::Layout& layout) { return Start(OptionsFor(layout)); };
   const VerificationHost host = {
       .open = open, .report = [this](const std::string& text) { on_state_(GroupState::kCertifying, text); }};
   const auto warn = [this](const std::string& warning) { log_({base::LogLevel::kWarning, warning}); };
@@ -129,7 +134,8 @@ absl::Status GroupSession::Load() {
 
 // Whatever is found and not adopted is ended: it holds the memory that the model needs.
 absl::Status GroupSession::Adopt() {
-  if (options_.records.empty()) return absl::NotFoundError("workers end with the server");
+  if (options_.records.empty() || IsOnNodes(options_.load.device))
+    return absl::NotFoundError("workers end with the server");
   ASSIGN_OR_RETURN(const GroupRecord record, record_.Find());
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Adopt(ServingOptions(), record.workers));
   if (!record.loaded) return absl::FailedPreconditionError("they have not loaded their model");
@@ -148,7 +154,7 @@ absl::Status GroupSession::Adopt() {
 
 // Without it the group serves as well, and is not adopted.
 void GroupSession::KeepRecord(bool loaded) {
-  if (options_.records.empty()) return;
+  if (options_.records.empty() || IsOnNodes(options_.load.device)) return;
   const GroupRecord record = {.subject = subject_,
                               .load = LoadText(options_.load),
                               .workers = group_->Identities(),

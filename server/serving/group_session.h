@@ -45,6 +45,7 @@ struct GroupRunnerOptions {
   TraceFile* trace = nullptr;            // outlives the runner
   std::vector<PictureSize> warmup = {};  // as in ServedGroupOptions
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // likewise
+  RemoteHosts* hosts = nullptr;                                                 // likewise
 };
 
 class GroupSession final {
@@ -92,6 +93,7 @@ class GroupSession final {
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
   // Makes it the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
+  WorkerGroupOptions OptionsFor(const parallel::Layout& layout) const;  // of workers that end with this process
   WorkerGroupOptions ServingOptions() const;
   absl::Status Adopt();
   absl::Status Load();

@@ -84,6 +84,7 @@ struct DurableServiceOptions {
   AtPoint at_point;                                // of the job store and of the groups' records; may be empty
   TraceFile* trace = nullptr;                      // outlives the service
   bool openai_names = true;                        // the first model answers to the names of OpenAI's image models
+  RemoteHosts* hosts = nullptr;                    // of groups on devices of nodes; outlives the service
   base::EventLog log;                              // what operators should know
 };
 

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "parallel/segment/segment.h"
-#include "server/workers/worker_process.h"
+#include "server/workers/rank_process.h"
 
 namespace tessera::server {
 
@@ -28,7 +28,7 @@ class ProgressWatch final {
  public:
   struct Rank {
     std::string name;
-    WorkerProcess* process;
+    RankProcess* process;
   };
   struct Events {
     std::function<void(int rank)> ended;                   // of its process; may be called again

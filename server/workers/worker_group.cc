@@ -28,14 +28,6 @@ constexpr absl::Duration kExitTimeout = absl::Seconds(2);
 // A worker finishes first what its last controller left, and ends by itself where it cannot.
 constexpr absl::Duration kResumeTimeout = absl::Seconds(30);
 
-control::LoadParameters OnRank(control::LoadParameters parameters, int rank, int ranks) {
-  if (ranks == 1) return parameters;
-  const int32_t all = parameters.threads > 0 ? parameters.threads : base::ReadMachineProcessors().available();
-  parameters.threads = std::max(1, all / ranks);
-  parameters.device = DeviceOfRank(parameters.device, rank, ranks);
-  return parameters;
-}
-
 // Where ranks tell different budgets, each has at least the least of it.
 std::optional<control::MemoryBudget> Least(const std::optional<control::MemoryBudget>& a,
                                            const std::optional<control::MemoryBudget>& b) {
@@ -52,47 +44,87 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
   return ranks > 1 && control::ParseDevice(name) == control::Device{.kind = of_rank.kind} ? DeviceText(of_rank) : name;
 }
 
+bool IsOnNodes(const std::string& devices) {
+  const std::vector<std::string> names = absl::StrSplit(devices, ',');
+  return std::ranges::any_of(names, [](const std::string& name) { return !control::SplitDevice(name).node.empty(); });
+}
+
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Start(const WorkerGroupOptions& options) {
   parallel::MeshShape shape = options.layout.mesh;
   shape.data = std::max(1, options.data);
   const int ranks = shape.data * options.layout.ranks();
   ASSIGN_OR_RETURN(parallel::Mesh mesh, parallel::Mesh::Create(shape, ranks));
-  absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment = parallel::HostSegment::CreateShared(
-      {.ranks = ranks, .groups = options.data > 0 ? parallel::TrainingMeshGroups(mesh) : parallel::MeshGroups(mesh)});
-  if (!segment.ok()) return segment.status();
-  std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, *std::move(segment)));
+  const parallel::HostSegmentOptions segment = {
+      .ranks = ranks, .groups = options.data > 0 ? parallel::TrainingMeshGroups(mesh) : parallel::MeshGroups(mesh)};
+  ASSIGN_OR_RETURN(std::shared_ptr<parallel::HostSegment> shared, parallel::HostSegment::CreateShared(segment));
+  std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, std::move(shared)));
+  RETURN_IF_ERROR(group->StartProcesses());
+  return group;
+}
+
+absl::Status WorkerGroup::StartProcesses() {
+  const int ranks = segment_->ranks();
+  workers_.resize(static_cast<size_t>(ranks));
+  if (options_.hosts != nullptr && IsOnNodes(options_.devices)) {
+    RemoteRanksRequest request = {
+        .segment = segment_, .layout = parallel::LayoutText(options_.layout), .data = options_.data};
+    for (int rank = 0; rank < ranks; ++rank) request.devices.push_back(DeviceOfRank(options_.devices, rank, ranks));
+    ASSIGN_OR_RETURN(remote_, options_.hosts->Start(request));
+    std::vector<std::unique_ptr<RankProcess>> processes = remote_->TakeProcesses();
+    for (size_t rank = 0; rank < processes.size(); ++rank) workers_[rank].process = std::move(processes[rank]);
+  }
   for (int rank = 0; rank < ranks; ++rank) {
-    std::vector<std::string> arguments = {"--layout",  parallel::LayoutText(options.layout),
+    if (workers_[static_cast<size_t>(rank)].process != nullptr) continue;
+    std::vector<std::string> arguments = {"--layout",  parallel::LayoutText(options_.layout),
                                           "--rank",    absl::StrCat(rank),
                                           "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)};
-    if (options.data > 0) arguments.insert(arguments.end(), {"--data", absl::StrCat(options.data)});
-    absl::StatusOr<std::unique_ptr<WorkerProcess>> process =
-        WorkerProcess::Start({.executable = WorkerExecutable(),
-                              .arguments = std::move(arguments),
-                              .inherited = group->segment_->descriptor(),
-                              .show_output = options.show_output,
-                              .orphan_grace_period = options.orphan_grace_period,
-                              .owner = options.owner});
+    if (options_.data > 0) arguments.insert(arguments.end(), {"--data", absl::StrCat(options_.data)});
+    // Ranks of other hosts end with this process, and a group is adopted whole.
+    const absl::Duration grace = remote_ == nullptr ? options_.orphan_grace_period : absl::ZeroDuration();
+    absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Start({.executable = WorkerExecutable(),
+                                                                                   .arguments = std::move(arguments),
+                                                                                   .inherited = segment_->descriptor(),
+                                                                                   .show_output = options_.show_output,
+                                                                                   .orphan_grace_period = grace,
+                                                                                   .owner = options_.owner});
     if (!process.ok()) return process.status();
-    group->workers_.push_back({.process = *std::move(process)});
+    workers_[static_cast<size_t>(rank)].process = *std::move(process);
   }
-  return group;
+  return absl::OkStatus();
+}
+
+// Processors are shared by the ranks of a host.
+control::LoadParameters WorkerGroup::OnRank(control::LoadParameters parameters, int rank) const {
+  const RankProcess& own = *workers_[static_cast<size_t>(rank)].process;
+  if (remote_ != nullptr && parameters.threads == 0) {
+    const auto beside =
+        std::ranges::count_if(workers_, [&](const Worker& worker) { return worker.process->node() == own.node(); });
+    const int all = own.processors() > 0 ? own.processors() : base::ReadMachineProcessors().available();
+    parameters.threads = std::max(1, all / static_cast<int>(beside));
+  } else if (ranks() > 1) {
+    const int32_t all = parameters.threads > 0 ? parameters.threads : base::ReadMachineProcessors().available();
+    parameters.threads = std::max(1, all / ranks());
+  }
+  parameters.device = control::DeviceOnItsHost(DeviceOfRank(parameters.device, rank, ranks()));
+  return parameters;
 }
 
 absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGroupOptions& options,
                                                                 absl::Span<const WorkerIdentity> identities) {
   std::unique_ptr<WorkerGroup> group(new WorkerGroup(options, nullptr));
   absl::Status status;
+  const WorkerProcess* first = nullptr;
   for (const WorkerIdentity& identity : identities) {
     absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Adopt(identity);
     status.Update(process.status());
+    if (process.ok() && first == nullptr) first = process->get();
     if (process.ok()) group->workers_.push_back({.process = *std::move(process)});
   }
   if (status.ok() && group->ranks() != options.layout.ranks()) {
     status = absl::FailedPreconditionError(absl::StrCat("a group of ", group->ranks(), " workers"));
   }
   if (!status.ok()) return absl::FailedPreconditionError(std::string(status.message()));
-  const absl::StatusOr<int> descriptor = group->workers_.front().process->OpenInherited();
+  const absl::StatusOr<int> descriptor = first->OpenInherited();
   if (!descriptor.ok()) return absl::FailedPreconditionError(std::string(descriptor.status().message()));
   absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment = parallel::HostSegment::Map(*descriptor);
   close(*descriptor);
@@ -170,11 +202,19 @@ absl::Status WorkerGroup::Resume() {
 }
 
 std::string WorkerGroup::Name(int rank) const {
-  return ranks() == 1 ? "the worker" : absl::StrCat("rank ", rank, " of ", ranks());
+  const std::string node = workers_[static_cast<size_t>(rank)].process->node();
+  return absl::StrCat(ranks() == 1 ? "the worker" : absl::StrCat("rank ", rank, " of ", ranks()),
+                      node.empty() ? "" : absl::StrCat(" on ", node));
+}
+
+bool WorkerGroup::host_lost() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.process->host_lost(); });
 }
 
 void WorkerGroup::Kill() {
-  for (const Worker& worker : workers_) worker.process->Kill();
+  for (const Worker& worker : workers_) {
+    if (worker.process != nullptr) worker.process->Kill();  // null: it could not be started
+  }
 }
 
 void WorkerGroup::End(const std::string& reason) { Fail(absl::UnavailableError(reason)).IgnoreError(); }
@@ -207,7 +247,7 @@ std::string WorkerGroup::Ending(int rank) {
     std::lock_guard<std::mutex> lock(failure_mutex_);
     if (failure_.has_value()) return std::string(failure_->message());
   }
-  WorkerProcess& process = *workers_[static_cast<size_t>(rank)].process;
+  RankProcess& process = *workers_[static_cast<size_t>(rank)].process;
   std::string text = absl::StrCat(Name(rank), " closed its control channel");
   if (process.WaitForExit(kExitTimeout)) {
     const std::string output(absl::StripAsciiWhitespace(process.LastOutput()));
@@ -281,7 +321,7 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
   control::DeviceIdentity all;
   std::set<std::string> asked;
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::string device = DeviceOfRank(devices, rank, ranks);
+    const std::string device = control::DeviceOnItsHost(DeviceOfRank(devices, rank, ranks));
     if (!asked.insert(device).second) continue;
     ASSIGN_OR_RETURN(const control::DeviceIdentity one,
                      OnAll<control::DeviceIdentity>(options_.progress.loading, [&](control::WorkerClient& client, int) {
@@ -318,7 +358,7 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
   std::vector<absl::StatusOr<control::Loaded>> answers;
   absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
       options_.progress.loading, answers,
-      [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank, ranks())); });
+      [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank)); });
   KeepMemories(answers);
   if (!loaded.ok()) return loaded;
   for (size_t rank = 1; rank < answers.size(); ++rank) {

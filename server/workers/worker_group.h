@@ -23,6 +23,7 @@
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
 #include "server/workers/progress_watch.h"
+#include "server/workers/remote_hosts.h"
 #include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
@@ -37,7 +38,14 @@ struct WorkerGroupOptions {
   ProgressBounds progress;
   absl::Duration orphan_grace_period;  // how long the workers outlive this process's sudden end; zero: they end with it
   std::string owner = "";              // as in WorkerProcessOptions
+  // As LoadParameters has them. Ranks whose devices are of nodes are started there, by `hosts`, which outlives the
+  // group.
+  std::string devices = "cpu";
+  RemoteHosts* hosts = nullptr;  // null: there are none
 };
+
+// Whether a rank of so many is on a device of a node.
+bool IsOnNodes(const std::string& devices);
 
 // `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas
 // between them it has the r-th.
@@ -102,6 +110,9 @@ class WorkerGroup final : public StepWorkers {
   // The reason why it has ended for good; OK while it has not.
   absl::Status health() override;
 
+  // Whether a host of its ranks is gone.
+  bool host_lost() const;
+
   int ranks() const { return static_cast<int>(workers_.size()); }
   const parallel::Layout& layout() const { return options_.layout; }
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
@@ -122,14 +133,16 @@ class WorkerGroup final : public StepWorkers {
 
  private:
   struct Worker {
-    std::unique_ptr<WorkerProcess> process;
+    std::unique_ptr<RankProcess> process;
     std::unique_ptr<control::WorkerClient> client;
   };
 
   WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<parallel::HostSegment> segment);
 
-  // "the worker" where it is alone, else "rank 2 of 4".
+  // "the worker" where it is alone, else "rank 2 of 4", with its node: "rank 2 of 4 on node-a".
   std::string Name(int rank) const;
+  absl::Status StartProcesses();
+  control::LoadParameters OnRank(control::LoadParameters parameters, int rank) const;
 
   // Calls `call` for every rank at once, each within `bound` of progress, and makes one answer of theirs: the first
   // rank's, if all are of one mind.
@@ -152,6 +165,7 @@ class WorkerGroup final : public StepWorkers {
 
   const WorkerGroupOptions options_;
   std::shared_ptr<parallel::HostSegment> segment_;
+  std::unique_ptr<RemoteRanks> remote_;  // null: every rank runs on this host
   std::vector<Worker> workers_;
 
   std::mutex failure_mutex_;

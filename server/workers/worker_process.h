@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/workers/rank_process.h"
 #include "server/workers/worker_identity.h"
 
 namespace tessera::server {
@@ -52,7 +53,7 @@ std::string CudaPluginOf(const std::string& program);
 // tessera-fake-worker beside this executable.
 std::string FakeWorkerExecutable();
 
-class WorkerProcess {
+class WorkerProcess final : public RankProcess {
  public:
   static constexpr int kInheritedDescriptor = 3;
 
@@ -61,39 +62,23 @@ class WorkerProcess {
   // socket is removed, if it is one and nobody listens there. Nothing is known of its
   // output, nor of how it ends.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity);
-  ~WorkerProcess();  // ends the worker if it still runs
+  ~WorkerProcess() override;  // ends the worker if it still runs
 
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
-  // A connected socket, which the caller owns. UNAVAILABLE when the worker ends first, DEADLINE_EXCEEDED.
-  absl::StatusOr<int> Connect(absl::Duration timeout);
-
-  // True when the worker ends within this time.
-  bool WaitForExit(absl::Duration timeout);
-
-  // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
-  std::string StateText();
-
-  // Whether a signal has stopped it, so that it runs no more until another one lets it go on.
-  bool IsStopped() const;
-
-  // The last lines that the worker wrote; all of them once it has ended.
-  std::string LastOutput();
-
-  // The largest resident memory so far; 0 when the system does not say or the worker has ended.
-  uint64_t PeakMemoryBytes() const;
+  absl::StatusOr<int> Connect(absl::Duration timeout) override;
+  bool WaitForExit(absl::Duration timeout) override;
+  std::string StateText() override;
+  bool IsStopped() const override;
+  std::string LastOutput() override;
+  uint64_t PeakMemoryBytes() const override;
+  void Kill() override;
+  pid_t pid() const override { return pid_; }
+  absl::StatusOr<WorkerIdentity> identity() const override;
 
   // SIGTERM, and SIGKILL for a worker that still runs after `timeout`. Returns when the process is gone.
   void End(absl::Duration timeout = absl::Seconds(2));
-
-  // SIGKILL, without waiting.
-  void Kill();
-
-  pid_t pid() const { return pid_; }
-
-  // For a process that will adopt it.
-  absl::StatusOr<WorkerIdentity> identity() const;
 
   // Opens what it has as kInheritedDescriptor; the caller owns that.
   absl::StatusOr<int> OpenInherited() const;

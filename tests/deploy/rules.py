@@ -235,10 +235,11 @@ def what_is_referred_to_is_there(objects):
 def the_configuration_fits_the_pod(objects):
     for workload in servers(objects):
         configuration = configuration_of(objects, workload)
-        listens = {name: place["port"] for name, place in configuration["listen"].items() if place != "off"}
+        places = {**configuration["listen"], **{name: nodes["listen"] for name, nodes in configuration.items() if name == "nodes"}}
+        listens = {name: place["port"] for name, place in places.items() if place != "off"}
         if listens != port_names(workload):
             yield f"{title(workload)}: it listens on {listens}, and the pod's ports are {port_names(workload)}"
-        for name, place in configuration["listen"].items():
+        for name, place in places.items():
             if isinstance(place, dict) and place.get("address") not in ("0.0.0.0", "::"):
                 yield f"{title(workload)}: {name} listens on {place.get('address')}, which nothing outside the pod reaches"
         container = pod_of(workload)["containers"][0]

@@ -23,6 +23,7 @@ constexpr std::string_view kRooms[] = {"client/sdk",
                                        "models/adapters/plan",
                                        "models/weights",
                                        "parallel/plan",
+                                       "parallel/remote",
                                        "parallel/segment",
                                        "base",
                                        "bench",
@@ -43,6 +44,7 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"base", {"base"}},
       {"parallel/plan", {"parallel/plan", "base"}},
       {"parallel/segment", {"parallel/segment", "parallel/plan", "base"}},
+      {"parallel/remote", {"parallel/remote", "parallel/segment", "base"}},
       {"control", {"control", "parallel/plan", "base"}},
       {"kernels", {"kernels", "base"}},
       {"parallel", {"parallel", "parallel/segment", "parallel/plan", "kernels", "base"}},
@@ -54,7 +56,8 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
       {"runtime",
        {"runtime", "models", "models/adapters/plan", "models/weights", "control", "parallel", "parallel/segment",
         "parallel/plan", "kernels", "base"}},
-      {"server", {"server", "models/adapters/plan", "control", "parallel/segment", "parallel/plan", "base"}},
+      {"server",
+       {"server", "models/adapters/plan", "control", "parallel/remote", "parallel/segment", "parallel/plan", "base"}},
       // Others get it installed, without the rest.
       {"client/sdk", {"client/sdk", "base"}},
       {"client", {"client", "client/sdk", "server", "control", "parallel/segment", "parallel/plan", "base"}},
@@ -65,7 +68,7 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
 // Rooms whose every file must stay free of LibTorch.
 bool MustBeFreeOfLibTorch(std::string_view file) {
   for (std::string_view room : {"base/", "client/", "control/", "models/adapters/plan/", "models/weights/",
-                                "parallel/plan/", "parallel/segment/", "proto/", "server/"}) {
+                                "parallel/plan/", "parallel/remote/", "parallel/segment/", "proto/", "server/"}) {
     if (file.starts_with(room)) return true;
   }
   return false;

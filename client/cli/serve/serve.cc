@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -32,6 +34,9 @@
 #include "server/config/config_change.h"
 #include "server/config/server_config.h"
 #include "server/listeners/server_edges.h"
+#include "server/nodes/node_agent.h"
+#include "server/nodes/node_listener.h"
+#include "server/nodes/node_registry.h"
 #include "server/serving/durable_image_service.h"
 #include "server/trace/trace_file.h"
 #include "server/workers/worker_process.h"
@@ -164,10 +169,48 @@ class Serve {
       ASSIGN_OR_RETURN(trace, server::TraceFile::Create(options_.trace, log_));
       service_options.trace = trace.get();
     }
+    RETURN_IF_ERROR(ListenForNodes(config));
+    service_options.hosts = nodes_.get();
     ASSIGN_OR_RETURN(service_options.groups, GroupsOf(config, service_options.may_start_without_models));
     ASSIGN_OR_RETURN(std::unique_ptr<server::DurableImageService> service,
                      At(Stage::kModel, server::DurableImageService::Start(service_options)));
+    UseForNodes(service.get());
+    const absl::Cleanup unused = [this] { UseForNodes(nullptr); };
     return ServeUntilEnd(config, *service, signals);
+  }
+
+  absl::Status ListenForNodes(const server::ServerConfig& config) {
+    if (!config.nodes.enabled) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::string version, server::VersionOfWorker());
+    nodes_ = std::make_unique<server::NodeRegistry>(server::NodeRegistryOptions{.version = std::move(version),
+                                                                                .join_wait = config.nodes.join_wait,
+                                                                                .joined =
+                                                                                    [this] {
+                                                                                      const std::lock_guard lock(
+                                                                                          service_mutex_);
+                                                                                      if (service_ != nullptr)
+                                                                                        service_->TryGroups();
+                                                                                    },
+                                                                                .log = log_});
+    const server::NodeFiles files = {.certificate_chain = config.nodes.certificate_chain,
+                                     .private_key = config.nodes.private_key,
+                                     .authority = config.nodes.authority,
+                                     .token = config.nodes.token_file};
+    ASSIGN_OR_RETURN(node_listener_, server::NodeListener::Start({.address = config.nodes.listen.address,
+                                                                  .port = config.nodes.listen.port,
+                                                                  .files = files,
+                                                                  .beat = config.nodes.beat,
+                                                                  .lost_after = config.nodes.lost_after,
+                                                                  .log = log_},
+                                                                 *nodes_));
+    return absl::OkStatus();
+  }
+
+  // Whose groups try at once when a node has joined; null: nobody's.
+  void UseForNodes(server::DurableImageService* service) {
+    const std::lock_guard lock(service_mutex_);
+    service_ = service;
+    if (service == nullptr && nodes_ != nullptr) nodes_->Stop();
   }
 
   // The file, or the defaults, with what the command line says instead.
@@ -270,10 +313,12 @@ class Serve {
          .shares = [&service](const server::ApiKeys::Shares& shares) { service.SetShares(shares); },
          .log = log_});
     if (!edges.ok()) return edges.status();
-    PrintJsonLine({{"event", "listening"},
-                   {"http", (*edges)->http_port()},
-                   {"grpc", (*edges)->grpc_port()},
-                   {"admin", (*edges)->admin_port()}});
+    boost::json::object ports = {{"event", "listening"},
+                                 {"http", (*edges)->http_port()},
+                                 {"grpc", (*edges)->grpc_port()},
+                                 {"admin", (*edges)->admin_port()}};
+    if (node_listener_ != nullptr) ports["nodes"] = node_listener_->port();
+    PrintJsonLine(ports);
     while (signals.Wait() == ServerSignals::Signal::kReload) Reload(service, **edges);
     log_("draining: no more jobs are accepted");
     service.Drain(config_.drain_time);
@@ -288,6 +333,11 @@ class Serve {
   base::EventLog log_ = LogFrom(base::LogLevel::kInfo);
   server::ServerConfig config_;  // as it was written, so far as it is in use
   bool supervised_ = false;
+  std::mutex service_mutex_;
+  server::DurableImageService* service_ = nullptr;  // guarded by service_mutex_
+  // Outlive the service, whose groups may have ranks on nodes; null: nobody listens for nodes.
+  std::unique_ptr<server::NodeRegistry> nodes_;
+  std::unique_ptr<server::NodeListener> node_listener_;
 };
 
 }  // namespace

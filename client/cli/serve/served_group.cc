@@ -7,6 +7,7 @@
 #include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
+#include "control/device.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::client {
@@ -26,7 +27,7 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
   }
   for (const std::string& device : config.devices) {
     ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = config.dtype,
-                                                                           .device = device,
+                                                                           .device = control::DeviceOnItsHost(device),
                                                                            .threads = config.threads,
                                                                            .text_encoders = config.text_encoders,
                                                                            .autoencoder = config.autoencoder,

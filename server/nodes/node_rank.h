@@ -1,0 +1,72 @@
+// A rank that a node runs, as its group on this host sees it. Its control channel is a pair of sockets, of which one
+// end goes over the node's stream.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/file_descriptor.h"
+#include "server/nodes/byte_pump.h"
+#include "server/workers/rank_process.h"
+
+namespace tessera::server {
+
+// How it is with a rank, told by its node. Shared by the connection and the group's NodeRank. Thread-safe.
+class NodeRankState {
+ public:
+  struct Calls {
+    std::function<void(std::string bytes)> send;  // to the rank's control channel; empty: it is closed
+    std::function<void()> kill;
+  };
+
+  static absl::StatusOr<std::shared_ptr<NodeRankState>> Create(std::string node, int processors, Calls calls);
+
+  // What the node says. `lost`: the host itself is gone.
+  void OnBytes(const std::string& bytes);
+  void OnState(bool stopped, uint64_t peak_memory_bytes);
+  void OnEnded(const std::string& state, const std::string& last_output, bool lost);
+
+ private:
+  friend class NodeRank;
+  NodeRankState(std::string node, int processors, Calls calls)
+      : node_(std::move(node)), processors_(processors), calls_(std::move(calls)) {}
+
+  const std::string node_;
+  const int processors_;
+  const Calls calls_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  base::FileDescriptor client_;  // until somebody has connected
+  bool ended_ = false, lost_ = false, stopped_ = false;
+  uint64_t peak_memory_bytes_ = 0;
+  std::string state_ = "is running", last_output_;
+  std::unique_ptr<BytePump> pump_;  // never replaced, so it is used without the mutex
+};
+
+class NodeRank final : public RankProcess {
+ public:
+  explicit NodeRank(std::shared_ptr<NodeRankState> state) : state_(std::move(state)) {}
+  ~NodeRank() override;
+
+  absl::StatusOr<int> Connect(absl::Duration timeout) override;  // once
+  bool WaitForExit(absl::Duration timeout) override;
+  std::string StateText() override;
+  bool IsStopped() const override;
+  std::string LastOutput() override;
+  uint64_t PeakMemoryBytes() const override;
+  void Kill() override;
+  pid_t pid() const override { return -1; }
+  absl::StatusOr<WorkerIdentity> identity() const override;
+  std::string node() const override { return state_->node_; }
+  int processors() const override { return state_->processors_; }
+  bool host_lost() const override;
+
+ private:
+  const std::shared_ptr<NodeRankState> state_;
+};
+
+}  // namespace tessera::server
