@@ -81,7 +81,7 @@ PlacedDevice SplitDevice(absl::string_view name) {
 
 std::string DeviceOnItsHost(absl::string_view name) {
   PlacedDevice placed = SplitDevice(name);
-  if (IsNodeDevice(placed.device) && placed.device.rfind("cpu:", 0) == 0) return "cpu";
+  if (!placed.node.empty() && IsNodeDevice(placed.device) && placed.device.rfind("cpu:", 0) == 0) return "cpu";
   return std::move(placed.device);
 }
 

@@ -138,7 +138,7 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
       result += d1 * step.d1;
     }
     if (noise.defined()) result += noise * step.noise;
-    if (base::Planted("sampler_history") && history_[1].defined()) return result;
+    if (base::Planted("sampler_history") && history_[0].defined()) return result;
     if (options().solver_order > 2) history_[1] = history_[0];
     history_[0] = d0;
     return result;

@@ -31,6 +31,7 @@ using Stream = grpc::ClientReaderWriter<FromNode, ToNode>;
 
 constexpr int kMostMessageBytes = 64 << 20;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kReasonTimeout = absl::Seconds(1);
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kVersionTimeout = absl::Seconds(60);
 constexpr int64_t kLongestBeat = 3'600'000;  // ms
@@ -52,6 +53,15 @@ absl::Status ConnectionError(const std::string& controller, const std::string& t
     return absl::UnavailableError(absl::StrCat("the name in ", controller, " cannot be resolved"));
   }
   return absl::UnavailableError(absl::StrCat("no controller answers at ", controller));
+}
+
+// A channel says only of a call why it does not connect.
+absl::Status WhyNotConnected(internal::NodeController::Stub& stub, const std::string& controller) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kReasonTimeout));
+  const std::unique_ptr<Stream> stream = stub.Join(&context);
+  stream->WritesDone();
+  return ConnectionError(controller, stream->Finish().error_message());
 }
 
 // What no further try would change before somebody else changes something.
@@ -211,7 +221,10 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try looks the name up and connects anew
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(options_.controller, credentials, arguments);
   const absl::Duration wait = std::clamp(timeout, absl::ZeroDuration(), kConnectTimeout);
-  const bool connected = channel->WaitForConnected(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(wait));
+  const std::unique_ptr<internal::NodeController::Stub> stub = internal::NodeController::NewStub(channel);
+  if (!channel->WaitForConnected(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(wait))) {
+    return WhyNotConnected(*stub, options_.controller);
+  }
   grpc::ClientContext context;
   const auto cancel = [&context] { context.TryCancel(); };
   {
@@ -219,7 +232,6 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     if (stopping_) return absl::CancelledError("the node ends");
     context_ = &context;
   }
-  const std::unique_ptr<internal::NodeController::Stub> stub = internal::NodeController::NewStub(channel);
   const std::unique_ptr<Stream> stream = stub->Join(&context);
   FromNode first;
   internal::NodeHello& hello = *first.mutable_hello();
@@ -255,7 +267,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
   }
   if (!status.ok()) return status;
   const absl::Status told = FromGrpc(finished);
-  if (!connected || absl::IsUnavailable(told)) return ConnectionError(options_.controller, std::string(told.message()));
+  if (absl::IsUnavailable(told)) return ConnectionError(options_.controller, std::string(told.message()));
   if (IsRefusal(told)) {
     return absl::Status(told.code(), absl::StrCat("the controller at ", options_.controller,
                                                   " refuses this node: ", std::string(told.message())));

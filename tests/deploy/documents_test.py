@@ -42,7 +42,8 @@ class DocumentsTest(unittest.TestCase):
         (programs / "helm").write_text(f'#!/bin/sh\nexec {sys.executable} {manifests.ROOT}/tests/deploy/helm_stand_in.py "$@"\n')
         (programs / "helm").chmod(0o755)
         (self.folder / "kubeconfig").write_text(self.cluster.kubeconfig())
-        (self.folder / "token").write_text("token of the source")  # the reader's
+        for name in ("token", "tls.crt", "tls.key", "ca.crt"):  # the reader's
+            (self.folder / name).write_text(f"{name} of the source")
         self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(self.folder),
                             "KUBECONFIG": str(self.folder / "kubeconfig")}
         self.server = None

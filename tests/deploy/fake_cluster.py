@@ -25,6 +25,7 @@ KINDS = {
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
     "ServiceMonitor": ("monitoring.coreos.com/v1", "servicemonitors"),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

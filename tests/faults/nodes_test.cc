@@ -178,6 +178,12 @@ TEST_F(NodeRefusalsTest, NamesThatCannotBeResolvedAndHostsThatDoNotAnswer) {
               HasSubstr("no controller answers at 127.0.0.1:1"));
 }
 
+TEST_F(NodeRefusalsTest, AnAuthorityThatIsNotTheServers) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", TestAuthority("another authority"));
+  EXPECT_THAT(cluster_.ErrorsOf("node-a", {.join_timeout = "1"}), HasSubstr("has no valid certificate"));
+}
+
 TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {
   ASSERT_TRUE(cluster_.Start());
   cluster_.Run("node-a");
