@@ -39,7 +39,7 @@ struct PlacedDevice {
   std::string device;  // as ParseDevice takes it, or "cpu:1", the second place on the CPU of a node
 };
 PlacedDevice SplitDevice(absl::string_view name);  // of any text
-// What the worker of such a device is told: "cpu" for all of "node-a/cpu:1", "cpu:1" and "cpu".
+// What the worker of such a device is told: "cuda:1" for "node-a/cuda:1", and "cpu" for "node-a/cpu:1".
 std::string DeviceOnItsHost(absl::string_view name);
 bool IsNodeName(absl::string_view name);
 // cpu:N or cuda:N, as nodes offer and lend them.

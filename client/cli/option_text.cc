@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 
 namespace tessera::client {
 namespace {
@@ -60,6 +61,16 @@ absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& 
     return Malformed(field, text, "WIDTHxHEIGHT in pixels, such as 768x512");
   }
   return TypedSize{.width = ParseInteger("width", width).value(), .height = ParseInteger("height", height).value()};
+}
+
+absl::StatusOr<server::GenerationRequest> SizedRequest(const std::string& size) {
+  server::GenerationRequest request;
+  request.resolution_binning = false;
+  if (size.empty()) return request;
+  ASSIGN_OR_RETURN(const TypedSize typed, ParseSize("size", size));
+  request.width = typed.width;
+  request.height = typed.height;
+  return request;
 }
 
 }  // namespace tessera::client

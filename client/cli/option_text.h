@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/api/generation_request.h"
 
 namespace tessera::client {
 
@@ -23,5 +24,8 @@ struct TypedSize {
 
 // "768x512", or "512" for a square.
 absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text);
+
+// A request for an image of exactly this size, of the model's own where the text is empty.
+absl::StatusOr<server::GenerationRequest> SizedRequest(const std::string& size);
 
 }  // namespace tessera::client

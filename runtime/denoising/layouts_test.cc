@@ -14,38 +14,11 @@ class LayoutTest : public testing::TestWithParam<const char*> {
 
 TEST_P(LayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
-  const std::vector<parallel::Layout> layouts = runs_.Valid({"cfg=2",
-                                                             "ulysses=2",
-                                                             "ulysses=4",
-                                                             "ring=2",
-                                                             "ring=3",
-                                                             "ring=5",
-                                                             "ring=8",
-                                                             "tensor=2",
-                                                             "tensor=4",
-                                                             "pipe=2",
-                                                             "pipe=3",
-                                                             "cfg=2,ulysses=2",
-                                                             "cfg=2,ring=2",
-                                                             "cfg=2,tensor=2",
-                                                             "cfg=2,pipe=2",
-                                                             "ring=2,ulysses=2",
-                                                             "ring=3,ulysses=2",
-                                                             "ulysses=2,tensor=2",
-                                                             "ring=2,tensor=2",
-                                                             "pipe=2,ring=2",
-                                                             "pipe=2,ulysses=2",
-                                                             "pipe=2,tensor=2",
-                                                             "cfg=2,ring=2,ulysses=2",
-                                                             "cfg=2,pipe=2,tensor=2",
-                                                             "pipe=2,ring=2,ulysses=2",
-                                                             "ring=2,ulysses=2,tensor=2",
-                                                             "pipe=2,patches=3",
-                                                             "patches=3,warmup=3",
-                                                             "pipe=2,patches=3,warmup=3",
-                                                             "pipe=2,ulysses=2,patches=4,warmup=3",
-                                                             "pipe=2,ring=2,patches=2,warmup=9",
-                                                             "cfg=2,ring=3,patches=5,warmup=3"});
+  std::vector<const char*> texts = WholeLayouts();
+  texts.insert(texts.end(), {"pipe=2,patches=3", "patches=3,warmup=3", "pipe=2,patches=3,warmup=3",
+                             "pipe=2,ulysses=2,patches=4,warmup=3", "pipe=2,ring=2,patches=2,warmup=9",
+                             "cfg=2,ring=3,patches=5,warmup=3"});
+  const std::vector<parallel::Layout> layouts = runs_.Valid(texts);
   EXPECT_GE(layouts.size(), 26u);
   for (const parallel::Layout& layout : layouts) {
     const double error = runs_.WorstError(layout, serial, at::kDouble);

@@ -64,41 +64,17 @@ INSTANTIATE_TEST_SUITE_P(Some, NcclLayoutTest,
                                          NcclLayouts{"pixart_alpha", {"cfg=2,ring=2", "ring=5", "ulysses=2,tensor=2"}}),
                          NameOf);
 
-const std::vector<const char*> kAll = {"cfg=2",
-                                       "ulysses=2",
-                                       "ulysses=4",
-                                       "ring=2",
-                                       "ring=3",
-                                       "ring=5",
-                                       "ring=8",
-                                       "tensor=2",
-                                       "tensor=4",
-                                       "pipe=2",
-                                       "pipe=3",
-                                       "cfg=2,ulysses=2",
-                                       "cfg=2,ring=2",
-                                       "cfg=2,tensor=2",
-                                       "cfg=2,pipe=2",
-                                       "ring=2,ulysses=2",
-                                       "ring=3,ulysses=2",
-                                       "ulysses=2,tensor=2",
-                                       "ring=2,tensor=2",
-                                       "pipe=2,ring=2",
-                                       "pipe=2,ulysses=2",
-                                       "pipe=2,tensor=2",
-                                       "cfg=2,ring=2,ulysses=2",
-                                       "cfg=2,pipe=2,tensor=2",
-                                       "pipe=2,ring=2,ulysses=2",
-                                       "ring=2,ulysses=2,tensor=2",
-                                       "pipe=2,patches=3,warmup=3",
-                                       "pipe=2,ulysses=2,patches=4,warmup=3",
-                                       "pipe=2,ring=2,patches=2,warmup=9",
-                                       "cfg=2,ring=3,patches=5,warmup=3"};
+std::vector<const char*> All() {
+  std::vector<const char*> all = WholeLayouts();
+  all.insert(all.end(), {"pipe=2,patches=3,warmup=3", "pipe=2,ulysses=2,patches=4,warmup=3",
+                         "pipe=2,ring=2,patches=2,warmup=9", "cfg=2,ring=3,patches=5,warmup=3"});
+  return all;
+}
 
 INSTANTIATE_TEST_SUITE_P(DISABLED_Long, NcclLayoutTest,
-                         testing::Values(NcclLayouts{"dit", kAll}, NcclLayouts{"flux_dev", kAll},
-                                         NcclLayouts{"hunyuan11", kAll}, NcclLayouts{"pixart_alpha", kAll},
-                                         NcclLayouts{"sd3", kAll}, NcclLayouts{"sd35", kAll}),
+                         testing::Values(NcclLayouts{"dit", All()}, NcclLayouts{"flux_dev", All()},
+                                         NcclLayouts{"hunyuan11", All()}, NcclLayouts{"pixart_alpha", All()},
+                                         NcclLayouts{"sd3", All()}, NcclLayouts{"sd35", All()}),
                          NameOf);
 
 }  // namespace

@@ -34,10 +34,7 @@ absl::Status DiskResultStore::Open() {
 }
 
 absl::Status DiskResultStore::Write(const std::string& name, const std::string& bytes) {
-  RETURN_IF_ERROR(CheckPlace());
-  const fs::path path = fs::path(folder_) / name;
-  RETURN_IF_ERROR(base::MakePrivateFolder(path.parent_path()));
-  return AsDiskFailure(base::WriteFileAtomically(path.string(), bytes, {.owner_only = true}));
+  return WriteAll({{name, bytes}});
 }
 
 absl::Status DiskResultStore::WriteAll(absl::Span<const ResultFile> files) {

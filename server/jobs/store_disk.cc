@@ -38,19 +38,14 @@ void StoreDisk::OnDatabaseFailure(const absl::Status& failure) {
   health_.Fail(StateAfter(failure), failure);
 }
 
-absl::Status StoreDisk::Write(const std::string& name, const std::string& bytes) {
-  RETURN_IF_ERROR(CheckPlace());
-  absl::Status written = results_.Write(name, bytes);
-  if (!written.ok()) health_.Fail(StateAfter(written), written, bytes.size());
-  return written;
-}
+absl::Status StoreDisk::Write(const std::string& name, const std::string& bytes) { return WriteAll({{name, bytes}}); }
 
 absl::Status StoreDisk::WriteAll(absl::Span<const ResultFile> files) {
   RETURN_IF_ERROR(CheckPlace());
   absl::Status written = results_.WriteAll(files);
   uint64_t largest = 0;
   for (const ResultFile& file : files) largest = std::max<uint64_t>(largest, file.bytes.size());
-  if (!written.ok()) health_.Fail(StateAfter(written), written, largest);
+  if (!written.ok()) OnResultFailure(written, largest);
   return written;
 }
 

@@ -8,6 +8,36 @@
 
 namespace tessera {
 
+// Every axis by itself, in several sizes, and products of two and three, whose steps are whole.
+inline std::vector<const char*> WholeLayouts() {
+  return {"cfg=2",
+          "ulysses=2",
+          "ulysses=4",
+          "ring=2",
+          "ring=3",
+          "ring=5",
+          "ring=8",
+          "tensor=2",
+          "tensor=4",
+          "pipe=2",
+          "pipe=3",
+          "cfg=2,ulysses=2",
+          "cfg=2,ring=2",
+          "cfg=2,tensor=2",
+          "cfg=2,pipe=2",
+          "ring=2,ulysses=2",
+          "ring=3,ulysses=2",
+          "ulysses=2,tensor=2",
+          "ring=2,tensor=2",
+          "pipe=2,ring=2",
+          "pipe=2,ulysses=2",
+          "pipe=2,tensor=2",
+          "cfg=2,ring=2,ulysses=2",
+          "cfg=2,pipe=2,tensor=2",
+          "pipe=2,ring=2,ulysses=2",
+          "ring=2,ulysses=2,tensor=2"};
+}
+
 // Of the texts, which are layouts, those that are valid for the model.
 inline std::vector<parallel::Layout> ValidLayouts(const std::vector<const char*>& texts,
                                                   const models::FamilyDescription& model) {

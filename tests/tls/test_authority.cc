@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "tests/tls/self_signed.h"
+
 namespace tessera {
 namespace {
 
@@ -41,7 +43,23 @@ void WriteWhole(const std::string& path, const Put& put) {
   std::filesystem::rename(fresh, path);
 }
 
+void WriteBoth(X509* certificate, EVP_PKEY* key, const server::TlsCertificates::Files& files) {
+  WriteWhole(files.private_key,
+             [&](FILE* file) { PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr); });
+  WriteWhole(files.certificate_chain, [&](FILE* file) { PEM_write_X509(file, certificate); });
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+}
+
 }  // namespace
+
+void WriteSelfSigned(const std::string& name, const server::TlsCertificates::Files& files) {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = NewCertificate(name, key, kHour);
+  X509_set_issuer_name(certificate, X509_get_subject_name(certificate));
+  X509_sign(certificate, key, EVP_sha256());
+  WriteBoth(certificate, key, files);
+}
 
 TestAuthority::TestAuthority(const std::string& name)
     : key_(EVP_EC_gen("P-256")), certificate_(NewCertificate(name, key_.get(), kHour)) {
@@ -60,11 +78,7 @@ void TestAuthority::Issue(const std::string& name, const server::TlsCertificates
   AddExtension(certificate, NID_subject_alt_name, "IP:127.0.0.1,IP:127.0.0.2,IP:127.0.0.3,DNS:localhost");
   X509_set_issuer_name(certificate, X509_get_subject_name(certificate_.get()));
   X509_sign(certificate, key_.get(), EVP_sha256());
-  WriteWhole(files.private_key,
-             [&](FILE* file) { PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr); });
-  WriteWhole(files.certificate_chain, [&](FILE* file) { PEM_write_X509(file, certificate); });
-  X509_free(certificate);
-  EVP_PKEY_free(key);
+  WriteBoth(certificate, key, files);
 }
 
 }  // namespace tessera

@@ -160,13 +160,7 @@ class Layouts {
   absl::StatusOr<ExitCode> Execute() {
     ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
     ASSIGN_OR_RETURN(const control::LoadParameters placement, Placement(options_.model, ""));
-    server::GenerationRequest sized;
-    sized.resolution_binning = false;
-    if (!options_.size.empty()) {
-      ASSIGN_OR_RETURN(const TypedSize size, ParseSize("size", options_.size));
-      sized.width = size.width;
-      sized.height = size.height;
-    }
+    ASSIGN_OR_RETURN(const server::GenerationRequest sized, SizedRequest(options_.size));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(const std::string path,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));

@@ -146,13 +146,7 @@ class Planning {
   absl::StatusOr<ExitCode> Execute() {
     PlannedFor about;
     RETURN_IF_ERROR(ReadOptions(about));
-    server::GenerationRequest sized;
-    sized.resolution_binning = false;
-    if (!options_.size.empty()) {
-      ASSIGN_OR_RETURN(const TypedSize size, ParseSize("size", options_.size));
-      sized.width = size.width;
-      sized.height = size.height;
-    }
+    ASSIGN_OR_RETURN(server::GenerationRequest sized, SizedRequest(options_.size));
     if (!options_.steps.empty()) {
       ASSIGN_OR_RETURN(sized.steps, ParseInteger("steps", options_.steps));
     }
