@@ -36,9 +36,8 @@ import statistics
 import subprocess
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-REQUIREMENTS = ROOT / "scripts" / "bench-requirements.txt"
-ENVIRONMENT = "bench-venv"
+from bench_models import ROOT, ensure_environment
+
 MODELS = {
     "embedded": {"folder": ROOT / "assets" / "emoji", "size": 64, "batch": 64},
     "pixart-40m": {"size": 256, "batch": 8},
@@ -70,12 +69,6 @@ def parse_arguments():
     arguments.model = arguments.model or sorted(MODELS)
     arguments.network = arguments.network or ["full", "lora"]
     return arguments
-
-
-def ensure_environment():
-    command = [ROOT / "scripts" / "python-environment.sh", ENVIRONMENT, REQUIREMENTS.read_text().strip(), "-r", REQUIREMENTS]
-    subprocess.run(command, check=True)
-    return ROOT / ".deps" / ENVIRONMENT / "bin" / "python"
 
 
 def model_folder(arguments, model):
