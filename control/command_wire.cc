@@ -366,6 +366,13 @@ absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire) {
   return CheckBatch({wire.jobs().begin(), wire.jobs().end()});
 }
 
+absl::StatusOr<int32_t> CountOf(const internal::Step& wire) {
+  if (wire.count() < 0 || wire.count() > kMaxStepsTogether) {
+    return OutOfRange("number of steps", wire.count(), 0, kMaxStepsTogether);
+  }
+  return std::max(wire.count(), 1);
+}
+
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire) {
   std::vector<uint64_t> jobs = {wire.job()};
   jobs.insert(jobs.end(), wire.beside().begin(), wire.beside().end());
@@ -491,11 +498,16 @@ absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire) {
   return started;
 }
 
-absl::StatusOr<Stepped> FromWire(const internal::Stepped& wire) {
-  if (wire.has_device_memory()) RETURN_IF_ERROR(CheckMemory(wire.device_memory()));
-  Stepped stepped;
-  ReadFields(wire, stepped);
-  return stepped;
+absl::StatusOr<std::vector<Stepped>> FromWire(const internal::Stepped& wire) {
+  std::vector<const internal::Stepped*> parts;
+  for (const internal::Stepped& earlier : wire.earlier()) parts.push_back(&earlier);
+  parts.push_back(&wire);
+  std::vector<Stepped> steps;
+  for (const internal::Stepped* part : parts) {
+    if (part->has_device_memory()) RETURN_IF_ERROR(CheckMemory(part->device_memory()));
+    ReadFields(*part, steps.emplace_back());
+  }
+  return steps;
 }
 
 absl::StatusOr<TrainingStarted> FromWire(const internal::TrainingStarted& wire) {
@@ -549,7 +561,10 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
 void ToWire(const Loaded& loaded, internal::Loaded* wire) { WriteFields(loaded, *wire); }
 void ToWire(const DeviceIdentity& identity, internal::DeviceIdentity* wire) { WriteFields(identity, *wire); }
 void ToWire(const JobStarted& started, internal::JobStarted* wire) { WriteFields(started, *wire); }
-void ToWire(const Stepped& stepped, internal::Stepped* wire) { WriteFields(stepped, *wire); }
+void ToWire(absl::Span<const Stepped> steps, internal::Stepped* wire) {
+  for (const Stepped& earlier : steps.first(steps.size() - 1)) WriteFields(earlier, *wire->add_earlier());
+  WriteFields(steps.back(), *wire);
+}
 void ToWire(const Decoded& decoded, internal::Decoded* wire) { WriteFields(decoded, *wire); }
 void ToWire(const TrainingStarted& started, internal::TrainingStarted* wire) { WriteFields(started, *wire); }
 void ToWire(const SamplesPrepared& prepared, internal::SamplesPrepared* wire) { WriteFields(prepared, *wire); }

@@ -19,6 +19,7 @@ absl::StatusOr<std::string> FromWire(const internal::Describe& wire);  // the mo
 absl::StatusOr<std::string> FromWire(const internal::Identify& wire);  // the device
 absl::StatusOr<LoadParameters> FromWire(const internal::Load& wire);
 absl::StatusOr<std::vector<uint64_t>> FromWire(const internal::Step& wire);    // the jobs, distinct
+absl::StatusOr<int32_t> CountOf(const internal::Step& wire);                   // of the steps
 absl::StatusOr<std::vector<uint64_t>> BatchOf(const internal::Predict& wire);  // likewise, the predicted one first
 absl::StatusOr<LatentValues> FromWire(const internal::Predict& wire);          // the latents
 
@@ -35,7 +36,7 @@ absl::StatusOr<ModelDescription> FromWire(const internal::ModelDescription& wire
 DeviceIdentity FromWire(const internal::DeviceIdentity& wire);
 absl::StatusOr<Loaded> FromWire(const internal::Loaded& wire);
 absl::StatusOr<JobStarted> FromWire(const internal::JobStarted& wire);
-absl::StatusOr<Stepped> FromWire(const internal::Stepped& wire);
+absl::StatusOr<std::vector<Stepped>> FromWire(const internal::Stepped& wire);  // the earlier ones first
 absl::StatusOr<TrainingStarted> FromWire(const internal::TrainingStarted& wire);
 absl::StatusOr<SamplesPrepared> FromWire(const internal::SamplesPrepared& wire);
 Trained FromWire(const internal::Trained& wire);
@@ -50,7 +51,7 @@ void ToWire(const ModelDescription& description, internal::ModelDescription* wir
 void ToWire(const DeviceIdentity& identity, internal::DeviceIdentity* wire);
 void ToWire(const Loaded& loaded, internal::Loaded* wire);
 void ToWire(const JobStarted& started, internal::JobStarted* wire);
-void ToWire(const Stepped& stepped, internal::Stepped* wire);
+void ToWire(absl::Span<const Stepped> steps, internal::Stepped* wire);  // at least one
 void ToWire(const Decoded& decoded, internal::Decoded* wire);
 void ToWire(const TrainingStarted& started, internal::TrainingStarted* wire);
 void ToWire(const SamplesPrepared& prepared, internal::SamplesPrepared* wire);

@@ -23,6 +23,7 @@ namespace tessera::control {
 
 // Of one EncodePrompts.
 inline constexpr size_t kMaxPromptsAhead = 1024;
+inline constexpr int32_t kMaxStepsTogether = 64;  // of one command
 
 // Under which a server has steps of its own made; its tasks count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};

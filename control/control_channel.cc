@@ -431,28 +431,49 @@ class LogExecutor {
   }
 
   absl::Status Step(const internal::Step& command) {
-    ASSIGN_OR_RETURN(const Stepping stepping, BeginStep(command));
-    return FinishStep(sequence_, stepping);
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs, JobsOf(command));
+    ASSIGN_OR_RETURN(const int32_t count, CountOf(command));
+    std::vector<Stepped> steps;
+    while (static_cast<int32_t>(steps.size()) < count) {
+      ASSIGN_OR_RETURN(const Stepping stepping, handler_.Step(jobs));
+      ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
+    }
+    return SendSteps(sequence_, steps);
   }
 
   void StepAhead(const internal::Step& command) {
-    CarryBeside<Stepping>(
-        steps_, [&] { return BeginStep(command); },
-        [this](uint64_t sequence, const Stepping& stepping) { return FinishStep(sequence, stepping); });
+    CarryBeside<std::vector<Stepping>>(
+        steps_, [&] { return BeginSteps(command); },
+        [this](uint64_t sequence, const std::vector<Stepping>& begun) -> absl::Status {
+          std::vector<Stepped> steps;
+          for (const Stepping& stepping : begun) {
+            ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
+          }
+          return SendSteps(sequence, steps);
+        });
   }
 
-  absl::StatusOr<Stepping> BeginStep(const internal::Step& command) {
+  absl::StatusOr<std::vector<Stepping>> BeginSteps(const internal::Step& command) {
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs, JobsOf(command));
+    ASSIGN_OR_RETURN(const int32_t count, CountOf(command));
+    std::vector<Stepping> begun;
+    while (static_cast<int32_t>(begun.size()) < count) {
+      ASSIGN_OR_RETURN(begun.emplace_back(), handler_.Step(jobs));
+    }
+    return begun;
+  }
+
+  absl::StatusOr<std::vector<uint64_t>> JobsOf(const internal::Step& command) const {
     ASSIGN_OR_RETURN(std::vector<uint64_t> jobs, FromWire(command));
-    for (uint64_t job : jobs) {
+    for (const uint64_t job : jobs) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
-    return handler_.Step(jobs);
+    return jobs;
   }
 
   // On any thread.
-  absl::Status FinishStep(uint64_t sequence, const Stepping& stepping) {
-    ASSIGN_OR_RETURN(Stepped stepped, stepping());
-    Send(sequence, [&](internal::Reply& reply) { ToWire(stepped, reply.mutable_stepped()); });
+  absl::Status SendSteps(uint64_t sequence, absl::Span<const Stepped> steps) {
+    Send(sequence, [&](internal::Reply& reply) { ToWire(steps, reply.mutable_stepped()); });
     return absl::OkStatus();
   }
 

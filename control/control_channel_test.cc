@@ -513,6 +513,11 @@ TEST_F(ControlChannelTest, RefusesStepsOfJobsThatAreUnknownRepeatedOrNone) {
   EXPECT_EQ(CodeOf(session.Ask(StepCommand({6}))), absl::StatusCode::kNotFound);
   EXPECT_EQ(CodeOf(session.Ask(StepCommand({5, 5}))), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(session.Ask(StepCommand({}))), absl::StatusCode::kInvalidArgument);
+  for (const int32_t count : {-1, kMaxStepsTogether + 1}) {
+    Command command = StepCommand({5});
+    command.mutable_step()->set_count(count);
+    EXPECT_EQ(CodeOf(session.Ask(command)), absl::StatusCode::kInvalidArgument) << count;
+  }
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5"));
 }
 
@@ -613,6 +618,22 @@ TEST_F(StepsAheadTest, IssuesTheNextStepAndWhatFollowsWhileOneRuns) {
     EXPECT_EQ(reply.sequence(), sequence);
     EXPECT_EQ(reply.stepped().completed(), static_cast<int>(sequence) - 1);
   }
+}
+
+TEST_F(StepsAheadTest, IssuesAllStepsOfACommandAndAnswersThemAtOnce) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  Command command = StepCommand({5});
+  command.mutable_step()->set_count(2);
+  session.Send(2, command);
+  session.Send(3, StartCommand(6));
+  EXPECT_EQ(session.Receive().sequence(), 3u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
+  handler_.LetStepsEnd();
+  const Reply reply = session.Receive();
+  EXPECT_EQ(reply.stepped().completed(), 2);
+  ASSERT_EQ(reply.stepped().earlier_size(), 1);
+  EXPECT_EQ(reply.stepped().earlier(0).completed(), 1);
 }
 
 TEST_F(StepsAheadTest, AnswersAStepThatNothingFollows) {

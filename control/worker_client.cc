@@ -234,18 +234,19 @@ absl::StatusOr<int32_t> WorkerClient::EncodePrompts(absl::Span<const JobParamete
   return reply.encoded().prompts();
 }
 
-absl::StatusOr<uint64_t> WorkerClient::SendStep(absl::Span<const uint64_t> jobs) {
+absl::StatusOr<uint64_t> WorkerClient::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
   if (connection_->steps_in_flight == kMaxStepsInFlight) {
     return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are under way already"));
   }
   Command command;
   command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
+  command.mutable_step()->set_count(count);
   absl::StatusOr<uint64_t> sequence = connection_->Send(std::move(command));
   if (sequence.ok()) ++connection_->steps_in_flight;
   return sequence;
 }
 
-absl::StatusOr<Stepped> WorkerClient::WaitForStep(uint64_t sequence) {
+absl::StatusOr<std::vector<Stepped>> WorkerClient::WaitForSteps(uint64_t sequence) {
   absl::StatusOr<Reply> reply = connection_->WaitFor(sequence, Reply::kStepped);
   if (reply.status().code() != absl::StatusCode::kFailedPrecondition) --connection_->steps_in_flight;
   if (!reply.ok()) return reply.status();

@@ -44,7 +44,7 @@ class WorkerClient {
     bool sends_results = true;  // rank 0 of its group: pixels and tensors come from there
   };
 
-  static constexpr int kMaxStepsInFlight = 2;
+  static constexpr int kMaxStepsInFlight = 2;  // commands
 
   explicit WorkerClient(Options options);
   ~WorkerClient();
@@ -56,9 +56,10 @@ class WorkerClient {
 
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs);
 
-  // Sends one step and returns its sequence number; FAILED_PRECONDITION with kMaxStepsInFlight unanswered already.
-  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs);
-  absl::StatusOr<Stepped> WaitForStep(uint64_t sequence);
+  // Sends one command to make so many steps of these jobs, 1 to kMaxStepsTogether, and returns its sequence number;
+  // FAILED_PRECONDITION with kMaxStepsInFlight such commands unanswered already. All of them are answered at once.
+  absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count);
+  absl::StatusOr<std::vector<Stepped>> WaitForSteps(uint64_t sequence);
 
   // Sends a command to decode the job as it is after the commands before, and returns its sequence number. `started`
   // tells the size that is expected. The picture is empty where pixels come from another rank, and so are values.

@@ -115,11 +115,11 @@ TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
     Drain(stream);
   });
   const auto client = worker.Client();
-  const absl::StatusOr<uint64_t> first = client->SendStep({1});
-  const absl::StatusOr<uint64_t> second = client->SendStep({1});
+  const absl::StatusOr<uint64_t> first = client->SendSteps({1}, 1);
+  const absl::StatusOr<uint64_t> second = client->SendSteps({1}, 1);
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(client->WaitForStep(*first)->completed, 11);
-  EXPECT_EQ(client->WaitForStep(*second)->completed, 22);
+  EXPECT_EQ(client->WaitForSteps(*first)->back().completed, 11);
+  EXPECT_EQ(client->WaitForSteps(*second)->back().completed, 22);
 }
 
 TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
@@ -128,11 +128,29 @@ TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
     Drain(stream);
   });
   const auto client = worker.Client();
-  const absl::StatusOr<uint64_t> first = client->SendStep({1});
-  ASSERT_TRUE(client->SendStep({1}).ok());
-  EXPECT_EQ(client->SendStep({1}).status().code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(client->WaitForStep(*first).ok());
-  EXPECT_TRUE(client->SendStep({1}).ok());
+  const absl::StatusOr<uint64_t> first = client->SendSteps({1}, 1);
+  ASSERT_TRUE(client->SendSteps({1}, 1).ok());
+  EXPECT_EQ(client->SendSteps({1}, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(client->WaitForSteps(*first).ok());
+  EXPECT_TRUE(client->SendSteps({1}, 1).ok());
+}
+
+TEST(WorkerClientTest, SeveralStepsOfOneCommandAreAnsweredAtOnce) {
+  int32_t asked = 0;
+  ScriptedWorker worker([&](Stream& stream) {
+    const Command command = ReadOne(stream);
+    asked = command.step().count();
+    Reply reply = SteppedReply(command.sequence(), 3);
+    for (const int32_t completed : {1, 2}) reply.mutable_stepped()->add_earlier()->set_completed(completed);
+    stream.Write(reply);
+    Drain(stream);
+  });
+  const auto client = worker.Client();
+  const absl::StatusOr<std::vector<Stepped>> steps = client->WaitForSteps(*client->SendSteps({1}, 3));
+  ASSERT_TRUE(steps.ok());
+  EXPECT_EQ(asked, 3);
+  ASSERT_EQ(steps->size(), 3u);
+  for (int32_t step = 0; step < 3; ++step) EXPECT_EQ((*steps)[static_cast<size_t>(step)].completed, step + 1);
 }
 
 TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Compares Tessera with diffusers on one machine: seconds per denoising step and peak memory.
+"""Compares Tessera with diffusers on one machine: seconds per denoising step, or of decoding, and peak memory.
 
-    scripts/bench-vs-diffusers.py [--family pixart|flux|hunyuandit|sd3] [--dtype bf16|fp32] [--size 512|1024] [--blocks N]
+    scripts/bench-vs-diffusers.py [--family pixart|flux|hunyuandit|sd3|decode] [--dtype bf16|fp32] [--size 512|1024] [--blocks N]
                                   [--threads 2] [--rounds 3]
 
 The models have random weights (bench_models.py says which); both programs run in turn, several rounds, each in a fresh process, with
 the model's own guidance and the same prompt. A process makes one image that does not count and then the timed one.
 
-The last line is `ratio DTYPE SIZE VALUE` (of other families than pixart `ratio FAMILY DTYPE SIZE VALUE`): the median over the rounds of diffusers' seconds per step divided by
+Of `decode` what is timed is the autoencoder's decoding of an image, in place of a step.
+
+The last line is `ratio DTYPE SIZE VALUE` (of other families than pixart `ratio FAMILY DTYPE SIZE VALUE`): the median over the rounds of diffusers' seconds divided by
 Tessera's of the same round, so above 1 Tessera is faster. --dtype and --size may be given several times.
 
 Needs a release build (build/release).
@@ -15,6 +17,7 @@ Needs a release build (build/release).
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import time
@@ -23,16 +26,32 @@ import bench_models
 from bench_models import PROMPT, TORCH_DTYPES, last_json, model_folder, run_tessera
 
 
+def peak_memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def decoding_seconds(autoencoder, size):
+    """Of the second of two images."""
+    import torch
+
+    latents = torch.randn(1, 4, size // 8, size // 8, generator=torch.Generator().manual_seed(1)).to(autoencoder.dtype)
+    with torch.no_grad():
+        for _ in range(2):
+            begun = time.perf_counter()
+            autoencoder.decode(latents)
+            seconds = time.perf_counter() - begun
+    return seconds
+
+
 def run_peer(arguments, dtype, size):
     """Runs inside the virtual environment; prints one JSON object."""
-    import resource
-
     import diffusers
     import torch
 
     torch.set_num_threads(arguments.threads)
     pipelines = {
         "pixart": "PixArtSigmaPipeline",
+        "decode": "PixArtSigmaPipeline",
         "flux": "FluxPipeline",
         "hunyuandit": "HunyuanDiTPipeline",
         "sd3": "StableDiffusion3Pipeline",
@@ -41,6 +60,8 @@ def run_peer(arguments, dtype, size):
         model_folder(arguments, dtype), torch_dtype=getattr(torch, TORCH_DTYPES[dtype])
     )
     pipeline.set_progress_bar_config(disable=True)
+    if arguments.family == "decode":
+        return print(json.dumps({"seconds": decoding_seconds(pipeline.vae, size), "peak_memory_bytes": peak_memory()}))
     ends = []
 
     def step_ended(*_):
@@ -78,8 +99,7 @@ def run_peer(arguments, dtype, size):
         )
         # Differences between ends, so that neither the text encoder nor the set-up counts; hence one step more.
         seconds = [later - earlier for earlier, later in zip(ends, ends[1:])]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"step_seconds": statistics.median(seconds), "peak_memory_bytes": peak}))
+    print(json.dumps({"seconds": statistics.median(seconds), "peak_memory_bytes": peak_memory()}))
 
 
 def run_peer_process(python, arguments, dtype, size):
@@ -94,11 +114,11 @@ def compare(python, arguments, dtype, size):
     for number in range(arguments.rounds):
         peer = run_peer_process(python, arguments, dtype, size)
         own = run_tessera(arguments, dtype, size)
-        ratios.append(peer["step_seconds"] / own["step_seconds"])
+        ratios.append(peer["seconds"] / own["seconds"])
         peer_peaks.append(peer["peak_memory_bytes"])
         own_peaks.append(own["peak_memory_bytes"])
         print(
-            f"round {number + 1}: diffusers {peer['step_seconds']:.3f} s, tessera {own['step_seconds']:.3f} s per step, "
+            f"round {number + 1}: diffusers {peer['seconds']:.3f} s, tessera {own['seconds']:.3f} s, "
             f"ratio {ratios[-1]:.3f}",
             flush=True,
         )

@@ -165,7 +165,7 @@ def compare(python, arguments, dtype, size):
     ratios = []
     for number in range(arguments.rounds):
         figures = run_in_environment(python, arguments, "peer", dtype, size)["figures"]
-        own = run_tessera(arguments, dtype, size)["step_seconds"]
+        own = run_tessera(arguments, dtype, size)["seconds"]
         ratios.append(figures[-1]["seconds"] / own)
         peers = ", ".join(f"{item['seconds']:.3f} s ({item['tokens']} tokens, {item['precision']})" for item in figures)
         print(f"round {number + 1}: openvino {peers}, tessera {own:.3f} s per step, ratio {ratios[-1]:.3f}", flush=True)

@@ -5,9 +5,10 @@ a published model, the environment that the peers live in, and Tessera's side of
   flux        FLUX.1-dev: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 2 double and 4 single blocks
   hunyuandit  HunyuanDiT 1.1: 1408 wide, 16 heads of 88, text of 77 + 256 tokens, cut to 8 blocks
   sd3         Stable Diffusion 3 medium: 1536 wide, 24 heads of 64, text of 77 + 256 tokens, cut to 6 blocks
+  decode      one thin block of a PixArt before the autoencoder of Stable Diffusion XL in full: 128, 256, 512 and 512 channels
 
-The text encoders have the real widths but one thin layer, and the autoencoder is tiny, because neither is part of a denoising
-step. The peers live in a virtual environment, .deps/bench-venv, which is made when it is missing (4.8 GB: LibTorch with all its
+The text encoders have the real widths but one thin layer, and but for the last the autoencoder is tiny, because neither is part of a
+denoising step. The peers live in a virtual environment, .deps/bench-venv, which is made when it is missing (4.8 GB: LibTorch with all its
 libraries).
 """
 
@@ -20,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "scripts" / "bench-requirements.txt"
 ENVIRONMENT = "bench-venv"
 PROMPT = "a red apple on a wooden table"  # what `tessera bench` draws
-DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6}
+DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6, "decode": 1}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -54,14 +55,14 @@ def ensure_environment():
 
 
 def model_folder(arguments, dtype):
-    names = {"pixart": "pixart-sigma-xl", "flux": "flux-dev", "hunyuandit": "hunyuandit-1.1", "sd3": "sd3-medium"}
+    names = {"pixart": "pixart-sigma-xl", "flux": "flux-dev", "hunyuandit": "hunyuandit-1.1", "sd3": "sd3-medium", "decode": "decode"}
     name = names[arguments.family]
     return arguments.folder / f"{name}-{arguments.blocks}-{dtype}"
 
 
 def set_native_size(arguments, dtype, size):
     """Makes `size` PixArt's own: a folder for another size would round the request to that one's sizes."""
-    if arguments.family == "pixart":
+    if arguments.family in ("pixart", "decode"):
         config = model_folder(arguments, dtype) / "transformer" / "config.json"
         config.write_text(json.dumps(json.loads(config.read_text()) | {"sample_size": size // 8}, indent=2))
 
@@ -98,15 +99,15 @@ def save_clip(folder, torch_dtype, width, projected):
     (CLIPTextModelWithProjection if projected else CLIPTextModel)(config).to(torch_dtype).save_pretrained(folder)
 
 
-def save_autoencoder(folder, torch_dtype, channels):
+def save_autoencoder(folder, torch_dtype, channels, full=False):
     from diffusers import AutoencoderKL
 
     AutoencoderKL(
         down_block_types=["DownEncoderBlock2D"] * 4,
         up_block_types=["UpDecoderBlock2D"] * 4,
-        block_out_channels=[8, 8, 8, 8],
-        norm_num_groups=4,
-        layers_per_block=1,
+        block_out_channels=[128, 256, 512, 512] if full else [8, 8, 8, 8],
+        norm_num_groups=32 if full else 4,
+        layers_per_block=2 if full else 1,
         latent_channels=channels,
         sample_size=1024,
         scaling_factor=0.13025,
@@ -147,13 +148,14 @@ def save_golden_tokenizer(folder, golden):
 def make_pixart(arguments, folder, torch_dtype):
     from diffusers import DPMSolverMultistepScheduler, PixArtTransformer2DModel
 
+    thin = arguments.family == "decode"
     PixArtTransformer2DModel(
-        num_attention_heads=16,
+        num_attention_heads=2 if thin else 16,
         attention_head_dim=72,
         in_channels=4,
         out_channels=8,
         num_layers=arguments.blocks,
-        cross_attention_dim=1152,
+        cross_attention_dim=144 if thin else 1152,
         attention_bias=True,
         sample_size=128,
         patch_size=2,
@@ -167,7 +169,7 @@ def make_pixart(arguments, folder, torch_dtype):
     ).to(torch_dtype).save_pretrained(folder / "transformer")
     save_t5(folder / "text_encoder", torch_dtype)
     save_t5_tokenizer(folder / "tokenizer", 300)
-    save_autoencoder(folder / "vae", torch_dtype, 4)
+    save_autoencoder(folder / "vae", torch_dtype, 4, full=thin)
     scheduler = DPMSolverMultistepScheduler(beta_schedule="linear", beta_start=0.0001, beta_end=0.02)
     scheduler.save_pretrained(folder / "scheduler")
     return "PixArtSigmaPipeline", {
@@ -308,7 +310,7 @@ def make_model(arguments, dtype):
     torch.manual_seed(0)
     torch_dtype = getattr(torch, TORCH_DTYPES[dtype])
     torch.set_default_dtype(torch_dtype)
-    makers = {"pixart": make_pixart, "flux": make_flux, "hunyuandit": make_hunyuandit, "sd3": make_sd3}
+    makers = {"pixart": make_pixart, "flux": make_flux, "hunyuandit": make_hunyuandit, "sd3": make_sd3, "decode": make_pixart}
     pipeline, components = makers[arguments.family](arguments, unfinished, torch_dtype)
     index = {"_class_name": pipeline, "_diffusers_version": "0.36.0"} | components
     (unfinished / "model_index.json").write_text(json.dumps(index, indent=2))
@@ -331,9 +333,11 @@ def last_json(output):
 
 
 def run_tessera(arguments, dtype, size):
+    """Seconds of a step, or of decoding, and peak memory of a process."""
     program = arguments.tessera or ROOT / "build" / "release" / "bin" / "tessera"
     command = [program, "bench", "--json", f"--model={model_folder(arguments, dtype)}", f"--dtype={dtype}"]
     command += [f"--size={size}x{size}", f"--steps={arguments.steps}", f"--threads={arguments.threads}", "--repeat=1"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     figures = last_json(done.stdout)
-    return {"step_seconds": figures["step_seconds_median"], "peak_memory_bytes": figures["peak_memory_bytes"]}
+    seconds = figures["decode_seconds" if arguments.family == "decode" else "step_seconds_median"]
+    return {"seconds": seconds, "peak_memory_bytes": figures["peak_memory_bytes"]}

@@ -127,7 +127,7 @@ struct ServerConfig {
   std::string data_folder = "tessera-data";
   StoreConfig store;
   absl::Duration retention = absl::Hours(24);  // of ended jobs and their images
-  int64_t committed_image_bytes = 0;           // of an image that is made durable with its job, in one sync; 0: none
+  int64_t committed_image_bytes = 1 << 18;     // of an image that is made durable with its job, in one sync; 0: none
   int64_t retention_bytes = 0;                 // of those images; the oldest jobs go first; 0: no bound
   absl::Duration drain_time = absl::Seconds(60);
   absl::Duration heartbeat = absl::Seconds(15);  // of event streams

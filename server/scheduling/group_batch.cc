@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "control/commands.h"
+
 namespace tessera::server {
 
 std::vector<TaskId> GroupBatch::InPhase(TaskPhase phase) const {
@@ -124,19 +126,33 @@ void GroupBatch::Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan) 
   } while (StartOne(choice, now, plan));
 }
 
+int32_t GroupBatch::StepsTogether(const std::vector<TaskId>& tasks, double flops) const {
+  const ShapeClass& shape = tasks_.Find(tasks[0])->spec.shape;
+  // One that has just been started joins at the next step.
+  if (!group_.speed.Knows(shape) || !InPhase(TaskPhase::kStarting).empty()) return 1;
+  const double seconds = flops * group_.speed.SecondsPerFlop(shape);
+  double count = std::min<double>(absl::ToDoubleSeconds(options_.steps_together) / seconds, control::kMaxStepsTogether);
+  for (const TaskId id : tasks) {
+    const ScheduledTask& task = *tasks_.Find(id);
+    count = std::min<double>(count, task.spec.steps - task.issued);
+  }
+  return std::max(static_cast<int32_t>(count), 1);
+}
+
 void GroupBatch::IssueStep(KeyShares& keys, StepPlan& plan) {
   plan.step = InPhase(TaskPhase::kActive);
   if (plan.step.empty()) return;
-  StepInFlight step{.shape = tasks_.Find(plan.step[0])->spec.shape};
+  StepsInFlight steps{.shape = tasks_.Find(plan.step[0])->spec.shape};
+  for (const TaskId id : plan.step) steps.flops += tasks_.Find(id)->step_flops;
+  steps.count = plan.steps = StepsTogether(plan.step, steps.flops);
   for (const TaskId id : plan.step) {
     ScheduledTask& task = *tasks_.Find(id);
-    keys.IssueStep(task);
-    step.flops += task.step_flops;
+    for (int32_t step = 0; step < plan.steps; ++step) keys.IssueStep(task);
     if (task.issued < task.spec.steps) continue;
     task.phase = TaskPhase::kDecoding;
     plan.decode.push_back(id);
   }
-  group_.in_flight.push_back(std::move(step));
+  group_.in_flight.push_back(std::move(steps));
 }
 
 }  // namespace tessera::server

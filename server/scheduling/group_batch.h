@@ -23,7 +23,7 @@ class GroupBatch final {
 
   // Starts what shall start, after suspended tasks that fit again.
   void Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan);
-  // A step of all that have started.
+  // A step of all that have started, or several where these are short.
   void IssueStep(KeyShares& keys, StepPlan& plan);
   // From now on the batch holds one task of this class at a time.
   void KeepApart(const ShapeClass& shape);
@@ -38,6 +38,8 @@ class GroupBatch final {
   bool SuspendedAllow(const ScheduledTask& task) const;
   bool Preempt(const ScheduledTask& task);
   void Start(ScheduledTask& task, StepPlan& plan);
+  // How many steps of these tasks go together, of which one takes so many operations.
+  int32_t StepsTogether(const std::vector<TaskId>& tasks, double flops) const;
   // Starts one more task; false where none can start now.
   bool StartOne(const TaskChoice& choice, absl::Time now, StepPlan& plan);
 

@@ -29,9 +29,11 @@ struct GroupDescription {
   double most_flops_per_second = 2e15;
 };
 
-struct StepInFlight {
+// Of one plan.
+struct StepsInFlight {
   ShapeClass shape;
-  double flops = 0;
+  double flops = 0;   // of one step
+  int32_t count = 1;  // that are unanswered
 };
 
 struct ScheduledGroup {
@@ -41,7 +43,7 @@ struct ScheduledGroup {
   bool draining = false;
   bool retired = false;
   std::vector<TaskId> residents;  // in the order of their starts
-  std::deque<StepInFlight> in_flight;
+  std::deque<StepsInFlight> in_flight;
   std::set<ShapeClass> apart;  // classes whose tasks share no batch here
 
   // What is left of the task takes this group, by what it has learned; and what so many operations take at the least.

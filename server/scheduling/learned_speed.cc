@@ -39,9 +39,13 @@ double LearnedSpeed::SecondsPerFlop(const ShapeClass& shape) const {
   return known != of_class_.end() ? known->second.mean : overall_;
 }
 
-double LearnedSpeed::LeastSecondsPerFlop(const ShapeClass& shape, double unseen) const {
+bool LearnedSpeed::Knows(const ShapeClass& shape) const {
   const auto known = of_class_.find(shape);
-  if (known != of_class_.end() && known->second.steps >= kOftenEnough) return known->second.fastest;
+  return known != of_class_.end() && known->second.steps >= kOftenEnough;
+}
+
+double LearnedSpeed::LeastSecondsPerFlop(const ShapeClass& shape, double unseen) const {
+  if (Knows(shape)) return of_class_.find(shape)->second.fastest;
   return seen_ ? std::min(fastest_ / kBetterUse, initial_) : unseen;
 }
 

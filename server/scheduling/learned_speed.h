@@ -17,6 +17,8 @@ class LearnedSpeed final {
   void Observe(const ShapeClass& shape, double flops, double seconds);
 
   double SecondsPerFlop(const ShapeClass& shape) const;
+  // Whether steps of this class were seen often enough to rely on it.
+  bool Knows(const ShapeClass& shape) const;
   double SecondsPerFlop() const { return overall_; }
 
   // What steps of this class take at the least, so that what takes too long by it certainly does. Of a class that was

@@ -99,6 +99,54 @@ TEST_F(SchedulerTest, HasAtMostTwoStepsInFlight) {
   EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
 }
 
+// Steps of one task take a second.
+class StepsTogetherTest : public SchedulerTest {
+ protected:
+  StepsTogetherTest() : SchedulerTest(2, {.steps_together = absl::Seconds(3.5)}) {}
+
+  // Until its class is known, and no longer.
+  void Learn(TaskId task, int32_t steps) {
+    Enqueue(SmallTask(task, "a", steps));
+    NextAnswered();
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(NextAnswered().steps, 1);
+  }
+};
+
+TEST_F(StepsTogetherTest, ShortStepsOfABatchAreOnePlan) {
+  Learn(1, 8);
+  const StepPlan plan = scheduler().steps().Next(kGroup, now_);
+  EXPECT_THAT(plan.step, ElementsAre(1));
+  EXPECT_EQ(plan.steps, 3);
+  EXPECT_THAT(plan.decode, IsEmpty());
+  const StepPlan last = scheduler().steps().Next(kGroup, now_);
+  EXPECT_EQ(last.steps, 2) << "as many as are left";
+  EXPECT_THAT(last.decode, ElementsAre(1));
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty()) << "the steps of two plans are unanswered";
+  for (int step = 0; step < 2; ++step) scheduler().steps().OnStepped(kGroup, 1);
+  Enqueue(SmallTask(2, "a", 8));
+  EXPECT_TRUE(scheduler().steps().Next(kGroup, now_).empty()) << "one of the first is, still";
+  scheduler().steps().OnStepped(kGroup, 1);
+  EXPECT_THAT(scheduler().steps().Next(kGroup, now_).start, ElementsAre(2));
+  EXPECT_TRUE(scheduler().CheckInvariants().ok());
+}
+
+TEST_F(StepsTogetherTest, OneThatWasJustStartedWaitsForOneStep) {
+  Learn(1, 50);
+  Enqueue(SmallTask(2, "a", 50));
+  const StepPlan plan = scheduler().steps().Next(kGroup, now_);
+  EXPECT_THAT(plan.start, ElementsAre(2));
+  EXPECT_EQ(plan.steps, 1);
+}
+
+TEST_F(StepsTogetherTest, AStepThatTakesLongerIsAPlanByItself) {
+  Enqueue(SmallTask(1, "a", 50));
+  NextAnswered();
+  for (int step = 0; step < 8; ++step) {
+    EXPECT_EQ(scheduler().steps().Next(kGroup, now_).steps, 1);
+    scheduler().steps().OnStepped(kGroup, 2);
+  }
+}
+
 TEST_F(SchedulerTest, StepsACancelledTaskNoMoreAndEndsIt) {
   Enqueue(SmallTask(1, "a", 50));
   NextAnswered();

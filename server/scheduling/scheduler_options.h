@@ -15,6 +15,8 @@ struct SchedulerOptions {
   double preempted_share = 0.5;
   absl::Duration large_step = absl::Seconds(1);  // a task is large for a group on which its steps take longer
   int32_t max_resident = 16;                     // tasks in one worker group, suspended ones included
+  // Steps of a batch that take less are planned several at a time, no more than take so long; 0: one by one.
+  absl::Duration steps_together = absl::ZeroDuration();
   double initial_flops_per_second = 1e11;        // of one rank, until a group was seen to step
 
   // Bounds of admission, over what waits and runs; 0: none.

@@ -37,9 +37,9 @@ void StepPlanner::OnStarted(GroupId group, TaskId id) {
 void StepPlanner::OnStepped(GroupId id, double seconds) {
   ScheduledGroup* group = groups_.Find(id);
   if (group == nullptr || group->in_flight.empty()) return;
-  const StepInFlight& step = group->in_flight.front();
-  group->speed.Observe(step.shape, step.flops, seconds);
-  group->in_flight.pop_front();
+  StepsInFlight& steps = group->in_flight.front();
+  group->speed.Observe(steps.shape, steps.flops, seconds);
+  if (--steps.count == 0) group->in_flight.pop_front();
 }
 
 void StepPlanner::OnEnded(GroupId id, TaskId ended) {

@@ -1,7 +1,7 @@
 // What each group does next, and what it reports of that. Pure; one thread.
 //
-// Calls of the owner, per group: Next whenever fewer than kMaxStepsInFlight steps are unanswered; carry out the plan in
-// the order of its fields; report with OnStarted, OnStepped and OnEnded.
+// Calls of the owner, per group: Next whenever the steps of fewer than kMaxStepsInFlight plans are unanswered; carry out
+// the plan in the order of its fields; report with OnStarted, OnStepped (once for each step) and OnEnded.
 #pragma once
 
 #include <vector>
@@ -25,8 +25,8 @@ class StepPlanner final {
               KeyShares& keys)
       : options_(options), groups_(groups), capacity_(capacity), tasks_(tasks), keys_(keys) {}
 
-  // Empty for a group that is not ready or has nothing to do; no more than `end` for one that has kMaxStepsInFlight
-  // steps unanswered.
+  // Empty for a group that is not ready or has nothing to do; no more than `end` for one that has the steps of
+  // kMaxStepsInFlight plans unanswered.
   StepPlan Next(GroupId group, absl::Time now);
 
   // The answers to what plans said. `seconds`: that the step took in the worker.

@@ -24,6 +24,9 @@ namespace {
 
 using Lock = ServiceMonitor::Lock;
 
+// A command to the workers costs some tenths of a millisecond on processors that compute; one that has come meanwhile
+// waits for the steps of two.
+constexpr absl::Duration kStepsTogether = absl::Milliseconds(40);
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
 // For which adapters that nobody needs are kept.
 constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
@@ -64,7 +67,9 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
     : options_(options),
       started_(base::SystemClock().Now()),
       trace_(options.trace),
-      monitor_({.max_waiting = options.limits.max_queued_jobs, .max_expected_wait = options.limits.max_expected_wait}),
+      monitor_({.steps_together = kStepsTogether,
+                .max_waiting = options.limits.max_queued_jobs,
+                .max_expected_wait = options.limits.max_expected_wait}),
       storage_{.clock = {},
                .results = DiskResultStore(options.data_folder + "/images"),
                .jobs = nullptr,
@@ -77,6 +82,12 @@ DurableImageService::~DurableImageService() {
   maintenance_.reset();
   shared_queue_.reset();
   outcomes_.reset();  // stores what is decoded
+  // A folder that nobody serves has its images in files. What cannot be written now waits for the next server.
+  constexpr int64_t kAtATime = 64;
+  while (storage_.jobs != nullptr && storage_.jobs->can_write()) {
+    const absl::StatusOr<int64_t> settled = storage_.jobs->SettleImages(kAtATime);
+    if (!settled.ok() || *settled < kAtATime) break;
+  }
 }
 
 absl::Status DurableImageService::Open() {

@@ -1,6 +1,7 @@
 #include "server/workers/step_loop.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -52,12 +53,7 @@ absl::Status StepLoop::Turn() {
   for (const TaskId task : plan.start) RETURN_IF_ERROR(Start(task));
   std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });
   std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
-  if (!plan.step.empty()) RETURN_IF_ERROR(SendStep(plan.step));
-  // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
-  if (std::ranges::any_of(plan.step, [this](TaskId task) { return IsPreviewDue(running_.at(task)); })) {
-    RETURN_IF_ERROR(FinishSteps());
-    RETURN_IF_ERROR(ShowPreviews(plan.step));
-  }
+  if (!plan.step.empty()) RETURN_IF_ERROR(MakeSteps(plan.step, plan.steps));
   // Steps that are made one by one are sent as they are answered.
   if (!plan.decode.empty() && !flights_.empty() && !flights_.back().apart.empty()) RETURN_IF_ERROR(FinishSteps());
   for (const TaskId task : plan.decode) {
@@ -70,7 +66,7 @@ absl::Status StepLoop::Turn() {
 }
 
 absl::Status StepLoop::FinishSteps() {
-  while (!flights_.empty()) RETURN_IF_ERROR(WaitForStep());
+  while (!flights_.empty()) RETURN_IF_ERROR(WaitForSteps());
   return absl::OkStatus();
 }
 
@@ -121,66 +117,108 @@ absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
   return may_share;
 }
 
-absl::Status StepLoop::SendStep(std::vector<TaskId>& tasks) {
-  ASSIGN_OR_RETURN(const bool shared, MayShare(tasks));
-  if (tasks.empty()) {
-    owner_.OnStepped(options_.group, {}, 0);
-    return absl::OkStatus();
+int32_t StepLoop::StepsToPreview(const std::vector<TaskId>& tasks, int32_t most) const {
+  for (const TaskId task : tasks) {
+    const Running& running = running_.at(task);
+    const auto due = std::ranges::upper_bound(running.task.preview_after, running.sent);
+    if (due != running.task.preview_after.end()) most = std::min(most, *due - running.sent);
   }
-  const absl::Time sent = trace_.Now();
-  const absl::Span<const TaskId> together(tasks.data(), shared ? tasks.size() : 1);
-  ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStep(together));
-  for (const TaskId task : tasks) ++running_.at(task).sent;
-  flights_.push_back({.sequence = sequence,
-                      .tasks = tasks,
-                      .apart = {tasks.begin() + together.size(), tasks.end()},
-                      .completed = running_.at(tasks[0]).sent,
-                      .sent = sent});
+  return most;
+}
+
+absl::Status StepLoop::MakeSteps(std::vector<TaskId>& tasks, int32_t steps) {
+  while (steps > 0) {
+    ASSIGN_OR_RETURN(const int32_t sent, SendSteps(tasks, steps));
+    if (sent == 0) break;
+    steps -= sent;
+    // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
+    const bool shows = std::ranges::any_of(tasks, [this](TaskId task) { return IsPreviewDue(running_.at(task)); });
+    if (shows || steps > 0) RETURN_IF_ERROR(FinishSteps());
+    if (shows) RETURN_IF_ERROR(ShowPreviews(tasks));
+    std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); });
+  }
+  OnNotStepped(steps);
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> StepLoop::WaitFor(const Flight& flight) {
-  absl::StatusOr<control::Stepped> stepped = workers_.WaitForStep(flight.sequence);
+absl::StatusOr<int32_t> StepLoop::SendSteps(std::vector<TaskId>& tasks, int32_t most) {
+  if (tasks.empty()) return 0;
+  ASSIGN_OR_RETURN(const bool shared, MayShare(tasks));
+  if (tasks.empty()) return 0;
+  const absl::Time sent = trace_.Now();
+  const absl::Span<const TaskId> together(tasks.data(), shared ? tasks.size() : 1);
+  const int32_t count = together.size() == tasks.size() ? StepsToPreview(tasks, most) : 1;
+  ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendSteps(together, count));
+  for (const TaskId task : tasks) running_.at(task).sent += count;
+  flights_.push_back({.sequence = sequence,
+                      .tasks = tasks,
+                      .apart = {tasks.begin() + together.size(), tasks.end()},
+                      .count = count,
+                      .completed = running_.at(tasks[0]).sent,
+                      .sent = sent});
+  return count;
+}
+
+absl::StatusOr<std::vector<double>> StepLoop::WaitFor(const Flight& flight) {
+  const absl::StatusOr<std::vector<control::Stepped>> steps = workers_.WaitForSteps(flight.sequence);
   Answered();
-  RETURN_IF_ERROR(stepped.status());
-  if (stepped->completed != flight.completed) {
-    return absl::UnavailableError(
-        absl::StrCat("the worker reports step ", stepped->completed, " after step ", flight.completed - 1));
+  RETURN_IF_ERROR(steps.status());
+  if (static_cast<int32_t>(steps->size()) != flight.count) {
+    return absl::UnavailableError(absl::StrCat("the worker reports ", steps->size(), " steps of ", flight.count));
   }
-  double seconds = stepped->seconds;
+  std::vector<double> seconds;
+  for (int32_t due = flight.completed - flight.count; const control::Stepped& stepped : *steps) {
+    if (stepped.completed != ++due) {
+      return absl::UnavailableError(
+          absl::StrCat("the worker reports step ", stepped.completed, " after step ", due - 1));
+    }
+    seconds.push_back(stepped.seconds);
+  }
   for (const TaskId task : flight.apart) {
     ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStep(absl::MakeConstSpan(&task, 1)));
-    stepped = workers_.WaitForStep(sequence);
+    const absl::StatusOr<control::Stepped> stepped = workers_.WaitForStep(sequence);
     Answered();
     RETURN_IF_ERROR(stepped.status());
-    seconds += stepped->seconds;
+    seconds.back() += stepped->seconds;
   }
   return seconds;
 }
 
-absl::Status StepLoop::WaitForStep() {
+absl::Status StepLoop::WaitForSteps() {
   const Flight flight = flights_.front();
   flights_.erase(flights_.begin());
-  const absl::StatusOr<double> stepped = WaitFor(flight);
+  const absl::StatusOr<std::vector<double>> stepped = WaitFor(flight);
   if (!stepped.ok()) return EndsGroup(stepped.status()) ? stepped.status() : FailStep(flight, stepped.status());
-  trace_.OnStepped(flight.tasks, flight.sent, flight.ended, *stepped);
-  owner_.OnStepped(options_.group, flight.tasks, *stepped);
+  OnStepped(flight, *stepped);
   return absl::OkStatus();
 }
 
+void StepLoop::OnStepped(const Flight& flight, const std::vector<double>& seconds) {
+  double later = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  const absl::Time end = std::min(flight.ended, trace_.Now());
+  for (const double step : seconds) {
+    later -= step;
+    trace_.OnStepped(flight.tasks, flight.sent, end - absl::Seconds(later), step);
+    owner_.OnStepped(options_.group, flight.tasks, step);
+  }
+}
+
+void StepLoop::OnNotStepped(int32_t steps) {
+  for (; steps > 0; --steps) owner_.OnStepped(options_.group, {}, 0);
+}
+
 absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error) {
-  owner_.OnStepped(options_.group, {}, 0);
+  OnNotStepped(flight.count);
   std::set<TaskId> failed(flight.tasks.begin(), flight.tasks.end());
   // A later step with one of them in it fails too, and then has not been made for the others in it either.
   for (const Flight& later : std::exchange(flights_, {})) {
-    const absl::StatusOr<double> made = WaitFor(later);
+    const absl::StatusOr<std::vector<double>> made = WaitFor(later);
     if (made.ok()) {
-      trace_.OnStepped(later.tasks, later.sent, later.ended, *made);
-      owner_.OnStepped(options_.group, later.tasks, *made);
+      OnStepped(later, *made);
       continue;
     }
     if (EndsGroup(made.status())) return made.status();
-    owner_.OnStepped(options_.group, {}, 0);
+    OnNotStepped(later.count);
     failed.insert(later.tasks.begin(), later.tasks.end());
   }
   std::erase_if(failed, [this](TaskId task) { return !running_.contains(task); });
@@ -247,7 +285,7 @@ absl::Status StepLoop::WaitForAnswer() {
   }
   if (!flights_.empty()) sequences.push_back(flights_.front().sequence);
   const uint64_t answered = workers_.WaitForAny(sequences);
-  if (!flights_.empty() && answered == flights_.front().sequence) return WaitForStep();
+  if (!flights_.empty() && answered == flights_.front().sequence) return WaitForSteps();
   const auto found = std::ranges::find(decodings_, answered, &Decoding::sequence);
   const Decoding decoding = *found;
   decodings_.erase(found);

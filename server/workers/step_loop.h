@@ -1,7 +1,7 @@
 // Carries out step plans on the workers of one group: starts jobs, sends their steps, shows previews, decodes and ends
 // them, whoever plans it: the server's scheduler, a command, or a verification.
 //
-// At most kMaxStepsInFlight steps are unanswered at any time. A picture is asked for right behind its last step, and
+// The steps of at most kMaxStepsInFlight commands are unanswered at any time. A picture is asked for right behind its last step, and
 // the next steps are sent before it is there: workers that can make it beside them do. Used by one thread; its owner is
 // called on it.
 #pragma once
@@ -96,11 +96,13 @@ class StepLoop final {
     control::JobStarted started;
     int32_t sent = 0;  // steps
   };
+  // A command to make steps.
   struct Flight {
     uint64_t sequence = 0;
     std::vector<TaskId> tasks;
     std::vector<TaskId> apart;  // those of them that are stepped after it, one by one
-    int32_t completed = 0;      // steps of the first task, with this one
+    int32_t count = 1;          // of the steps; 1 where some are apart
+    int32_t completed = 0;      // steps of the first task, with these
     absl::Time sent;
     absl::Time ended = absl::InfiniteFuture();  // at the latest
   };
@@ -113,16 +115,21 @@ class StepLoop final {
 
   absl::Status Start(TaskId task);
   absl::Status EncodeAhead();
-  // Leaves out tasks that fail before.
-  absl::Status SendStep(std::vector<TaskId>& tasks);
+  // So many steps, with the previews that are due between them. Leaves out tasks that fail before.
+  absl::Status MakeSteps(std::vector<TaskId>& tasks, int32_t steps);
+  // At most so many of them, in one command: as many as go together. How many were sent.
+  absl::StatusOr<int32_t> SendSteps(std::vector<TaskId>& tasks, int32_t most);
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
-  absl::StatusOr<double> WaitFor(const Flight& flight);  // the seconds that it took
-  absl::Status WaitForStep();
+  absl::StatusOr<std::vector<double>> WaitFor(const Flight& flight);  // the seconds that each step took
+  absl::Status WaitForSteps();
+  void OnStepped(const Flight& flight, const std::vector<double>& seconds);
+  void OnNotStepped(int32_t steps);
   absl::Status FailStep(const Flight& flight, const absl::Status& error);
   bool IsDead(const absl::Status& status) const;
   // Whether the group is of no more use after a step that ended so.
   bool EndsGroup(const absl::Status& step) const;
   static bool IsPreviewDue(const Running& running);
+  int32_t StepsToPreview(const std::vector<TaskId>& tasks, int32_t most) const;
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
   absl::Status SendDecode(TaskId task);
   absl::Status WaitForDecode(const Decoding& decoding);

@@ -98,6 +98,40 @@ TEST(StepLoopTest, AWorkerThatCountsOtherStepsIsOfNoMoreUse) {
   EXPECT_EQ(loop.Run({{.start = {1}}, {.step = {1}}}).message(), "the worker reports step 2 after step 0");
 }
 
+TEST(StepLoopTest, StepsOfOnePlanAreOneCommandAndEachIsHeardOf) {
+  ScriptedStepLoop loop;
+  ASSERT_TRUE(loop.Run({{.start = {1, 2}}, {.step = {1, 2}, .steps = 3, .decode = {1}}}).ok());
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "start 2", "send 1+2 x3", "decode 1 after 3", "wait 1", "wait 2", "end 1"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "started 2", "stepped 1+2", "stepped 1+2", "stepped 1+2",
+                                            "decoded 1", "ended 1", "idle"));
+}
+
+TEST(StepLoopTest, APreviewDividesTheStepsOfAPlan) {
+  ScriptedStepLoop loop;
+  loop.owner.preview_after = {2, 3};
+  ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .steps = 5, .decode = {1}}}).ok());
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "send 1 x2", "wait 1", "decode 1 after 2", "wait 2", "send 1", "wait 3",
+                          "decode 1 after 3", "wait 4", "send 1 x2", "decode 1 after 5", "wait 5", "wait 6", "end 1"));
+}
+
+TEST(StepLoopTest, AllStepsOfAPlanAreReportedWhenItsTasksHaveFailed) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_step = 1;
+  loop.owner.preview_after = {2};
+  ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .steps = 4, .decode = {1}}}).ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1 x2", "wait 1", "end 1"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "stepped ", "failed 1", "ended 1", "stepped ",
+                                            "stepped ", "idle"));
+}
+
+TEST(StepLoopTest, AWorkerThatMakesFewerStepsIsOfNoMoreUse) {
+  ScriptedStepLoop loop;
+  loop.workers.lost_steps = 1;
+  EXPECT_EQ(loop.Run({{.start = {1}}, {.step = {1}, .steps = 3}}).message(), "the worker reports 2 steps of 3");
+}
+
 TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
   FakeStepWorkers workers;
   FakeStepOwner owner;
@@ -110,6 +144,18 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
                                          "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
   EXPECT_THAT(owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
                                        "decoded 2", "ended 2"));
+}
+
+TEST(StepLoopTest, StepsOfImagesThatChangeEachOtherAreNoOneCommand) {
+  FakeStepWorkers workers;
+  FakeStepOwner owner;
+  GroupTrace trace(nullptr, "", 1);
+  NoProof proof;
+  StepLoop loop(workers, owner, trace, {.proof = &proof});
+  owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .steps = 2}};
+  for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(loop.Turn().ok());
+  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "send 1", "wait 1", "send 2", "wait 2", "send 1",
+                                         "wait 3", "send 2", "wait 4"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,13 +18,21 @@ class StepWorkers {
   // As in WorkerClient.
   virtual absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) = 0;
   virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) = 0;
-  virtual absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) = 0;
-  virtual absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) = 0;
+  virtual absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) = 0;
+  virtual absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) = 0;
   virtual absl::StatusOr<uint64_t> SendDecode(uint64_t job) = 0;
   virtual absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence,
                                                                 const control::JobStarted& started) = 0;
   virtual uint64_t WaitForAny(absl::Span<const uint64_t> sequences) = 0;
   virtual absl::Status EndJob(uint64_t job) = 0;
+
+  // Of one step.
+  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) { return SendSteps(jobs, 1); }
+  absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) {
+    const absl::StatusOr<std::vector<control::Stepped>> steps = WaitForSteps(sequence);
+    if (!steps.ok()) return steps.status();
+    return steps->back();
+  }
 
   absl::StatusOr<control::DecodedPicture> Decode(uint64_t job, const control::JobStarted& started) {
     const absl::StatusOr<uint64_t> sequence = SendDecode(job);

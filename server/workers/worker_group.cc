@@ -340,12 +340,12 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
   return all;
 }
 
-template <class Result>
-void WorkerGroup::KeepMemories(const std::vector<absl::StatusOr<Result>>& answers) {
+template <class Result, class MemoryOf>
+void WorkerGroup::KeepMemories(const std::vector<absl::StatusOr<Result>>& answers, MemoryOf memory_of) {
   const std::lock_guard lock(memory_mutex_);
   memories_.resize(answers.size());
   for (size_t rank = 0; rank < answers.size(); ++rank) {
-    if (answers[rank].ok()) memories_[rank] = answers[rank]->device_memory;
+    if (answers[rank].ok()) memories_[rank] = memory_of(*answers[rank]);
   }
 }
 
@@ -359,7 +359,7 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
   absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
       options_.progress.loading, answers,
       [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank)); });
-  KeepMemories(answers);
+  KeepMemories(answers, [](const control::Loaded& answer) { return answer.device_memory; });
   if (!loaded.ok()) return loaded;
   for (size_t rank = 1; rank < answers.size(); ++rank) {
     loaded->weight_bytes += answers[rank]->weight_bytes;
@@ -391,30 +391,39 @@ absl::StatusOr<int32_t> WorkerGroup::EncodePrompts(absl::Span<const control::Job
                         [&](control::WorkerClient& client, int) { return client.EncodePrompts(jobs); });
 }
 
-absl::StatusOr<uint64_t> WorkerGroup::SendStep(absl::Span<const uint64_t> jobs) {
+absl::StatusOr<uint64_t> WorkerGroup::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
   return OnAll<uint64_t>(options_.progress.other,
-                         [&](control::WorkerClient& client, int) { return client.SendStep(jobs); });
+                         [&](control::WorkerClient& client, int) { return client.SendSteps(jobs, count); });
 }
 
-absl::StatusOr<control::Stepped> WorkerGroup::WaitForStep(uint64_t sequence) {
-  std::vector<absl::StatusOr<control::Stepped>> answers;
-  absl::StatusOr<control::Stepped> stepped =
-      OnAll<control::Stepped>(stepped_ ? options_.progress.step : options_.progress.other, answers,
-                              [&](control::WorkerClient& client, int) { return client.WaitForStep(sequence); });
-  KeepMemories(answers);
-  if (!stepped.ok()) return stepped;
+absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t sequence) {
+  using Steps = std::vector<control::Stepped>;
+  std::vector<absl::StatusOr<Steps>> answers;
+  absl::StatusOr<Steps> steps =
+      OnAll<Steps>(stepped_ ? options_.progress.step : options_.progress.other, answers,
+                   [&](control::WorkerClient& client, int) { return client.WaitForSteps(sequence); });
+  KeepMemories(answers, [](const Steps& answer) { return answer.back().device_memory; });
+  if (!steps.ok()) return steps;
   stepped_ = true;
   for (int rank = 1; rank < ranks(); ++rank) {
-    const control::Stepped& other = *answers[static_cast<size_t>(rank)];
-    const bool known = stepped->digest != 0 && other.digest != 0;
-    if (other.completed != stepped->completed || (known && other.digest != stepped->digest)) {
-      return Fail(absl::DataLossError(absl::StrCat("after step ", stepped->completed, " the latents of ", Name(rank),
-                                                   " differ from those of rank 0")));
+    const Steps& others = *answers[static_cast<size_t>(rank)];
+    if (others.size() != steps->size()) {
+      return Fail(absl::DataLossError(
+          absl::StrCat(Name(rank), " has made ", others.size(), " steps, and rank 0 ", steps->size())));
     }
-    if (stepped->digest == 0) stepped->digest = other.digest;
-    stepped->seconds = std::max(stepped->seconds, other.seconds);
+    for (size_t step = 0; step < steps->size(); ++step) {
+      control::Stepped& stepped = (*steps)[step];
+      const control::Stepped& other = others[step];
+      const bool known = stepped.digest != 0 && other.digest != 0;
+      if (other.completed != stepped.completed || (known && other.digest != stepped.digest)) {
+        return Fail(absl::DataLossError(absl::StrCat("after step ", stepped.completed, " the latents of ", Name(rank),
+                                                     " differ from those of rank 0")));
+      }
+      if (stepped.digest == 0) stepped.digest = other.digest;
+      stepped.seconds = std::max(stepped.seconds, other.seconds);
+    }
   }
-  return stepped;
+  return steps;
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendDecode(uint64_t job) {

@@ -86,8 +86,8 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
   // Of the rank that encodes.
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
-  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override;
-  absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override;
+  absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) override;
+  absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) override;
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override;
   absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted& started) override;
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override;  // answered by rank 0
@@ -156,8 +156,8 @@ class WorkerGroup final : public StepWorkers {
   absl::Status Agree(const std::vector<absl::Status>& answers);
 
   // What the ranks have said with their answers.
-  template <class Result>
-  void KeepMemories(const std::vector<absl::StatusOr<Result>>& answers);
+  template <class Result, class MemoryOf>
+  void KeepMemories(const std::vector<absl::StatusOr<Result>>& answers, MemoryOf memory_of);
 
   // Ends the group. The first reason stays and is returned.
   absl::Status Fail(const absl::Status& reason);

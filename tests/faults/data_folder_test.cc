@@ -101,6 +101,7 @@ TEST_F(DataFolderTest, IsReadByNobodyElseWhateverTheUmask) {
   Start();
   umask(before);
   EXPECT_EQ(server_.Ended(server_.Submit("apple")), "done");
+  WaitUntil("its image has its file", [&] { return !fs::is_empty(data() + "/images"); });
   const auto readers = [](const fs::path& path) {
     return fs::status(path).permissions() & (fs::perms::group_all | fs::perms::others_all);
   };

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -27,7 +29,7 @@ class FullDiskTest : public ::testing::Test {
       : server_({.worker = FAKE_WORKER,
                  .fake_workers = true,
                  .groups = {"{model: nowhere}"},
-                 .settings = "drain_time: 10m\n",
+                 .settings = "drain_time: 10m\ncommitted_image_bytes: 0\n",
                  .admin = "{port: 0}"}) {
     server_.options().script = absl::StrCat("step-time=0 gate=", server_.folder(), "/gate");
     server_.options().environment = {
@@ -70,6 +72,15 @@ class FullDiskTest : public ::testing::Test {
     EXPECT_EQ(Info().at("queued_jobs"), 0);
     HttpTestClient admin(server_.admin_port());
     EXPECT_THAT(admin.Call("GET", "/metrics", "", {}).body, HasSubstr("tessera_storage_state{state=\"full\"} 1"));
+  }
+
+  // Of these bytes, among the images.
+  bool HasFile(const std::string& bytes) const {
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data() + "/images")) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      if (std::string(std::istreambuf_iterator<char>(file), {}) == bytes) return true;
+    }
+    return false;
   }
 
   TestServer server_;
@@ -121,6 +132,31 @@ TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsWhenItIsTold
   ASSERT_TRUE(server_.Start());
   EXPECT_EQ(server_.Ended(second), "done");
   EXPECT_EQ(server_.Terminate(), 0);
+}
+
+TEST_F(FullDiskTest, ServesAnImageThatHasNoRoomForItsFileYetFromTheDatabase) {
+  server_.options().settings = "drain_time: 10m\n";
+  ASSERT_TRUE(server_.Start());
+  server_.WaitUntilReady();
+  UseLog();
+  const std::string gated = server_.Submit("gated", kSmall);
+  WaitUntil("it runs", [&] { return server_.StatusOf(gated) == "running"; });
+  Fill();
+  server_.Write("gate", "");
+  EXPECT_EQ(server_.Ended(gated), "done") << "the log of the database has room";
+  const std::string image = server_.ImageBytes(server_.Get(gated));
+  EXPECT_EQ(image.substr(1, 3), "PNG");
+  WaitUntil("not ready", [&] { return server_.Call("GET", "/readyz").status == 503; });
+  EXPECT_EQ(server_.ImageBytes(server_.Get(gated)), image);
+  EXPECT_EQ(server_.Terminate(), 0);
+  EXPECT_EQ(LinesWith("storage: full: ", server_.process().errors()), 1) << server_.process().errors();
+
+  MakeRoom();
+  ASSERT_TRUE(server_.Start());
+  server_.WaitUntilReady();
+  EXPECT_EQ(server_.ImageBytes(server_.Get(gated)), image);
+  EXPECT_EQ(server_.Terminate(), 0);
+  EXPECT_TRUE(HasFile(image)) << "a server that ends leaves no image in its database";
 }
 
 }  // namespace

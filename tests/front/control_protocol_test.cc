@@ -204,7 +204,11 @@ TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFre
 TEST_F(ControlProtocolTest, CarriesTheMemoryOfADeviceAndRefusesMoreOfItThanThereIs) {
   worker_.started = {.height = 8, .width = 8};
   ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
-  const auto step = [&] { return client_->WaitForStep(*client_->SendStep({1})); };
+  const auto step = [&]() -> absl::StatusOr<control::Stepped> {
+    const absl::StatusOr<std::vector<control::Stepped>> steps = client_->WaitForSteps(*client_->SendSteps({1}, 1));
+    if (!steps.ok()) return steps.status();
+    return steps->back();
+  };
   EXPECT_EQ(step()->device_memory, std::nullopt);
   EXPECT_EQ(client_->Load({})->device_memory, std::nullopt);
   const control::DeviceMemory memory = {.total = uint64_t{1} << 40, .free = 1, .used = 2, .cached = 3};

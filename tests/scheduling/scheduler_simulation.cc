@@ -68,7 +68,7 @@ void SchedulerSimulation::Advance(server::GroupId id) {
       outcomes_[task].group = id;
       events_.emplace(worker.free_at, Event{.group = id, .epoch = epoch, .task = task, .started = true});
     }
-    if (!plan.step.empty()) {
+    for (int32_t step = 0; !plan.step.empty() && step < plan.steps; ++step) {
       double flops = 0;
       for (server::TaskId task : plan.step) {
         ++outcomes_[task].steps;

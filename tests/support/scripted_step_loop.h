@@ -29,16 +29,21 @@ class FakeStepWorkers final : public server::StepWorkers {
     Note("encode ", jobs.size());
     return prompts_encoded;
   }
-  absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) override {
-    Note("send ", absl::StrJoin(jobs, "+"));
-    for (const uint64_t job : jobs) ++steps_[job];
-    completed_[++sequence_] = steps_[jobs[0]];
+  absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) override {
+    Note("send ", absl::StrCat(absl::StrJoin(jobs, "+"), count > 1 ? absl::StrCat(" x", count) : ""));
+    for (const uint64_t job : jobs) steps_[job] += count;
+    sent_[++sequence_] = {.completed = steps_[jobs[0]], .count = count};
     return sequence_;
   }
-  absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) override {
+  absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) override {
     Note("wait ", sequence);
     if (failing_step == sequence) return step_error;
-    return control::Stepped{.completed = completed_[sequence] + extra_steps, .seconds = 1};
+    const Sent& sent = sent_[sequence];
+    std::vector<control::Stepped> steps;
+    for (int32_t step = sent.completed - sent.count + 1; step <= sent.completed - lost_steps; ++step) {
+      steps.push_back({.completed = step + extra_steps, .seconds = 1});
+    }
+    return steps;
   }
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override {
     Note("decode ", absl::StrCat(job, " after ", steps_[job]));
@@ -61,7 +66,8 @@ class FakeStepWorkers final : public server::StepWorkers {
   std::vector<std::string> asked;
   uint64_t failing_start = 0, failing_step = 0;
   absl::Status step_error = absl::InternalError("a step failed");
-  int32_t extra_steps = 0;
+  int32_t extra_steps = 0;  // counted by the worker alone
+  int32_t lost_steps = 0;   // of each command
   bool slow_pictures = false;
   int32_t prompts_encoded = 0;
 
@@ -70,7 +76,12 @@ class FakeStepWorkers final : public server::StepWorkers {
   void Note(const char* verb, const What& what) {
     asked.push_back(absl::StrCat(verb, what));
   }
-  std::map<uint64_t, int32_t> steps_, completed_;
+  struct Sent {
+    int32_t completed = 0;
+    int32_t count = 0;
+  };
+  std::map<uint64_t, int32_t> steps_;
+  std::map<uint64_t, Sent> sent_;
   uint64_t sequence_ = 0;
 };
 
