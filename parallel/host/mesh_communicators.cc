@@ -1,25 +1,31 @@
 #include "parallel/host/mesh_communicators.h"
 
+#include <ATen/ATen.h>
+
+#include <array>
+
 #include "kernels/device_runtimes.h"
 
 namespace tessera::parallel {
 namespace {
 
+// The world's first.
+constexpr std::array<std::string_view, 7> kNames = {
+    MeshGroupName::kWorld, MeshGroupName::kCfg,     MeshGroupName::kPipe,  MeshGroupName::kSequence,
+    MeshGroupName::kRing,  MeshGroupName::kUlysses, MeshGroupName::kTensor};
+
 std::unique_ptr<NcclGroups> ConnectNccl(at::Device device, const std::shared_ptr<HostSegment>& segment, int rank,
                                         Communicator& control, const NcclOptions& options, std::string& why_not) {
   if (device.is_cpu() || control.size() == 1 || kernels::DeviceRuntimeOf(device.type()).nccl == nullptr) return nullptr;
-  return NcclGroups::Connect(
-      device, segment, rank, control,
-      {MeshGroupName::kWorld, MeshGroupName::kCfg, MeshGroupName::kPipe, MeshGroupName::kSequence, MeshGroupName::kRing,
-       MeshGroupName::kUlysses, MeshGroupName::kTensor},
-      options, why_not);
+  return NcclGroups::Connect(device, segment, rank, control, {kNames.begin(), kNames.end()}, options, why_not);
 }
 
 }  // namespace
 
 MeshCommunicators::MeshCommunicators(at::Device device, const std::shared_ptr<HostSegment>& segment, int rank,
                                      const HostCommunicatorOptions& options, const NcclOptions& nccl)
-    : segment_(segment),
+    : device_(device),
+      segment_(segment),
       rank_(rank),
       options_(options),
       control_(JoinGroup(segment, MeshGroupName::kControl, rank, options)),
@@ -34,6 +40,23 @@ MeshCommunicators::MeshCommunicators(at::Device device, const std::shared_ptr<Ho
 
 std::unique_ptr<Communicator> MeshCommunicators::Join(std::string_view name) const {
   return nccl_ != nullptr ? nccl_->Join(name) : JoinGroup(segment_, name, rank_, options_);
+}
+
+void MeshCommunicators::WarmUp() const {
+  if (nccl_ == nullptr) return;
+  for (const std::string_view name : kNames) {
+    const std::unique_ptr<Communicator> group = nccl_->Join(name);
+    if (group->size() == 1) continue;
+    // The world has collectives alone, and an end of each of its channels takes memory.
+    if (name != kNames[0]) {
+      const auto parts = [&] {
+        return at::ones({group->size(), 1}, at::TensorOptions(at::kFloat).device(device_)).unbind(0);
+      };
+      const std::vector<at::Tensor> sent = parts(), received = parts();
+      group->AllToAll(sent, received);
+    }
+    group->Barrier();
+  }
 }
 
 }  // namespace tessera::parallel

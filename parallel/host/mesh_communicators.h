@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "parallel/host/host_communicator.h"
 #include "parallel/nccl/nccl_groups.h"
@@ -24,6 +26,13 @@ class MeshCommunicators {
   bool uses_nccl() const { return nccl_ != nullptr; }
   const std::string& why_not_nccl() const { return why_not_nccl_; }
 
+  // The ranks' cards by rank, as DeviceRuntime::card has them; only with NCCL.
+  const std::vector<std::string>& cards() const { return nccl_->cards(); }
+
+  // Has NCCL connect all ranks by a small call of each kind on every group, so that the first step waits for nothing of
+  // it, and the memory that it takes counts as taken. All ranks call it; nothing is done without NCCL.
+  void WarmUp() const;
+
   // Returns when it is so; only with NCCL. Throws CommError as NcclGroups has it. Any thread may call it.
   void WaitUntil(const std::function<bool()>& is_so) const { nccl_->WaitUntil(is_so); }
 
@@ -42,6 +51,7 @@ class MeshCommunicators {
  private:
   std::unique_ptr<Communicator> Join(std::string_view name) const;
 
+  const at::Device device_;
   const std::shared_ptr<HostSegment> segment_;
   const int rank_;
   const HostCommunicatorOptions options_;

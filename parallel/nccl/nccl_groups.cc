@@ -83,12 +83,15 @@ std::unique_ptr<NcclGroups> NcclGroups::Connect(at::Device device, const std::sh
   const std::vector<int>& ranks = segment->groups()[static_cast<size_t>(world)].ranks;
   reason = Objection(cards, ranks);
   if (!reason.empty()) return nullptr;
+  std::vector<std::string> names_of_cards;
+  for (const Card& card : cards) names_of_cards.emplace_back(card.text.data());
   std::unique_ptr<NcclGroups> groups(new NcclGroups({.api = *api,
                                                      .runtime = runtime,
                                                      .device = device,
                                                      .segment = segment,
                                                      .world_rank = world_rank,
-                                                     .options = options}));
+                                                     .options = options},
+                                                    std::move(names_of_cards)));
   groups->ConnectWorld(names.front(), control);
   for (const std::string_view name : names) groups->Split(name);
   return groups;

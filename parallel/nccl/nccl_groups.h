@@ -25,6 +25,9 @@ class NcclGroups {
                                              const std::vector<std::string_view>& names, const NcclOptions& options,
                                              std::string& reason);
 
+  // By rank of the world, as DeviceRuntime::card has them.
+  const std::vector<std::string>& cards() const { return cards_; }
+
   // A SingleRank where no group of that name has this rank and another one. Valid as long as this is.
   std::unique_ptr<Communicator> Join(std::string_view name) const;
 
@@ -38,7 +41,7 @@ class NcclGroups {
     std::shared_ptr<NcclHandle> handle = nullptr;
   };
 
-  explicit NcclGroups(NcclRank rank) : rank_(std::move(rank)) {}
+  NcclGroups(NcclRank rank, std::vector<std::string> cards) : rank_(std::move(rank)), cards_(std::move(cards)) {}
 
   void ConnectWorld(std::string_view name, Communicator& control);
   void Split(std::string_view name);
@@ -47,6 +50,7 @@ class NcclGroups {
   [[noreturn]] void Fail(const Group& group, const char* call, const NcclFailure& failure) const;
 
   const NcclRank rank_;
+  const std::vector<std::string> cards_;
   Group world_;
   int64_t connected_ = 0;  // communicators that all ranks have made together, this one included
   std::map<std::string, Group, std::less<>> groups_;

@@ -21,6 +21,8 @@
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "control/communicators.h"
+#include "control/gpu_driver.h"
+#include "control/host_topology.h"
 #include "control/step_memory.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
@@ -30,6 +32,8 @@
 #include "runtime/device/device.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"
+#include "runtime/device/nccl_log.h"
+#include "runtime/device/numa_binding.h"
 #include "runtime/engine/image_output.h"
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/model_info.h"
@@ -137,9 +141,17 @@ DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, con
   return options;
 }
 
-// For the log.
-std::string HowRanksExchange(const parallel::MeshCommunicators& communicators) {
-  if (communicators.uses_nccl()) return "the ranks exchange tensors through NCCL";
+// For the log. `nccl_log` is of a rank whose communicators are warm; null where nobody reads it.
+std::string HowRanksExchange(const parallel::MeshCommunicators& communicators, const NcclLog* nccl_log) {
+  if (communicators.uses_nccl()) {
+    const std::string log = nccl_log == nullptr ? "" : nccl_log->Take().value_or("");
+    const NcclRoutes routes = ReadNcclRoutes(log);
+    const control::HostTopology topology = control::ReadHostTopology(*control::MakeGpuDriver());
+    const std::optional<std::string> warning = SlowNetworkWarning(routes, topology);
+    return absl::StrCat("the ranks exchange tensors through ",
+                        control::ExchangeText("NCCL", TransportsOf(routes, topology, communicators.cards())),
+                        warning ? "\nwarning: " : "", warning.value_or(""));
+  }
   const std::string& why = communicators.why_not_nccl();
   return absl::StrCat("the ranks exchange tensors through the memory of the host",
                       why.empty() ? "" : "; NCCL is not used: ", why);
@@ -306,8 +318,11 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
 absl::Status Engine::JoinRanks() {
   return Guarded([&]() -> absl::Status {
     ranks_ = std::make_unique<Ranks>(device_, place_);
-    if (ranks_->communicators != nullptr && !device_.is_cpu() && place_.rank == 0) {
-      std::fprintf(stderr, "%s\n", HowRanksExchange(*ranks_->communicators).c_str());
+    if (ranks_->communicators == nullptr) return absl::OkStatus();
+    ranks_->communicators->WarmUp();
+    // Each rank has connections of its own.
+    if (!device_.is_cpu() && (place_.rank == 0 || ranks_->communicators->uses_nccl())) {
+      std::fprintf(stderr, "%s\n", HowRanksExchange(*ranks_->communicators, place_.nccl_log.get()).c_str());
     }
     return absl::OkStatus();
   });
@@ -329,6 +344,9 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ReleaseDeviceMemory(device_);
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
+  if (device.is_cuda() && device != device_) {
+    std::fprintf(stderr, "%s\n", BindNearCudaDevice(device.index()).c_str());
+  }
   device_ = device;
   RETURN_IF_ERROR(JoinRanks());
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));

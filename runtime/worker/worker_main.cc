@@ -19,6 +19,7 @@
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
 #include "runtime/device/device.h"
+#include "runtime/device/nccl_log.h"
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/product_rate.h"
 #include "runtime/worker/heartbeat.h"
@@ -26,6 +27,7 @@
 namespace tessera::runtime {
 namespace {
 
+// Before the process has a thread.
 absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int rank, int segment) {
   ASSIGN_OR_RETURN(parallel::Layout parsed, parallel::ParseLayout(layout));
   WorkerRank place = {.layout = parsed, .data = data, .rank = rank};
@@ -38,6 +40,7 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
       return absl::InvalidArgumentError(absl::StrCat("a segment for ", mapped->ranks(), " ranks"));
     }
     place.segment = std::move(mapped);
+    if (place.ranks() > 1) place.nccl_log = std::make_shared<const NcclLog>();
   } else if (place.ranks() > 1) {
     return absl::InvalidArgumentError("several ranks need a segment");
   }

@@ -8,6 +8,8 @@
 
 namespace tessera::runtime {
 
+class NcclLog;
+
 struct WorkerRank {
   parallel::Layout layout;
   int data = 0;  // of training: so many times the ranks of the layout share out the data; 0: the rank makes images only
@@ -15,6 +17,7 @@ struct WorkerRank {
   // Made with the groups of the mesh of the layout, those of training if it trains. Null only for a rank that is alone
   // and not watched.
   std::shared_ptr<parallel::HostSegment> segment;
+  std::shared_ptr<const NcclLog> nccl_log;  // null where nobody reads it
 
   int replicas() const { return data > 0 ? data : 1; }
   int ranks() const { return replicas() * layout.ranks(); }

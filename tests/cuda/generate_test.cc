@@ -194,6 +194,64 @@ TEST_F(FakeCudaNcclTest, RanksThatShareACardExchangeThroughTheHost) {
   }
 }
 
+TEST_F(FakeCudaNcclTest, NcclsVariablesReachTheWorkersAndEachSaysWhereItRuns) {
+  const std::map<std::string, std::string> variables = {{"NCCL_IB_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}};
+  std::map<std::string, std::string> environment = variables;
+  environment["FAKE_CUDA_DEVICES"] = "2";
+  const Finished run =
+      Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16", "--steps=1", "--certify=off",
+           "--verbose", "--layout=ulysses=2", "--device=cuda", "--output=" + (folder_ / "a.png")},
+          environment);
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  ASSERT_EQ(run.logs.size(), 2u);
+  for (const FakeCudaLog& log : run.logs) {
+    std::map<std::string, std::string> seen;
+    for (const FakeCudaEvent& event : log.Of("variable")) {
+      seen.insert(absl::StrSplit(event.fields.at(0), absl::MaxSplits('=', 1)));
+    }
+    for (const auto& [name, value] : variables) EXPECT_EQ(seen[name], value);
+  }
+  // The fake's cards are on no bus of this machine.
+  for (const char* address : {"0000:10:00.0", "0000:11:00.0"}) {
+    EXPECT_THAT(run.errors, HasSubstr(absl::StrCat("threads are not bound: the NUMA node of GPU ", address)));
+  }
+}
+
+TEST_F(FakeCudaNcclTest, RanksNameWhatTheyExchangeTensorsThrough) {
+  const struct {
+    std::map<std::string, std::string> environment;
+    const char* said;
+  } cases[] = {{{{"FAKE_CUDA_NVLINK", "1"}}, "through NCCL over NVLink\n"},
+               {{}, "through NCCL over PCIe\n"},
+               {{{"FAKE_CUDA_NCCL_VIA", "SHM/direct/direct"}}, "through NCCL over the memory of the host\n"},
+               // A log that a user wants for himself is not read.
+               {{{"NCCL_DEBUG", "WARN"}}, "through NCCL\n"}};
+  for (auto [environment, said] : cases) {
+    environment["FAKE_CUDA_DEVICES"] = "2";
+    const Finished run = Run(
+        {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16", "--steps=1", "--certify=off",
+         "--verbose", "--layout=ulysses=2", "--device=cuda", "--overwrite", "--output=" + (folder_ / "a.png")},
+        environment);
+    ASSERT_EQ(run.exit_code, 0) << run.errors;
+    EXPECT_THAT(run.errors, HasSubstr(said));
+  }
+}
+
+TEST_F(FakeCudaNcclTest, DoctorSaysWhatLiesBetweenTheCards) {
+  folder_.Write(
+      "tessera.yaml",
+      absl::StrCat("groups: [{model: ", std::filesystem::current_path().string(),
+                   "/tests/golden/pipelines/flux_dev, devices: [\"cuda:0\", \"cuda:1\"], layout: ulysses=2}]\n",
+                   "data_folder: ", folder_ / "data", "\n"));
+  for (const bool nvlink : {true, false}) {
+    const Finished run = Run({"doctor", "--config=" + (folder_ / "tessera.yaml")},
+                             {{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_CUDA_NVLINK", nvlink ? "1" : "0"}});
+    EXPECT_THAT(run.output, HasSubstr("GPU cuda:1       0000:11:00.0, NUMA node unknown")) << run.errors;
+    EXPECT_THAT(run.output,
+                HasSubstr(nvlink ? "GPU links        NVLink between all" : "GPU links        PCIe between all"));
+  }
+}
+
 using FakeCudaRefusalTest = FakeCudaTest;
 
 TEST_F(FakeCudaRefusalTest, ACardOrADriverThatCannotServeIsNamed) {

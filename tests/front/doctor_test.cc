@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/cli/serve/deployment_checks.h"
 #include "tests/front/command_line_fixture.h"
+#include "tests/support/made_up_host.h"
 #include "tests/tls/self_signed.h"
 
 namespace tessera {
@@ -17,7 +18,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr int kUnfit = 8;
@@ -195,6 +198,46 @@ TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {
   EXPECT_EQ(client::CheckMemory(int64_t{1} << 60).health, client::Health::kWarning);
   EXPECT_EQ(client::CheckClock(absl::UnixEpoch()).health, client::Health::kFailed);
   EXPECT_EQ(client::CheckCuda(WorkFolder() + "/tessera-worker").health, client::Health::kFailed);
+}
+
+// One line for each finding.
+std::vector<std::string> TopologyOf(const MadeUpHost& host, MadeUpGpuDriver& driver) {
+  std::vector<std::string> lines;
+  for (const client::Finding& finding : client::CheckTopology(control::ReadHostTopology(driver, host.root()))) {
+    lines.push_back(
+        absl::StrCat(finding.health == client::Health::kWarning ? "warning: " : "", finding.what, ": ", finding.found));
+  }
+  return lines;
+}
+
+TEST_F(DoctorTest, TellsWhereGpusAreAndWhatLiesBetweenThem) {
+  MadeUpHost host;
+  MadeUpGpuDriver driver;
+  EXPECT_THAT(TopologyOf(host, driver), IsEmpty());
+  MakePcieHost(host, driver);
+  driver.nvlinks = {{"0000:13:00.0", "0000:14:00.0"}, {"0000:21:00.0", "0000:81:00.0"}};
+  driver.gpus.push_back({.pci_address = "0000:90:00.0"});
+  EXPECT_THAT(
+      TopologyOf(host, driver),
+      ElementsAre("GPU cuda:0: 0000:13:00.0, NUMA node 0", "GPU cuda:1: 0000:14:00.0, NUMA node 0",
+                  "GPU cuda:2: 0000:21:00.0, NUMA node 0", "GPU cuda:3: 0000:81:00.0, NUMA node 1",
+                  "GPU cuda:4: 0000:90:00.0, NUMA node unknown",
+                  "GPU links: NVLink between cuda:0 and cuda:1, cuda:2 and cuda:3; PCIe within a socket between "
+                  "cuda:0 and cuda:2, cuda:1 and cuda:2; PCIe across sockets between cuda:0 and cuda:3, cuda:1 "
+                  "and cuda:3; PCIe between all others",
+                  "warning: topology: the kernel does not show where 0000:90:00.0 is"));
+}
+
+TEST_F(DoctorTest, WarnsWhereNoInfinibandPortIsActive) {
+  MadeUpHost host;
+  MadeUpGpuDriver driver;
+  host.AddInfiniband("mlx5_0", "1: DOWN", "InfiniBand", "0");
+  host.AddInfiniband("mlx5_1", "2: INIT", "Ethernet", "-1");
+  EXPECT_THAT(TopologyOf(host, driver),
+              ElementsAre("warning: InfiniBand: mlx5_0 port 1 (InfiniBand, 400 Gb/sec (4X NDR)), NUMA node 0, not "
+                          "active; mlx5_1 port 1 (Ethernet, 400 Gb/sec (4X NDR)), NUMA node unknown, not active"));
+  host.AddInfiniband("mlx5_0", "4: ACTIVE", "InfiniBand", "0");
+  EXPECT_THAT(TopologyOf(host, driver), ElementsAre(testing::StartsWith("InfiniBand: ")));
 }
 
 }  // namespace

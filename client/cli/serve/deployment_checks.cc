@@ -17,6 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/atomic_file.h"
 #include "base/byte_text.h"
 #include "base/file_descriptor.h"
@@ -278,6 +279,38 @@ Finding CheckCuda(const std::string& worker) {
             "install the driver, and let this process or container see its devices"};
   }
   return {.what = what, .found = "plug-in and driver are there"};
+}
+
+std::vector<Finding> CheckTopology(const control::HostTopology& topology) {
+  std::vector<Finding> findings;
+  const auto node_text = [](const std::optional<int32_t>& node) {
+    return node ? absl::StrCat("NUMA node ", *node) : "NUMA node unknown";
+  };
+  for (size_t i = 0; i < topology.gpus.size(); ++i) {
+    const control::GpuPlace& gpu = topology.gpus[i];
+    findings.push_back(
+        {.what = absl::StrCat("GPU cuda:", i), .found = absl::StrCat(gpu.pci_address, ", ", node_text(gpu.numa_node))});
+  }
+  const std::string links = control::LinksText(topology);
+  if (!links.empty()) findings.push_back({.what = "GPU links", .found = links});
+  std::vector<std::string> ports;
+  bool active = false;
+  for (const base::InfinibandPort& port : topology.infiniband) {
+    ports.push_back(absl::StrCat(port.device, " port ", port.port, " (", port.link_layer, port.rate.empty() ? "" : ", ",
+                                 port.rate, "), ", node_text(port.numa_node), ", ",
+                                 port.active ? "active" : "not active"));
+    active = active || port.active;
+  }
+  if (!ports.empty()) {
+    findings.push_back(
+        {active ? Health::kOk : Health::kWarning, "InfiniBand", absl::StrJoin(ports, "; "),
+         active ? "" : "see its cable and its subnet manager; GPUs of several hosts use sockets without it"});
+  }
+  for (const std::string& problem : topology.problems) {
+    findings.push_back(
+        {Health::kWarning, "topology", problem, "let this process or container see /sys and the driver"});
+  }
+  return findings;
 }
 
 }  // namespace tessera::client

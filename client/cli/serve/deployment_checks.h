@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "control/host_topology.h"
 #include "server/config/server_config.h"
 
 namespace tessera::client {
@@ -53,5 +54,8 @@ Finding CheckWorker();
 
 // For groups on cuda: the plug-in of that worker program, and the driver's devices.
 Finding CheckCuda(const std::string& worker);
+
+// Where this machine's GPUs and InfiniBand devices are, and what lies between the GPUs. Empty where there are neither.
+std::vector<Finding> CheckTopology(const control::HostTopology& topology);
 
 }  // namespace tessera::client

@@ -12,6 +12,8 @@
 #include "client/cli/serve/deployment_checks.h"
 #include "client/cli/serve/served_group.h"
 #include "client/cli/session/worker_session.h"
+#include "control/gpu_driver.h"
+#include "control/host_topology.h"
 #include "server/verification/certify.h"
 #include "server/workers/layout_choice.h"
 #include "server/workers/worker_process.h"
@@ -85,6 +87,7 @@ class Doctor {
   void CheckGroups(const server::ServerConfig& config, bool in_use) {
     Report(CheckWorker());
     int64_t threads = 0, bytes = 0;
+    bool on_gpus = false;
     for (const server::GroupConfig& group : config.groups) {
       const absl::StatusOr<server::ServedGroupOptions> served =
           ServedGroupOf(group, options_.model_folders, /*any_model=*/false);
@@ -105,12 +108,16 @@ class Doctor {
       Report(
           {.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", server::WorkerExecutable())});
       if (absl::StrContains(served->load.device, "cuda")) {
-        Report(CheckCuda(server::WorkerProgram()));
+        if (!on_gpus) Report(CheckCuda(server::WorkerProgram()));
+        on_gpus = true;
       } else {
         bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
       }
       CheckLayout(config, *served, *model);
     }
+    control::HostTopology topology = control::ReadHostTopology(*control::MakeGpuDriver());
+    if (!on_gpus) topology.problems.clear();  // nothing is asked of GPUs that cannot be seen
+    for (const Finding& finding : CheckTopology(topology)) Report(finding);
     Report(CheckThreads(threads));
     // A server that runs has taken its part already.
     Report(CheckMemory(in_use ? 0 : bytes));

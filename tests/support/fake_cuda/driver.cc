@@ -40,6 +40,23 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return Checked("cuDeviceGet");
 }
 
+CUresult cuDeviceGetCount(int* count) {
+  *count = TheMachine().options().devices;
+  return Checked("cuDeviceGetCount");
+}
+
+CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
+  return Checked("cuDeviceGetPCIBusId",
+                 cudaDeviceGetPCIBusId(id, length, device) == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  cudaDeviceProp card;
+  const bool known = cudaGetDeviceProperties(&card, device) == cudaSuccess;
+  if (known) *uuid = card.uuid;
+  return Checked("cuDeviceGetUuid_v2", known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
+}
+
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
   // LibTorch asks here what kinds of handles memory can be shared by; a plain card shares none.
   *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -43,6 +44,14 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
+// Of one call, by ncclDataType_t.
+int64_t GivenBytes(const FakeCudaEvent& transfer) {
+  constexpr std::array<int64_t, 10> kTypeBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return transfer.fields.at(0) == "ncclRecv"
+             ? 0
+             : transfer.Number(1) * kTypeBytes.at(static_cast<size_t>(transfer.Number(2)));
+}
+
 void AddOperation(FakeCudaStep& step, const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
   ++step.count;
   ++step.operations[NameOf(event, kernels)];
@@ -62,6 +71,7 @@ void AddGraph(FakeCudaStep& step, const FakeCudaStep& graph) {
   for (const auto& [name, count] : graph.operations) step.operations[name] += count;
   step.fp32_products += graph.fp32_products;
   step.exchanges += graph.exchanges;
+  for (const auto& [call, bytes] : graph.given_bytes) step.given_bytes[call] += bytes;
   step.bytes_to_host += graph.bytes_to_host;
   for (const auto& [dtype, rows_by_length] : graph.product_rows) {
     for (const auto& [length, rows] : rows_by_length) step.product_rows[dtype][length] += rows;
@@ -146,14 +156,22 @@ std::vector<FakeCudaStep> FakeCudaLog::Steps() const {
   FakeCudaStep step;
   std::map<int64_t, FakeCudaStep> graphs;  // what each has recorded
   std::vector<FakeCudaEvent> waits;
-  int64_t begin = -1;  // of the step; none yet
+  std::map<int, std::vector<FakeCudaEvent>> transfers;  // by thread, of the exchange that comes next
+  int64_t begin = -1;                                   // of the step; none yet
   for (const FakeCudaEvent& event : events_) {
     if (event.kind == "wait") waits.push_back(event);
     if (event.kind == "malloc") ++step.mallocs;
+    if (event.kind == "transfer") transfers[event.thread].push_back(event);
     if (event.kind == "graph") AddGraph(step, graphs[event.Number(0)]);
     if (IsOperation(event)) {
       if (begin < 0) begin = event.microseconds;
-      AddOperation(event.fields[0] == "0" ? step : graphs[event.Number(0)], event, names_);
+      FakeCudaStep& of = event.fields[0] == "0" ? step : graphs[event.Number(0)];
+      AddOperation(of, event, names_);
+      if (event.kind == "nccl") {
+        for (const FakeCudaEvent& transfer : std::exchange(transfers[event.thread], {})) {
+          of.given_bytes[{transfer.fields.at(0), transfer.fields.at(4)}] += GivenBytes(transfer);
+        }
+      }
     }
     if (!EndsStep(event)) continue;
     // The reply's wait is on a thread of its own.

@@ -11,6 +11,7 @@
 //   nccl GRAPH FUNCTION CALLS COMMUNICATOR   a group of calls, or a single one: of the first one's function
 //   transfer FUNCTION COUNT TYPE PEER COMMUNICATOR RANK RANKS   one call of NCCL's; PEER is the root of a broadcast
 //   communicator NAME RANK RANKS     made
+//   variable NAME=VALUE              of NCCL's in the environment
 //   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
 //   wait FUNCTION                    of the host for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
@@ -22,6 +23,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -44,6 +46,8 @@ struct FakeCudaStep {
   int mallocs = 0;
   int fp32_products = 0;
   int exchanges = 0;  // groups of calls of NCCL's, and single ones
+  // Bytes that this process gave to NCCL's functions, by function and communicator; what it receives is not among them.
+  std::map<std::pair<std::string, std::string>, int64_t> given_bytes;
   int64_t bytes_to_host = 0;
   // Rows of the products of a dtype and a length, summed.
   std::map<std::string, std::map<int64_t, int64_t>> product_rows;

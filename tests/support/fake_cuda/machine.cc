@@ -22,12 +22,15 @@ long Number(const char* variable, long otherwise) {
 Options Options::FromEnvironment() {
   const long arch = Number("FAKE_CUDA_ARCH", 90);
   const char* fault = std::getenv("FAKE_CUDA_FAULT");
+  const char* via = std::getenv("FAKE_CUDA_NCCL_VIA");
   return {.devices = static_cast<int>(std::clamp(Number("FAKE_CUDA_DEVICES", 1), 1L, static_cast<long>(kMostDevices))),
           .memory_bytes = static_cast<size_t>(Number("FAKE_CUDA_MEMORY_MIB", 143771)) << 20,
           .major = static_cast<int>(arch / 10),
           .minor = static_cast<int>(arch % 10),
           .driver = static_cast<int>(Number("FAKE_CUDA_DRIVER", 13000)),
           .cudnn = static_cast<size_t>(Number("FAKE_CUDA_CUDNN", 91900)),
+          .nvlink = Number("FAKE_CUDA_NVLINK", 0) != 0,
+          .nccl_via = via == nullptr ? "P2P/CUMEM" : via,
           .fault_file = fault == nullptr ? "" : fault};
 }
 

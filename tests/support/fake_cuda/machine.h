@@ -17,6 +17,8 @@
 //   FAKE_CUDA_CUDNN       version of cuDNN; 91900
 //   FAKE_CUDA_FAULT       a file that a test may write a number N into: the process that launches a kernel next removes
 //                         it, and after N more launches every call fails as after an illegal address
+//   FAKE_CUDA_NVLINK      1: NVML says that all cards have it; 0
+//   FAKE_CUDA_NCCL_VIA    what NCCL's log says that ranks are connected by; P2P/CUMEM
 //   FAKE_CUDA_LOG         event_log.h
 #pragma once
 
@@ -42,6 +44,8 @@ struct Options {
   int major = 9, minor = 0;
   int driver = 13000;
   size_t cudnn = 91900;
+  bool nvlink = false;
+  std::string nccl_via;
   std::string fault_file;
 
   static Options FromEnvironment();

@@ -14,7 +14,7 @@ import subprocess
 LIBRARIES = [
     ("cusparseLt", "libcusparseLt.so"), ("cusparse", "libcusparse.so"), ("cusolver", "libcusolver.so"),
     ("cublasLt", "libcublasLt.so"), ("cublas", "libcublas.so"), ("cudnn", "libcudnn.so"), ("cufft", "libcufft.so"),
-    ("curand", "libcurand.so"), ("cuFile", "libcufile.so"), ("nccl", "libnccl.so"), ("pnccl", "libnccl.so"),
+    ("curand", "libcurand.so"), ("cuFile", "libcufile.so"), ("nvml", "libnvidia-ml.so"), ("nccl", "libnccl.so"), ("pnccl", "libnccl.so"),
     ("nvshmem", "libnvshmem_host.so"), ("cupti", "libcupti.so"), ("nvrtc", "libnvrtc.so"), ("__cuda", "libcudart.so"),
     ("cuda", "libcudart.so"), ("cu", "libcuda.so"),
 ]
@@ -43,6 +43,7 @@ def asked_for(files):
                 needed = line.split("[")[1].rstrip("]")
                 if (stem := needed.split(".so")[0] + ".so") in stems:
                     names[stem] = needed
+    names["libnvidia-ml.so"] = "libnvidia-ml.so.1"  # nobody is linked to it: it is opened by its name
     return symbols, names
 
 

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "tests/support/fake_cuda/capture.h"
 #include "tests/support/fake_cuda/machine.h"
@@ -41,6 +43,28 @@ struct Config {
   int blocking;
 };
 
+// Into the file that the environment names, as NCCL does: who is connected to whom, and by what.
+void LogConnections(int rank, int ranks) {
+  const char* level = std::getenv("NCCL_DEBUG");
+  const char* name = std::getenv("NCCL_DEBUG_FILE");
+  if (level == nullptr || name == nullptr || std::strcmp(level, "INFO") != 0) return;
+  static std::FILE* const file = std::fopen(name, "w");
+  if (file == nullptr) return;
+  for (int peer = 0; peer < ranks; ++peer) {
+    if (peer == rank) continue;
+    std::fprintf(file, "fake:%d:%d [0] NCCL INFO Channel 00/0 : %d[%d] -> %d[%d] via %s\n", getpid(), getpid(), rank,
+                 rank, peer, peer, TheMachine().options().nccl_via.c_str());
+  }
+  std::fflush(file);
+}
+
+// Of the environment: what of NCCL's this process was started with.
+void LogVariables() {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "NCCL_", 5) == 0) TheMachine().log().Write("variable", *entry);
+  }
+}
+
 Result Launch(const char* function, int calls, const std::string& comm, cudaStream_t stream) {
   TheMachine().CountLaunch();
   TheMachine().log().Write("nccl", Record(function, stream), function, calls, comm);
@@ -59,6 +83,7 @@ struct ncclComm {
   int rank = 0, ranks = 0;
   int splits = 0;
   bool asked = false;  // whether anybody has asked if it is there
+  bool connected = false;
 };
 
 static Result Call(const char* function, const void* from, const void* to, size_t count, size_t all, int type, int peer,
@@ -73,6 +98,8 @@ static Result Call(const char* function, const void* from, const void* to, size_
     const auto range = TheMachine().device_memory().Find(memory);
     if (!range || !TheMachine().device_memory().Find(last)) return kInvalidArgument;
   }
+  // A real one connects the ranks with the first call.
+  if (!std::exchange(comm->connected, true)) LogConnections(comm->rank, comm->ranks);
   TheMachine().log().Write("transfer", function, count, type, peer, comm->name, comm->rank, comm->ranks);
   if (open_group.depth == 0) return Launch(function, 1, comm->name, stream);
   if (open_group.calls++ == 0) open_group = {open_group.depth, 1, function, comm->name, stream};
@@ -94,6 +121,7 @@ Result ncclCommInitRankConfig(ncclComm** comm, int ranks, Id id, int rank, Confi
   if (config == nullptr || config->magic != 0xcafebeef || config->blocking != 0) return kInvalidArgument;
   if (rank < 0 || rank >= ranks || std::strncmp(id.bytes, "world-", 6) != 0) return kInvalidArgument;
   *comm = new ncclComm{.name = id.bytes, .rank = rank, .ranks = ranks};
+  LogVariables();
   TheMachine().log().Write("communicator", (*comm)->name, rank, ranks);
   return kInProgress;
 }
