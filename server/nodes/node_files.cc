@@ -133,16 +133,17 @@ std::shared_ptr<grpc::ServerCredentials> NodeServerCredentials(const NodeFiles& 
 
 absl::Status CheckPeer(const grpc::AuthContext& peer, const NodeFiles& files, absl::Time now) {
   ASSIGN_OR_RETURN(const std::string authority, Read("authority's certificate", files.authority));
-  std::string shown = Property(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME);
-  if (shown.empty()) shown = Property(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  const std::vector<Certificate> chain = ParseCertificates(shown);
-  if (chain.empty()) return Unauthenticated("none was shown");
+  // The handshake has proven that the peer has the key of this one alone. What a server sees as the chain is without
+  // it.
+  const std::vector<Certificate> own = ParseCertificates(Property(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME));
+  if (own.empty()) return Unauthenticated("none was shown");
+  const std::vector<Certificate> chain = ParseCertificates(Property(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));
   const Store store(X509_STORE_new());
   for (const Certificate& trusted : ParseCertificates(authority)) X509_STORE_add_cert(store.get(), trusted.get());
   const Stack untrusted(sk_X509_new_null());
   for (const Certificate& link : chain) sk_X509_push(untrusted.get(), link.get());
   const StoreContext context(X509_STORE_CTX_new());
-  if (X509_STORE_CTX_init(context.get(), store.get(), chain.front().get(), untrusted.get()) != 1) {
+  if (X509_STORE_CTX_init(context.get(), store.get(), own.front().get(), untrusted.get()) != 1) {
     return Unauthenticated("it cannot be checked");
   }
   X509_STORE_CTX_set_purpose(context.get(), X509_PURPOSE_SSL_CLIENT);

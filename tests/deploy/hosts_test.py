@@ -1,5 +1,5 @@
-"""The LeaderWorkerSet of deploy/kubernetes/many-hosts: valid to Kubernetes, our rules and the program, and its parts fit
-each other; planted mistakes are noticed."""
+"""The LeaderWorkerSets of deploy/kubernetes/many-hosts and many-hosts-infiniband: valid to Kubernetes, our rules and the
+program, and their parts fit each other; planted mistakes are noticed."""
 
 import copy
 import functools
@@ -17,13 +17,17 @@ import rules
 from manifests import configuration_of, leader_and_worker, named, pod_of
 
 
+INFINIBAND = "many-hosts-infiniband"
+FOLDERS = ["many-hosts", INFINIBAND]
+
+
 @functools.cache
-def rendered():
-    return json.dumps(manifests.kustomize(manifests.KUBERNETES / "many-hosts"))
+def rendered(folder):
+    return json.dumps(manifests.kustomize(manifests.KUBERNETES / folder))
 
 
-def objects():
-    return json.loads(rendered())
+def objects(folder="many-hosts"):
+    return json.loads(rendered(folder))
 
 
 def set_of(things):
@@ -46,9 +50,15 @@ def problems(things):
     if options["name"] != "node-$(LWS_WORKER_INDEX)":
         yield f"nodes are called {options['name']}"
     there = {f"node-{index}" for index in range(1, spec["leaderWorkerTemplate"]["size"])}
-    wanted = {device.split("/")[0] for group in configuration["groups"] for device in group["devices"] if "/" in device}
-    if wanted != there:
-        yield f"the groups name {sorted(wanted)}, and there are {sorted(there)}"
+    devices = [device.split("/") for group in configuration["groups"] for device in group["devices"] if "/" in device]
+    if {name for name, _ in devices} != there:
+        yield f"the groups name {sorted({name for name, _ in devices})}, and there are {sorted(there)}"
+    offered = [f"cpu:{number}" for number in range(int(options["devices"][4:]))] if options["devices"].startswith("cpu:") else (
+        options["devices"].split(","))
+    if {device for _, device in devices} != set(offered):
+        yield f"the groups name {sorted({device for _, device in devices})} of a node, which offers {offered}"
+    if any(rules.rdma_of(pod_of(part)["containers"][0]) for part in (leader, worker)):
+        yield from infiniband_problems(things, leader, worker)
     if spec["startupPolicy"] != "LeaderCreated" or spec["leaderWorkerTemplate"]["restartPolicy"] != "RecreateGroupOnPodRestart":
         yield "the set starts or restarts its pods otherwise"
     if int(options["join-timeout"]) < 90:
@@ -61,6 +71,27 @@ def problems(things):
         for file in files:
             if not file.startswith(place + "/"):
                 yield f"{file} is not in the secret's folder"
+
+
+def infiniband_problems(things, *parts):
+    """What keeps ranks on GPUs of two hosts from each other, beyond what `rules` has of each pod."""
+    resources = [pod_of(part)["containers"][0]["resources"]["limits"] for part in parts]
+    if resources[0] != resources[1]:
+        yield f"the hosts have other devices than each other: {resources}"
+    for part in parts:
+        for other in parts:
+            for policy in manifests.of_kind(things, "NetworkPolicy"):
+                if not rules.selects(policy["spec"]["podSelector"].get("matchLabels"), rules.pod_labels(part)):
+                    continue
+                for direction, peers in (("ingress", "from"), ("egress", "to")):
+                    if not any("ports" not in way and any(admits(peer, rules.pod_labels(other)) for peer in way.get(peers, []))
+                               for way in policy["spec"][direction]):
+                        yield f"{policy['metadata']['name']} allows no {direction} at NCCL's ports"
+
+
+def admits(peer, labels):
+    expressions = peer.get("podSelector", {}).get("matchExpressions", [])
+    return bool(expressions) and all(e["operator"] == "In" and labels.get(e["key"]) in e["values"] for e in expressions)
 
 
 def template(things):
@@ -84,9 +115,40 @@ PLANTED = [
 ]
 
 
+def containers(things):
+    return [template(things)[f"{which}Template"]["spec"]["containers"][0] for which in ("leader", "worker")]
+
+
+def variable(things, name, value):
+    for entry in containers(things)[1]["env"]:
+        if entry["name"] == name:
+            entry["value"] = value
+
+
+def close(things, name, direction):
+    policy = named(things, "NetworkPolicy", name)["spec"]
+    policy[direction] = [way for way in policy[direction] if "ports" in way]
+
+
+PLANTED_INFINIBAND = [
+    ("memory that cannot be pinned", lambda o: containers(o)[0]["securityContext"]["capabilities"].pop("add")),
+    ("more rights than that", lambda o: containers(o)[1]["securityContext"]["capabilities"]["add"].append("SYS_ADMIN")),
+    ("an adapter on one host", lambda o: [containers(o)[1]["resources"][kind].pop("rdma/hca") for kind in ("limits", "requests")]),
+    ("no name of an adapter", lambda o: variable(o, "NCCL_IB_HCA", "")),
+    ("ranks that meet inside the pod", lambda o: variable(o, "NCCL_SOCKET_IFNAME", "lo")),
+    ("a node that nobody may reach", lambda o: close(o, "tessera-node", "ingress")),
+    ("a server that may reach nobody", lambda o: close(o, "tessera", "egress")),
+    ("fewer GPUs than groups name", lambda o: argument(o, ",cuda:7", "")),
+]
+
+
 class HostsTest(unittest.TestCase):
     def test_every_object_is_valid_and_keeps_our_rules(self):
-        things = objects()
+        for folder in FOLDERS:
+            with self.subTest(folder=folder):
+                self.assert_valid(objects(folder))
+
+    def assert_valid(self, things):
         for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
             for thing in things:
                 self.assertEqual(manifests.schema_errors(thing, version), [])
@@ -96,25 +158,31 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(rules.violations(things), [])
 
     def test_its_parts_fit_each_other_and_planted_mistakes_are_noticed(self):
-        self.assertEqual(list(problems(objects())), [])
-        for mistake, plant in PLANTED:
-            with self.subTest(mistake=mistake):
-                things = objects()
+        for folder in FOLDERS:
+            self.assertEqual(list(problems(objects(folder))), [])
+        planted = [(folder, *entry) for folder in FOLDERS for entry in PLANTED] + [(INFINIBAND, *entry) for entry in PLANTED_INFINIBAND]
+        for folder, mistake, plant in planted:
+            with self.subTest(folder=folder, mistake=mistake):
+                things = objects(folder)
                 before = copy.deepcopy(things)
                 plant(things)
                 self.assertNotEqual(things, before, "nothing was planted")
-                self.assertNotEqual(list(problems(things)), [])
+                self.assertNotEqual([*problems(things), *rules.violations(things)], [])
 
     def test_the_program_takes_the_configuration_and_the_nodes_options(self):
-        things = objects()
-        text = next(thing["data"]["tessera.yaml"] for thing in things if thing["kind"] == "ConfigMap")
+        for folder in FOLDERS:
+            with self.subTest(folder=folder):
+                self.assert_taken(objects(folder))
+
+    def assert_taken(self, things):
+        text = next(thing["data"]["tessera.yaml"] for thing in things if "tessera.yaml" in thing.get("data", {}))
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "tessera.yaml"
             path.write_text(text)
             done = subprocess.run([manifests.program(), "serve", "--config", str(path), "--print-config"],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("node-1/cpu:0", done.stdout)
+            self.assertIn("node-1/", done.stdout)
         helped = subprocess.run([manifests.program(), "node", "--help"], capture_output=True, text=True, check=True).stdout
         for option in options_of(pod_of(leader_and_worker(set_of(things))[1])["containers"][0]):
             self.assertIsNotNone(re.search(rf"--{option}\b", helped), option)

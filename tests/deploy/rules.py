@@ -58,6 +58,11 @@ def runs_tessera(container):
     return "command" not in container
 
 
+def rdma_of(container):
+    """The resources of its InfiniBand adapters."""
+    return [name for name in container.get("resources", {}).get("limits", {}) if name.startswith("rdma/")]
+
+
 def port_names(workload):
     return {port["name"]: port["containerPort"] for container in containers_of(workload) for port in container.get("ports", [])}
 
@@ -156,7 +161,8 @@ def what_computes_has_shared_memory(objects):
 
 @rule
 def pods_are_restricted(objects):
-    """The "restricted" of Pod Security Standards, and a read-only root besides."""
+    """The "restricted" of Pod Security Standards, and a read-only root besides. What has an InfiniBand adapter, and nothing
+    else, may pin memory for it."""
     for workload in workloads(objects):
         pod = pod_of(workload).get("securityContext", {})
         if pod.get("runAsNonRoot") is not True or not pod.get("runAsUser"):
@@ -174,7 +180,7 @@ def pods_are_restricted(objects):
                 yield f"{title(workload)}: {container['name']} can write to its root"
             if (context.get("allowPrivilegeEscalation") is not False or context.get("privileged") or
                     context.get("runAsUser") == 0 or context.get("runAsNonRoot") is False or
-                    context.get("capabilities") != {"drop": ["ALL"]}):
+                    context.get("capabilities") != {"drop": ["ALL"], **({"add": ["IPC_LOCK"]} if rdma_of(container) else {})}):
                 yield f"{title(workload)}: {container['name']} is not restricted"
 
 
@@ -262,7 +268,7 @@ def the_configuration_fits_the_pod(objects):
 def groups_have_the_gpus_of_the_pod(objects):
     for workload in servers(objects):
         limits = pod_of(workload)["containers"][0]["resources"]["limits"]
-        gpus = sum(int(count) for name, count in limits.items() if "/" in name)
+        gpus = sum(int(count) for name, count in limits.items() if "/" in name and not name.startswith("rdma/"))
         devices = set()
         for group in configuration_of(objects, workload).get("groups", []):
             devices |= {device for device in group.get("devices", []) if device.startswith("cuda")}
@@ -272,13 +278,18 @@ def groups_have_the_gpus_of_the_pod(objects):
 
 @rule
 def ranks_on_gpus_meet_inside_the_pod(objects):
-    """NCCL by itself takes the first network interface, which a policy may block, and a node's InfiniBand, which needs rights."""
+    """NCCL by itself takes the first network interface, which a policy may block, and a node's InfiniBand, which needs rights.
+    A pod that has those rights says which adapters and which interface."""
     for workload in workloads(objects):
         for container in pod_of(workload)["containers"]:
             if not runs_tessera(container) or not any("/" in name for name in container["resources"]["limits"]):
                 continue
             variables = {entry["name"]: entry.get("value") for entry in container.get("env", [])}
-            if (variables.get("NCCL_SOCKET_IFNAME"), variables.get("NCCL_IB_DISABLE")) != ("lo", "1"):
+            if rdma_of(container):
+                if (not variables.get("NCCL_IB_HCA") or variables.get("NCCL_IB_DISABLE", "0") != "0" or
+                        variables.get("NCCL_SOCKET_IFNAME", "lo") == "lo"):
+                    yield f"{title(workload)}: NCCL of {container['name']} does not look for its peers over InfiniBand"
+            elif (variables.get("NCCL_SOCKET_IFNAME"), variables.get("NCCL_IB_DISABLE")) != ("lo", "1"):
                 yield f"{title(workload)}: NCCL of {container['name']} looks for the other ranks outside the pod"
 
 

@@ -25,9 +25,10 @@ TestServerOptions NodeCluster::ServerOptions(const NodeClusterOptions& options) 
   return {.worker = options.worker,
           .script = options.script,
           .groups = options.groups,
-          .settings = absl::StrCat("nodes: {listen: {port: 0}, certificate_chain: ", files, "/tls.crt, private_key: ",
-                                   files, "/tls.key, authority: ", files, "/ca.crt, token_file: ", files, "/token",
-                                   options.nodes.empty() ? "" : ", ", options.nodes, "}\n", options.settings)};
+          .settings = absl::StrCat("nodes: {listen: {address: ", Address(), ", port: 0}, certificate_chain: ", files,
+                                   "/tls.crt, private_key: ", files, "/tls.key, authority: ", files,
+                                   "/ca.crt, token_file: ", files, "/token", options.nodes.empty() ? "" : ", ",
+                                   options.nodes, "}\n", options.settings)};
 }
 
 NodeCluster::~NodeCluster() {
@@ -51,13 +52,14 @@ ChildProcess& NodeCluster::Run(const std::string& name, const Node& node) {
   if (!std::filesystem::exists(folder + "/tls.crt")) WriteFiles(name, authority_);
   if (!std::filesystem::exists(folder + "/token")) WriteToken(name, kToken);
   ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "node", "--join",
-                                      node.join.empty() ? absl::StrCat("127.0.0.1:", port_) : node.join, "--tls-dir",
+                                      node.join.empty() ? absl::StrCat(Address(), ":", port_) : node.join, "--tls-dir",
                                       folder, "--token-file", folder + "/token", "--name", name, "--devices",
                                       node.devices, "--join-timeout", node.join_timeout},
                         .folder = folder,
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", absl::StrCat(options_.script, " ", node.script)},
                                         {"XDG_RUNTIME_DIR", folder + "/sockets"}}};
+  if (options_.hosts != nullptr) child.network_namespace = options_.hosts->NamespaceOf(name);
   if (!options_.worker.empty()) child.environment["TESSERA_WORKER"] = options_.worker;
   return *nodes_[name].emplace_back(std::make_unique<ChildProcess>(child));
 }

@@ -1,5 +1,5 @@
 // A server that nodes join, and nodes on the same machine, each a process with a folder, certificate and token of its
-// own.
+// own, and with a network of its own where there are NetworkHosts.
 #pragma once
 
 #include <map>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/faults/network_hosts.h"
 #include "tests/faults/test_server.h"
 #include "tests/tls/test_authority.h"
 
@@ -18,6 +19,9 @@ struct NodeClusterOptions {
   std::string worker;               // executable; empty: the real one
   std::string nodes;                // more of the section of nodes: "beat: 100ms, lost_after: 1s"
   std::string settings;             // further lines of the configuration
+  // Where nodes run that are named there, with this thread as the server's host; null: all are on loopback. Outlives
+  // the cluster.
+  const NetworkHosts* hosts = nullptr;
 };
 
 class NodeCluster {
@@ -60,6 +64,7 @@ class NodeCluster {
 
  private:
   TestServerOptions ServerOptions(const NodeClusterOptions& options) const;
+  std::string Address() const { return options_.hosts == nullptr ? "127.0.0.1" : NetworkHosts::kFirstAddress; }
 
   const NodeClusterOptions options_;
   TestFolder folder_;

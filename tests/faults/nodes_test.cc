@@ -3,9 +3,14 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "server/image/image_file.h"
 #include "tests/faults/faulty_proxy.h"
 #include "tests/faults/kill_oracle.h"
@@ -21,16 +26,23 @@ constexpr char kFast[] = "beat: 100ms, lost_after: 2s, join_wait: 1s";
 constexpr char kOverTwo[] = "devices: [node-a/cpu:0, node-b/cpu:0]";
 
 #ifdef HAS_REAL_WORKER
-TEST(NodesTest, PicturesOfGroupsOverTwoNodesAreThoseOfTheSameLayoutOnOneHost) {
-  const std::string model = EMBEDDED_MODEL;
-  const std::vector<std::string> names = {"cfg", "pipe", "ulysses"};
+struct GroupOverHosts {
+  std::string name, layout, devices;
+};
+
+const GroupOverHosts kTwoHosts[] = {
+    {"cfg", "cfg=2", kOverTwo}, {"pipe", "pipe=2", kOverTwo}, {"ulysses", "ulysses=2", kOverTwo}};
+
+// Each picture of a group over hosts is that of a group of the same layout on the server's own, byte for byte.
+void ExpectPicturesOfOneHost(const NetworkHosts* hosts, absl::Span<const GroupOverHosts> groups_over_hosts) {
   std::vector<std::string> groups;
-  for (const std::string& name : names) {
-    const std::string begin = absl::StrCat("{model: ", model, ", threads: 2, layout: \"", name, "=2\", name: ", name);
+  for (const auto& [name, layout, devices] : groups_over_hosts) {
+    const std::string begin =
+        absl::StrCat("{model: ", EMBEDDED_MODEL, ", threads: 2, layout: \"", layout, "\", name: ", name);
     groups.push_back(absl::StrCat(begin, "-here}"));
-    groups.push_back(absl::StrCat(begin, ", ", kOverTwo, "}"));
+    groups.push_back(absl::StrCat(begin, ", ", devices, "}"));
   }
-  NodeCluster cluster({.groups = groups});
+  NodeCluster cluster({.groups = groups, .hosts = hosts});
   ASSERT_TRUE(cluster.Start());
   cluster.Run("node-a");
   cluster.Run("node-b");
@@ -41,21 +53,38 @@ TEST(NodesTest, PicturesOfGroupsOverTwoNodesAreThoseOfTheSameLayoutOnOneHost) {
     // Without the parameters in it, which name the group's model.
     return server::DecodeImage(cluster.server().ImageBytes(cluster.server().Get(job)))->image.rgb;
   };
-  for (const std::string& name : names) EXPECT_TRUE(picture(name) == picture(name + "-here")) << name;
-  EXPECT_EQ(cluster.Workers("node-a").size(), names.size());
-  EXPECT_EQ(cluster.Workers("node-b").size(), names.size());
+  for (const GroupOverHosts& group : groups_over_hosts) {
+    EXPECT_TRUE(picture(group.name) == picture(group.name + "-here")) << group.name;
+  }
+  EXPECT_EQ(cluster.Workers("node-a").size(), groups_over_hosts.size());
+  EXPECT_EQ(cluster.Workers("node-b").size(), groups_over_hosts.size());
   EXPECT_EQ(cluster.server().Terminate(), 0);
+}
+
+TEST(NodesTest, PicturesOfGroupsOverTwoNodesAreThoseOfTheSameLayoutOnOneHost) {
+  ExpectPicturesOfOneHost(/*hosts=*/nullptr, kTwoHosts);
+}
+
+TEST(NodesTest, PicturesOfGroupsOverTwoAndThreeNetworkNamespacesAreThoseOfOneHost) {
+  const absl::StatusOr<std::unique_ptr<NetworkHosts>> hosts = NetworkHosts::Create({"node-a", "node-b"});
+  if (!hosts.ok()) GTEST_SKIP() << hosts.status().message() << "; the proof is the test on loopback";
+  std::vector<GroupOverHosts> groups(std::begin(kTwoHosts), std::end(kTwoHosts));
+  groups.push_back({"three", "cfg=2,ulysses=2", "devices: [cpu, cpu, node-a/cpu:0, node-b/cpu:0]"});
+  ExpectPicturesOfOneHost(hosts->get(), groups);
 }
 #endif
 
 // With fake workers, whose jobs take a while.
 class NodeFaultsTest : public ::testing::Test {
  protected:
-  NodeFaultsTest()
-      : cluster_({.groups = {absl::StrCat("{model: TINY, layout: cfg=2, ", kOverTwo, "}")},
+  explicit NodeFaultsTest(const std::string& nodes = kFast,
+                          absl::StatusOr<std::unique_ptr<NetworkHosts>> hosts = nullptr)
+      : hosts_(std::move(hosts)),
+        cluster_({.groups = {absl::StrCat("{model: TINY, layout: cfg=2, ", kOverTwo, "}")},
                   .script = "any-model step-time=20 step2-of-[fail]=error",
                   .worker = FAKE_WORKER,
-                  .nodes = kFast}) {}
+                  .nodes = nodes,
+                  .hosts = hosts_.ok() ? hosts_->get() : nullptr}) {}
 
   void Start() {
     ASSERT_TRUE(cluster_.Start());
@@ -93,11 +122,18 @@ class NodeFaultsTest : public ::testing::Test {
     EXPECT_EQ(cluster_.server().Terminate(), 0);
   }
 
+  void WaitUntilLogged(const std::string& text) {
+    WaitUntil(text, [&] { return absl::StrContains(LogOfServer(), text); });
+  }
   std::string LogOfServer() { return cluster_.server().process().errors(); }
 
+  const absl::StatusOr<std::unique_ptr<NetworkHosts>> hosts_;
   NodeCluster cluster_;
   KillOracle oracle_;
 };
+
+constexpr char kJoinedTwice[] =
+    "{\"event\":\"joined\",\"node\":\"node-b\"}\n{\"event\":\"joined\",\"node\":\"node-b\"}\n";
 
 TEST_F(NodeFaultsTest, NoJobIsLostWhenAllOfANodeIsKilledAndComesBack) {
   ASSERT_NO_FATAL_FAILURE(Start());
@@ -105,8 +141,7 @@ TEST_F(NodeFaultsTest, NoJobIsLostWhenAllOfANodeIsKilledAndComesBack) {
   cluster_.node("node-b").Signal(SIGKILL);
   cluster_.node("node-b").Wait();
   WaitUntil("the end of its workers", [&] { return cluster_.Workers("node-b").empty(); });
-  WaitUntil("the loss",
-            [&] { return absl::StrContains(LogOfServer(), "rank 1 of 2 on node-b is lost with its node"); });
+  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node");
   cluster_.Run("node-b");
   ExpectNothingLost();
 }
@@ -132,12 +167,74 @@ TEST_F(NodeFaultsTest, NoJobIsLostWhenANetworkDelaysStallsOrCuts) {
   ASSERT_NO_FATAL_FAILURE(SubmitAll());
   to_a.Delay(std::chrono::milliseconds(20));
   to_b.Cut();
-  WaitUntil("the loss of node-b", [&] { return absl::StrContains(LogOfServer(), "node node-b: is lost"); });
+  WaitUntilLogged("node node-b: is lost");
   cluster_.server().WaitUntilReady();
   to_a.Stall();
-  WaitUntil("the loss of node-a",
-            [&] { return absl::StrContains(LogOfServer(), "node node-a: is lost: nothing was heard of it for 2s"); });
+  WaitUntilLogged("node node-a: is lost: nothing was heard of it for 2s");
   to_a.Pass();
+  ExpectNothingLost();
+}
+
+TEST_F(NodeFaultsTest, AProcessThatWasLostWhileItWasStoppedMayNotComeBackAfterItsSuccessor) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(SubmitAll());
+  ChildProcess& stopped = cluster_.node("node-b");
+  const std::vector<pid_t> ranks = cluster_.Workers("node-b");
+  ASSERT_EQ(ranks.size(), 1u);
+  StopProcess(stopped.pid());
+  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: nothing was heard of it for 2s");
+  cluster_.Run("node-b");
+  ASSERT_TRUE(cluster_.HasJoined("node-b"));
+  stopped.Signal(SIGCONT);
+  EXPECT_NE(stopped.Wait(), 0);
+  EXPECT_THAT(stopped.errors(), HasSubstr("a later process of that name has joined"));
+  EXPECT_TRUE(WaitUntilGone(ranks[0]));
+  WaitUntilLogged("node 'node-b' is refused: a later process of that name has joined");
+  ExpectNothingLost();
+}
+
+// Whose connections seem alive for longer than the tests wait for anything.
+class SeeminglyAliveNodesTest : public NodeFaultsTest {
+ protected:
+  SeeminglyAliveNodesTest() : NodeFaultsTest("beat: 100ms, lost_after: 300s, join_wait: 1s") {}
+};
+
+TEST_F(SeeminglyAliveNodesTest, AStoppedProcessIsFencedByItsSuccessorAndEndsWhenItGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(SubmitAll());
+  ChildProcess& stopped = cluster_.node("node-b");
+  const std::vector<pid_t> ranks = cluster_.Workers("node-b");
+  ASSERT_EQ(ranks.size(), 1u);
+  StopProcess(stopped.pid());
+  cluster_.Run("node-b");
+  ASSERT_TRUE(cluster_.HasJoined("node-b"));
+  WaitUntilLogged("a later process of it has joined, the one before is fenced");
+  WaitUntil("the group on the successor", [&] { return cluster_.Workers("node-b").size() == 2; });
+  cluster_.server().WaitUntilReady();
+  stopped.Signal(SIGCONT);
+  EXPECT_NE(stopped.Wait(), 0);
+  EXPECT_THAT(stopped.errors(), HasSubstr("a later process of that name has joined"));
+  EXPECT_TRUE(WaitUntilGone(ranks[0]));
+  EXPECT_EQ(cluster_.Workers("node-b").size(), 1u) << "the successor's rank goes on";
+  ExpectNothingLost();
+}
+
+class NodeLinksTest : public NodeFaultsTest {
+ protected:
+  NodeLinksTest() : NodeFaultsTest(kFast, NetworkHosts::Create({"node-a", "node-b"})) {}
+  void SetUp() override {
+    if (!hosts_.ok()) GTEST_SKIP() << hosts_.status().message() << "; the proof is the test with a proxy on loopback";
+  }
+};
+
+TEST_F(NodeLinksTest, NoJobIsLostWhenTheLinkOfAHostIsDownAndUpAgain) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(SubmitAll());
+  (*hosts_)->SetLink("node-b", false);
+  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: nothing was heard of it for 2s");
+  WaitUntil("the end of its workers", [&] { return cluster_.Workers("node-b").empty(); });
+  (*hosts_)->SetLink("node-b", true);
+  EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice));
   ExpectNothingLost();
 }
 
@@ -184,17 +281,56 @@ TEST_F(NodeRefusalsTest, AnAuthorityThatIsNotTheServers) {
   EXPECT_THAT(cluster_.ErrorsOf("node-a", {.join_timeout = "1"}), HasSubstr("has no valid certificate"));
 }
 
+TEST_F(NodeRefusalsTest, ANodesCertificateOfAnotherAuthority) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", TestAuthority("another authority"));
+  cluster_.authority().Write(cluster_.Folder("node-a") + "/ca.crt");  // or it would not trust the server
+  ExpectRefused(cluster_.ErrorsOf("node-a", {}),
+                "the node's certificate is refused: unable to get local issuer certificate");
+}
+
+TEST_F(NodeRefusalsTest, ANodesCertificateOfAnotherAuthorityThatIsShownWithTheServers) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", TestAuthority("another authority"));
+  const std::string folder = cluster_.Folder("node-a");
+  cluster_.authority().Write(folder + "/ca.crt");
+  std::ofstream(folder + "/tls.crt", std::ios::app) << std::ifstream(folder + "/ca.crt").rdbuf();
+  ExpectRefused(cluster_.ErrorsOf("node-a", {}),
+                "the node's certificate is refused: unable to get local issuer certificate");
+}
+
+TEST_F(NodeRefusalsTest, CertificatesThatHaveExpired) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", cluster_.authority(), /*seconds=*/-60);
+  ExpectRefused(cluster_.ErrorsOf("node-a", {}), "the node's certificate is refused: certificate has expired");
+  ASSERT_EQ(cluster_.server().Terminate(), 0);
+  cluster_.WriteFiles("", cluster_.authority(), /*seconds=*/-60);
+  ASSERT_TRUE(cluster_.Start());
+  EXPECT_THAT(cluster_.ErrorsOf("node-b", {.join_timeout = "1"}), HasSubstr("must not have expired"));
+}
+
+TEST_F(NodeRefusalsTest, ATokenFileWithoutAToken) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", cluster_.authority());
+  cluster_.WriteToken("node-a", "");
+  EXPECT_THAT(cluster_.ErrorsOf("node-a", {}), HasSubstr("has 0 characters; valid values have 16 or more"));
+}
+
 TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {
   ASSERT_TRUE(cluster_.Start());
-  cluster_.Run("node-a");
-  ASSERT_TRUE(cluster_.HasJoined("node-a"));
+  FaultyProxy proxy("127.0.0.2", cluster_.port());
+  const std::string join = absl::StrCat("127.0.0.2:", proxy.port());
+  cluster_.Run("node-b", {.join = join});
+  ASSERT_TRUE(cluster_.HasJoined("node-b"));
   const TestAuthority fresh("the next authority");
-  cluster_.WriteFiles("", fresh);
-  cluster_.WriteToken("", "the next token, of other length");
-  cluster_.WriteFiles("node-b", fresh);
-  cluster_.WriteToken("node-b", "the next token, of other length");
-  cluster_.Run("node-b");  // tries until the listener has read its files
-  EXPECT_TRUE(cluster_.HasJoined("node-b"));
+  for (const char* name : {"", "node-a", "node-b"}) {
+    cluster_.WriteFiles(name, fresh);
+    cluster_.WriteToken(name, "the next token, of other length");
+  }
+  cluster_.Run("node-a");  // tries until the listener has read its files
+  EXPECT_TRUE(cluster_.HasJoined("node-a"));
+  proxy.Cut();
+  EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice)) << "with what it was started with it could not";
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <linux/close_range.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -75,6 +76,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
       const rlimit limit = {options.open_files, options.open_files};
       setrlimit(RLIMIT_NOFILE, &limit);
     }
+    if (options.network_namespace >= 0 && setns(options.network_namespace, CLONE_NEWNET) != 0) _exit(125);
     dup2(pipe_ends[1], 1);
     dup2(errors_file_, 2);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process

@@ -75,7 +75,7 @@ void TestAuthority::Write(const std::string& path) const {
 void TestAuthority::Issue(const std::string& name, const server::TlsCertificates::Files& files, long seconds) const {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = NewCertificate(name, key, seconds);
-  AddExtension(certificate, NID_subject_alt_name, "IP:127.0.0.1,IP:127.0.0.2,IP:127.0.0.3,DNS:localhost");
+  AddExtension(certificate, NID_subject_alt_name, "IP:127.0.0.1,IP:127.0.0.2,IP:127.0.0.3,IP:10.77.0.1,DNS:localhost");
   X509_set_issuer_name(certificate, X509_get_subject_name(certificate_.get()));
   X509_sign(certificate, key_.get(), EVP_sha256());
   WriteBoth(certificate, key, files);

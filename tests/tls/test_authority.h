@@ -17,8 +17,8 @@ class TestAuthority {
 
   // Its own certificate, written whole and moved into place.
   void Write(const std::string& path) const;
-  // A certificate for 127.0.0.1 to 127.0.0.3 and "localhost", valid from an hour ago for so many seconds from now on,
-  // and its key.
+  // A certificate for 127.0.0.1 to 127.0.0.3, 10.77.0.1 (of tests in network namespaces) and "localhost", valid from an
+  // hour ago for so many seconds from now on, and its key.
   void Issue(const std::string& name, const server::TlsCertificates::Files& files, long seconds = 3600) const;
 
  private:
