@@ -45,7 +45,8 @@ foreach(program tessera-golden bench_operators bench_shapes)
   tessera_install_with_libtorch(${program} COMPONENT golden EXCLUDE_FROM_ALL)
 endforeach()
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/golden.sh ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.sh
-          ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.py
+          ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.py ${PROJECT_SOURCE_DIR}/scripts/nccl_checks.py
+          ${PROJECT_SOURCE_DIR}/scripts/full_size_models.py
   DESTINATION scripts COMPONENT golden EXCLUDE_FROM_ALL OPTIONAL)
 if(TARGET tessera_cuda)
   set_target_properties(tessera_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/../libtorch/torch/lib")

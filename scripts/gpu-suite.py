@@ -4,6 +4,9 @@
 It runs from an unpacked bundle (scripts/bundle.sh --preset cuda makes it) or from a clone that is built, and writes a
 table in the form of docs/performance.md and the same as JSON. What is not here or has no time left is "not measured".
 
+With --nccl it proves and measures what two or more GPUs do together instead: every axis over NCCL, how much faster several
+cards are than one, and how soon a group is back whose rank was killed. What needs more cards than there are is "not measured".
+
 LibTorch with its CUDA libraries is taken from TESSERA_LIBTORCH, or else from the torch that python3 imports.
 Exit status: 0 when everything that was measured passed, 1 when something failed, 2 when it cannot run here.
 """
@@ -23,6 +26,9 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+import nccl_checks  # noqa: E402: beside this file
+from nccl_checks import last_line, report_of  # noqa: E402
 PROGRAMS = ("tessera", "tessera-golden", "bench_shapes", "bench_operators")
 GOLDENS = ("tests/golden", "tests/emoji")
 # Of tests/golden, what computes on a device: the rest does not travel to one.
@@ -38,6 +44,8 @@ STAYS = (
     "tests/fuzz/", "examples/emoji/images/", "docs/images/", "deploy/")
 
 NOT_MEASURED, PASSED, FAILED = "not measured", "passed", "failed"
+# What ran to its end on the fake CUDA, whose times say nothing.
+NOT_A_MEASUREMENT = "not a measurement"
 
 
 class CannotRun(Exception):
@@ -53,10 +61,13 @@ def travelling_files(root=ROOT):
 class Check:
     """One line of the table: a command, and what its output says."""
 
-    def __init__(self, name, command, judge, needs=(), seconds=60):
+    def __init__(self, name, command, judge, needs=(), seconds=60, cards=1):
         self.name, self.command, self.judge, self.needs, self.seconds = name, command, judge, needs, seconds
+        self.cards = cards
 
     def run(self, suite):
+        if suite.cards < self.cards:
+            return {"outcome": NOT_MEASURED, "detail": f"it needs {self.cards} cards; {suite.cards} are here"}
         missing = [program for program in self.needs if not suite.has(program)]
         if missing:
             return {"outcome": NOT_MEASURED, "detail": f"{', '.join(missing)} is not here"}
@@ -71,9 +82,44 @@ class Check:
         return self.judge(suite, done)
 
 
-def last_line(text):
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no output"
+class NcclCheck(Check):
+    """One whose judge tells whether it passed, a detail and figures; `timed`: by a time. `prepare` is called before."""
+
+    def __init__(self, name, command, judge, cards, timed=False, seconds=120, prepare=lambda: None):
+        self.prepare = prepare
+
+        def judged(suite, done):
+            passed, detail, figures = judge(suite, done)
+            if timed and suite.fake and done.returncode == 0:
+                return {"outcome": NOT_A_MEASUREMENT, "detail": detail, **figures}
+            return result(passed, detail, **figures)
+
+        super().__init__(name, command, judged, seconds=seconds, cards=cards)
+
+    def run(self, suite):
+        if suite.cards >= self.cards:
+            self.prepare()
+        return super().run(suite)
+
+
+class Computed:
+    """One that is computed from the figures of others, or does its work itself."""
+
+    def __init__(self, name, compute, command, cards):
+        self.name, self.compute, self.command, self.cards = name, compute, command, cards
+
+    def run(self, suite):
+        if suite.cards < self.cards:
+            return {"outcome": NOT_MEASURED, "detail": f"it needs {self.cards} cards; {suite.cards} are here"}
+        if suite.seconds_left() < 1:
+            return {"outcome": NOT_MEASURED, "detail": "no time was left"}
+        outcome = self.compute(suite)
+        if outcome is None:
+            return {"outcome": NOT_MEASURED, "detail": "what it is computed from was not measured"}
+        passed, detail, figures = outcome
+        if suite.fake:
+            return {"outcome": NOT_A_MEASUREMENT, "detail": detail, **figures}
+        return result(passed, detail, **figures)
 
 
 def result(passed, detail, **figures):
@@ -88,14 +134,6 @@ def certified(_suite, done):
     if done.returncode != 0:
         return result(False, last_line(done.stderr or done.stdout))
     return result(True, "certified")
-
-
-def report_of(done):
-    """The last JSON object of a command's output."""
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    raise ValueError("no JSON in the output")
 
 
 def measured(most=None, each=1):
@@ -172,8 +210,9 @@ def like_the_cpu(least):
 
 
 class Suite:
-    def __init__(self, arguments, programs, work):
-        self.arguments, self.programs, self.work = arguments, programs, work
+    def __init__(self, arguments, programs, work, cards=1):
+        self.arguments, self.programs, self.work, self.cards = arguments, programs, work, cards
+        self.fake = is_fake()
         self.begin = time.monotonic()
         self.figures = {}
         self.environment = dict(os.environ, TESSERA_CERTIFICATES=str(work / "certificates"))
@@ -261,9 +300,45 @@ class Suite:
         share = rate[0] / rate[1]
         return result(share >= 0.88, f"{share:.2f}, at least 0.88", share=share)
 
+    def nccl_checks(self):
+        """In the order of what is worth most."""
+        golden = next((folder for folder in self.arguments.golden if pathlib.Path(folder, "pipelines").is_dir()), None)
+        models = nccl_checks.Models(self.arguments.flux, golden, self.work)
+        for layout in nccl_checks.LAYOUTS:
+            yield NcclCheck(f"certificate of {layout} over NCCL",
+                            [self.program("tessera"), "verify", "--layout", layout, "--device", "cuda", "--json"],
+                            nccl_checks.certified_over_nccl, cards=nccl_checks.cards_of(layout))
+
+        def bench(model, layout):
+            cards = 1 if layout == "serial" else nccl_checks.cards_of(layout)
+            return NcclCheck(f"{model} at 1024x1024, {layout}",
+                             [self.program("tessera"), "bench", "--json", "--model", models.folder(model), "--device",
+                              "cuda", "--dtype", "bf16", "--size", "1024x1024", "--steps", str(self.arguments.steps),
+                              "--repeat", "1", "--certify", "off", "--layout", layout],
+                             nccl_checks.step_seconds(model, layout), cards=cards, timed=True,
+                             prepare=lambda: models.make(model))
+
+        def times(model, layout, least):
+            return Computed(f"{layout} of {model} against one card", nccl_checks.speedup(model, layout, least),
+                            [f"at least {least}x"], nccl_checks.cards_of(layout))
+
+        yield bench("flux_dev", "serial")
+        for cards, least in nccl_checks.ULYSSES_SPEEDUPS:
+            yield bench("flux_dev", f"ulysses={cards}")
+            yield times("flux_dev", f"ulysses={cards}", least)
+        yield bench("sd3_medium", "serial")
+        yield bench("sd3_medium", "cfg=2")
+        yield times("sd3_medium", "cfg=2", nccl_checks.CFG_SPEEDUP)
+        def kill(suite):
+            models.make("flux_dev")
+            return nccl_checks.kill_a_rank(suite, models.folder("flux_dev"), killed, min(240, suite.seconds_left()))
+
+        killed = f"ulysses={8 if self.cards >= 8 else 4 if self.cards >= 4 else 2}"
+        yield Computed(f"a rank of {killed} is killed", kill, ["kill -9"], cards=2)
+
     def run(self):
         rows = []
-        for check in self.checks():
+        for check in self.nccl_checks() if self.arguments.nccl else self.checks():
             try:
                 row = check.run(self)
             except (ValueError, KeyError, OSError) as error:
@@ -272,7 +347,8 @@ class Suite:
             print(f"{row['outcome']:<13} {check.name}: {row['detail']}", flush=True)
             if check.name == "first image" and row["outcome"] == FAILED:
                 raise CannotRun(f"a first image on {self.arguments.device} failed: {row['detail']}")
-        rows.append({"name": "step of flux_dev against matmul", **self.share_of_matmul()})
+        if not self.arguments.nccl:
+            rows.append({"name": "step of flux_dev against matmul", **self.share_of_matmul()})
         return rows
 
 
@@ -284,6 +360,8 @@ def parse(arguments):
     parser.add_argument("--model", action="append", default=[], metavar="DIR",
                         help="model folder to measure beside the embedded model")
     parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), help="to certify, all ranks on the one card")
+    parser.add_argument("--nccl", action="store_true", help="what two or more GPUs do together, in place of all else")
+    parser.add_argument("--flux", metavar="DIR", help="FLUX.1-dev for --nccl (default: its shapes, with weights of zero)")
     parser.add_argument("--steps", type=int, default=20, help="of a picture of the embedded model (20)")
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
     parser.add_argument("--seconds", type=float, default=480, help="for everything (480)")
@@ -299,9 +377,11 @@ def parse(arguments):
         if not pathlib.Path(folder, "cases.json").exists():
             raise CannotRun(f"--golden is {folder}, which holds no cases.json")
     options.golden = [str(pathlib.Path(folder).resolve()) for folder in options.golden]
-    for model in options.model:
+    for model in options.model + ([options.flux] if options.flux else []):
         if not pathlib.Path(model, "model_index.json").exists():
             raise CannotRun(f"--model is {model}, which holds no model_index.json")
+    if options.flux:
+        options.flux = str(pathlib.Path(options.flux).resolve())
     options.model = [str(pathlib.Path(model).resolve()) for model in options.model]
     return options
 
@@ -315,7 +395,14 @@ def find_programs():
     return None
 
 
-def find_gpu(device):
+def is_fake():
+    return "libtessera_fake_cuda.so" in os.environ.get("LD_PRELOAD", "")
+
+
+def find_gpus(device):
+    """What the driver calls each GPU."""
+    if is_fake():
+        return ["a fake GPU"] * int(os.environ.get("FAKE_CUDA_DEVICES", 1))
     try:
         listed = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
                                 capture_output=True, text=True, timeout=30)
@@ -327,7 +414,7 @@ def find_gpu(device):
     index = int(device.partition(":")[2] or 0)
     if index >= len(gpus):
         raise CannotRun(f"there is no GPU for {device}; nvidia-smi lists {len(gpus)}")
-    return gpus[index]
+    return gpus
 
 
 def find_libtorch(programs):
@@ -356,16 +443,22 @@ def main(arguments):
         return 0
     programs = find_programs()
     if options.dry_run:
-        for check in Suite(options, programs or pathlib.Path("bin"), pathlib.Path(".")).checks():
+        suite = Suite(options, programs or pathlib.Path("bin"), pathlib.Path("."))
+        for check in suite.nccl_checks() if options.nccl else suite.checks():
             print(f"{check.name}: {' '.join(check.command)}")
         return 0
-    gpu = find_gpu(options.device)
+    gpus = find_gpus(options.device)
+    if options.nccl and len(gpus) < 2:
+        raise CannotRun("--nccl needs two GPUs, and there is one")
+    gpu = gpus[int(options.device.partition(":")[2] or 0)]
+    if options.nccl:
+        gpu = f"{len(gpus)} times {gpus[0]}"
     if programs is None:
         raise CannotRun(f"tessera is neither in {ROOT / 'bin'} nor built")
     find_libtorch(programs)
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        rows = Suite(options, programs, pathlib.Path(work)).run()
+        rows = Suite(options, programs, pathlib.Path(work), len(gpus)).run()
     write(options, gpu, rows, time.monotonic() - begin)
     return 1 if any(row["outcome"] == FAILED for row in rows) else 0
 

@@ -16,7 +16,7 @@ SUITE = ROOT / "scripts/gpu-suite.sh"
 
 # All programs in one: each takes what it is from its name. A picture is its seed, and its group where the test says so.
 STAND_IN = r"""#!/usr/bin/env python3
-import json, os, pathlib, sys
+import http.server, json, os, pathlib, signal, subprocess, sys
 name, arguments = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
 bug = os.environ.get("STAND_IN_BUG", "")
 
@@ -30,8 +30,57 @@ def picture(path, seed, together):
 def option(flag, default):
     return arguments[arguments.index(flag) + 1] if flag in arguments else default
 
+# One group, whose workers are started again when one of them has ended.
+def serve():
+    worker = pathlib.Path(sys.argv[0]).with_name("tessera-worker")
+    cards = pathlib.Path(option("--config", "")).read_text().count("cuda:")
+    workers, restarts, asked = [], -1, 0
+    started = []
+
+    def keep():
+        nonlocal restarts
+        if workers and all(one.poll() is None for one in workers):
+            return
+        for one in workers:
+            one.kill()
+            one.wait()
+        restarts += 1
+        if restarts == 0 or bug != "gone":
+            workers[:] = [subprocess.Popen([worker]) for _ in range(cards)]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self, value):
+            body = json.dumps(value).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self):
+            keep()
+            if self.path == "/v1/server":
+                state = "refused" if bug == "gone" and restarts else "ready"
+                self.answer({"groups": [{"state": state, "restarts": restarts}]})
+            else:
+                self.answer({"status": "done" if restarts else "running"})
+
+        def do_POST(self):
+            self.answer({"id": "1"})
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    def end(*_):
+        for one in workers:
+            one.kill()
+        os._exit(0)
+    signal.signal(signal.SIGTERM, end)
+    print(json.dumps({"event": "listening", "http": server.server_address[1]}), flush=True)
+    server.serve_forever()
+
 if name == "nvidia-smi":
-    print("A card, 580.1, 81559 MiB")
+    print("\n".join(["A card, 580.1, 81559 MiB"] * int(os.environ.get("STAND_IN_CARDS", 1))))
 elif name == "tessera" and arguments[0] == "generate":
     count, seed = int(option("--count", 1)), int(option("--seed", 1))
     if bug == "device":
@@ -41,9 +90,18 @@ elif name == "tessera" and arguments[0] == "generate":
 elif name == "tessera" and arguments[0] == "replay":
     print(json.dumps({"mean_squared_difference": 900 if bug == "picture" else 0.01}))
 elif name == "tessera" and arguments[0] == "verify":
-    sys.exit("the images differ" if bug == "layout" and "ring" in option("--layout", "") else 0)
+    if bug == "layout" and "ring" in option("--layout", ""):
+        sys.exit("the images differ")
+    print(json.dumps({"communicator": "host" if bug == "host" else "nccl"}))
 elif name == "tessera" and arguments[0] == "bench":
-    print(json.dumps({f"{part}_seconds{end}": 0.01 for part, end in (("step", "_median"), ("decode", ""), ("text", ""), ("load", ""))}))
+    cards = {"serial": 1, "": 1, "ulysses=8": 4 if bug == "slow" else 5}.get(option("--layout", ""), 1.95)
+    if option("--layout", "") == "ulysses=4":
+        cards = 3
+    print(json.dumps({f"{part}_seconds{end}": 0.01 / cards for part, end in (("step", "_median"), ("decode", ""), ("text", ""), ("load", ""))}))
+elif name == "tessera" and arguments[0] == "serve":
+    serve()
+elif name == "tessera-worker":
+    signal.pause()
 elif name == "tessera-golden":
     print("1 case failed" if bug == "golden" else "all cases passed")
     sys.exit(bug == "golden")
@@ -63,14 +121,15 @@ class GpuSuiteTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        for name in ("tessera", "tessera-golden", "bench_operators", "bench_shapes", "nvidia-smi"):
+        for name in ("tessera", "tessera-worker", "tessera-golden", "bench_operators", "bench_shapes", "nvidia-smi"):
             program = self.folder / name
             program.write_text(STAND_IN)
             program.chmod(0o755)
 
-    def suite(self, *options, bug="", driver=True):
+    def suite(self, *options, bug="", driver=True, cards=1):
         path = f"{self.folder}:{os.environ['PATH']}" if driver else os.environ["PATH"]
-        environment = dict(os.environ, PATH=path, TESSERA_GPU_SUITE_PROGRAMS=str(self.folder), STAND_IN_BUG=bug)
+        environment = dict(os.environ, PATH=path, TESSERA_GPU_SUITE_PROGRAMS=str(self.folder), STAND_IN_BUG=bug,
+                           STAND_IN_CARDS=str(cards))
         return subprocess.run([SUITE, *options], capture_output=True, text=True, cwd=ROOT, env=environment)
 
     def run_all(self, bug="", *options):
@@ -108,6 +167,39 @@ class GpuSuiteTest(unittest.TestCase):
         self.assertEqual(self.failed("rate"), ["step of flux_dev against matmul"])
         self.assertEqual(len(self.failed("golden")), 5)
 
+    def run_nccl(self, cards, bug="", *options):
+        stem = str(self.folder / "report")
+        done = self.suite("--nccl", "--output", stem, *options, bug=bug, cards=cards)
+        return done, {row["name"]: row for row in json.loads(pathlib.Path(stem + ".json").read_text())["rows"]}
+
+    def test_several_cards_are_held_to_what_they_do_together(self):
+        done, rows = self.run_nccl(8)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({row["outcome"] for row in rows.values()}, {"passed"}, rows)
+        self.assertEqual(rows["certificate of ring=2 over NCCL"]["detail"], "certified over nccl")
+        self.assertEqual(rows["ulysses=8 of flux_dev against one card"]["detail"], "5.00x, at least 4.2x")
+        self.assertLess(rows["a rank of ulysses=8 is killed"]["seconds"], 60)
+
+    def test_what_needs_more_cards_is_not_measured(self):
+        done, rows = self.run_nccl(2)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for name, needed in (("certificate of ulysses=4 over NCCL", 4), ("flux_dev at 1024x1024, ulysses=8", 8),
+                             ("ulysses=4 of flux_dev against one card", 4)):
+            self.assertEqual((rows[name]["outcome"], rows[name]["detail"]),
+                             ("not measured", f"it needs {needed} cards; 2 are here"))
+        for name in ("ulysses=2 of flux_dev against one card", "a rank of ulysses=2 is killed"):
+            self.assertEqual(rows[name]["outcome"], "passed", rows[name])
+        self.assertIn("--nccl needs two GPUs", self.suite("--nccl", cards=1).stderr)
+
+    def test_what_several_cards_do_wrong_is_told(self):
+        for bug, wrong in (("host", "certificate of cfg=2 over NCCL"), ("layout", "certificate of ring=2 over NCCL"),
+                           ("slow", "ulysses=8 of flux_dev against one card")):
+            done, rows = self.run_nccl(8, bug)
+            self.assertEqual(done.returncode, 1)
+            self.assertEqual(rows[wrong]["outcome"], "failed", rows[wrong])
+        done, rows = self.run_nccl(2, "gone", "--seconds", "12")
+        self.assertEqual(rows["a rank of ulysses=2 is killed"]["outcome"], "failed", rows)
+
     def test_where_no_time_is_left_nothing_is_measured(self):
         _, rows, _ = self.run_all("", "--seconds", "0")
         self.assertEqual({row["outcome"] for row in rows.values()}, {"not measured"})
@@ -116,7 +208,7 @@ class GpuSuiteTest(unittest.TestCase):
         loader = importlib.util.spec_from_file_location("gpu_suite", ROOT / "scripts/gpu-suite.py")
         module = importlib.util.module_from_spec(loader)
         loader.loader.exec_module(module)
-        suite = types.SimpleNamespace(has=lambda _: True, seconds_left=lambda: 3600, work=self.folder, environment=None)
+        suite = types.SimpleNamespace(has=lambda _: True, seconds_left=lambda: 3600, work=self.folder, environment=None, cards=1)
         row = module.Check("asleep", ["sleep", "3600"], module.by_status, seconds=0.1).run(suite)
         self.assertEqual(row["outcome"], "failed")
         self.assertIn("not done after", row["detail"])
