@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "control/commands.h"
 #include "server/api/job.h"
+#include "server/api/node_info.h"
 #include "server/api/storage_state.h"
 
 namespace tessera::server {
@@ -93,6 +94,7 @@ struct ServerInfo {
   int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running
   int64_t result_bytes = 0;     // of the images that are kept
   std::vector<GroupInfo> groups;
+  std::vector<NodeInfo> nodes;  // that have ever joined, by name
 };
 
 struct Submitted {

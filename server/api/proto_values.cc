@@ -190,6 +190,14 @@ v1::ServerInfo ToProto(const ServerInfo& info) {
     spelt.set_certificate(group.certificate);
     spelt.set_restarts(group.restarts);
   }
+  for (const NodeInfo& node : info.nodes) {
+    v1::Node& spelt = *message.add_nodes();
+    spelt.set_name(node.name);
+    spelt.set_state(std::string(NodeStateName(node.state)));
+    spelt.mutable_devices()->Add(node.devices.begin(), node.devices.end());
+    spelt.set_epoch(static_cast<int64_t>(node.epoch));
+    spelt.set_changed_ms(absl::ToUnixMillis(node.changed));
+  }
   return message;
 }
 

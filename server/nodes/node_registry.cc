@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/nearest_name.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
@@ -192,6 +193,7 @@ absl::StatusOr<uint64_t> NodeRegistry::Admit(const internal::NodeHello& hello, s
     node.incarnation = hello.incarnation();
     node.devices.assign(hello.devices().begin(), hello.devices().end());
     node.processors = hello.processors();
+    node.changed = absl::Now();
     node.last_rank = 0;
     epoch = node.epoch;
     // Before any group may send it something.
@@ -226,6 +228,7 @@ void NodeRegistry::Lose(const std::string& name, uint64_t epoch, const std::stri
     const auto node = nodes_.find(name);
     if (node == nodes_.end() || node->second.epoch != epoch || node->second.link == nullptr) return;
     node->second.link = nullptr;
+    node->second.changed = absl::Now();
     lost = TakeRanks(node->second);
   }
   for (const auto& rank : lost) {
@@ -383,7 +386,13 @@ void NodeRegistry::Stop() {
 std::vector<NodeInfo> NodeRegistry::Infos() const {
   const std::lock_guard lock(mutex_);
   std::vector<NodeInfo> infos;
-  for (const auto& [name, node] : nodes_) infos.push_back({name, node.devices, node.link != nullptr});
+  for (const auto& [name, node] : nodes_) {
+    infos.push_back({.name = name,
+                     .state = node.link == nullptr ? NodeState::kLost : NodeState::kJoined,
+                     .devices = node.devices,
+                     .epoch = node.epoch,
+                     .changed = node.changed});
+  }
   return infos;
 }
 

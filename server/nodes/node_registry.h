@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log_line.h"
+#include "server/api/node_info.h"
 #include "server/nodes/node_rank.h"
 #include "server/workers/remote_hosts.h"
 #include "tessera/internal/node.pb.h"
@@ -38,13 +39,6 @@ struct NodeRegistryOptions {
   absl::Duration join_wait = absl::Seconds(5);  // that a group waits for its nodes before it gives up
   std::function<void()> joined = nullptr;       // a node is there that was not; null: nobody asks
   base::EventLog log;
-};
-
-// Of a node, for operators.
-struct NodeInfo {
-  std::string name;
-  std::vector<std::string> devices;
-  bool connected = false;
 };
 
 class NodeRegistry final : public RemoteHosts {
@@ -67,7 +61,7 @@ class NodeRegistry final : public RemoteHosts {
   // Groups that wait for their nodes give up, and nobody is told of nodes any more.
   void Stop();
 
-  std::vector<NodeInfo> Infos() const;
+  std::vector<NodeInfo> Infos() const override;
 
  private:
   class Group;  // one whose ranks run on several hosts
@@ -79,6 +73,7 @@ class NodeRegistry final : public RemoteHosts {
     uint64_t incarnation = 0, epoch = 0;  // 0: none yet
     std::deque<uint64_t> fenced;          // earlier incarnations
     std::shared_ptr<NodeLink> link;       // null: it is not connected
+    absl::Time changed;                   // when it joined, or was lost
     uint64_t last_rank = 0;               // of this epoch
     std::map<uint64_t, std::shared_ptr<NodeRankState>> ranks;
   };

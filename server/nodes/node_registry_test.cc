@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "tests/support/fencing_scenario.h"
 
 namespace tessera::server {
@@ -57,9 +58,30 @@ TEST(NodeRegistryTest, AConnectionThatWasReplacedTakesNothingWithItWhenItEnds) {
   const uint64_t before = *registry.Admit(HelloOf("node-a", 1), std::make_shared<RecordingLink>());
   const uint64_t after = *registry.Admit(HelloOf("node-a", 1), std::make_shared<RecordingLink>());
   registry.Lose("node-a", before, "its connection has ended");
-  EXPECT_TRUE(registry.Infos()[0].connected);
+  EXPECT_EQ(registry.Infos()[0].state, NodeState::kJoined);
   registry.Lose("node-a", after, "its connection has ended");
-  EXPECT_FALSE(registry.Infos()[0].connected);
+  EXPECT_EQ(registry.Infos()[0].state, NodeState::kLost);
+}
+
+TEST(NodeRegistryTest, OperatorsLearnOfEveryNodeItsStateDevicesEpochAndSinceWhen) {
+  NodeRegistry registry(RegistryOptions());
+  const absl::Time before = absl::Now();
+  const uint64_t first = *registry.Admit(HelloOf("node-b", 1), std::make_shared<RecordingLink>());
+  const uint64_t second = *registry.Admit(HelloOf("node-a", 1), std::make_shared<RecordingLink>());
+  const std::vector<NodeInfo> joined = registry.Infos();
+  ASSERT_EQ(joined.size(), 2u);
+  EXPECT_EQ(joined[0].name, "node-a");
+  EXPECT_EQ(joined[0].epoch, second);
+  EXPECT_EQ(joined[1].name, "node-b");
+  EXPECT_EQ(joined[1].epoch, first);
+  EXPECT_EQ(joined[1].devices, std::vector<std::string>{"cpu:0"});
+  EXPECT_GE(joined[1].changed, before);
+  registry.Lose("node-b", first, "the test ends");
+  const NodeInfo lost = registry.Infos()[1];
+  EXPECT_EQ(lost.state, NodeState::kLost);
+  EXPECT_EQ(lost.epoch, first);
+  EXPECT_GE(lost.changed, joined[1].changed);
+  EXPECT_EQ(registry.Infos()[0].changed, joined[0].changed) << "nothing has become of the other one";
 }
 
 TEST(NodeRegistryTest, ARankOfALostNodeSaysWhatBecameOfIt) {

@@ -246,6 +246,7 @@ std::vector<ServedModel> DurableImageService::ListModels() {
 
 ServerInfo DurableImageService::Info() {
   ServerInfo info = {.version = TESSERA_VERSION, .started = started_};
+  if (options_.hosts != nullptr) info.nodes = options_.hosts->Infos();
   const Lock lock = monitor_.Acquire();
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   info.groups = fleet_->Infos(lock);

@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+
 namespace tessera::server {
 namespace {
 
@@ -144,6 +146,12 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
       states.Add({{"group", group.name}, {"state", std::string(state)}})
           .Set(GroupStateName(group.state) == state ? 1 : 0);
     }
+  }
+  auto& nodes = Gauges(now, "tessera_nodes", "Hosts that have lent their devices since the start, by state.");
+  for (const absl::string_view state : kNodeStates) {
+    const auto count =
+        std::ranges::count_if(info.nodes, [&](const NodeInfo& node) { return NodeStateName(node.state) == state; });
+    nodes.Add({{"state", std::string(state)}}).Set(static_cast<double>(count));
   }
   return prometheus::TextSerializer().Serialize(families_->registry.Collect()) +
          prometheus::TextSerializer().Serialize(now.Collect());

@@ -27,5 +27,14 @@ TEST(ServiceMetricsTest, TellTheMemoryOfEveryRanksDeviceThatTells) {
   EXPECT_THAT(text, Not(HasSubstr("tessera_device_memory_bytes{group=\"on-cpu\"")));
 }
 
+TEST(ServiceMetricsTest, CountTheNodesInEachState) {
+  ServerInfo info;
+  EXPECT_THAT(ServiceMetrics().Text(info),
+              AllOf(HasSubstr("tessera_nodes{state=\"joined\"} 0\n"), HasSubstr("tessera_nodes{state=\"lost\"} 0\n")));
+  info.nodes = {{.name = "node-a"}, {.name = "node-b", .state = NodeState::kLost}, {.name = "node-c"}};
+  EXPECT_THAT(ServiceMetrics().Text(info),
+              AllOf(HasSubstr("tessera_nodes{state=\"joined\"} 2\n"), HasSubstr("tessera_nodes{state=\"lost\"} 1\n")));
+}
+
 }  // namespace
 }  // namespace tessera::server

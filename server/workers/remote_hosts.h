@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "parallel/segment/segment.h"
+#include "server/api/node_info.h"
 #include "server/workers/rank_process.h"
 
 namespace tessera::server {
@@ -32,6 +33,8 @@ class RemoteHosts {
   virtual ~RemoteHosts() = default;
   // UNAVAILABLE where a node is not there, FAILED_PRECONDITION where it offers no such device. Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<RemoteRanks>> Start(const RemoteRanksRequest& request) = 0;
+  // Of all nodes that have ever joined, by name. Thread-safe.
+  virtual std::vector<NodeInfo> Infos() const = 0;
 };
 
 }  // namespace tessera::server

@@ -125,6 +125,15 @@ class NodeFaultsTest : public ::testing::Test {
   void WaitUntilLogged(const std::string& text) {
     WaitUntil(text, [&] { return absl::StrContains(LogOfServer(), text); });
   }
+  // What the server tells operators of it.
+  boost::json::object InfoOf(const std::string& name) {
+    const boost::json::value info = boost::json::parse(cluster_.server().Call("GET", "/v1/server").body);
+    for (const boost::json::value& node : info.at("nodes").as_array()) {
+      if (node.at("name").as_string() == name) return node.as_object();
+    }
+    ADD_FAILURE() << "no " << name << " in " << info;
+    return {{"state", ""}, {"epoch", 0}};
+  }
   std::string LogOfServer() { return cluster_.server().process().errors(); }
 
   const absl::StatusOr<std::unique_ptr<NetworkHosts>> hosts_;
@@ -230,11 +239,18 @@ class NodeLinksTest : public NodeFaultsTest {
 TEST_F(NodeLinksTest, NoJobIsLostWhenTheLinkOfAHostIsDownAndUpAgain) {
   ASSERT_NO_FATAL_FAILURE(Start());
   ASSERT_NO_FATAL_FAILURE(SubmitAll());
+  const boost::json::object joined = InfoOf("node-b");
+  EXPECT_EQ(joined.at("state").as_string(), "joined");
+  EXPECT_EQ(joined.at("devices"), boost::json::value({"cpu:0"}));
   (*hosts_)->SetLink("node-b", false);
   WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: nothing was heard of it for 2s");
+  EXPECT_EQ(InfoOf("node-b").at("state").as_string(), "lost");
+  EXPECT_EQ(InfoOf("node-a").at("state").as_string(), "joined");
   WaitUntil("the end of its workers", [&] { return cluster_.Workers("node-b").empty(); });
   (*hosts_)->SetLink("node-b", true);
   EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice));
+  EXPECT_EQ(InfoOf("node-b").at("state").as_string(), "joined");
+  EXPECT_GT(InfoOf("node-b").at("epoch").as_int64(), joined.at("epoch").as_int64());
   ExpectNothingLost();
 }
 

@@ -306,6 +306,7 @@ server::ServerInfo FakeImageService::Info() {
                            .reason = "",
                            .certificate = "off"});
   }
+  info.nodes.push_back({.name = "node-a", .devices = {"cpu:0"}, .epoch = 1, .changed = started_});
   return info;
 }
 
