@@ -18,10 +18,13 @@
 #include "control/control_channel.h"
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
+#include "parallel/host/host_communicator.h"
+#include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"
 #include "runtime/device/nccl_log.h"
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/product_rate.h"
+#include "runtime/engine/rank_rates.h"
 #include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
@@ -50,20 +53,51 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
 struct Products {
   std::string dtype, device = "cpu";
   int threads = 0;  // 0: all of the machine's
-  int64_t rows = 1, width = 1;
+  int64_t rows = 1, width = 1, heads = 1;
 };
 
+absl::StatusOr<at::ScalarType> DtypeOf(const std::string& name) {
+  const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(name);
+  if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("no dtype is called ", name));
+  return ScalarTypeOf(*dtype);
+}
+
+void UseThreads(int threads) {
+  at::set_num_threads(threads > 0 ? threads
+                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+}
+
 absl::Status PrintProductRate(const Products& products) {
-  const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(products.dtype);
-  if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("no dtype is called ", products.dtype));
+  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(products.dtype));
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(products.device));
-  at::set_num_threads(products.threads > 0
-                          ? products.threads
-                          : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+  UseThreads(products.threads);
   try {
-    std::printf("%.6e\n", MeasureProductRate(device, ScalarTypeOf(*dtype), products.rows, products.width));
+    std::printf("%.6e\n", MeasureProductRate(device, dtype, products.rows, products.width));
   } catch (const c10::Error& error) {
     return absl::UnavailableError(error.what_without_backtrace());
+  }
+  return absl::OkStatus();
+}
+
+// The other ranks of the place measure at the same time. The first prints what all of them reach.
+absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_name, const Products& products) {
+  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(dtype_name));
+  if (products.width % products.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a width of ", products.width, " for ", products.heads, " heads"));
+  }
+  UseThreads(products.threads);
+  try {
+    std::unique_ptr<parallel::Communicator> world = std::make_unique<parallel::SingleRank>();
+    if (place.segment != nullptr) {
+      world = parallel::JoinGroup(place.segment, parallel::MeshGroupName::kWorld, place.rank);
+    }
+    const RankRates rates =
+        MeasureRankRates({.dtype = dtype, .width = products.width, .heads = products.heads}, *world);
+    if (place.rank == 0) std::printf("%s\n", JsonOf(rates).c_str());
+  } catch (const c10::Error& error) {
+    return absl::UnavailableError(error.what_without_backtrace());
+  } catch (const parallel::CommError& error) {
+    return absl::UnavailableError(error.what());
   }
   return absl::OkStatus();
 }
@@ -87,10 +121,15 @@ int Main(int argc, char** argv) {
   Products products;
   app.add_option("--measure-products", products.dtype,
                  "Multiply matrices of this dtype, say how many operations a second that takes, and end");
+  std::string rated_dtype;
+  app.add_option(
+      "--measure-ranks", rated_dtype,
+      "With the other ranks of the group, measure how fast they compute in this dtype and exchange, and end");
   app.add_option("--device", products.device, "Of the products");
   app.add_option("--threads", products.threads, "Of the products");
   app.add_option("--rows", products.rows, "Of the products")->check(CLI::PositiveNumber);
   app.add_option("--width", products.width, "Of the products")->check(CLI::PositiveNumber);
+  app.add_option("--heads", products.heads, "Of attention")->check(CLI::PositiveNumber);
   app.set_version_flag("--version", control::WorkerVersion());
   CLI11_PARSE(app, argc, argv);
   options.orphan_grace_period = absl::Seconds(orphan_grace_period);
@@ -100,6 +139,8 @@ int Main(int argc, char** argv) {
   absl::Status served = place.status();
   if (!products.dtype.empty()) {
     served = PrintProductRate(products);
+  } else if (place.ok() && !rated_dtype.empty()) {
+    served = PrintRankRates(*place, rated_dtype, products);
   } else if (place.ok()) {
     if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));
     const std::unique_ptr<control::CommandHandler> engine = MakeEngine(*place);

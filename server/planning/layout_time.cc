@@ -86,6 +86,7 @@ struct PassTime {
 // `everybody`: each rank sends to each other of the `ranks` at once, over the path that they may share; neighbours on a
 // ring of shifts or sums do not meet there.
 double LinkSeconds(const LinkRate& link, int ranks, bool everybody, double bytes, double exchanges) {
+  if (bytes == 0 && exchanges == 0) return 0;
   const double rate = link.bytes_per_second * (link.shared && everybody && ranks > 2 ? 2.0 / ranks : 1);
   return bytes / rate + exchanges * link.seconds;
 }
@@ -177,15 +178,17 @@ absl::StatusOr<PassTime> TimePass(const Given& given, int patches) {
   const auto seconds = [&](double bytes, double exchanges) {
     return LinkSeconds(machine.link, ranks, /*everybody=*/false, bytes, exchanges);
   };
-  time.inside =
-      LinkSeconds(machine.link, ranks, /*everybody=*/true, ulysses, count.ulysses) + seconds(tensor, count.tensor);
+  LinkRate sums = machine.link;
+  if (sums.sum_bytes_per_second > 0) sums.bytes_per_second = sums.sum_bytes_per_second;
+  time.inside = LinkSeconds(machine.link, ranks, /*everybody=*/true, ulysses, count.ulysses) +
+                LinkSeconds(sums, ranks, /*everybody=*/false, tensor, count.tensor);
   // What goes to all is put in their order first and in the order of tokens afterwards.
   time.inside += kOrderings * kPassesOfMemory * ulysses * shape.ulysses / std::max(1, shape.ulysses - 1) /
                  machine.memory_bytes_second;
   if (shape.ring > 1) {
     // The next keys and values are on their way while attention reads those that are there.
-    time.inside += std::max(count.ring * machine.link.seconds,
-                            seconds(ring, count.ring) - time.attention * (shape.ring - 1) / shape.ring);
+    const double beside = machine.link.hidden ? time.attention * (shape.ring - 1) / shape.ring : 0;
+    time.inside += std::max(count.ring * machine.link.seconds, seconds(ring, count.ring) - beside);
   }
   if (shape.pipe > 1) {
     time.hop = seconds(state, 1);
@@ -222,10 +225,20 @@ PassFlops FlopsOf(const control::ModelDescription& model, int64_t image_tokens, 
   return flops;
 }
 
+absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const ImageWork& work) {
+  ASSIGN_OR_RETURN(parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
+  if (work.text_tokens.has_value()) std::ranges::fill(pass.text_tokens, *work.text_tokens);
+  return pass;
+}
+
 absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
                                   const ImageWork& work, const Machine& machine) {
-  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
-  ASSIGN_OR_RETURN(const PassTime once, TimePass({layout, model, machine, pass}, /*patches=*/1));
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
+  const int ranks = layout.ranks();
+  // Of stages that whole images go through, one computes at a time.
+  const Machine of_whole = machine.For(ranks, ranks / layout.mesh.pipe), of_patches = machine.For(ranks, ranks);
+  const Machine of_one = machine.For(ranks, 1);
+  ASSIGN_OR_RETURN(const PassTime once, TimePass({layout, model, of_whole, pass}, /*patches=*/1));
   const int stages = layout.mesh.pipe, patches = layout.patches;
   const double whole = once.compute + once.inside + (stages - 1) * once.hop + once.result + once.once;
   LayoutTime time;
@@ -234,11 +247,11 @@ absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control:
   int whole_steps = work.steps;
   if (!layout.lossless()) {
     whole_steps = std::min(work.steps, *layout.warmup);
-    ASSIGN_OR_RETURN(const PassTime cut, TimePass({layout, model, machine, pass}, patches));
+    ASSIGN_OR_RETURN(const PassTime cut, TimePass({layout, model, of_patches, pass}, patches));
     // A slot is one patch in the stage that computes most. A stage is busy `patches` slots of a step, and the first
     // patch of the next step waits for its own prediction.
     const double slot = (cut.compute + cut.inside) * cut.largest / patches + std::max(cut.hop, cut.result) / patches +
-                        machine.link.seconds;
+                        of_patches.link.seconds;
     const int slots = std::max(patches, stages);
     time.step = slot * slots + cut.once;
     time.exchange = time.step - slots * cut.compute * cut.largest / patches;
@@ -247,18 +260,19 @@ absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control:
   time.denoising += whole_steps * whole + (work.steps - whole_steps) * time.step;
   const double rows = static_cast<double>(pass.text_tokens.size());
   time.prompt = 2 * Parameters(model, control::ComponentRole::kTextEncoder) * rows *
-                static_cast<double>(pass.text_tokens.front()) / machine.product_flops;
+                static_cast<double>(pass.text_tokens.front()) / of_one.product_flops;
   if (!work.decodes) return time;
   const double pixels = static_cast<double>(work.width) * work.height;
   const double autoencoder = Parameters(model, control::ComponentRole::kAutoencoder);
   time.decoding = pixels * kDecoderFlopsPerPixel * autoencoder / kAutoencoderParameters /
-                  (machine.product_flops * kConvolutionShare) / (work.splits_decoding ? layout.ranks() : 1);
+                  ((work.splits_decoding ? of_patches : of_one).product_flops * kConvolutionShare) /
+                  (work.splits_decoding ? ranks : 1);
   return time;
 }
 
 absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control::ModelDescription& model,
                                   const ImageWork& work) {
-  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
   const parallel::MeshShape& mesh = layout.mesh;
   const ShapeClass shape = {.model = "",
                             .height = work.height,

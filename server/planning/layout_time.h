@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "control/commands.h"
@@ -28,9 +29,13 @@ struct ImageWork {
   int32_t width = 0, height = 0;  // pixels
   int32_t steps = 0;
   control::Dtype dtype = control::Dtype::kBf16;
-  bool decodes = true;          // the latents at the end
-  bool splits_decoding = true;  // over all ranks, as Tessera does; else one rank decodes
+  bool decodes = true;                 // the latents at the end
+  bool splits_decoding = true;         // over all ranks, as Tessera does; else one rank decodes
+  std::optional<int64_t> text_tokens;  // of a prompt, where the model reads no padding; absent: the default length
 };
+
+// DefaultPass with the work's text.
+absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const ImageWork& work);
 
 // Seconds of one image on one group.
 struct LayoutTime {

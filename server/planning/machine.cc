@@ -32,6 +32,22 @@ constexpr double kBlockSeconds = 20 * 4e-6;
 
 }  // namespace
 
+Machine Machine::For(int ranks, int busy) const {
+  const auto share =
+      std::ranges::find_if(shares, [&](const ProcessorShare& one) { return one.ranks == ranks && one.busy == busy; });
+  if (share == shares.end()) return *this;
+  Machine machine = *this;
+  machine.product_flops = share->product_flops;
+  machine.attention_flops = share->attention_flops;
+  machine.memory_bytes_second = share->memory_bytes_second;
+  machine.block_seconds = share->block_seconds;
+  machine.memory_bytes = memory_bytes / ranks;
+  machine.link = share->link;
+  return machine;
+}
+
+int Machine::most_ranks() const { return shares.empty() ? 0 : shares.back().ranks; }
+
 absl::Span<const GpuPreset> GpuPresets() { return kGpus; }
 
 std::string NearestName(const std::string& text, absl::Span<const std::string> names) {

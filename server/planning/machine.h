@@ -40,9 +40,19 @@ struct LinkRate {
   double seconds = 0;           // of an exchange, beside its bytes
   // Ranks share one path through the host: of n ranks that all send to all others each gets 2/n of the rate.
   bool shared = false;
+  double sum_bytes_per_second = 0;  // of a sum; 0: as of every exchange
+  bool hidden = true;               // what a ring sends goes on while the ranks compute
 };
 
-// One device, and its link to the others. All rates are positive.
+// What one of so many ranks has of a host's processors and memory, while `busy` of them compute and the others wait.
+struct ProcessorShare {
+  int ranks = 1, busy = 1;
+  double product_flops = 0, attention_flops = 0, memory_bytes_second = 0;
+  double operator_seconds = 0, block_seconds = 0;
+  LinkRate link = {};
+};
+
+// One device, or one host's processors, and the link to the others. All rates are positive.
 struct Machine {
   std::string name;
   double product_flops = 0;    // operations a second of matrix products, as reached
@@ -52,6 +62,13 @@ struct Machine {
   int processors = 0;        // that compute a tile of a product at a time; 0: work is not cut into tiles
   double memory_bytes = 0;   // 0: not known, so nothing is held against it
   LinkRate link;
+  // Of ranks that share one host's processors and memory: by ranks, then by how many are busy, each divisor once. Empty
+  // where each rank has a device of its own.
+  std::vector<ProcessorShare> shares;
+
+  // As one of `ranks` has it while `busy` compute, a divisor of them; itself without shares. The shares are there.
+  Machine For(int ranks, int busy) const;
+  int most_ranks() const;  // that shares are known of; 0 without
 };
 
 // What of a data sheet's rates is reached, unless a measurement says better.

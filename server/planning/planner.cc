@@ -17,16 +17,17 @@ constexpr int kWarmupSteps = 1;  // of layouts with patches, as xDiT's default i
 
 absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
   Plan plan = {.layout = layout, .time = {}, .weights = {}};
-  plan.replicas = request.devices / layout.ranks();
-  plan.idle = request.devices % layout.ranks();
+  const bool shares = !request.machine.shares.empty();  // a group has the whole host
+  plan.replicas = shares ? 1 : request.devices / layout.ranks();
+  plan.idle = shares ? 0 : request.devices % layout.ranks();
   ASSIGN_OR_RETURN(plan.time, TimeOf(layout, request.model, request.work, request.machine));
   plan.images_per_hour = static_cast<double>(plan.replicas) * kSecondsPerHour / plan.time.image();
   ASSIGN_OR_RETURN(plan.memory_bytes, MemoryOf(layout, request.model, request.work));
-  const double lacking = static_cast<double>(plan.memory_bytes) - request.machine.memory_bytes;
+  const Machine machine = request.machine.For(layout.ranks(), layout.ranks());
+  const double lacking = static_cast<double>(plan.memory_bytes) - machine.memory_bytes;
   if (request.machine.memory_bytes > 0 && lacking > 0) plan.missing_bytes = static_cast<uint64_t>(std::ceil(lacking));
   plan.weights = WeightsOf(layout, request.model, request.work.dtype);
-  ASSIGN_OR_RETURN(const parallel::ForwardPass pass,
-                   DefaultPass(request.model, request.work.height, request.work.width, request.work.dtype));
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(request.model, request.work));
   ASSIGN_OR_RETURN(const SentBytes sent, BytesSent(layout, request.model.transformer, pass));
   plan.step_bytes = sent.most.total();
   return plan;
@@ -89,11 +90,16 @@ absl::Status CheckObjective(const PlanRequest& request) {
 
 absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   RETURN_IF_ERROR(CheckObjective(request));
+  const int most_text = request.model.transformer.text_tokens;
+  if (request.work.text_tokens.has_value() &&
+      (*request.work.text_tokens < 1 || *request.work.text_tokens > most_text)) {
+    return absl::InvalidArgumentError(absl::StrCat("text-tokens is ", *request.work.text_tokens,
+                                                   "; valid values of this model are 1 to ", most_text));
+  }
   if (request.work.steps < 1) {
     return absl::InvalidArgumentError(absl::StrCat("steps is ", request.work.steps, "; it must be at least 1"));
   }
-  ASSIGN_OR_RETURN(const parallel::ForwardPass pass,
-                   DefaultPass(request.model, request.work.height, request.work.width, request.work.dtype));
+  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(request.model, request.work));
   const parallel::LayoutModel model = LayoutModelOf(request.model, request.work.dtype);
   Plans made;
   const auto add = [&](const parallel::Layout& layout) -> absl::Status {

@@ -45,6 +45,7 @@ for document in "$@"; do
   folder=$(mktemp -d)
   trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
+  export XDG_CACHE_HOME="$folder/cache"  # what a command measures of this machine is not the user's
   sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl|docker run) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
     sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }

@@ -106,7 +106,12 @@ TEST_F(PlanCommandTest, WhatIsWrongIsNamedWithWhatIsValid) {
            {{"--gpus", "2", "--link", "nvlink", "--size", "100"}, "the nearest are 96 and 104"},
            {{"--gpus", "2", "--link", "nvlink", "--steps", "0"}, "steps is 0"},
            {{"--gpus", "2"}, "--link"},
-           {{"--link", "pcie"}, "--gpus"}}) {
+           {{"--link", "pcie"}, "--gpus"},
+           {{"--device", "cuda"}, "device is 'cuda'"},
+           {{"--device", "cpu", "--gpus", "2"}, "--gpus is of GPUs"},
+           {{"--calibrate", "--link", "pcie"}, "--link is of GPUs"},
+           {{"--device", "cpu", "--threads", "0"}, "threads is 0; valid values are 1 to 4096"},
+           {{"--gpus", "2", "--link", "pcie", "--threads", "2"}, "--threads needs --device cpu"}}) {
     const Result result = Plan(more);
     EXPECT_EQ(result.exit_code, 2) << message;
     EXPECT_THAT(result.errors, HasSubstr(message));

@@ -73,13 +73,21 @@ std::vector<Row> PublishedRows() {
   return rows;
 }
 
-// A rough figure, not counted: 100 operators of a block in diffusers, 10 us for one in PyTorch.
-constexpr double kPythonBlockSeconds = 100 * 10e-6;
+// What a block of diffusers 0.42.1 dispatches in PyTorch, views included, counted by a TorchDispatchMode as the
+// difference between models of three blocks and of one. Of FLUX the mean of 19 double and 38 single blocks (158 and
+// 83). The blocks of HunyuanVideo are FLUX's; those of ConsisID were not counted and are taken as Stable Diffusion 3's.
+double OperatorsOfBlock(const std::string& model) {
+  static const std::map<std::string, double> kCounted = {{"flux", 108},  {"hunyuanvideo", 108}, {"sd3", 119},
+                                                         {"pixart", 83}, {"hunyuandit", 234},   {"consisid", 119}};
+  return kCounted.at(model);
+}
+// Rough: of one of them in eager PyTorch, with the Python around it.
+constexpr double kOperatorSeconds = 10e-6;
 
 double Predict(const Row& row, double efficiency) {
   Machine machine = *MachineOf(*FindGpu(row.gpu), *base::EnumOf<Link>(row.link), control::Dtype::kBf16,
                                {.products = efficiency, .attention = efficiency});
-  machine.block_seconds = kPythonBlockSeconds;
+  machine.block_seconds = OperatorsOfBlock(row.model) * kOperatorSeconds;
   return TimeOf(row.layout, KnownModel(row.model), row.work, machine)->image();
 }
 
@@ -174,10 +182,10 @@ TEST(PublishedTest, HalfOfTheRowsOfTablesInTextAreWithinFifteenPercent) {
 }
 
 // Most of the charts' tables are of small images, where xDiT waits for Python; docs/planner.md says more.
-TEST(PublishedTest, HalfOfTheRowsOfChartsAreWithinTwentyTwoPercent) {
+TEST(PublishedTest, HalfOfTheRowsOfChartsAreWithinEighteenPercent) {
   const std::vector<HeldRow> rows = Charts(Hold());
   ASSERT_EQ(rows.size(), 96u);
-  EXPECT_LE(MedianError(rows), 0.22);
+  EXPECT_LE(MedianError(rows), 0.18);
 }
 
 TEST(PublishedTest, TheDocumentHasTheTableThatIsComputed) {

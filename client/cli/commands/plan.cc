@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/byte_text.h"
+#include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
@@ -17,6 +18,7 @@
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/planning/host_calibration.h"
 #include "server/api/generation_request.h"
 #include "server/planning/planner.h"
 
@@ -26,11 +28,13 @@ namespace {
 namespace json = boost::json;
 
 constexpr char kDefaultGpu[] = "H100";
+constexpr int64_t kMaxThreads = 4096;
 
 struct PlanOptions {
   ModelOptions model;
-  std::string gpus, gpu, link, size, steps, slo;
+  std::string gpus, gpu, link, size, steps, slo, text_tokens;
   bool approximate = false;
+  bool calibrate = false;
   bool json = false;
 };
 
@@ -38,7 +42,10 @@ struct PlanOptions {
 struct PlannedFor {
   std::string path;
   server::PlanRequest request;
+  bool of_this_host = false;  // ranks on its processors, over the memory they share
   server::Link link = server::Link::kNvlink;
+
+  const char* link_name() const { return of_this_host ? "memory" : base::EnumName(link); }
 };
 
 json::object PlanJson(const server::Plan& plan) {
@@ -68,7 +75,7 @@ void PrintJson(const server::Plans& plans, const PlannedFor& about) {
                          {"model", JsonText(about.path)},
                          {"gpu", request.machine.name},
                          {"gpus", request.devices},
-                         {"link", base::EnumName(about.link)},
+                         {"link", about.link_name()},
                          {"dtype", base::EnumName(request.work.dtype)},
                          {"width", request.work.width},
                          {"height", request.work.height},
@@ -114,7 +121,7 @@ void PrintTable(const server::Plans& plans, const PlannedFor& about) {
   const server::PlanRequest& request = about.request;
   std::printf("%s: %dx%d, %d steps, %s on %ld x %s (%s)\n", about.path.c_str(), request.work.width, request.work.height,
               request.work.steps, base::EnumName(request.work.dtype), request.devices, request.machine.name.c_str(),
-              base::EnumName(about.link));
+              about.link_name());
   if (plans.recommended.has_value()) {
     const server::Plan& best = plans.plans[*plans.recommended];
     std::printf("recommended: %s: %.3f s an image, %.0f images an hour\n", Title(best).c_str(), best.time.image(),
@@ -158,6 +165,7 @@ class Planning {
     about.request.work.width = job.width;
     about.request.work.height = job.height;
     about.request.work.steps = job.steps;
+    if (about.of_this_host) RETURN_IF_ERROR(Calibrate(about.request));
     ASSIGN_OR_RETURN(const server::Plans plans, At(Stage::kModel, server::MakePlans(about.request)));
     if (options_.json) {
       PrintJson(plans, about);
@@ -167,15 +175,69 @@ class Planning {
     return ExitCode::kOk;
   }
 
+  // The machine of the request becomes this host's processors.
+  absl::Status Calibrate(server::PlanRequest& request) const {
+    const control::ModelDescription& model = request.model;
+    HostCalibrationOptions wanted = {.dtype = request.work.dtype,
+                                     .width = model.transformer.exchange.width,
+                                     .heads = model.heads,
+                                     .anew = options_.calibrate};
+    if (wanted.width < 1 || wanted.heads < 1) {
+      return At(Stage::kModel, absl::FailedPreconditionError("the shape of the model's transformer is not known"));
+    }
+    if (!options_.model.threads.empty()) {
+      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
+      wanted.threads = static_cast<int32_t>(threads);
+    }
+    ASSIGN_OR_RETURN(const server::Calibration calibration,
+                     At(Stage::kModel, CalibrateHost(wanted, interrupts_, [](const std::string& text) {
+                          std::fprintf(stderr, "%s\n", text.c_str());
+                        })));
+    request.machine = server::MachineOf(calibration, static_cast<double>(base::ReadTotalMemory()));
+    request.devices = request.machine.most_ranks();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckDevice(PlannedFor& about) const {
+    const std::string& device = options_.model.device;
+    if (!device.empty() && device != "cpu") {
+      return absl::InvalidArgumentError(absl::StrCat("device is ", server::QuotedValue(device),
+                                                     "; valid is cpu, and GPUs are planned for by --gpus and --link"));
+    }
+    about.of_this_host = device == "cpu" || options_.calibrate;
+    if (about.of_this_host) {
+      for (const auto& [name, typed] : {std::pair("--gpus", &options_.gpus), std::pair("--link", &options_.link),
+                                        std::pair("--gpu", &options_.gpu)}) {
+        if (typed->empty()) continue;
+        return absl::InvalidArgumentError(absl::StrCat(name, " is of GPUs, and this plan is of this machine's CPU"));
+      }
+      if (options_.model.threads.empty()) return absl::OkStatus();
+      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
+      if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("threads is ", threads, "; valid values are 1 to ", kMaxThreads));
+    }
+    if (!options_.model.threads.empty()) return absl::InvalidArgumentError("--threads needs --device cpu");
+    for (const auto& [name, typed] : {std::pair("--gpus", &options_.gpus), std::pair("--link", &options_.link)}) {
+      if (typed->empty()) return absl::InvalidArgumentError(absl::StrCat(name, " is required, or --device cpu"));
+    }
+    return absl::OkStatus();
+  }
+
   // What can be wrong with them is said before a worker is started.
   absl::Status ReadOptions(PlannedFor& about) const {
     server::PlanRequest& request = about.request;
-    ASSIGN_OR_RETURN(request.devices, ParseInteger("gpus", options_.gpus));
+    RETURN_IF_ERROR(CheckDevice(about));
+    if (!about.of_this_host) {
+      ASSIGN_OR_RETURN(request.devices, ParseInteger("gpus", options_.gpus));
+    }
     if (!options_.slo.empty()) {
       ASSIGN_OR_RETURN(request.slo, ParseNumber("slo", options_.slo));
     }
+    if (!options_.text_tokens.empty()) {
+      ASSIGN_OR_RETURN(request.work.text_tokens, ParseInteger("text-tokens", options_.text_tokens));
+    }
     request.approximate = options_.approximate;
-    request.work.dtype = control::Dtype::kBf16;
+    request.work.dtype = about.of_this_host ? control::Dtype::kFp32 : control::Dtype::kBf16;
     if (!options_.model.dtype.empty()) {
       const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(options_.model.dtype);
       if (!dtype.has_value()) {
@@ -184,6 +246,7 @@ class Planning {
       }
       request.work.dtype = *dtype;
     }
+    if (about.of_this_host) return server::CheckObjective(request);
     ASSIGN_OR_RETURN(const server::GpuPreset gpu, server::FindGpu(options_.gpu.empty() ? kDefaultGpu : options_.gpu));
     ASSIGN_OR_RETURN(about.link, ParseLink(options_.link));
     ASSIGN_OR_RETURN(request.machine, server::MachineOf(gpu, about.link, request.work.dtype));
@@ -201,19 +264,21 @@ CommandRun AddPlan(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   AddModelOption(app, options->model);
   BeginGroup(app, "Devices");
-  AddText(app, {.names = "--gpus", .help = "GPUs to plan for, 1 to 1024", .type = "N", .required = true},
-          options->gpus);
-  AddText(app,
-          {.names = "--link",
-           .help = "How the GPUs of a group reach each other",
-           .type = "nvlink|pcie|ethernet",
-           .required = true},
-          options->link);
+  AddText(app, {"--gpus", "GPUs to plan for, 1 to 1024", "N"}, options->gpus);
+  AddText(app, {"--link", "How the GPUs of a group reach each other", "nvlink|pcie|ethernet"}, options->link);
   AddText(app, {"--gpu", "Which GPU, by its name in docs/planner.md (default: H100)", "GPU"}, options->gpu);
-  AddText(app, {"--dtype", "Precision (default: bf16)", "fp32|bf16"}, options->model.dtype);
+  AddText(app, {"--device", "cpu: plan for ranks on this machine's processors, in place of GPUs", "cpu"},
+          options->model.device);
+  AddText(app, {"--threads", "CPU threads of all ranks together (default: all)", "N"}, options->model.threads);
+  AddFlag(app, "--calibrate", "Measure this machine's processors anew, in place of what was kept in the cache folder",
+          options->calibrate);
+  AddText(app, {"--dtype", "Precision (default: bf16, on cpu fp32)", "fp32|bf16"}, options->model.dtype);
   BeginGroup(app, "Images");
   AddText(app, {"-s,--size", "WIDTHxHEIGHT of an image (default: the model's)", "SIZE"}, options->size);
   AddText(app, {"--steps", "Steps of an image (default: the model's)", "N"}, options->steps);
+  AddText(app,
+          {"--text-tokens", "Tokens of a prompt, of a model that reads no padding (default: the most it takes)", "N"},
+          options->text_tokens);
   AddText(app,
           {"--slo", "Seconds that an image may take: the plan with the most images an hour within them is recommended",
            "SECONDS"},
@@ -223,7 +288,8 @@ CommandRun AddPlan(CLI::App& app) {
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
   SetFooter(app,
-            "\nNothing is measured and no weights are read: docs/planner.md says what the times are computed from.");
+            "\nFor GPUs nothing is measured, and no weights are read: docs/planner.md says what the times are computed "
+            "from.");
   return [options](Interrupts& interrupts) { return Planning(*options, interrupts).Run(); };
 }
 

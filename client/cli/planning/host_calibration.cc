@@ -1,0 +1,150 @@
+#include "client/cli/planning/host_calibration.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "base/atomic_file.h"
+#include "base/enum_names.h"
+#include "base/file.h"
+#include "base/machine_processors.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "control/worker_version.h"
+#include "parallel/plan/layout.h"
+#include "parallel/segment/mesh_groups.h"
+#include "server/workers/worker_process.h"
+
+namespace tessera::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kTimeout = absl::Minutes(10);
+constexpr size_t kMostProcessorText = 4 << 20, kMostFile = 64 << 10;
+
+// Names alike may be of different processors, which family and model tell apart.
+std::string ProcessorName() {
+  const std::string text = base::ReadSmallFile("/proc/cpuinfo", kMostProcessorText).value_or("");
+  std::string name = "processor", family, model;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (line.empty()) break;  // of the first processor all is read
+    const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (parts.size() != 2) continue;
+    const absl::string_view field = absl::StripAsciiWhitespace(parts[0]), value = absl::StripAsciiWhitespace(parts[1]);
+    if (field == "model name") name = std::string(value);
+    if (field == "cpu family") family = std::string(value);
+    if (field == "model") model = std::string(value);
+  }
+  return family.empty() ? name : absl::StrCat(name, " (family ", family, " model ", model, ")");
+}
+
+// Version, size and time of the program that measures.
+std::string WorkerIdentityText() {
+  const fs::path program = server::WorkerProgram();
+  std::error_code error;
+  const uintmax_t size = fs::file_size(program, error);
+  const auto time = fs::last_write_time(program, error).time_since_epoch().count();
+  return absl::StrCat(control::WorkerVersion(), ", ", size, " bytes, ", time);
+}
+
+// One group of that many worker processes, each with its share of the threads.
+absl::StatusOr<std::vector<server::ProcessorShare>> MeasureGroup(int ranks, const server::CalibrationKey& key,
+                                                                 Interrupts& interrupts) {
+  parallel::Layout layout;
+  layout.mesh.ulysses = ranks;
+  ASSIGN_OR_RETURN(const parallel::Mesh mesh, parallel::Mesh::Create(layout.mesh, ranks));
+  std::shared_ptr<parallel::HostSegment> segment;
+  if (ranks > 1) {
+    ASSIGN_OR_RETURN(segment,
+                     parallel::HostSegment::CreateShared({.ranks = ranks, .groups = parallel::MeshGroups(mesh)}));
+  }
+  std::vector<std::unique_ptr<server::WorkerProcess>> workers;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<std::string> arguments = {
+        "--measure-ranks", base::EnumName(key.dtype), "--layout",  parallel::LayoutText(layout),
+        "--rank",          absl::StrCat(rank),        "--threads", absl::StrCat(std::max(1, key.threads / ranks)),
+        "--width",         absl::StrCat(key.width),   "--heads",   absl::StrCat(key.heads)};
+    int inherited = -1;
+    if (segment != nullptr) {
+      inherited = segment->descriptor();
+      arguments.insert(arguments.end(), {"--segment", absl::StrCat(server::WorkerProcess::kInheritedDescriptor)});
+    }
+    ASSIGN_OR_RETURN(workers.emplace_back(), server::WorkerProcess::Start({.executable = server::WorkerExecutable(),
+                                                                           .arguments = std::move(arguments),
+                                                                           .inherited = inherited}));
+  }
+  const Interrupts::Reaction reaction(interrupts, [&] {
+    for (const auto& worker : workers) worker->Kill();
+  });
+  const absl::Duration end = base::SteadyNow() + kTimeout;
+  bool ended = true;
+  for (const auto& worker : workers)
+    ended = worker->WaitForExit(std::max(absl::ZeroDuration(), end - base::SteadyNow())) && ended;
+  if (interrupts.requested()) return absl::CancelledError("interrupted");
+  if (!ended) return absl::UnavailableError("measuring this machine takes more than 10 minutes");
+  const std::string said(absl::StripAsciiWhitespace(workers.front()->LastOutput()));
+  absl::StatusOr<std::vector<server::ProcessorShare>> shares = server::SharesOf(ranks, said);
+  if (!shares.ok()) {
+    return absl::UnavailableError(absl::StrCat("this machine could not be measured: ", said.substr(0, 500)));
+  }
+  return shares;
+}
+
+absl::Status Keep(const server::Calibration& calibration, const std::string& folder, const std::string& path) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+  return base::WriteFileAtomically(path, server::CalibrationText(calibration));
+}
+
+}  // namespace
+
+std::string CalibrationFolder() {
+  for (const auto& [variable, below] : {std::pair("XDG_CACHE_HOME", "tessera"), std::pair("HOME", ".cache/tessera")}) {
+    const char* value = std::getenv(variable);
+    if (value != nullptr && *value != '\0') return fs::path(value) / below;
+  }
+  return "";
+}
+
+absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& options, Interrupts& interrupts,
+                                                  const std::function<void(const std::string&)>& say) {
+  server::Calibration calibration;
+  calibration.key = {.worker = WorkerIdentityText(),
+                     .processor = ProcessorName(),
+                     .threads = options.threads > 0 ? options.threads : base::ReadMachineProcessors().available(),
+                     .dtype = options.dtype,
+                     .width = options.width,
+                     .heads = options.heads};
+  const std::string folder = CalibrationFolder();
+  const std::string path = fs::path(folder) / server::CalibrationFileName(calibration.key);
+  if (!options.anew && !folder.empty()) {
+    const absl::StatusOr<std::string> text = base::ReadWholeFile(path, path, kMostFile);
+    if (text.ok()) {
+      absl::StatusOr<server::Calibration> kept = server::ParseCalibration(*text, calibration.key);
+      if (kept.ok()) return kept;
+      say(absl::StrCat(path, " is measured anew: ", kept.status().message()));
+    }
+  }
+  say("measuring how fast this machine's ranks compute and exchange; this takes a minute");
+  for (int ranks = 1; ranks <= server::MostRanks(calibration.key.threads); ++ranks) {
+    ASSIGN_OR_RETURN(const std::vector<server::ProcessorShare> shares,
+                     MeasureGroup(ranks, calibration.key, interrupts));
+    calibration.shares.insert(calibration.shares.end(), shares.begin(), shares.end());
+  }
+  const absl::Status kept =
+      folder.empty() ? absl::NotFoundError("neither XDG_CACHE_HOME nor HOME is set") : Keep(calibration, folder, path);
+  if (!kept.ok()) say(absl::StrCat("the figures are not kept: ", kept.message()));
+  return calibration;
+}
+
+}  // namespace tessera::client
