@@ -90,7 +90,9 @@ absl::Duration GroupCapacity::LeastTimeInFlight(GroupId id) const {
   const ScheduledGroup* group = groups_.Find(id);
   double seconds = 0;
   if (group == nullptr) return absl::ZeroDuration();
-  for (const StepInFlight& step : group->in_flight) seconds += group->LeastSeconds(step.shape, step.flops);
+  for (const StepsInFlight& steps : group->in_flight) {
+    seconds += group->LeastSeconds(steps.shape, steps.count * steps.flops);
+  }
   return absl::Seconds(seconds);
 }
 
