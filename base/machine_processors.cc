@@ -41,18 +41,23 @@ std::optional<double> LimitOfGroup(const ControlGroup& group) {
   return words.size() == 2 ? Ratio(words[0], words[1]) : std::nullopt;
 }
 
+}  // namespace
+
 // The mask has to have room for every processor that the kernel was configured for, or the call fails.
-int32_t AllowedProcessors() {
+std::vector<int32_t> AllowedProcessors() {
   for (size_t most = CPU_SETSIZE; most <= kMostProcessors; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(most), [](cpu_set_t* set) { CPU_FREE(set); });
     if (mask == nullptr) break;
     const size_t bytes = CPU_ALLOC_SIZE(most);
-    if (sched_getaffinity(getpid(), bytes, mask.get()) == 0) return std::max(1, CPU_COUNT_S(bytes, mask.get()));
+    if (sched_getaffinity(getpid(), bytes, mask.get()) != 0) continue;
+    std::vector<int32_t> allowed;
+    for (size_t processor = 0; processor < most; ++processor) {
+      if (CPU_ISSET_S(processor, bytes, mask.get())) allowed.push_back(static_cast<int32_t>(processor));
+    }
+    return allowed;
   }
-  return static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return {};
 }
-
-}  // namespace
 
 int32_t MachineProcessors::available() const {
   if (!control_group || *control_group >= allowed) return allowed;
@@ -64,7 +69,9 @@ std::string MachineProcessors::available_in() const {
 }
 
 MachineProcessors ReadMachineProcessors(const std::string& root) {
-  MachineProcessors processors = {.allowed = AllowedProcessors()};
+  MachineProcessors processors = {.allowed = static_cast<int32_t>(AllowedProcessors().size())};
+  if (processors.allowed == 0)
+    processors.allowed = std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
   for (const ControlGroup& group : ControlGroupsOf("cpu", root)) {
     const std::optional<double> limit = LimitOfGroup(group);
     if (limit && (!processors.control_group || *limit < *processors.control_group)) processors.control_group = limit;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::base {
 
@@ -20,6 +21,9 @@ struct MachineProcessors {
   int32_t available() const;
   std::string available_in() const;  // which of the two that is, in words
 };
+
+// The numbers of those that the process's first thread may run on, rising; empty where the kernel does not say.
+std::vector<int32_t> AllowedProcessors();
 
 // Reads `root`/proc and `root`/sys for the control group; a root other than the empty one is for tests. Which
 // processors are allowed the kernel tells itself, of the process's first thread.

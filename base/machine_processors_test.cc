@@ -129,6 +129,7 @@ TEST(MachineProcessors, AProcessThatIsBoundToOneProcessorHasOne) {
   CPU_SET(first, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
   EXPECT_EQ(ReadMachineProcessors().available(), 1);
+  EXPECT_EQ(AllowedProcessors(), std::vector<int32_t>{first});
   ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
   EXPECT_GE(ReadMachineProcessors().available(), 1);
 }

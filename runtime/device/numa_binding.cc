@@ -20,6 +20,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/machine_processors.h"
 #include "base/numa_nodes.h"
 #include "control/gpu_driver.h"
 #include "control/host_topology.h"
@@ -36,11 +37,7 @@ class ProcessorMask {
     CPU_ZERO_S(kBytes, set_.get());
   }
 
-  // Of a thread; 0: the calling one.
-  bool Read(pid_t thread) { return sched_getaffinity(thread, kBytes, set_.get()) == 0; }
   bool Apply(pid_t thread) const { return sched_setaffinity(thread, kBytes, set_.get()) == 0; }
-
-  bool Has(int32_t processor) const { return CPU_ISSET_S(static_cast<size_t>(processor), kBytes, set_.get()); }
   void Add(int32_t processor) { CPU_SET_S(static_cast<size_t>(processor), kBytes, set_.get()); }
 
  private:
@@ -91,16 +88,16 @@ std::string BindNearGpu(const std::string& pci_address, const std::string& root)
   const control::GpuPlace place = control::PlaceGpu(pci_address, root);
   if (!place.numa_node)
     return absl::StrCat("threads are not bound: the NUMA node of GPU ", pci_address, " is not known");
+  const std::vector<int32_t> allowed = base::AllowedProcessors();
   std::vector<int32_t> processors;
-  ProcessorMask allowed, near;
-  if (!allowed.Read(0)) return absl::StrCat("threads are not bound: ", std::strerror(errno));
   for (const base::NumaNode& node : base::ReadNumaNodes(root)) {
     if (node.number != *place.numa_node) continue;
     std::copy_if(node.processors.begin(), node.processors.end(), std::back_inserter(processors),
-                 [&](int32_t processor) { return allowed.Has(processor); });
+                 [&](int32_t processor) { return std::ranges::binary_search(allowed, processor); });
   }
   const std::string node = absl::StrCat("NUMA node ", *place.numa_node, " of GPU ", pci_address);
   if (processors.empty()) return absl::StrCat("threads are not bound: none may run on ", node);
+  ProcessorMask near;
   for (const int32_t processor : processors) near.Add(processor);
   if (const std::string problem = BindAllThreads(near); !problem.empty()) {
     return absl::StrCat("threads are not bound to ", node, ": ", problem);

@@ -163,6 +163,10 @@ void UseThreads(int threads) {
                                   : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
 }
 
+void BindNear(const at::Device& device) {
+  if (device.is_cuda()) std::fprintf(stderr, "%s\n", BindNearCudaDevice(device.index()).c_str());
+}
+
 }  // namespace
 
 Engine::Engine(const WorkerRank& place) : Engine(place, [](const std::string& name) { return OpenDevice(name); }) {}
@@ -344,9 +348,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ReleaseDeviceMemory(device_);
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
-  if (device.is_cuda() && device != device_) {
-    std::fprintf(stderr, "%s\n", BindNearCudaDevice(device.index()).c_str());
-  }
+  if (device != device_) BindNear(device);
   device_ = device;
   RETURN_IF_ERROR(JoinRanks());
   ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));

@@ -17,7 +17,7 @@ struct SchedulerOptions {
   int32_t max_resident = 16;                     // tasks in one worker group, suspended ones included
   // Steps of a batch that take less are planned several at a time, no more than take so long; 0: one by one.
   absl::Duration steps_together = absl::ZeroDuration();
-  double initial_flops_per_second = 1e11;        // of one rank, until a group was seen to step
+  double initial_flops_per_second = 1e11;  // of one rank, until a group was seen to step
 
   // Bounds of admission, over what waits and runs; 0: none.
   int64_t max_waiting = 100'000;                         // tasks

@@ -1,7 +1,7 @@
 // What each group does next, and what it reports of that. Pure; one thread.
 //
-// Calls of the owner, per group: Next whenever the steps of fewer than kMaxStepsInFlight plans are unanswered; carry out
-// the plan in the order of its fields; report with OnStarted, OnStepped (once for each step) and OnEnded.
+// Calls of the owner, per group: Next whenever the steps of fewer than kMaxStepsInFlight plans are unanswered; carry
+// out the plan in the order of its fields; report with OnStarted, OnStepped (once for each step) and OnEnded.
 #pragma once
 
 #include <vector>

@@ -1,9 +1,9 @@
 // Carries out step plans on the workers of one group: starts jobs, sends their steps, shows previews, decodes and ends
 // them, whoever plans it: the server's scheduler, a command, or a verification.
 //
-// The steps of at most kMaxStepsInFlight commands are unanswered at any time. A picture is asked for right behind its last step, and
-// the next steps are sent before it is there: workers that can make it beside them do. Used by one thread; its owner is
-// called on it.
+// The steps of at most kMaxStepsInFlight commands are unanswered at any time. A picture is asked for right behind its
+// last step, and the next steps are sent before it is there: workers that can make it beside them do. Used by one
+// thread; its owner is called on it.
 #pragma once
 
 #include <functional>

@@ -122,8 +122,8 @@ TEST(StepLoopTest, AllStepsOfAPlanAreReportedWhenItsTasksHaveFailed) {
   loop.owner.preview_after = {2};
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .steps = 4, .decode = {1}}}).ok());
   EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1 x2", "wait 1", "end 1"));
-  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "stepped ", "failed 1", "ended 1", "stepped ",
-                                            "stepped ", "idle"));
+  EXPECT_THAT(loop.owner.heard,
+              ElementsAre("started 1", "stepped ", "stepped ", "failed 1", "ended 1", "stepped ", "stepped ", "idle"));
 }
 
 TEST(StepLoopTest, AWorkerThatMakesFewerStepsIsOfNoMoreUse) {
