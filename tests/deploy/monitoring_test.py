@@ -210,7 +210,7 @@ class FilesTest(unittest.TestCase):
         rules = (MONITORING / "alerts.yml").read_text()
         tests = (MONITORING / "alerts_test.yml").read_text()
         alerts = re.split(r"^ +- alert: ", rules, flags=re.M)[1:]
-        self.assertEqual(len(alerts), 15)
+        self.assertEqual(len(alerts), 16)
         for alert in alerts:
             name = alert.split("\n")[0]
             self.assertIn(f'alertname="{name}"', tests)

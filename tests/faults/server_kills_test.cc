@@ -105,9 +105,10 @@ class ServerKillsTest : public ::testing::Test {
 
   void DieAt(TestServer& server, const std::string& point) {
     const std::string settings = server.options().settings;
-    // Only images that are committed with their jobs are settled, which those before and after this one are not.
-    if (absl::StartsWith(point, "settle."))
-      absl::StrAppend(&server.options().settings, "committed_image_bytes: 100000\n");
+    // Images that are committed with their jobs, as those before and after these points are, get their files later.
+    if (absl::StrContains(point, "_file") && absl::StartsWith(point, "finish.")) {
+      absl::StrAppend(&server.options().settings, "committed_image_bytes: 0\n");
+    }
     server.options().arguments = {"--no-supervisor", "--die-at", point};
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     int code = 0;
@@ -205,7 +206,7 @@ TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
 }
 
 TEST_F(ServerKillsTest, NoFailpointLeavesAFileOfAJobThatIsNoMore) {
-  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "retention: 1s\n"});
+  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "retention: 1s\ncommitted_image_bytes: 0\n"});
   const std::string images = server.folder() + "/data/images";
   for (const char* point : {"sweep.before_commit", "sweep.before_files"}) {
     ASSERT_TRUE(server.Start());
