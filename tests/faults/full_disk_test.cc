@@ -78,7 +78,7 @@ class FullDiskTest : public ::testing::Test {
   bool HasFile(const std::string& bytes) const {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data() + "/images")) {
       std::ifstream file(entry.path(), std::ios::binary);
-      if (std::string(std::istreambuf_iterator<char>(file), {}) == bytes) return true;
+      if (entry.is_regular_file() && std::string(std::istreambuf_iterator<char>(file), {}) == bytes) return true;
     }
     return false;
   }
@@ -148,7 +148,8 @@ TEST_F(FullDiskTest, ServesAnImageThatHasNoRoomForItsFileYetFromTheDatabase) {
   EXPECT_EQ(image.substr(1, 3), "PNG");
   WaitUntil("not ready", [&] { return server_.Call("GET", "/readyz").status == 503; });
   EXPECT_EQ(server_.ImageBytes(server_.Get(gated)), image);
-  EXPECT_EQ(server_.Terminate(), 0);
+  server_.process().Signal(SIGTERM);
+  EXPECT_EQ(server_.process().Wait(), 0);
   EXPECT_EQ(LinesWith("storage: full: ", server_.process().errors()), 1) << server_.process().errors();
 
   MakeRoom();

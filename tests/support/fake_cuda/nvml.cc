@@ -13,12 +13,15 @@ static constexpr int kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNot
 
 int nvmlInit_v2() { return kSuccess; }
 
-// A device is its number, from 1.
+// A device is its number, from 1. Domains have four digits or, as LibTorch writes them, eight.
 int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+  const size_t length = std::strlen(address);
   for (int i = 0; i < TheMachine().options().devices; ++i) {
     char own[32];
     (void)cudaDeviceGetPCIBusId(own, sizeof(own), i);
-    if (strcasecmp(address, own) != 0) continue;
+    const size_t tail = std::strlen(own);
+    if (length < tail || strcasecmp(address + length - tail, own) != 0) continue;
+    if (std::strspn(address, "0") < length - tail) continue;
     *device = reinterpret_cast<void*>(static_cast<intptr_t>(1 + i));
     return kSuccess;
   }
