@@ -206,7 +206,8 @@ TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
 }
 
 TEST_F(ServerKillsTest, NoFailpointLeavesAFileOfAJobThatIsNoMore) {
-  TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "retention: 1s\ncommitted_image_bytes: 0\n"});
+  TestServer server(
+      {.worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "retention: 1s\ncommitted_image_bytes: 0\n"});
   const std::string images = server.folder() + "/data/images";
   for (const char* point : {"sweep.before_commit", "sweep.before_files"}) {
     ASSERT_TRUE(server.Start());
