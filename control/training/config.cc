@@ -142,6 +142,8 @@ void VisitProcedure(Visit& visit, Procedure& train) {
   visit("lr", train.lr, YamlRange{0, 10});
   visit("lr_scheduler", train.lr_scheduler);
   visit("lr_warmup_steps", train.lr_warmup_steps, kSteps);
+  visit("lr_decay_steps", train.lr_decay_steps, kSteps);
+  visit("low_discrepancy_timesteps", train.low_discrepancy_timesteps);
   visit("weighting_scheme", train.weighting_scheme);
   visit("logit_mean", train.logit_mean, YamlRange{-100, 100});
   visit("logit_std", train.logit_std, YamlRange{1e-6, 100});
@@ -281,6 +283,11 @@ absl::Status CheckTogether(const TrainConfig& config) {
   if (config.train.optimizer_params.betas.size() != 2) {
     return Wrong(absl::StrCat("train.optimizer_params.betas has ", config.train.optimizer_params.betas.size(),
                               " values; it must have 2, such as [0.9, 0.999]"));
+  }
+  if ((config.train.lr_decay_steps > 0) != (config.train.lr_scheduler == LearningRateSchedule::kWarmupStableDecay)) {
+    return Wrong(absl::StrCat("train.lr_decay_steps is ", config.train.lr_decay_steps, " and train.lr_scheduler ",
+                              base::EnumName(config.train.lr_scheduler),
+                              "; warmup_stable_decay needs more than 0 of them, and no other schedule has any"));
   }
   if (config.network.type == NetworkType::kFull && config.train.quantize) {
     return Wrong("train.quantize is true; it stores weights that stay as they are, so that network.type must be lora");

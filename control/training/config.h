@@ -53,8 +53,8 @@ struct TrainNetwork {
   bool operator==(const TrainNetwork&) const = default;
 };
 
-enum class LearningRateSchedule : uint8_t { kConstant, kCosine };
-constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine"}; }
+enum class LearningRateSchedule : uint8_t { kConstant, kCosine, kWarmupStableDecay };
+constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine", "warmup_stable_decay"}; }
 
 // Of timesteps under flow matching, as --weighting_scheme of diffusers' training scripts.
 enum class WeightingScheme : uint8_t { kNone, kSigmaSqrt, kLogitNormal, kMode, kCosmap };
@@ -80,7 +80,9 @@ struct TrainProcedure {
   bool gradient_checkpointing = true;       // activations within a block are computed again for the gradient
   double lr = 1e-4;
   LearningRateSchedule lr_scheduler = LearningRateSchedule::kConstant;
-  int64_t lr_warmup_steps = 0;  // from 0 in a straight line, before the schedule
+  int64_t lr_warmup_steps = 0;             // from 0 in a straight line, before the schedule
+  int64_t lr_decay_steps = 0;              // the last ones, in which warmup_stable_decay falls to 0
+  bool low_discrepancy_timesteps = false;  // those of consecutive samples of the order lie evenly
   WeightingScheme weighting_scheme = WeightingScheme::kNone;
   double logit_mean = 0;
   double logit_std = 1;

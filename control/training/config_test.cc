@@ -52,8 +52,10 @@ train:
   gradient_accumulation_steps: 3
   gradient_checkpointing: false
   lr: 2e-4
-  lr_scheduler: cosine
+  lr_scheduler: warmup_stable_decay
   lr_warmup_steps: 100
+  lr_decay_steps: 900
+  low_discrepancy_timesteps: true
   weighting_scheme: logit_normal
   logit_mean: 0.5
   logit_std: 1.5
@@ -96,8 +98,10 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                     .gradient_accumulation_steps = 3,
                     .gradient_checkpointing = false,
                     .lr = 2e-4,
-                    .lr_scheduler = LearningRateSchedule::kCosine,
+                    .lr_scheduler = LearningRateSchedule::kWarmupStableDecay,
                     .lr_warmup_steps = 100,
+                    .lr_decay_steps = 900,
+                    .low_discrepancy_timesteps = true,
                     .weighting_scheme = WeightingScheme::kLogitNormal,
                     .logit_mean = 0.5,
                     .logit_std = 1.5,
@@ -185,6 +189,9 @@ TEST(TrainConfigTest, WhatContradictsIsRefused) {
             "parallelism is data 4 × tensor 1 × ulysses 4 × ring 1 × pipe 1 = 16 ranks; valid values are 1 to 8");
   EXPECT_THAT(error("network: {type: full}\ntrain: {quantize: true}"), HasSubstr("network.type must be lora"));
   EXPECT_THAT(error("network: {type: full}\ntrain: {blocks_to_swap: 3}"), HasSubstr("train.blocks_to_swap is 3"));
+  EXPECT_THAT(error("train: {lr_scheduler: warmup_stable_decay}"), HasSubstr("needs more than 0 of them"));
+  EXPECT_THAT(error("train: {lr_decay_steps: 3}"),
+              HasSubstr("train.lr_decay_steps is 3 and train.lr_scheduler constant"));
   EXPECT_THAT(error("network: {from_scratch: true}"), HasSubstr("network.type must be full"));
   EXPECT_THAT(error("publish: {publish_every: 3}"), HasSubstr("publish.name is missing"));
   EXPECT_THAT(error("publish: {name: ../x}"), AllOf(HasSubstr("publish.name is '../x'"), HasSubstr("valid names")));

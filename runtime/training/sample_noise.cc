@@ -40,6 +40,16 @@ LevelDraw DrawLevel(const SampleKey& key) {
   return draw;
 }
 
+LevelDraw DrawEvenLevel(uint64_t seed, int64_t visit) {
+  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // the fraction of the golden ratio, in parts of 2^-64
+  constexpr int64_t kOfNoSample = -1;
+  const double start = UniformOf(StreamOf({.seed = seed, .sample = kOfNoSample}, NoisePurpose::kTrainingLevel), 0);
+  const uint64_t place = static_cast<uint64_t>(start * 0x1p64) + static_cast<uint64_t>(visit) * kGoldenRatio;
+  // 52 bits and the middle of a cell, so that it is neither 0 nor 1.
+  const double uniform = (static_cast<double>(place >> 12) + 0.5) * 0x1p-52;
+  return {.normal = at::special_ndtri(at::scalar_tensor(uniform, at::kDouble)).item<double>(), .uniform = uniform};
+}
+
 bool DropsCaption(const SampleKey& key, double rate) {
   return UniformOf(StreamOf(key, NoisePurpose::kCaptionDropout), 0) < rate;
 }

@@ -33,6 +33,12 @@ at::Tensor NormalOf(const NoiseKey& key, at::IntArrayRef shape, at::ScalarType d
 // What the visit's level is drawn by.
 LevelDraw DrawLevel(const SampleKey& key);
 
+// The same of number `visit` of the run's order of samples, in place of its own draw: uniform numbers of consecutive
+// visits lie evenly in [0, 1), as Kingma et al. (2021, Variational diffusion models, appendix I.1) draw the timesteps
+// of a batch, but for batches of any size: they are a Kronecker sequence of the golden ratio from a random start. The
+// normal number is the uniform one's quantile.
+LevelDraw DrawEvenLevel(uint64_t seed, int64_t visit);
+
 // Whether the visit's caption is dropped, which happens at this rate.
 bool DropsCaption(const SampleKey& key, double rate);
 

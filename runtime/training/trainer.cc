@@ -242,6 +242,7 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseCon
       learning_rate_{.base = config_.train.lr,
                      .schedule = config_.train.lr_scheduler,
                      .warmup_steps = config_.train.lr_warmup_steps,
+                     .decay_steps = config_.train.lr_decay_steps,
                      .steps = config_.train.steps} {
   warnings_ = samples_.set().Warnings();
   if (config_.train.blocks_to_swap > 0 && model.family.device().is_cpu()) {
@@ -271,7 +272,7 @@ SampleKey Trainer::KeyOf(const SampleVisit& visit) const {
   return {.seed = static_cast<uint64_t>(config_.seed), .sample = visit.id, .epoch = visit.epoch};
 }
 
-TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits) const {
+TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits, int64_t number) const {
   TrainingBatch batch;
   std::vector<at::Tensor> latents, noise;
   std::vector<TrainingLevel> levels;
@@ -283,8 +284,8 @@ TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits) const {
     NoiseKey stream = StreamOf(key, NoisePurpose::kTrainingNoise);
     if (base::Planted("noise_of_own_rank")) stream.seed += static_cast<uint64_t>(model_.groups.model.world.rank());
     noise.push_back(NormalOf(stream, latents.back().sizes(), latents.back().scalar_type()));
-    levels.push_back(
-        objective_.LevelOf(DrawLevel(key), model_.family.Geometry(bucket.height, bucket.width).grid.count()));
+    const LevelDraw draw = config_.train.low_discrepancy_timesteps ? DrawEvenLevel(key.seed, number++) : DrawLevel(key);
+    levels.push_back(objective_.LevelOf(draw, model_.family.Geometry(bucket.height, bucket.width).grid.count()));
     const bool dropped = DropsCaption(key, sample.caption_dropout_rate);
     batch.rows.push_back(dropped ? samples_.NoCaption(visit.id) : samples_.Caption(visit.id));
   }
@@ -305,7 +306,9 @@ absl::StatusOr<control::Trained> Trainer::Train() {
     std::vector<TrainingBatch> micro_batches;
     for (int64_t pass = first; pass < first + at_once; ++pass) {
       const GlobalBatch batch = order_.Batch(cursor_ + pass);
-      micro_batches.push_back(BatchOf(SliceOf(batch, groups.data.rank(), groups.data.size())));
+      const std::span<const SampleVisit> visits = SliceOf(batch, groups.data.rank(), groups.data.size());
+      const int64_t number = (cursor_ + pass) * config_.train.batch_size + (visits.data() - batch.visits.data());
+      micro_batches.push_back(BatchOf(visits, number));
     }
     loss.add_(pass_.Run(micro_batches, divisor).sum());
   }

@@ -91,7 +91,8 @@ class Trainer final {
   // Of the names of what is served of a checkpoint.
   const char* ServedPrefix() const { return config_.train.ema_decay > 0 ? "ema." : WeightPrefix(); }
 
-  TrainingBatch BatchOf(std::span<const SampleVisit> visits) const;
+  // `number` is that of the first visit in the run's order.
+  TrainingBatch BatchOf(std::span<const SampleVisit> visits, int64_t number) const;
   SampleKey KeyOf(const SampleVisit& visit) const;
 
   const control::TrainConfig config_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "runtime/training/initial_weights.h"
@@ -109,6 +110,32 @@ TEST(SampleNoiseTest, UniformNumbersAndDropoutHaveTheirShares) {
   EXPECT_TRUE(DropsCaption({.seed = 5}, 1));
 }
 
+TEST(SampleNoiseTest, LevelsOfLowDiscrepancyLieEvenlyInEveryBatch) {
+  // The discrepancy of n consecutive members of the sequence is of the order of log n / n, that of random numbers of
+  // 1 / sqrt(n): none of 64 cells of a batch of 256 is empty, and no third member falls into one of 64 of a batch
+  // of 64.
+  for (const int64_t first : {int64_t{0}, int64_t{123}, int64_t{1} << 40}) {
+    std::vector<int> few(64), many(64);
+    double square = 0;
+    for (int64_t i = 0; i < 256; ++i) {
+      const LevelDraw draw = DrawEvenLevel(5, first + i);
+      ASSERT_GE(draw.uniform, 0);
+      ASSERT_LT(draw.uniform, 1);
+      // The normal number is the uniform one's quantile.
+      EXPECT_NEAR(0.5 * std::erfc(-draw.normal / std::numbers::sqrt2), draw.uniform, 1e-14);
+      square += draw.normal * draw.normal;
+      const auto cell = static_cast<size_t>(draw.uniform * 64);
+      ++many[cell];
+      if (i < 64) ++few[cell];
+    }
+    EXPECT_LE(*std::max_element(few.begin(), few.end()), 2);
+    EXPECT_GE(*std::min_element(many.begin(), many.end()), 3);
+    EXPECT_LE(*std::max_element(many.begin(), many.end()), 5);
+    EXPECT_NEAR(square / 256, 1, 0.1);
+  }
+  EXPECT_NE(DrawEvenLevel(5, 0).uniform, DrawEvenLevel(6, 0).uniform);
+}
+
 TEST(LearningRateTest, RisesInALineAndStaysOrFallsInACosine) {
   const LearningRate constant{.base = 2, .warmup_steps = 4, .steps = 100};
   EXPECT_EQ(constant.At(0), 0);
@@ -121,6 +148,16 @@ TEST(LearningRateTest, RisesInALineAndStaysOrFallsInACosine) {
   EXPECT_NEAR(cosine.At(54), 1, 1e-15);
   EXPECT_NEAR(cosine.At(4 + 25), 1 + std::sqrt(0.5), 1e-14);
   EXPECT_NEAR(cosine.At(104), 0, 1e-15);
+  const LearningRate stable{.base = 2,
+                            .schedule = LearningRateSchedule::kWarmupStableDecay,
+                            .warmup_steps = 4,
+                            .decay_steps = 50,
+                            .steps = 100};
+  EXPECT_EQ(stable.At(2), 1);
+  EXPECT_EQ(stable.At(4), 2);
+  EXPECT_EQ(stable.At(50), 2);
+  EXPECT_NEAR(stable.At(75), 1, 1e-15);
+  EXPECT_NEAR(stable.At(100), 0, 1e-15);
   EXPECT_EQ((LearningRate{.base = 3}.At(0)), 3);
 }
 

@@ -160,6 +160,8 @@ void Procedure(const TemplateFacts& facts, Lines& lines) {
   lines("lr", train.lr);
   lines("lr_scheduler", train.lr_scheduler, Lines::Choices<control::LearningRateSchedule>());
   lines("lr_warmup_steps", train.lr_warmup_steps);
+  lines("lr_decay_steps", train.lr_decay_steps, "at the end (warmup_stable_decay)");
+  lines("low_discrepancy_timesteps", train.low_discrepancy_timesteps, "evenly over consecutive samples");
   lines("weighting_scheme", train.weighting_scheme, Lines::Choices<control::WeightingScheme>() + " (flow matching)");
   lines("logit_mean", train.logit_mean);
   lines("logit_std", train.logit_std);
