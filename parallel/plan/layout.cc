@@ -174,7 +174,7 @@ absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const L
                                                   }))));
 }
 
-absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model) {
+absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model, std::optional<int> near) {
   if (ranks < 1 || ranks > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat("the number of ranks is ", ranks, "; valid values are 1 to ",
                                                    kMaxRanks, ", the nearest is ", std::clamp(ranks, 1, kMaxRanks)));
@@ -184,7 +184,7 @@ absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model) {
   for (const int cfg : model.max_cfg_branches > 1 && ranks % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1}) {
     for (const int pipe : Divisors(ranks / cfg)) {
       const int rest = ranks / cfg / pipe;
-      const int ulysses = static_cast<int>(std::gcd(rest, model.heads));
+      const int ulysses = std::gcd(std::gcd(rest, model.heads), near.value_or(rest));
       const Layout layout = {.mesh = {.cfg = cfg, .pipe = pipe, .ring = rest / ulysses, .ulysses = ulysses}};
       fault = Fault(layout, model, {});
       if (fault.empty()) return layout;

@@ -70,8 +70,10 @@ absl::Status CheckLayout(const Layout& layout, const LayoutModel& model, const L
 std::vector<Layout> NearestLayouts(const Layout& layout, const LayoutModel& model, const LayoutPlace& place = {});
 
 // A valid, lossless layout: guidance branches first, then Ulysses as far as heads allow, ring for what remains;
-// pipeline stages only if the weights do not fit otherwise. InvalidArgument if there is none.
-absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model);
+// pipeline stages only if the weights do not fit otherwise. Ranks reach each other faster within blocks of `near` that
+// follow one another, a divisor of them (nullopt: all alike): Ulysses, which waits for all of its ranks, stays within a
+// block, and the ring, which sends while it computes, goes across. InvalidArgument if there is none.
+absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model, std::optional<int> near = std::nullopt);
 
 // Every lossless layout of `ranks` ranks, each factorisation over the five axes once, in a fixed order. 1 … kMaxRanks.
 std::vector<Layout> AllLayouts(int ranks);

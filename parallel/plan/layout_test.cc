@@ -221,6 +221,17 @@ TEST(AutoLayoutTest, SharesGuidanceFirstThenHeadsThenTokens) {
   EXPECT_EQ(LayoutText(*AutoLayout(8, {.heads = 6, .blocks = 2})), "ring=4,ulysses=2");
 }
 
+TEST(AutoLayoutTest, KeepsUlyssesWhereRanksAreNear) {
+  LayoutModel model = kGuided;
+  EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "cfg=2,ulysses=4");
+  EXPECT_EQ(LayoutText(*AutoLayout(8, model, 2)), "cfg=2,ring=2,ulysses=2");
+  EXPECT_EQ(LayoutText(*AutoLayout(6, model, 3)), "cfg=2,ulysses=3");
+  model.max_cfg_branches = 1;
+  EXPECT_EQ(LayoutText(*AutoLayout(8, model, 8)), "ulysses=8");
+  EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "ring=2,ulysses=4");
+  EXPECT_EQ(LayoutText(*AutoLayout(6, model, 2)), "ring=3,ulysses=2");
+}
+
 TEST(AutoLayoutTest, AddsStagesWhenMemoryAsksForThem) {
   LayoutModel model = kGuided;
   model.block_bytes = 800;

@@ -42,8 +42,8 @@ absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions
   absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load.model);
   if (!model.ok()) return named(model.status());
   described.model = *std::move(model);
-  const absl::StatusOr<parallel::Layout> layout =
-      ChooseLayout(group.layout, LayoutModelOf(described.model, described.options.load.dtype));
+  const absl::StatusOr<parallel::Layout> layout = ChooseLayout(
+      group.layout, LayoutModelOf(described.model, described.options.load.dtype), described.options.load.device);
   if (!layout.ok()) return named(layout.status());
   described.layout = *layout;
   return described;

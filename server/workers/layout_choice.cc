@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "control/device.h"
+#include "server/workers/rank_placement.h"
 
 namespace tessera::server {
 namespace {
@@ -48,9 +50,17 @@ uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtyp
   return numbers.block_bytes + numbers.other_bytes;
 }
 
-absl::StatusOr<parallel::Layout> ChooseLayout(const LayoutRequest& request, const parallel::LayoutModel& model) {
+control::HostTopology TopologyOfThisHost() { return control::ReadHostTopology(*control::MakeGpuDriver()); }
+
+absl::StatusOr<parallel::Layout> ChooseLayout(const LayoutRequest& request, const parallel::LayoutModel& model,
+                                              const std::string& devices,
+                                              const std::function<control::HostTopology()>& topology) {
   ASSIGN_OR_RETURN(const std::optional<parallel::Layout> read, ReadLayout(request));
-  if (!read.has_value()) return parallel::AutoLayout(*request.ranks, model);
+  if (!read.has_value()) {
+    const bool alike = *request.ranks == 1 || devices == control::DeviceText({});
+    return parallel::AutoLayout(*request.ranks, model,
+                                alike ? std::nullopt : NearRanks(devices, *request.ranks, topology()));
+  }
   parallel::LayoutPlace place = {.ranks = request.ranks};
   RETURN_IF_ERROR(parallel::CheckLayout(*read, model, place));
   return *read;

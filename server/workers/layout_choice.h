@@ -1,12 +1,14 @@
 // Which layout a model is to run on: what the user asked for, checked against what is known of the model before any of
-// its weights are read. Pure.
+// its weights are read. Pure but for the topology of this host, which only the choice of a layout reads.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "control/commands.h"
+#include "control/host_topology.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {
@@ -27,8 +29,14 @@ parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, cont
 // All its weights as served.
 uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtype);
 
-// The layout that was asked for, or the best one for that number of ranks. InvalidArgument with the reason and the
-// nearest valid layouts.
-absl::StatusOr<parallel::Layout> ChooseLayout(const LayoutRequest& request, const parallel::LayoutModel& model);
+// How the GPUs of this host reach each other, now.
+control::HostTopology TopologyOfThisHost();
+
+// The layout that was asked for, or the best one for that number of ranks on these devices (LoadParameters::device).
+// InvalidArgument with the reason and the nearest valid layouts. `topology` is called where ranks have GPUs or hosts of
+// their own and the layout is chosen for them.
+absl::StatusOr<parallel::Layout> ChooseLayout(
+    const LayoutRequest& request, const parallel::LayoutModel& model, const std::string& devices,
+    const std::function<control::HostTopology()>& topology = TopologyOfThisHost);
 
 }  // namespace tessera::server

@@ -11,7 +11,10 @@ using ::testing::HasSubstr;
 const parallel::LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2};
 
 std::string Choice(const LayoutRequest& request) {
-  const absl::StatusOr<parallel::Layout> layout = ChooseLayout(request, kModel);
+  const absl::StatusOr<parallel::Layout> layout = ChooseLayout(request, kModel, "cpu", [] {
+    ADD_FAILURE() << "a CPU has no links";
+    return control::HostTopology();
+  });
   return layout.ok() ? parallel::LayoutText(*layout) : std::string(layout.status().message());
 }
 
@@ -26,6 +29,16 @@ TEST(LayoutChoiceTest, ANumberOfRanksAloneMeansAuto) {
   EXPECT_EQ(Choice({.ranks = 1}), "serial");
   EXPECT_EQ(Choice({.ranks = 4}), "cfg=2,ulysses=2");
   EXPECT_EQ(Choice({.layout = "auto", .ranks = 4}), "cfg=2,ulysses=2");
+}
+
+TEST(LayoutChoiceTest, AutoKeepsUlyssesOnEachHost) {
+  const auto choice = [](const std::string& devices) {
+    parallel::LayoutModel model = kModel;
+    model.max_cfg_branches = 1;
+    return parallel::LayoutText(*ChooseLayout({.ranks = 4}, model, devices, [] { return control::HostTopology(); }));
+  };
+  EXPECT_EQ(choice("cuda"), "ulysses=4");
+  EXPECT_EQ(choice("a/cuda:0,a/cuda:1,b/cuda:0,b/cuda:1"), "ring=2,ulysses=2");
 }
 
 TEST(LayoutChoiceTest, RefusesWhatNoGroupCanBe) {

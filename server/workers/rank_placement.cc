@@ -4,22 +4,57 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "control/device.h"
 
 namespace tessera::server {
+namespace {
+
+struct HostDevices {
+  std::string node;
+  std::vector<std::string> devices;
+};
+
+// In the order in which hosts are named.
+std::vector<HostDevices> ByHost(const std::vector<std::string>& names) {
+  std::vector<HostDevices> hosts;
+  for (const std::string& name : names) {
+    const std::string node = control::SplitDevice(name).node;
+    auto host = std::ranges::find(hosts, node, &HostDevices::node);
+    if (host == hosts.end()) host = hosts.insert(hosts.end(), {.node = node, .devices = {}});
+    host->devices.push_back(name);
+  }
+  return hosts;
+}
+
+// Rising with the time that data take.
+enum class Distance { kUnknown, kNvlink, kSocket, kHost, kNetwork };
+
+Distance DistanceOf(const std::string& one, const std::string& two, const control::HostTopology& topology) {
+  if (control::SplitDevice(one).node != control::SplitDevice(two).node) return Distance::kNetwork;
+  const std::optional<size_t> gpu = topology.FindGpu(one), other = topology.FindGpu(two);
+  if (!topology.knows_nvlink || !gpu || !other) return Distance::kUnknown;
+  switch (topology.link(*gpu, *other)) {
+    case control::GpuLink::kNvlink:
+      return Distance::kNvlink;
+    case control::GpuLink::kPcieSwitch:
+    case control::GpuLink::kPcieSocket:
+    case control::GpuLink::kPcie:
+      return Distance::kSocket;
+    case control::GpuLink::kPcieSockets:
+      break;
+  }
+  return Distance::kHost;
+}
+
+}  // namespace
 
 std::string PlaceRanks(const parallel::Layout& layout, const std::string& devices) {
   const std::vector<std::string> names = absl::StrSplit(devices, ',');
   const auto ranks = static_cast<size_t>(layout.ranks());
-  std::vector<std::pair<std::string, std::vector<std::string>>> hosts;  // in the order in which they are named
-  for (const std::string& name : names) {
-    const std::string node = control::SplitDevice(name).node;
-    auto host = std::ranges::find_if(hosts, [&](const auto& known) { return known.first == node; });
-    if (host == hosts.end()) host = hosts.insert(hosts.end(), {node, {}});
-    host->second.push_back(name);
-  }
+  const std::vector<HostDevices> hosts = ByHost(names);
   if (names.size() != ranks || hosts.size() == 1) return devices;
   // Whole groups of ranks first, then what is left of each host.
   const auto together = static_cast<size_t>(layout.mesh.ring * layout.mesh.ulysses * layout.mesh.tensor);
@@ -31,6 +66,37 @@ std::string PlaceRanks(const parallel::Layout& layout, const std::string& device
   }
   placed.insert(placed.end(), left.begin(), left.end());
   return absl::StrJoin(placed, ",");
+}
+
+std::optional<int> NearRanks(const std::string& devices, int ranks, const control::HostTopology& topology) {
+  std::vector<std::string> names = absl::StrSplit(devices, ',');
+  if (const std::optional<control::Device> each = control::ParseDevice(devices); each && each->index < 0) {
+    if (each->kind != control::DeviceKind::kCuda || !each->name.empty()) return std::nullopt;
+    names.clear();
+    for (int rank = 0; rank < ranks; ++rank) names.push_back(absl::StrCat("cuda:", rank));
+  }
+  if (names.size() != static_cast<size_t>(ranks)) return std::nullopt;
+  const std::vector<HostDevices> hosts = ByHost(names);
+  names.clear();
+  for (const HostDevices& host : hosts) names.insert(names.end(), host.devices.begin(), host.devices.end());
+  const auto farthest = [&](int begin, int end) {
+    Distance most = Distance::kUnknown;
+    for (int rank = begin; rank < end; ++rank) {
+      for (int other = begin; other < rank; ++other) {
+        most =
+            std::max(most, DistanceOf(names[static_cast<size_t>(rank)], names[static_cast<size_t>(other)], topology));
+      }
+    }
+    return most;
+  };
+  const Distance of_all = farthest(0, ranks);
+  for (int near = ranks / 2; near > 1; --near) {
+    if (ranks % near != 0) continue;
+    Distance within = Distance::kUnknown;
+    for (int begin = 0; begin < ranks; begin += near) within = std::max(within, farthest(begin, begin + near));
+    if (within < of_all) return near;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera::server

@@ -61,8 +61,9 @@ class Verify {
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(request.model,
                      At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, request.load.model)));
-    ASSIGN_OR_RETURN(request.layout,
-                     server::ChooseLayout(asked, server::LayoutModelOf(request.model, request.load.dtype)));
+    ASSIGN_OR_RETURN(
+        request.layout,
+        server::ChooseLayout(asked, server::LayoutModelOf(request.model, request.load.dtype), request.load.device));
 
     ASSIGN_OR_RETURN(request.identity,
                      At(Stage::kModel, WorkerSession::IdentifyAlone(session_options, interrupts_, request.load,

@@ -128,7 +128,7 @@ class Doctor {
                    const control::ModelDescription& model) {
     const std::string what = absl::StrCat("layout of ", served.name);
     const absl::StatusOr<parallel::Layout> layout =
-        server::ChooseLayout(served.layout, server::LayoutModelOf(model, served.load.dtype));
+        server::ChooseLayout(served.layout, server::LayoutModelOf(model, served.load.dtype), served.load.device);
     if (!layout.ok()) {
       return Report({Health::kFailed, what, std::string(layout.status().message()), "choose a valid layout"});
     }

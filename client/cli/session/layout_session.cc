@@ -40,7 +40,7 @@ absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const c
   ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options));
   ASSIGN_OR_RETURN(const server::CertifyPolicy policy, server::ParseCertifyPolicy(options.certify));
   ASSIGN_OR_RETURN(const parallel::Layout layout,
-                   server::ChooseLayout(asked, server::LayoutModelOf(model, placement.dtype)));
+                   server::ChooseLayout(asked, server::LayoutModelOf(model, placement.dtype), placement.device));
   LayoutStanding standing = {.layout = layout};
   if (layout == session->group().layout()) return standing;
   ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options));
