@@ -1,5 +1,6 @@
 // Groups over several hosts: a server and its nodes as processes, joined by mutual TLS.
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -12,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "server/image/image_file.h"
+#include "server/nodes/node_files.h"
+#include "tessera/internal/node.grpc.pb.h"
 #include "tests/faults/faulty_proxy.h"
 #include "tests/faults/kill_oracle.h"
 #include "tests/faults/node_cluster.h"
@@ -330,6 +333,29 @@ TEST_F(NodeRefusalsTest, ATokenFileWithoutAToken) {
   cluster_.WriteFiles("node-a", cluster_.authority());
   cluster_.WriteToken("node-a", "");
   EXPECT_THAT(cluster_.ErrorsOf("node-a", {}), HasSubstr("has 0 characters; valid values have 16 or more"));
+}
+
+TEST_F(NodeRefusalsTest, AHelloWithoutAToken) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.WriteFiles("node-a", cluster_.authority());
+  const std::string folder = cluster_.Folder("node-a");
+  const auto credentials = server::NodeChannelCredentials(server::NodeFilesIn(folder, folder + "/token"));
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  const auto stub = internal::NodeController::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", cluster_.port()), *credentials));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.set_wait_for_ready(true);
+  const auto stream = stub->Join(&context);
+  internal::FromNode first;
+  first.mutable_hello()->set_name("node-a");
+  first.mutable_hello()->add_devices("cpu:0");
+  EXPECT_TRUE(stream->Write(first));
+  internal::ToNode answer;
+  EXPECT_FALSE(stream->Read(&answer)) << answer.DebugString();
+  const grpc::Status status = stream->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("it has shown no token"));
 }
 
 TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {
