@@ -5,11 +5,12 @@
 #     --no-torch  only the front end and all else that needs no LibTorch
 #     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer, one
 #                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
-#                 with random faults, every layout where a send waits for its receiver, every test three times in
-#                 random order, goldens, layouts, batches and soak with each instruction set, real clients of other
-#                 makers against the server, the conversion of foreign weights, a server under mixed load for ten
-#                 minutes, a style that the built-in model is taught, the CPU image's file tree with this build, run, and
-#                 the Debian package, installed and removed in a tree of Debian 12
+#                 with random faults, full-size models on eight fake cards, every layout where a send waits for its
+#                 receiver, every test three times in random order, goldens, layouts, batches and soak with each
+#                 instruction set, real clients of other makers against the server, the conversion of foreign weights,
+#                 a server under mixed load for ten minutes, a style that the built-in model is taught, the CPU
+#                 image's file tree with this build, run, and the Debian package, installed and removed in a tree of
+#                 Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -95,6 +96,8 @@ if ((long)); then
     run "$extra"
   done
   every_seed
+  [[ $preset != release ]] || TESSERA_LONG=1 stage "Layouts of full-size models on four and eight fake cards" \
+    ctest --preset "$preset" -R '^fake_cuda_layout_budgets_test$'
   [[ $preset != release ]] || TESSERA_RENDEZVOUS=1 stage "Every layout where a send waits for its receiver" \
     ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion|gradient_layouts)_test$'
   gradients="build/$preset/runtime/training/gradient_layouts_test"
