@@ -15,8 +15,8 @@ namespace tessera::server {
 std::string PlaceRanks(const parallel::Layout& layout, const std::string& devices);
 
 // The largest number of ranks that follow each other on these devices, those of a host together, and reach each other
-// faster than the slowest two of all `ranks` do: on one host, within a socket, or over NVLink. A divisor of `ranks`; nullopt where all are alike, or nobody
-// tells. `topology` is this host's.
+// faster than the slowest two of all `ranks` do: on one host, within a socket, or over NVLink. A divisor of `ranks`;
+// nullopt where all are alike, or nobody tells. `topology` is this host's.
 std::optional<int> NearRanks(const std::string& devices, int ranks, const control::HostTopology& topology);
 
 }  // namespace tessera::server

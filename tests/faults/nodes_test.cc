@@ -341,8 +341,8 @@ TEST_F(NodeRefusalsTest, AHelloWithoutAToken) {
   const std::string folder = cluster_.Folder("node-a");
   const auto credentials = server::NodeChannelCredentials(server::NodeFilesIn(folder, folder + "/token"));
   ASSERT_TRUE(credentials.ok()) << credentials.status();
-  const auto stub = internal::NodeController::NewStub(
-      grpc::CreateChannel(absl::StrCat("127.0.0.1:", cluster_.port()), *credentials));
+  const auto stub =
+      internal::NodeController::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", cluster_.port()), *credentials));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
   context.set_wait_for_ready(true);
