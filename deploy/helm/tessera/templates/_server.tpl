@@ -45,7 +45,7 @@ containers:
       preStop:
         exec: {command: [sleep, {{ .Values.preStopSeconds | int64 | toString | quote }}]}
     securityContext:
-      {{- include "tessera.containerSecurity" . | nindent 6 }}
+      {{- include "tessera.containerSecurity" (list) | nindent 6 }}
     volumeMounts:
       - {name: config, mountPath: /etc/tessera/config, readOnly: true}
       - {name: keys, mountPath: /etc/tessera/keys, readOnly: true}
