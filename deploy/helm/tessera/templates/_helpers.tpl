@@ -166,7 +166,15 @@ resources:
 {{- $_ := set $own "data_folder" "/var/lib/tessera-shared/data" -}}
 {{- $_ := set $own "store" (dict "dsn" .Values.postgresql.dsn "password_file" "/etc/tessera/postgresql/password") -}}
 {{- end -}}
-{{- range $key := keys .Values.config -}}
+{{- if .Values.hosts.enabled -}}
+{{- $_ := set $own "nodes" (dict
+  "listen" (dict "address" "0.0.0.0" "port" 8082)
+  "certificate_chain" "/etc/tessera/nodes/tls.crt"
+  "private_key" "/etc/tessera/nodes/tls.key"
+  "authority" "/etc/tessera/nodes/ca.crt"
+  "token_file" "/etc/tessera/nodes/token") -}}
+{{- end -}}
+{{- range $key := keys (omit .Values.config "nodes") -}}
 {{- if hasKey $own $key -}}{{ fail (printf "config.%s is set by the chart itself" $key) }}{{- end -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.config) -}}

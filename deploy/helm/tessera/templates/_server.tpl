@@ -1,4 +1,15 @@
-{{- /* The pod that serves, as a StatefulSet or a LeaderWorkerSet has it. */ -}}
+{{- define "tessera.serverMetadata" -}}
+labels:
+  {{- include "tessera.podLabels" (list . "server") | nindent 2 }}
+annotations:
+  # Another configuration is read by other pods.
+  checksum/config: {{ include "tessera.config" . | sha256sum }}
+  {{- with .Values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{- /* The pod that serves, of a StatefulSet or, with nodes, of a LeaderWorkerSet. */ -}}
 {{- define "tessera.serverPod" -}}
 {{ include "tessera.pod" (list . (include "tessera.fullname" .)) }}
 {{- include "tessera.placement" . | nindent 0 }}
@@ -14,7 +25,7 @@ containers:
     env:
       - {name: HOME, value: /tmp}
       - {name: TESSERA_CERTIFICATES, value: /var/lib/tessera/certificates}
-      {{- include "tessera.gpuEnv" . | nindent 6 }}
+      {{- include "tessera.ranksEnv" . | nindent 6 }}
       {{- if .Values.gpu.count }}
       - {name: CUDA_CACHE_PATH, value: /var/lib/tessera/cuda}
       {{- end }}
@@ -24,8 +35,11 @@ containers:
     ports:
       - {name: http, containerPort: 8080, protocol: TCP}
       - {name: admin, containerPort: 9090, protocol: TCP}
+      {{- if .Values.hosts.enabled }}
+      - {name: nodes, containerPort: 8082, protocol: TCP}
+      {{- end }}
     resources:
-      {{- include "tessera.resources" (list .Values.resources .Values.gpu) | nindent 6 }}
+      {{- include "tessera.ranksResources" . | nindent 6 }}
     startupProbe:
       httpGet: {path: /livez, port: admin}
       periodSeconds: 2
@@ -45,10 +59,13 @@ containers:
       preStop:
         exec: {command: [sleep, {{ .Values.preStopSeconds | int64 | toString | quote }}]}
     securityContext:
-      {{- include "tessera.containerSecurity" (list) | nindent 6 }}
+      {{- include "tessera.ranksSecurity" . | nindent 6 }}
     volumeMounts:
       - {name: config, mountPath: /etc/tessera/config, readOnly: true}
       - {name: keys, mountPath: /etc/tessera/keys, readOnly: true}
+      {{- if .Values.hosts.enabled }}
+      - {name: nodes, mountPath: /etc/tessera/nodes, readOnly: true}
+      {{- end }}
       - {name: data, mountPath: /var/lib/tessera}
       - {name: tmp, mountPath: /tmp}
       - {name: shm, mountPath: /dev/shm}
@@ -64,6 +81,11 @@ volumes:  # mode 288 is 0440
     configMap: {name: {{ include "tessera.fullname" . }}-config, defaultMode: 288}
   - name: keys
     secret: {secretName: {{ .Values.existingSecret }}, defaultMode: 288}
+  {{- if .Values.hosts.enabled }}
+  {{- include "tessera.nodesVolume" . | nindent 2 }}
+  - name: data
+    persistentVolumeClaim: {claimName: {{ include "tessera.fullname" . }}-data}
+  {{- end }}
   {{- include "tessera.scratchVolumes" . | nindent 2 }}
   {{- if .Values.weights.enabled }}
   {{- include "tessera.weightsVolume" . | nindent 2 }}
