@@ -513,7 +513,7 @@ class NodesTest(PageCase):
         cls.addClassCleanup(files.cleanup)
         cls.files = pathlib.Path(files.name)
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        # Of one authority that is the server's certificate and the node's, too.
+        # One certificate is the authority's, the server's and the node's.
         subprocess.run(["openssl", "req", "-x509", *curve, "-keyout", cls.files / "tls.key", "-out", cls.files / "tls.crt", "-days", "2",
                         "-subj", "/CN=nodes", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
         (cls.files / "ca.crt").write_bytes((cls.files / "tls.crt").read_bytes())
