@@ -1,5 +1,5 @@
-// What the server does: its queue, its rate, its groups, from GET /v1/server. Asked for again and again while the page
-// is seen, more often while this view is.
+// What the server does: its queue, its rate, its groups and the nodes that lend it devices, from GET /v1/server. Asked for
+// again and again while the page is seen, more often while this view is.
 import * as api from "./api.js";
 import { byId, duration, element, plural, svg } from "./dom.js";
 
@@ -80,6 +80,8 @@ export class ServerStatus {
     );
     byId("load").replaceChildren(curve(this.samples.map(({ waiting }) => waiting)));
     byId("groups").replaceChildren(...info.groups.map(groupRow));
+    byId("nodes-section").hidden = info.nodes.length === 0;
+    byId("nodes").replaceChildren(...info.nodes.map(nodeRow));
     byId("server-facts").textContent = `Tessera ${info.version}, running for ${duration(uptime)}${info.draining ? "; it is ending and accepts no more jobs" : ""}`;
   }
 }
@@ -95,19 +97,33 @@ function chipText(info) {
   return info.queued_jobs ? `${groups}, ${info.queued_jobs.toLocaleString("en")} waiting` : groups;
 }
 
+const cell = (name, ...content) => element("td", { "data-name": name }, ...content);
+const stateMark = (state) => element("span", { class: `state-mark ${state}` }, state);
+
 function groupRow(group) {
-  const cell = (name, ...content) => element("td", { "data-name": name }, ...content);
   return element(
     "tr",
     {},
     element("th", { scope: "row" }, group.name),
-    cell("State", element("span", { class: `group-state ${group.state}` }, group.state), group.reason ? element("p", { class: "reason" }, group.reason) : null),
+    cell("State", stateMark(group.state), group.reason ? element("p", { class: "reason" }, group.reason) : null),
     cell("Model", group.model),
     cell("Layout", group.layout),
     cell("Type", group.dtype),
     cell("Devices", group.devices.join(", ")),
     cell("Certificate", group.certificate),
     cell("Restarts", String(group.restarts)),
+  );
+}
+
+function nodeRow(node) {
+  const changed = new Date(node.changed_at * 1000);
+  return element(
+    "tr",
+    {},
+    element("th", { scope: "row" }, node.name),
+    cell("State", stateMark(node.state)),
+    cell("Devices", node.devices.join(", ")),
+    cell("Since", element("time", { datetime: changed.toISOString() }, `${duration((Date.now() - changed) / 1000)} ago`)),
   );
 }
 

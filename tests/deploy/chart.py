@@ -16,6 +16,7 @@ VALUES = ROOT / "deploy/helm/values"
 # What the values files leave to the command line.
 FILES = {
     "gpu": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/overlays/gpu/weights.sha256"],
+    "many-hosts-infiniband": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/many-hosts-infiniband/weights.sha256"],
     "batch": ["-set-file", f"batch.prompts={ROOT}/deploy/kubernetes/base/batch/prompts.jsonl"],
     "train": ["-set-file", f"train.config={ROOT}/deploy/kubernetes/base/train/train.yaml"],
 }

@@ -28,8 +28,9 @@ def as_kustomize(objects):
         labels["app.kubernetes.io/managed-by"] = {"Helm": "kustomize"}[labels["app.kubernetes.io/managed-by"]]
         del labels["helm.sh/chart"]
         thing["metadata"].get("annotations", {}).pop("helm.sh/resource-policy", None)
-        if thing["kind"] == "StatefulSet":
-            inner = thing["spec"]["template"]["metadata"]
+        if thing["kind"] in ("StatefulSet", "LeaderWorkerSet"):
+            server = manifests.leader_and_worker(thing)[0] if thing["kind"] == "LeaderWorkerSet" else thing
+            inner = server["spec"]["template"]["metadata"]
             assert re.fullmatch("[0-9a-f]{64}", inner["annotations"].pop("checksum/config"))
             if not inner["annotations"]:
                 del inner["annotations"]
@@ -37,6 +38,12 @@ def as_kustomize(objects):
             thing["metadata"]["name"] = re.sub("-[0-9a-f]{8}$", "", thing["metadata"]["name"])
     return manifests.comparable(things)
 
+
+OVERLAYS = manifests.OVERLAYS + manifests.MANY_HOSTS
+
+HOSTS = chart.arguments_of("many-hosts")
+INFINIBAND = chart.arguments_of("many-hosts-infiniband")
+WEIGHTS = ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example", "-set", "weights.list=list"]
 
 REFUSED = [
     ("two servers with an embedded queue each", ["-set", "replicas=2"], "postgresql"),
@@ -58,6 +65,29 @@ REFUSED = [
     ("training without a configuration", ["-set", "train.enabled=true"], "train"),
     ("training that is killed while it writes", ["-set", "train.graceSeconds=5"], "train.graceSeconds"),
     ("a batch of no shard", ["-set", "batch.shards=0"], "batch.shards"),
+    ("weights that several hosts cannot read", [*HOSTS, *WEIGHTS], "weights.accessMode"),
+    ("a server and its nodes without nodes", [*HOSTS, "-set", "hosts.size=1"], "hosts.size"),
+    ("nodes without a server", [*HOSTS, "-set", "server.enabled=false"], "server.enabled"),
+    ("several sets of hosts", [*HOSTS, "-set", "replicas=2", "-set", "postgresql.enabled=true"], "replicas"),
+    ("KEDA with a set of hosts", [*HOSTS, "-set", "autoscaling.keda.enabled=true", "-set", "postgresql.enabled=true"], "autoscaling.keda"),
+    ("nodes that give up before a name can be resolved", [*HOSTS, "-set", "hosts.joinTimeoutSeconds=30"], "hosts.joinTimeoutSeconds"),
+    ("GPUs of several hosts without InfiniBand", [*HOSTS, "-set", "gpu.count=8"], "infiniband"),
+    ("InfiniBand in one pod", ["-set", "gpu.count=8", "-set", "infiniband.enabled=true"], "hosts"),
+    ("InfiniBand without GPUs", [*HOSTS, "-set", "infiniband.enabled=true"], "gpu.count"),
+    ("an adapter that is no resource", ["-set", "infiniband.resourceName=hca"], "infiniband.resourceName"),
+    ("ranks of several hosts that meet inside the pod", ["-set", "infiniband.interface=lo"], "infiniband.interface"),
+    ("a listener for nodes without nodes", ["-set", "config.nodes.lost_after=9s"], "hosts"),
+    ("a port for nodes of its own", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
+]
+
+# What the schema cannot see, in devices of config.groups, and the names that the refusal has.
+REFUSED_DEVICES = [
+    ("a device of a node without nodes", ["config: {groups: [{model: emoji, devices: [node-1/cpu:0]}]}"], ["node-1/cpu:0", "hosts.enabled"]),
+    ("a node beyond the last", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-2/cpu:0]}]}"], ["node-2/cpu:0", "node-1"]),
+    ("a node of another name", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-a/cpu:0]}]}"], ["node-a/cpu:0", "node-1"]),
+    ("a device that a node does not lend", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-1/cpu:1]}]}"], ["node-1/cpu:1", "cpu:0"]),
+    ("a GPU that a node does not have", [*INFINIBAND, "-set", "gpu.count=7"], ["node-1/cuda:7", "cuda:6"]),
+    ("a node of no group", [*HOSTS, "-set", "hosts.size=4"], ["node-2, node-3", "hosts.size 4"]),
 ]
 
 # Values, and what they do to the server's StatefulSet, its pod and its container.
@@ -86,6 +116,18 @@ DONE = [
 ]
 
 
+# Values besides those of many-hosts-infiniband.yaml, and what they do to the containers and the pods of a server and of a node.
+DONE_ON_EVERY_HOST = [
+    (["-set", "hosts.existingSecret=others"], lambda c, p: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
+    (["-set", "infiniband.interface=net1"], lambda c, p: {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in c["env"]),
+    (["-set", "infiniband.adapters==mlx5_0"], lambda c, p: {"name": "NCCL_IB_HCA", "value": "=mlx5_0"} in c["env"]),
+    (["-set", "infiniband.resourceName=rdma/roce", "-set", "infiniband.count=2"], lambda c, p: c["resources"]["limits"].get("rdma/roce") == "2"),
+    (["extraEnv: [{name: NCCL_IB_GID_INDEX, value: '3'}]"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
+    (["-set", "priorityClassName=high"], lambda c, p: p.get("priorityClassName") == "high"),
+    (["-set", "image.tag=0.1.1-cuda"], lambda c, p: c["image"] == p["initContainers"][0]["image"] == "tessera:0.1.1-cuda"),
+]
+
+
 class ChartTest(unittest.TestCase):
     maxDiff = None
 
@@ -109,8 +151,8 @@ class ChartTest(unittest.TestCase):
         self.assertEqual(rules.violations(objects), [])
 
     def test_every_overlay_is_rendered_object_by_object(self):
-        self.assertEqual(sorted(path.stem for path in chart.VALUES.glob("*.yaml")), manifests.OVERLAYS)
-        for overlay in manifests.OVERLAYS:
+        self.assertEqual(sorted(path.stem for path in chart.VALUES.glob("*.yaml")), sorted(OVERLAYS))
+        for overlay in OVERLAYS:
             rendered = as_kustomize(chart.render(*chart.arguments_of(overlay)))
             wanted = manifests.comparable(manifests.overlay_objects(overlay))
             self.assertEqual(sorted(rendered), sorted(wanted), overlay)
@@ -119,7 +161,7 @@ class ChartTest(unittest.TestCase):
                     self.assertEqual(rendered[name], thing)
 
     def test_every_overlay_is_valid_under_another_release_name(self):
-        for overlay in manifests.OVERLAYS:
+        for overlay in OVERLAYS:
             with self.subTest(overlay=overlay):
                 objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
                 self.assertValid(objects)
@@ -181,6 +223,45 @@ class ChartTest(unittest.TestCase):
                 self.assertIsNotNone(error)
                 self.assertIn(place, error)
 
+    def test_devices_that_no_node_has_are_refused(self):
+        for mistake, values, names in REFUSED_DEVICES:
+            with self.subTest(mistake=mistake):
+                done = chart.run(*self.arguments(values))
+                self.assertNotEqual(done.returncode, 0)
+                for name in names:
+                    self.assertIn(name, done.stderr)
+
+    def test_every_value_of_several_hosts_does_what_it_says(self):
+        def pods(*arguments):
+            return [pod_of(part) for part in manifests.leader_and_worker(
+                named(chart.render(*INFINIBAND, *arguments), "LeaderWorkerSet", "tessera-hosts"))]
+
+        for values, holds in DONE_ON_EVERY_HOST:
+            with self.subTest(values=values):
+                self.assertEqual([holds(pod["containers"][0], pod) for pod in pods(*self.arguments(values))], [True, True])
+                self.assertEqual([holds(pod["containers"][0], pod) for pod in pods()], [False, False], "it is so without the value")
+
+    def test_annotations_are_those_of_the_server_and_of_its_nodes(self):
+        template = named(chart.render(*HOSTS, *self.arguments(["podAnnotations: {a/b: c}"])), "LeaderWorkerSet",
+                         "tessera-hosts")["spec"]["leaderWorkerTemplate"]
+        self.assertEqual([template[f"{which}Template"]["metadata"]["annotations"]["a/b"] for which in ("leader", "worker")], ["c", "c"])
+
+    def test_how_long_a_node_may_be_silent_is_the_operators(self):
+        nodes = manifests.parse_configuration(named(chart.render(*HOSTS, "-set", "config.nodes.lost_after=9s"), "ConfigMap",
+                                                    "tessera-config")["data"]["tessera.yaml"])["nodes"]
+        self.assertEqual((nodes["lost_after"], nodes["listen"]["port"]), ("9s", 8082))
+
+    def test_several_hosts_may_have_their_queue_in_postgresql(self):
+        objects = chart.render(*INFINIBAND, "-set", "postgresql.enabled=true")
+        self.assertValid(objects)
+        egress = named(objects, "NetworkPolicy", "tessera")["spec"]["egress"]
+        self.assertEqual([sorted(way) for way in egress], [["ports"], ["ports"], ["to"]])
+
+    def test_a_batch_beside_several_hosts_meets_inside_its_pod(self):
+        objects = chart.render(*INFINIBAND, "-set", "batch.enabled=true", "-set", "batch.input=prompts.jsonl")
+        self.assertValid(objects)
+        self.assertNotIn("rdma/hca", pod_of(named(objects, "Job", "tessera-batch"))["containers"][0]["resources"]["limits"])
+
     def test_several_servers_and_keda_are_valid_with_postgresql(self):
         shared = ["-set", "postgresql.enabled=true"]
         self.assertIsNone(chart.check_values(*shared, "-set", "replicas=2"))
@@ -222,12 +303,12 @@ class ChartTest(unittest.TestCase):
         check(manifests.yaml.safe_load("\n".join(lines)), json.loads((chart.CHART / "values.schema.json").read_text()), "values")
 
     def test_notes_name_what_was_rendered(self):
-        for overlay in manifests.OVERLAYS:
+        for overlay in OVERLAYS:
             done = chart.run("-notes", *chart.arguments_of(overlay), "-name", "night-1")
             self.assertEqual(done.returncode, 0, done.stderr)
             objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
-            for kind, name in re.findall(r"(?:kubectl [a-z -]+ )(statefulset/|service/|job )([a-z0-9-]+)", done.stdout):
-                kind = {"statefulset/": "StatefulSet", "service/": "Service", "job ": "Job"}[kind]
+            for kind, name in re.findall(r"(?:kubectl [a-z -]+ )(statefulset/|leaderworkerset/|service/|job )([a-z0-9-]+)", done.stdout):
+                kind = {"statefulset/": "StatefulSet", "leaderworkerset/": "LeaderWorkerSet", "service/": "Service", "job ": "Job"}[kind]
                 self.assertIsNotNone(named(objects, kind, name), f"{overlay}: {kind} {name}")
             self.assertIn("kubectl", done.stdout)
 

@@ -82,10 +82,11 @@ class DocumentsTest(unittest.TestCase):
             print(line, flush=True)
             self.run_command(line)
         seen = self.cluster.seen
-        for overlay in ("cpu", "gpu"):
+        for overlay in ("cpu", "gpu", *manifests.MANY_HOSTS):
             for thing in manifests.overlay_objects(overlay):
                 self.assertIn((thing["kind"], thing["metadata"]["name"]), seen, overlay)
-                for volume in manifests.pod_of(thing)["volumes"] if thing["kind"] in ("StatefulSet", "Job") else []:
+            for workload in manifests.workloads(manifests.overlay_objects(overlay)):
+                for volume in manifests.pod_of(workload)["volumes"]:
                     secret = volume.get("secret", {}).get("secretName")
                     self.assertTrue(secret is None or ("Secret", secret) in seen, f"no command makes the Secret {secret}")
         self.assertNotIn(("StatefulSet", "tessera"), self.cluster.objects, "the page ends with everything removed")

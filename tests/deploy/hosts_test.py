@@ -1,9 +1,7 @@
-"""The LeaderWorkerSets of deploy/kubernetes/many-hosts and many-hosts-infiniband: valid to Kubernetes, our rules and the
-program, and their parts fit each other; planted mistakes are noticed."""
+"""The LeaderWorkerSets of deploy/kubernetes/many-hosts and many-hosts-infiniband and those of the Helm chart: valid to
+Kubernetes, our rules and the program, and their parts fit each other; planted mistakes are noticed."""
 
 import copy
-import functools
-import json
 import pathlib
 import re
 import subprocess
@@ -12,22 +10,48 @@ import unittest
 
 import kubernetes_validate
 
+import chart
 import manifests
 import rules
 from manifests import configuration_of, leader_and_worker, named, pod_of
 
 
 INFINIBAND = "many-hosts-infiniband"
-FOLDERS = ["many-hosts", INFINIBAND]
-
-
-@functools.cache
-def rendered(folder):
-    return json.dumps(manifests.kustomize(manifests.KUBERNETES / folder))
+# Values of the chart for more hosts than an overlay has, or more devices on each.
+MORE = {
+    "many-hosts": """
+hosts: {size: 4, cpuRanks: 2}
+config:
+  nodes: {lost_after: 9s}
+  groups:
+    - {model: emoji, name: four, layout: "cfg=2,ulysses=2", devices: ["node-1/cpu:0", "node-1/cpu:1", "node-2/cpu:0", "node-2/cpu:1"]}
+    - {model: emoji, name: two, layout: cfg=2, devices: ["node-3/cpu:0", "node-3/cpu:1"]}
+""",
+    INFINIBAND: """
+hosts: {size: 3}
+gpu: {count: 2}
+infiniband: {resourceName: rdma/roce, count: 2, adapters: "=mlx5_0,mlx5_1", interface: net1}
+config:
+  groups:
+    - {model: /models/model, layout: pipe=3, devices: ["cuda:0", "node-1/cuda:0", "node-2/cuda:0"]}
+    - {model: /models/model, name: other, layout: pipe=3, devices: ["cuda:1", "node-1/cuda:1", "node-2/cuda:1"]}
+""",
+}
 
 
 def objects(folder="many-hosts"):
-    return json.loads(rendered(folder))
+    return manifests.overlay_objects(folder)
+
+
+def sets():
+    """Every LeaderWorkerSet that an operator can have of us, by what makes it."""
+    for name in manifests.MANY_HOSTS:
+        yield f"deploy/kubernetes/{name}", objects(name)
+        yield f"the chart with {name}.yaml", chart.render(*chart.arguments_of(name))
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as more:
+            more.write(MORE[name])
+            more.flush()
+            yield f"the chart with {name}.yaml and more hosts", chart.render(*chart.arguments_of(name), "-values", more.name)
 
 
 def set_of(things):
@@ -144,23 +168,25 @@ PLANTED_INFINIBAND = [
 
 class HostsTest(unittest.TestCase):
     def test_every_object_is_valid_and_keeps_our_rules(self):
-        for folder in FOLDERS:
-            with self.subTest(folder=folder):
-                self.assert_valid(objects(folder))
+        for name, things in sets():
+            with self.subTest(name=name):
+                for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+                    self.assertEqual([error for thing in things for error in manifests.schema_errors(thing, version)], [])
+                self.assertEqual(rules.violations(things), [])
 
-    def assert_valid(self, things):
-        for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
-            for thing in things:
-                self.assertEqual(manifests.schema_errors(thing, version), [])
-            for part in leader_and_worker(set_of(things)):
-                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "tessera"}, "spec": pod_of(part)}
-                self.assertEqual(manifests.schema_errors(pod, version), [])
-        self.assertEqual(rules.violations(things), [])
+    def test_a_field_that_a_pod_of_the_set_does_not_have_is_noticed(self):
+        things = objects()
+        template(things)["workerTemplate"]["spec"]["containers"][0]["argumets"] = []
+        self.assertIn("argumets", " ".join(manifests.schema_errors(set_of(things), manifests.OLDEST_KUBERNETES)))
 
-    def test_its_parts_fit_each_other_and_planted_mistakes_are_noticed(self):
-        for folder in FOLDERS:
-            self.assertEqual(list(problems(objects(folder))), [])
-        planted = [(folder, *entry) for folder in FOLDERS for entry in PLANTED] + [(INFINIBAND, *entry) for entry in PLANTED_INFINIBAND]
+    def test_its_parts_fit_each_other(self):
+        for name, things in sets():
+            with self.subTest(name=name):
+                self.assertEqual(list(problems(things)), [])
+
+    def test_planted_mistakes_are_noticed(self):
+        planted = [(folder, *entry) for folder in manifests.MANY_HOSTS for entry in PLANTED]
+        planted += [(INFINIBAND, *entry) for entry in PLANTED_INFINIBAND]
         for folder, mistake, plant in planted:
             with self.subTest(folder=folder, mistake=mistake):
                 things = objects(folder)
@@ -170,9 +196,9 @@ class HostsTest(unittest.TestCase):
                 self.assertNotEqual([*problems(things), *rules.violations(things)], [])
 
     def test_the_program_takes_the_configuration_and_the_nodes_options(self):
-        for folder in FOLDERS:
-            with self.subTest(folder=folder):
-                self.assert_taken(objects(folder))
+        for name, things in sets():
+            with self.subTest(name=name):
+                self.assert_taken(things)
 
     def assert_taken(self, things):
         text = next(thing["data"]["tessera.yaml"] for thing in things if "tessera.yaml" in thing.get("data", {}))

@@ -504,6 +504,69 @@ class KeyTest(PageCase):
         self.assertEqual(self.browser.run("return sessionStorage.length"), 0)
 
 
+class NodesTest(PageCase):
+    """A server with a node on the same host, whose worker is fake, too."""
+
+    @classmethod
+    def setUpClass(cls):
+        files = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(files.cleanup)
+        cls.files = pathlib.Path(files.name)
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        # One certificate is the authority's, the server's and the node's.
+        subprocess.run(["openssl", "req", "-x509", *curve, "-keyout", cls.files / "tls.key", "-out", cls.files / "tls.crt", "-days", "2",
+                        "-subj", "/CN=nodes", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        (cls.files / "ca.crt").write_bytes((cls.files / "tls.crt").read_bytes())
+        (cls.files / "token").write_text("a token of twenty-six chars\n")
+        cls.config = (f"nodes: {{listen: {{address: 127.0.0.1, port: 0}}, certificate_chain: {cls.files}/tls.crt, private_key: {cls.files}/tls.key,"
+                      f" authority: {cls.files}/ca.crt, token_file: {cls.files}/token, beat: 100ms, lost_after: 2s}}")
+        super().setUpClass()
+
+    def test_nodes_are_shown_from_when_they_join_and_those_that_are_lost(self):
+        self.browser.click("#to-status")
+        wait_until("the groups are shown", lambda: self.browser.shown("#groups tr"))
+        self.assertFalse(self.browser.shown("#nodes-title"))
+        worker = pathlib.Path(TESSERA).resolve().parent / "tessera-fake-worker"
+        with subprocess.Popen([os.path.abspath(TESSERA), "node", "--join", f"127.0.0.1:{self.server.ports['nodes']}", "--tls-dir", self.files,
+                               "--token-file", self.files / "token", "--name", "node-1", "--devices", "cpu:2"],
+                              env={**os.environ, "TESSERA_WORKER": str(worker)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
+            try:
+                self.assertEqual(json.loads(node.stdout.readline())["event"], "joined")
+                self.browser.wait_for_text("#nodes tr", "joined")
+                self.assertTrue(self.browser.shown("#nodes-title"))
+                cells = self.browser.run("return [...document.querySelectorAll('#nodes tr > *')].map((cell) => cell.textContent)")
+                self.assertEqual(cells[:3], ["node-1", "joined", "cpu:0, cpu:1"])
+                self.assertRegex(cells[3], r"^[0-9.]+ (s|min) ago$")
+                told = json.loads(self.call("/v1/server"))["nodes"][0]["changed_at"]
+                shown = self.browser.run("return Date.parse(document.querySelector('#nodes time').dateTime)")
+                self.assertEqual(shown, 1000 * told)
+            finally:
+                node.kill()
+        self.browser.wait_for_text("#nodes tr", "lost")
+        self.assertEqual(self.browser.run("return document.querySelectorAll('#nodes tr').length"), 1)
+        self.browser.be_a_phone(320)
+        self.assertTrue(self.browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+
+    def test_what_a_node_says_is_never_read_as_markup(self):
+        hostile = "<img src=x onerror=alert(1)>"
+        script = self.browser.devtools("Page.addScriptToEvaluateOnNewDocument", source="""
+            const plain = window.fetch;
+            window.fetch = async (path, options) => {
+              const response = await plain(path, options);
+              if (path !== 'v1/server') return response;
+              const info = await response.json();
+              info.nodes = [{name: HOSTILE, state: HOSTILE, devices: [HOSTILE, HOSTILE], epoch: 1, changed_at: 0}];
+              return new Response(JSON.stringify(info));
+            };""".replace("HOSTILE", json.dumps(hostile)))["identifier"]
+        self.addCleanup(self.browser.devtools, "Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+        self.open()
+        self.browser.click("#to-status")
+        self.browser.wait_for_text("#nodes tr", hostile)
+        cells = self.browser.run("return [...document.querySelectorAll('#nodes tr > *')].map((cell) => cell.textContent)")
+        self.assertEqual(cells[:3], [hostile, hostile, f"{hostile}, {hostile}"])
+        self.assertEqual(self.browser.run("return document.querySelectorAll('#nodes img').length"), 0)
+
+
 class EveryoneTest(PageCase):
     script = "step-time=20"
 

@@ -39,13 +39,12 @@ helm.sh/chart: {{ (index . 0).Chart.Name }}-{{ (index . 0).Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{- /* Requests are limits; the argument is (list RESOURCES GPU), GPU being empty for what needs none. */ -}}
+{{- /* Requests are limits; the argument is (list RESOURCES DEVICE…), a device being a resourceName and a count. */ -}}
 {{- define "tessera.amounts" -}}
-{{- $gpu := index . 1 -}}
 cpu: {{ (index . 0).cpu | quote }}
 memory: {{ (index . 0).memory | quote }}
-{{- if $gpu }}{{ if $gpu.count }}
-{{ $gpu.resourceName }}: {{ $gpu.count | int64 | toString | quote }}
+{{- range rest . }}{{ if .count }}
+{{ .resourceName }}: {{ .count | int64 | toString | quote }}
 {{- end }}{{ end }}
 {{- end -}}
 
@@ -65,10 +64,11 @@ fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
+{{- /* The argument is a list of the capabilities that the container keeps. */ -}}
 {{- define "tessera.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+capabilities: {drop: [ALL]{{ with . }}, add: [{{ join ", " . }}]{{ end }}}
 {{- end -}}
 
 {{- /* What every pod has. The argument is (list . COMPONENT-NAME). */ -}}
@@ -127,7 +127,7 @@ initContainers:
       requests: {cpu: 100m, memory: 64Mi}
       limits: {cpu: 100m, memory: 64Mi}
     securityContext:
-      {{- include "tessera.containerSecurity" . | nindent 6 }}
+      {{- include "tessera.containerSecurity" (list) | nindent 6 }}
     volumeMounts:
       - {name: weights, mountPath: /models, readOnly: true}
 {{- end -}}
@@ -166,7 +166,15 @@ resources:
 {{- $_ := set $own "data_folder" "/var/lib/tessera-shared/data" -}}
 {{- $_ := set $own "store" (dict "dsn" .Values.postgresql.dsn "password_file" "/etc/tessera/postgresql/password") -}}
 {{- end -}}
-{{- range $key := keys .Values.config -}}
+{{- if .Values.hosts.enabled -}}
+{{- $_ := set $own "nodes" (dict
+  "listen" (dict "address" "0.0.0.0" "port" 8082)
+  "certificate_chain" "/etc/tessera/nodes/tls.crt"
+  "private_key" "/etc/tessera/nodes/tls.key"
+  "authority" "/etc/tessera/nodes/ca.crt"
+  "token_file" "/etc/tessera/nodes/token") -}}
+{{- end -}}
+{{- range $key := keys (omit .Values.config "nodes") -}}
 {{- if hasKey $own $key -}}{{ fail (printf "config.%s is set by the chart itself" $key) }}{{- end -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.config) -}}

@@ -1,0 +1,116 @@
+{{- /* The devices that a node lends, as groups name them after NODE/. */ -}}
+{{- define "tessera.lentDevices" -}}
+{{- $kind := ternary "cuda" "cpu" (gt (int .Values.gpu.count) 0) -}}
+{{- $lent := list -}}
+{{- range until (int (default .Values.hosts.cpuRanks .Values.gpu.count)) -}}{{- $lent = append $lent (printf "%s:%d" $kind .) -}}{{- end -}}
+{{- join "," $lent -}}
+{{- end -}}
+
+{{- /* Refuses groups that name another node, or another device of one, than there will be, and a node that no group names. */ -}}
+{{- define "tessera.checkDevices" -}}
+{{- $hosts := .Values.hosts -}}
+{{- $lent := splitList "," (include "tessera.lentDevices" .) -}}
+{{- $missing := dict -}}
+{{- if $hosts.enabled -}}
+{{- range untilStep 1 (int $hosts.size) 1 -}}{{- $_ := set $missing (printf "node-%d" .) true -}}{{- end -}}
+{{- end -}}
+{{- $nodes := keys $missing | sortAlpha -}}
+{{- range $group := .Values.config.groups -}}
+{{- range $device := $group.devices -}}
+{{- if regexMatch "^[a-z0-9][a-z0-9.-]*/(cpu|cuda):[0-9]+$" $device -}}
+{{- $parts := splitList "/" $device -}}
+{{- if not $hosts.enabled -}}
+{{- fail (printf "config.groups names %s; set hosts.enabled for devices of nodes" $device) -}}
+{{- end -}}
+{{- if not (has (first $parts) $nodes) -}}
+{{- fail (printf "config.groups names %s; the nodes of hosts.size %d are %s" $device (int $hosts.size) (join ", " $nodes)) -}}
+{{- end -}}
+{{- if not (has (last $parts) $lent) -}}
+{{- fail (printf "config.groups names %s; a node lends %s" $device (join ", " $lent)) -}}
+{{- end -}}
+{{- $_ := unset $missing (first $parts) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with keys $missing | sortAlpha -}}
+{{- fail (printf "no group of config.groups names a device of %s; fix config.groups or hosts.size %d" (join ", " .) (int $hosts.size)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Whom ranks on GPUs of several hosts exchange tensors with, at ports that the system gives them. */ -}}
+{{- define "tessera.ranks" -}}
+- podSelector:
+    matchExpressions:
+      - {key: app.kubernetes.io/name, operator: In, values: [{{ include "tessera.name" . }}]}
+      - {key: app.kubernetes.io/instance, operator: In, values: [{{ .Release.Name }}]}
+      - {key: app.kubernetes.io/component, operator: In, values: [server, node]}
+{{- end -}}
+
+{{- /* The pod network finds the ranks of several hosts; what they exchange goes over the adapters. */ -}}
+{{- define "tessera.ranksEnv" -}}
+{{- if .Values.infiniband.enabled }}
+- {name: NCCL_SOCKET_IFNAME, value: {{ .Values.infiniband.interface | quote }}}
+- {name: NCCL_IB_HCA, value: {{ .Values.infiniband.adapters | quote }}}
+- {name: NCCL_DEBUG, value: WARN}
+{{- else }}
+{{- include "tessera.gpuEnv" . }}
+{{- end }}
+{{- end -}}
+
+{{- /* An adapter reads memory that is pinned. */ -}}
+{{- define "tessera.ranksSecurity" -}}
+{{- include "tessera.containerSecurity" (ternary (list "IPC_LOCK") (list) .Values.infiniband.enabled) -}}
+{{- end -}}
+
+{{- define "tessera.ranksResources" -}}
+{{- include "tessera.resources" (list .Values.resources .Values.gpu (ternary .Values.infiniband dict .Values.infiniband.enabled)) -}}
+{{- end -}}
+
+{{- define "tessera.nodesVolume" -}}
+- name: nodes
+  secret: {secretName: {{ .Values.hosts.existingSecret }}, defaultMode: 288}
+{{- end -}}
+
+{{- /* The pod that lends its devices to the server; LWS_LEADER_ADDRESS and LWS_WORKER_INDEX are the set's, in every pod. */ -}}
+{{- define "tessera.nodePod" -}}
+{{ include "tessera.pod" (list . (include "tessera.fullname" .)) }}
+{{- include "tessera.placement" . | nindent 0 }}
+{{- if .Values.weights.enabled }}
+{{- include "tessera.waitForWeights" . | nindent 0 }}
+{{- end }}
+containers:
+  - name: tessera
+    image: {{ include "tessera.image" . }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    args:
+      - node
+      - --join=$(LWS_LEADER_ADDRESS):8082
+      - --tls-dir=/etc/tessera/nodes
+      - --token-file=/etc/tessera/nodes/token
+      - --name=node-$(LWS_WORKER_INDEX)
+      - --devices={{ if .Values.gpu.count }}{{ include "tessera.lentDevices" . }}{{ else }}cpu:{{ .Values.hosts.cpuRanks }}{{ end }}
+      - --join-timeout={{ .Values.hosts.joinTimeoutSeconds }}
+    env:
+      - {name: HOME, value: /tmp}
+      {{- include "tessera.ranksEnv" . | nindent 6 }}
+      {{- with .Values.extraEnv }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+    resources:
+      {{- include "tessera.ranksResources" . | nindent 6 }}
+    securityContext:
+      {{- include "tessera.ranksSecurity" . | nindent 6 }}
+    volumeMounts:
+      - {name: nodes, mountPath: /etc/tessera/nodes, readOnly: true}
+      - {name: tmp, mountPath: /tmp}
+      - {name: shm, mountPath: /dev/shm}
+      {{- if .Values.weights.enabled }}
+      - {name: weights, mountPath: /models, readOnly: true}
+      {{- end }}
+volumes:  # mode 288 is 0440
+  {{- include "tessera.nodesVolume" . | nindent 2 }}
+  {{- include "tessera.scratchVolumes" . | nindent 2 }}
+  {{- if .Values.weights.enabled }}
+  {{- include "tessera.weightsVolume" . | nindent 2 }}
+  {{- end }}
+{{- end -}}
