@@ -1,6 +1,7 @@
 // Model folders for the fake CUDA: a golden pipeline whose transformer has the full size and depth of a published
 // model, with holes where the bytes of its weights would be. The text encoders and the autoencoder stay the golden
-// ones, so the widths of the text are theirs; the numbers of tokens are the published model's.
+// ones, so the widths of the text are theirs; the numbers of tokens are the published model's. WriteWholeFlux writes
+// these at full size too; only the tokenizers' vocabularies are small.
 #pragma once
 
 #include <boost/json.hpp>
@@ -124,28 +125,54 @@ inline SparseWeights HunyuanTransformer() {
   return weights;
 }
 
+inline constexpr int64_t kFullSizeShard = 9'990'000'000;
+
+// Writes a component of the folder anew: `changes` are fields of its configuration, `stem` its weights' files.
+inline void ReplaceComponent(const TestFolder& folder, const std::string& component, const SparseWeights& weights,
+                             const std::string& stem, const boost::json::object& changes) {
+  const std::string path = folder / component;
+  std::ifstream file(path + "/config.json");
+  boost::json::value config = boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+  for (const auto& [field, value] : changes) config.as_object()[field] = value;
+  std::filesystem::remove_all(path);
+  folder.Write(component + "/config.json", boost::json::serialize(config));
+  weights.Write(folder, component + "/" + stem, kFullSizeShard);
+}
+
 // `changes`: fields of the transformer's configuration.
 inline void WriteFullSize(const TestFolder& folder, const std::string& name, const std::string& golden,
                           const SparseWeights& transformer, const boost::json::object& changes) {
-  namespace fs = std::filesystem;
-  const std::string from = "tests/golden/pipelines/" + golden;
-  fs::copy(from, folder / name, fs::copy_options::recursive);
-  fs::remove_all(folder / name + "/transformer");
-  std::ifstream file(from + "/transformer/config.json");
-  boost::json::value config = boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
-  for (const auto& [field, value] : changes) config.as_object()[field] = value;
-  folder.Write(name + "/transformer/config.json", boost::json::serialize(config));
-  constexpr int64_t kShard = 9'990'000'000;
-  transformer.Write(folder, name + "/transformer/diffusion_pytorch_model", kShard);
+  std::filesystem::copy("tests/golden/pipelines/" + golden, folder / name, std::filesystem::copy_options::recursive);
+  ReplaceComponent(folder, name + "/transformer", transformer, "diffusion_pytorch_model", changes);
 }
 
+inline const boost::json::object kFluxChanges = {{"attention_head_dim", 128},
+                                                 {"num_attention_heads", 24},
+                                                 {"num_layers", 19},
+                                                 {"num_single_layers", 38},
+                                                 {"axes_dims_rope", {16, 56, 56}}};
+
 inline void WriteFullSizeFlux(const TestFolder& folder) {
-  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(kGoldenText, kGoldenText),
-                {{"attention_head_dim", 128},
-                 {"num_attention_heads", 24},
-                 {"num_layers", 19},
-                 {"num_single_layers", 38},
-                 {"axes_dims_rope", {16, 56, 56}}});
+  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(kGoldenText, kGoldenText), kFluxChanges);
+}
+
+inline void WriteWholeFlux(const TestFolder& folder) {
+  boost::json::object changes = kFluxChanges;
+  changes["joint_attention_dim"] = 4096;
+  changes["pooled_projection_dim"] = 768;
+  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(), changes);
+  ReplaceComponent(folder, "flux_dev/text_encoder", ClipLarge(), "model",
+                   {{"hidden_size", 768},
+                    {"intermediate_size", 3072},
+                    {"num_attention_heads", 12},
+                    {"num_hidden_layers", 12},
+                    {"projection_dim", 768},
+                    {"vocab_size", 49408}});
+  ReplaceComponent(
+      folder, "flux_dev/text_encoder_2", T5Xxl(), "model",
+      {{"d_ff", 10240}, {"d_kv", 64}, {"d_model", 4096}, {"num_heads", 64}, {"num_layers", 24}, {"vocab_size", 32128}});
+  ReplaceComponent(folder, "flux_dev/vae", FluxAutoencoder(), "diffusion_pytorch_model",
+                   {{"block_out_channels", {128, 256, 512, 512}}, {"layers_per_block", 2}, {"norm_num_groups", 32}});
 }
 
 inline void WriteFullSizeSd3(const TestFolder& folder, const std::string& name, int64_t blocks, bool norms) {

@@ -16,6 +16,7 @@
 #include "models/weights/model_folder.h"
 #include "tests/cuda/fake_cuda_fixture.h"
 #include "tests/cuda/full_size_models.h"
+#include "tests/support/fault_runs.h"
 
 namespace tessera {
 namespace {
@@ -136,6 +137,32 @@ TEST_F(OffloadTest, ModulationsInTheHostsMemoryLeaveFluxLessThan18Gib) {
           {{"FAKE_CUDA_MEMORY_MIB", "18432"}});
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   EXPECT_LE(run.logs.at(0).PeakBytes() >> 20, 18432);
+}
+
+// With its text encoders and its autoencoder at full size: 33.7 GB of weights on a card of 24 GB. What is used once an
+// image waits in the host's memory, 16 GB of it, so that this is for a long run.
+TEST_F(OffloadTest, TheWholeOfFluxRunsOnACardOf24GbOfItsOwnAccord) {
+  if (!IsLongRun()) GTEST_SKIP() << "16 GB of the host's memory";
+  WriteWholeFlux(folder_);
+  const Finished run = Run({"generate", "a cat", "--model=" + (folder_ / "flux_dev"), "--device=cuda", "--dtype=bf16",
+                            "--steps=4", "--seed=1", "--size=1024", "--output=" + (folder_ / "a.png")},
+                           {{"FAKE_CUDA_MEMORY_MIB", "24576"}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  ASSERT_EQ(run.logs.size(), 1u);
+  EXPECT_THAT(run.logs[0].Faults(), IsEmpty());
+  const int64_t peak = run.logs[0].PeakBytes() >> 20;
+  std::cout << "peak " << peak << " MiB\n";
+  EXPECT_LE(peak, 24576);
+  // T5-XXL's products of depth 10240, and convolutions of the autoencoder's 128 channels over the whole picture.
+  int of_text = 0, of_picture = 0;
+  for (const FakeCudaEvent& event : run.logs[0].Of("product")) of_text += event.Number(5) == 10240;
+  for (const FakeCudaEvent& event : run.logs[0].Of("convolution")) of_picture += event.fields.at(4) == "128x128x3x3";
+  EXPECT_EQ(of_text, 24);
+  EXPECT_EQ(of_picture, 5);
+  const std::vector<FakeCudaStep> steps = run.logs[0].Steps();
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_EQ(steps[2].mallocs, 0);
+  EXPECT_EQ(steps[2].pageable_copies, 0);
 }
 
 using BatchMemoryTest = FakeCudaTest;

@@ -157,11 +157,53 @@ inline SparseWeights ClipLarge() {
   return weights;
 }
 
-// The number of weights of FLUX.1's autoencoder, and its largest ones; not its layers.
-inline SparseWeights AutoencoderSized() {
+inline void AddConv(SparseWeights& weights, const std::string& name, int64_t out, int64_t in, int64_t side = 3) {
+  weights.Add(name + ".weight", {out, in, side, side});
+  weights.Add(name + ".bias", {out});
+}
+
+inline void AddResnet(SparseWeights& weights, const std::string& name, int64_t in, int64_t out) {
+  weights.AddNorm(name + ".norm1", in);
+  AddConv(weights, name + ".conv1", out, in);
+  weights.AddNorm(name + ".norm2", out);
+  AddConv(weights, name + ".conv2", out, out);
+  if (in != out) AddConv(weights, name + ".conv_shortcut", out, in, 1);
+}
+
+// FLUX.1's, which has Stable Diffusion's channels and 16 of the latents.
+inline SparseWeights FluxAutoencoder() {
+  constexpr int64_t kLatent = 16, kPixel = 3;
+  const std::vector<int64_t> channels = {128, 256, 512, 512};
   SparseWeights weights;
-  for (int i = 0; i < 35; ++i) weights.Add(absl::StrCat("conv.", i, ".weight"), {512, 512, 3, 3});
-  weights.Add("rest", {83819683 - 35 * 512 * 512 * 9});
+  const auto add_middle = [&](const std::string& part) {
+    for (const char* name : {"0", "1"}) AddResnet(weights, part + "mid_block.resnets." + name, 512, 512);
+    weights.AddNorm(part + "mid_block.attentions.0.group_norm", 512);
+    for (const char* name : {"to_q", "to_k", "to_v", "to_out.0"}) {
+      weights.AddLinear(part + "mid_block.attentions.0." + name, 512, 512);
+    }
+  };
+  AddConv(weights, "encoder.conv_in", channels.front(), kPixel);
+  AddConv(weights, "decoder.conv_in", channels.back(), kLatent);
+  for (const char* part : {"encoder.", "decoder."}) add_middle(part);
+  int64_t down = channels.front(), up = channels.back();
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const std::string encoder = absl::StrCat("encoder.down_blocks.", i, "."),
+                      decoder = absl::StrCat("decoder.up_blocks.", i, ".");
+    for (int resnet = 0; resnet < 2; ++resnet) {
+      AddResnet(weights, absl::StrCat(encoder, "resnets.", resnet), std::exchange(down, channels[i]), channels[i]);
+    }
+    const int64_t of_decoder = channels[channels.size() - 1 - i];
+    for (int resnet = 0; resnet < 3; ++resnet) {
+      AddResnet(weights, absl::StrCat(decoder, "resnets.", resnet), std::exchange(up, of_decoder), of_decoder);
+    }
+    if (i + 1 == channels.size()) continue;
+    AddConv(weights, encoder + "downsamplers.0.conv", down, down);
+    AddConv(weights, decoder + "upsamplers.0.conv", up, up);
+  }
+  weights.AddNorm("encoder.conv_norm_out", channels.back());
+  weights.AddNorm("decoder.conv_norm_out", channels.front());
+  AddConv(weights, "encoder.conv_out", 2 * kLatent, channels.back());
+  AddConv(weights, "decoder.conv_out", kPixel, channels.front());
   return weights;
 }
 
@@ -176,7 +218,7 @@ inline void WriteSparseFlux(const TestFolder& folder) {
   FluxTransformer().Write(folder, "transformer/diffusion_pytorch_model", kShard);
   T5Xxl().Write(folder, "text_encoder_2/model", kShard / 2);
   ClipLarge().Write(folder, "text_encoder/model", kShard);
-  AutoencoderSized().Write(folder, "vae/diffusion_pytorch_model", kShard);
+  FluxAutoencoder().Write(folder, "vae/diffusion_pytorch_model", kShard);
 }
 
 }  // namespace tessera
