@@ -1,6 +1,7 @@
 #include "server/workers/rank_placement.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,11 +33,16 @@ std::vector<HostDevices> ByHost(const std::vector<std::string>& names) {
 // Rising with the time that data take.
 enum class Distance { kUnknown, kNvlink, kSocket, kHost, kNetwork };
 
-Distance DistanceOf(const std::string& one, const std::string& two, const control::HostTopology& topology) {
-  if (control::SplitDevice(one).node != control::SplitDevice(two).node) return Distance::kNetwork;
-  const std::optional<size_t> gpu = topology.FindGpu(one), other = topology.FindGpu(two);
-  if (!topology.knows_nvlink || !gpu || !other) return Distance::kUnknown;
-  switch (topology.link(*gpu, *other)) {
+// Of the farthest two of them.
+Distance Farthest(std::span<const std::string> devices, const control::HostTopology& topology) {
+  std::vector<size_t> gpus;
+  for (const std::string& device : devices) {
+    if (control::SplitDevice(device).node != control::SplitDevice(devices.front()).node) return Distance::kNetwork;
+    if (const std::optional<size_t> gpu = topology.FindGpu(device)) gpus.push_back(*gpu);
+  }
+  const std::optional<control::GpuLink> slowest = topology.SlowestLink(gpus);
+  if (!topology.knows_nvlink || gpus.size() < devices.size() || !slowest) return Distance::kUnknown;
+  switch (*slowest) {
     case control::GpuLink::kNvlink:
       return Distance::kNvlink;
     case control::GpuLink::kPcieSwitch:
@@ -79,21 +85,14 @@ std::optional<int> NearRanks(const std::string& devices, int ranks, const contro
   const std::vector<HostDevices> hosts = ByHost(names);
   names.clear();
   for (const HostDevices& host : hosts) names.insert(names.end(), host.devices.begin(), host.devices.end());
-  const auto farthest = [&](int begin, int end) {
-    Distance most = Distance::kUnknown;
-    for (int rank = begin; rank < end; ++rank) {
-      for (int other = begin; other < rank; ++other) {
-        most =
-            std::max(most, DistanceOf(names[static_cast<size_t>(rank)], names[static_cast<size_t>(other)], topology));
-      }
-    }
-    return most;
-  };
-  const Distance of_all = farthest(0, ranks);
+  const Distance of_all = Farthest(names, topology);
   for (int near = ranks / 2; near > 1; --near) {
     if (ranks % near != 0) continue;
     Distance within = Distance::kUnknown;
-    for (int begin = 0; begin < ranks; begin += near) within = std::max(within, farthest(begin, begin + near));
+    for (int begin = 0; begin < ranks; begin += near) {
+      within = std::max(
+          within, Farthest(std::span(names).subspan(static_cast<size_t>(begin), static_cast<size_t>(near)), topology));
+    }
     if (within < of_all) return near;
   }
   return std::nullopt;
