@@ -41,8 +41,7 @@ inline SparseWeights Sd3Transformer(int64_t blocks, bool norms) {
   const int64_t width = 64 * blocks;
   SparseWeights weights;
   weights.Add("pos_embed.pos_embed", {1, 192 * 192, width});
-  weights.Add("pos_embed.proj.weight", {width, 16, 2, 2});
-  weights.Add("pos_embed.proj.bias", {width});
+  weights.AddConv("pos_embed.proj", width, 16, 2);
   weights.AddLinear("context_embedder", width, kGoldenSd3Text);
   weights.AddLinear("time_text_embed.timestep_embedder.linear_1", width, 256);
   weights.AddLinear("time_text_embed.timestep_embedder.linear_2", width, width);
@@ -59,8 +58,7 @@ inline SparseWeights Sd3Transformer(int64_t blocks, bool norms) {
 inline SparseWeights PixartSigmaTransformer() {
   constexpr int64_t kWidth = 1152;
   SparseWeights weights;
-  weights.Add("pos_embed.proj.weight", {kWidth, 4, 2, 2});
-  weights.Add("pos_embed.proj.bias", {kWidth});
+  weights.AddConv("pos_embed.proj", kWidth, 4, 2);
   weights.AddLinear("adaln_single.emb.timestep_embedder.linear_1", kWidth, 256);
   weights.AddLinear("adaln_single.emb.timestep_embedder.linear_2", kWidth, kWidth);
   weights.AddLinear("adaln_single.linear", 6 * kWidth, kWidth);
@@ -85,8 +83,7 @@ inline SparseWeights PixartSigmaTransformer() {
 inline SparseWeights HunyuanTransformer() {
   constexpr int64_t kWidth = 1408, kHeadDim = 88, kHidden = 6144, kBlocks = 40;
   SparseWeights weights;
-  weights.Add("pos_embed.proj.weight", {kWidth, 4, 2, 2});
-  weights.Add("pos_embed.proj.bias", {kWidth});
+  weights.AddConv("pos_embed.proj", kWidth, 4, 2);
   weights.AddLinear("text_embedder.linear_1", 4 * kGoldenText, kGoldenText);
   weights.AddLinear("text_embedder.linear_2", kGoldenText, 4 * kGoldenText);
   weights.Add("text_embedding_padding", {77 + 256, kGoldenText});
@@ -125,8 +122,6 @@ inline SparseWeights HunyuanTransformer() {
   return weights;
 }
 
-inline constexpr int64_t kFullSizeShard = 9'990'000'000;
-
 // Writes a component of the folder anew: `changes` are fields of its configuration, `stem` its weights' files.
 inline void ReplaceComponent(const TestFolder& folder, const std::string& component, const SparseWeights& weights,
                              const std::string& stem, const boost::json::object& changes) {
@@ -136,7 +131,7 @@ inline void ReplaceComponent(const TestFolder& folder, const std::string& compon
   for (const auto& [field, value] : changes) config.as_object()[field] = value;
   std::filesystem::remove_all(path);
   folder.Write(component + "/config.json", boost::json::serialize(config));
-  weights.Write(folder, component + "/" + stem, kFullSizeShard);
+  weights.Write(folder, component + "/" + stem, kShard);
 }
 
 // `changes`: fields of the transformer's configuration.
@@ -146,21 +141,20 @@ inline void WriteFullSize(const TestFolder& folder, const std::string& name, con
   ReplaceComponent(folder, name + "/transformer", transformer, "diffusion_pytorch_model", changes);
 }
 
-inline const boost::json::object kFluxChanges = {{"attention_head_dim", 128},
-                                                 {"num_attention_heads", 24},
-                                                 {"num_layers", 19},
-                                                 {"num_single_layers", 38},
-                                                 {"axes_dims_rope", {16, 56, 56}}};
-
-inline void WriteFullSizeFlux(const TestFolder& folder) {
-  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(kGoldenText, kGoldenText), kFluxChanges);
+// `text`, `pooled`: the widths of what its text encoders make.
+inline void WriteFullSizeFlux(const TestFolder& folder, int64_t text = kGoldenText, int64_t pooled = kGoldenText) {
+  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(text, pooled),
+                {{"attention_head_dim", 128},
+                 {"num_attention_heads", 24},
+                 {"num_layers", 19},
+                 {"num_single_layers", 38},
+                 {"axes_dims_rope", {16, 56, 56}},
+                 {"joint_attention_dim", text},
+                 {"pooled_projection_dim", pooled}});
 }
 
 inline void WriteWholeFlux(const TestFolder& folder) {
-  boost::json::object changes = kFluxChanges;
-  changes["joint_attention_dim"] = 4096;
-  changes["pooled_projection_dim"] = 768;
-  WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(), changes);
+  WriteFullSizeFlux(folder, 4096, 768);
   ReplaceComponent(folder, "flux_dev/text_encoder", ClipLarge(), "model",
                    {{"hidden_size", 768},
                     {"intermediate_size", 3072},

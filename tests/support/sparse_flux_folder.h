@@ -18,6 +18,9 @@
 
 namespace tessera {
 
+// Of a file of weights, as published.
+inline constexpr int64_t kShard = 9'990'000'000;
+
 // Weight files of bf16 zeros that are nowhere on the disk.
 class SparseWeights {
  public:
@@ -29,6 +32,11 @@ class SparseWeights {
   void AddNorm(const std::string& name, int64_t width) {
     Add(name + ".weight", {width});
     Add(name + ".bias", {width});
+  }
+
+  void AddConv(const std::string& name, int64_t out, int64_t in, int64_t side = 3) {
+    Add(name + ".weight", {out, in, side, side});
+    Add(name + ".bias", {out});
   }
 
   // With an index if there is more than one file, as diffusers and transformers do.
@@ -157,17 +165,12 @@ inline SparseWeights ClipLarge() {
   return weights;
 }
 
-inline void AddConv(SparseWeights& weights, const std::string& name, int64_t out, int64_t in, int64_t side = 3) {
-  weights.Add(name + ".weight", {out, in, side, side});
-  weights.Add(name + ".bias", {out});
-}
-
 inline void AddResnet(SparseWeights& weights, const std::string& name, int64_t in, int64_t out) {
   weights.AddNorm(name + ".norm1", in);
-  AddConv(weights, name + ".conv1", out, in);
+  weights.AddConv(name + ".conv1", out, in);
   weights.AddNorm(name + ".norm2", out);
-  AddConv(weights, name + ".conv2", out, out);
-  if (in != out) AddConv(weights, name + ".conv_shortcut", out, in, 1);
+  weights.AddConv(name + ".conv2", out, out);
+  if (in != out) weights.AddConv(name + ".conv_shortcut", out, in, 1);
 }
 
 // FLUX.1's, which has Stable Diffusion's channels and 16 of the latents.
@@ -182,8 +185,8 @@ inline SparseWeights FluxAutoencoder() {
       weights.AddLinear(part + "mid_block.attentions.0." + name, 512, 512);
     }
   };
-  AddConv(weights, "encoder.conv_in", channels.front(), kPixel);
-  AddConv(weights, "decoder.conv_in", channels.back(), kLatent);
+  weights.AddConv("encoder.conv_in", channels.front(), kPixel);
+  weights.AddConv("decoder.conv_in", channels.back(), kLatent);
   for (const char* part : {"encoder.", "decoder."}) add_middle(part);
   int64_t down = channels.front(), up = channels.back();
   for (size_t i = 0; i < channels.size(); ++i) {
@@ -197,13 +200,13 @@ inline SparseWeights FluxAutoencoder() {
       AddResnet(weights, absl::StrCat(decoder, "resnets.", resnet), std::exchange(up, of_decoder), of_decoder);
     }
     if (i + 1 == channels.size()) continue;
-    AddConv(weights, encoder + "downsamplers.0.conv", down, down);
-    AddConv(weights, decoder + "upsamplers.0.conv", up, up);
+    weights.AddConv(encoder + "downsamplers.0.conv", down, down);
+    weights.AddConv(decoder + "upsamplers.0.conv", up, up);
   }
   weights.AddNorm("encoder.conv_norm_out", channels.back());
   weights.AddNorm("decoder.conv_norm_out", channels.front());
-  AddConv(weights, "encoder.conv_out", 2 * kLatent, channels.back());
-  AddConv(weights, "decoder.conv_out", kPixel, channels.front());
+  weights.AddConv("encoder.conv_out", 2 * kLatent, channels.back());
+  weights.AddConv("decoder.conv_out", kPixel, channels.front());
   return weights;
 }
 
@@ -214,7 +217,6 @@ inline void WriteSparseFlux(const TestFolder& folder) {
       "text_encoder": ["transformers", "CLIPTextModel"], "text_encoder_2": ["transformers", "T5EncoderModel"],
       "transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderKL"]})");
   for (const char* name : {"scheduler", "tokenizer"}) std::filesystem::create_directory(folder / name);
-  constexpr int64_t kShard = 9'990'000'000;
   FluxTransformer().Write(folder, "transformer/diffusion_pytorch_model", kShard);
   T5Xxl().Write(folder, "text_encoder_2/model", kShard / 2);
   ClipLarge().Write(folder, "text_encoder/model", kShard);
