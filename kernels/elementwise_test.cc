@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
+#include "kernels/reference.h"
 
 namespace tessera::kernels {
 namespace {
@@ -430,6 +431,58 @@ void ExpectGradient(const std::function<at::Tensor(const std::vector<at::Tensor>
   }
 }
 
+// Both versions round product by product, so they agree to the last bit; the CPU's splits such a size among threads.
+TEST(WeightedSumsTest, IsTheReferenceBitForBit) {
+  at::manual_seed(11);
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    for (const int64_t columns : {1, 7, 1024, 40001}) {
+      const at::Tensor x = Random({2, columns}, type), y = Random({2, columns}, type);
+      const at::Tensor apart = Random({columns, 2}, type).t();
+      const std::vector<double> weights = {0.7, 0, -1.3, 0, 1e-3, 2};
+      at::Tensor state = at::ones({2}, at::kLong), expected_state = state.clone();
+      const std::vector<at::Tensor> sums = WeightedSums({x, y, apart}, weights, state);
+      const std::vector<at::Tensor> expected = reference::WeightedSums({x, y, apart}, weights, expected_state);
+      ASSERT_EQ(sums.size(), 2);
+      for (size_t s = 0; s < 2; ++s) EXPECT_TRUE(at::equal(sums[s], expected[s])) << type << " " << columns;
+      EXPECT_LT(WorstError(sums[0], 0.7 * x.to(at::kDouble) - 1.3 * apart.to(at::kDouble)), Tolerance(type));
+      EXPECT_TRUE(at::equal(state, expected_state));
+      EXPECT_EQ(state[0].item<int64_t>(), 1);
+    }
+  }
+}
+
+TEST(WeightedSumsTest, ItsStateTellsBitsApartAndWhatIsNotFinite) {
+  const at::Tensor x = Random({3, 1000}, at::kFloat);
+  const auto state_of = [](const at::Tensor& of) {
+    at::Tensor state = at::ones({2}, at::kLong);
+    WeightedSums({of}, {1.0}, state);
+    return state;
+  };
+  const at::Tensor state = state_of(x);
+  EXPECT_TRUE(at::equal(state_of(x.clone()), state));
+  at::Tensor other = x.clone();
+  std::swap(other.mutable_data_ptr<float>()[5], other.mutable_data_ptr<float>()[2000]);
+  EXPECT_FALSE(at::equal(state_of(other), state));
+  other = x.clone();
+  other.mutable_data_ptr<float>()[2999] = std::nextafter(other.mutable_data_ptr<float>()[2999], 9.0F);
+  EXPECT_FALSE(at::equal(state_of(other), state));
+  for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    other.mutable_data_ptr<float>()[1234] = value;
+    EXPECT_EQ(state_of(other)[0].item<int64_t>(), 0);
+    EXPECT_EQ(WeightedSums({x, other}, {1.0, 0.0}, std::nullopt)[0].isfinite().all().item<bool>(), true);
+  }
+}
+
+TEST(WeightedSumsTest, RefusesWhatDoesNotFitTogether) {
+  const at::Tensor x = at::zeros({4}), state = at::ones({2}, at::kLong);
+  EXPECT_THROW(WeightedSums({x, at::zeros({5})}, {1, 1}, std::nullopt), c10::Error);
+  EXPECT_THROW(WeightedSums({x, x.to(at::kDouble)}, {1, 1}, std::nullopt), c10::Error);
+  EXPECT_THROW(WeightedSums({x}, {1, 1, 1}, std::nullopt), c10::Error);
+  EXPECT_THROW(WeightedSums({x.to(at::kBFloat16)}, {1}, std::nullopt), c10::Error);
+  EXPECT_THROW(WeightedSums({x}, {1}, state.to(at::kInt)), c10::Error);
+  EXPECT_THROW(WeightedSums({}, {}, std::nullopt), c10::Error);
+}
+
 TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   at::manual_seed(8);
   const at::Tensor x = at::randn({2, 3, 16}, at::kDouble);
@@ -439,6 +492,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   ExpectGradient([](const auto& in) { return LayerNormModulate(in[0], in[1], in[2], 1e-6); }, {x, vector, vector});
   ExpectGradient([](const auto& in) { return LayerNormShift(in[0], in[1], in[2], 1e-6); }, {x, weight, vector});
   ExpectGradient([](const auto& in) { return GatedResidual(in[0], in[1], in[2]); }, {x, vector, y});
+  ExpectGradient([](const auto& in) { return WeightedSums(in, {0.5, -2.0}, std::nullopt)[0]; }, {x, y});
   ExpectGradient(
       [](const auto& in) {
         const auto [sum, normalised] = GatedResidualNormModulate(in[0], in[1], in[2], in[3], in[4], 1e-6);

@@ -3,6 +3,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
+#include <algorithm>
+
 #include "base/planted.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/gradients.h"
@@ -31,6 +33,7 @@ constexpr char kConv2d[] = "tessera::conv2d";
 constexpr char kMergeAttention[] = "tessera::merge_attention";
 constexpr char kLinearProduct[] = "tessera::linear_product";
 constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
+constexpr char kWeightedSums[] = "tessera::weighted_sums";
 
 template <typename Signature, const char* kName>
 const c10::TypedOperatorHandle<Signature>& Operator() {
@@ -42,6 +45,10 @@ bool RequiresGrad(const at::Tensor& x) { return x.requires_grad(); }
 bool RequiresGrad(const std::optional<at::Tensor>& x) { return x.has_value() && x->requires_grad(); }
 bool RequiresGrad(double) { return false; }
 bool RequiresGrad(at::IntArrayRef) { return false; }
+bool RequiresGrad(at::ArrayRef<double>) { return false; }
+bool RequiresGrad(at::TensorList x) {
+  return std::ranges::any_of(x, [](const at::Tensor& one) { return one.requires_grad(); });
+}
 
 at::Tensor CpuAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const std::optional<at::Tensor>& key_bias, double scale) {
@@ -164,6 +171,7 @@ TORCH_LIBRARY(tessera, m) {
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   m.def("linear_gelu_tanh(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  m.def("weighted_sums(Tensor[] inputs, float[] weights, Tensor(a!)? state) -> Tensor[]");
 }
 
 TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
@@ -187,6 +195,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("rms_norm", reference::RmsNorm);
   m.impl("linear_product", reference::LinearProduct);
   m.impl("linear_gelu_tanh", reference::LinearGeluTanh);
+  m.impl("weighted_sums", reference::WeightedSums);
 }
 
 TORCH_LIBRARY_IMPL(tessera, CPU, m) {
@@ -210,6 +219,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("rms_norm", CpuRmsNorm);
   m.impl("linear_product", CpuLinearProduct);
   m.impl("linear_gelu_tanh", CpuLinearGeluTanh);
+  m.impl("weighted_sums", cpu::WeightedSums);
 }
 
 TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
@@ -234,6 +244,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
   m.impl("linear_gelu_tanh", Differentiable<gradients::LinearGeluTanh, kLinearGeluTanh>::Call);
+  m.impl("weighted_sums", Differentiable<reference::WeightedSums, kWeightedSums>::Call);
 }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -351,6 +362,22 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return Operator<decltype(LinearGeluTanh), kLinearGeluTanh>().call(x, weight, bias);
+}
+
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
+                                     const std::optional<at::Tensor>& state) {
+  TORCH_CHECK(!inputs.empty() && (weights.size() == inputs.size() || weights.size() == 2 * inputs.size()),
+              "weighted_sums: ", weights.size(), " weights of ", inputs.size(), " tensors");
+  const at::ScalarType type = inputs.front().scalar_type();
+  TORCH_CHECK(type == at::kFloat || type == at::kDouble, "weighted_sums: numbers of ", type);
+  for (const at::Tensor& x : inputs) {
+    TORCH_CHECK(x.sizes() == inputs.front().sizes() && x.scalar_type() == type, "weighted_sums: ", x.sizes(), " of ",
+                x.scalar_type(), " beside ", inputs.front().sizes(), " of ", type);
+  }
+  TORCH_CHECK(!state.has_value() || (state->scalar_type() == at::kLong && state->sizes() == at::IntArrayRef({2}) &&
+                                     state->is_contiguous()),
+              "weighted_sums: the state is not two integers");
+  return Operator<decltype(WeightedSums), kWeightedSums>().call(inputs, weights, state);
 }
 
 at::Tensor PackWeight(const at::Tensor& weight) { return cpu::PackWeight(weight, cpu::BestIsa()); }

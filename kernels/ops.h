@@ -14,6 +14,7 @@
 
 #include <optional>
 #include <tuple>
+#include <vector>
 
 namespace tessera::kernels {
 
@@ -110,6 +111,14 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 
 // GeluTanh(LinearProduct(x, weight, bias)), without a second copy of the activations.
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+
+// Weighted sums of the same inputs, one or two of them: the sum with number s is Σᵢ weights[s · inputs + i] ·
+// inputs[i]. The inputs are of one shape, in fp32 or fp64; the results are of it too. An input is not read for a sum in
+// which it weighs 0. Products and sums are rounded each by itself, in the order of the inputs. `state`, [2] int64 or
+// none: of the first sum, state[0] becomes 0 where a number is not finite, and its digest (kernels/digest.h) is added
+// to state[1]; the words are the bits of the numbers, widened with their sign.
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
+                                     const std::optional<at::Tensor>& state);
 
 // The weight [out, in] of a product in the order the device multiplies in, of the same size in bytes; the weight itself
 // where that brings nothing. For inference, once per weight: the caller then drops the original. The result is opaque:

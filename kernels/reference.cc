@@ -1,6 +1,7 @@
 #include "kernels/reference.h"
 
 #include "kernels/cpu/operators.h"
+#include "kernels/digest.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -153,6 +154,28 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return GeluTanh(LinearProduct(x, weight, bias));
+}
+
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
+                                     const std::optional<at::Tensor>& state) {
+  std::vector<at::Tensor> sums;
+  for (size_t s = 0; s < weights.size() / inputs.size(); ++s) {
+    at::Tensor sum;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const double weight = weights[s * inputs.size() + i];
+      if (weight == 0) continue;
+      const at::Tensor product = inputs[i] * weight;
+      sum = sum.defined() ? sum + product : product;
+    }
+    sums.push_back(sum.defined() ? sum : at::zeros_like(inputs.front()));
+  }
+  if (!state.has_value()) return sums;
+  const at::Tensor numbers = sums.front().contiguous().view(-1);
+  const at::Tensor words = numbers.view(numbers.scalar_type() == at::kDouble ? at::kLong : at::kInt).to(at::kLong);
+  const at::Tensor of_words = at::arange(1, words.numel() + 1, words.options()) * int64_t{kDigestSpread} + 1;
+  state->select(0, 0).mul_(at::isfinite(numbers).all());
+  state->select(0, 1).add_((words * of_words).sum());
+  return sums;
 }
 
 }  // namespace tessera::kernels::reference

@@ -41,5 +41,7 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
+                                     const std::optional<at::Tensor>& state);
 
 }  // namespace tessera::kernels::reference

@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
@@ -50,6 +51,8 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding, Isa isa);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa);
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
+                                     const std::optional<at::Tensor>& state);
 
 // `weight` is plain, [out, in], or packed for the same `isa`, [1, out, in].
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, Isa isa);

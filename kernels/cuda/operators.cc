@@ -1,5 +1,7 @@
 #include "kernels/cuda/operators.h"
 
+#include <algorithm>
+
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/heads.h"
 #include "kernels/cuda/merge.h"
@@ -7,6 +9,7 @@
 #include "kernels/cuda/redispatch.h"
 #include "kernels/cuda/residual_norm.h"
 #include "kernels/cuda/tensor_views.h"
+#include "kernels/cuda/weighted_sums.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -291,6 +294,27 @@ at::Tensor Silu(const at::Tensor& x) {
 }
 at::Tensor Sigmoid(const at::Tensor& x) {
   return Activate(x, Activation::kSigmoid, "tessera::sigmoid", ReferenceOf<Sigmoid>::Call);
+}
+
+std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights, const OptionalTensor& state) {
+  constexpr char kName[] = "tessera::weighted_sums";
+  const at::Tensor& first = inputs.front();
+  const size_t sums = weights.size() / inputs.size();
+  bool fits = inputs.size() <= kMostSummed && sums <= kMostSums;
+  for (const at::Tensor& x : inputs) fits = fits && x.is_contiguous() && x.device() == first.device();
+  if (!fits) return ReferenceOf<WeightedSums>::Call(kName, inputs, weights, state);
+  WeightedSumsArguments arguments{
+      .number = *ToNumber(first.scalar_type()), .count = first.numel(), .inputs = static_cast<int>(inputs.size())};
+  std::vector<at::Tensor> result;
+  for (size_t i = 0; i < inputs.size(); ++i) arguments.from[i] = inputs[i].const_data_ptr();
+  for (size_t s = 0; s < sums; ++s) {
+    std::ranges::copy(weights.slice(s * inputs.size(), inputs.size()), arguments.weights[s]);
+    result.push_back(Dense(first));
+    arguments.to[s] = result.back().mutable_data_ptr();
+  }
+  if (state.has_value()) arguments.state = static_cast<unsigned long long*>(state->mutable_data_ptr());
+  OnDeviceOf(first, kName, [&](cudaStream_t stream) { return LaunchWeightedSums(arguments, stream); });
+  return result;
 }
 
 }  // namespace tessera::kernels::cuda

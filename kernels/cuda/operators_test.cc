@@ -184,6 +184,22 @@ TEST_P(CudaOperators, TakeChannelsOfImages) {
   }
 }
 
+// What a sampler's step does.
+TEST_P(CudaOperators, AddUpInOnePass) {
+  const std::vector<at::Tensor> inputs = {MakeWide({4, 10, 9}), MakeWide({4, 10, 9}), MakeWide({4, 10, 9})};
+  const std::vector<double> weights = {0.5, -3, 0, 2, 0, 1};
+  at::Tensor state = at::ones({2}, at::kLong), expected_state = state.clone();
+  std::vector<at::Tensor> sums;
+  EXPECT_EQ(Launches([&] { sums = WeightedSums(inputs, weights, state); }), 1);
+  const std::vector<at::Tensor> expected = reference::WeightedSums(inputs, weights, expected_state);
+  for (size_t s = 0; s < 2; ++s) EXPECT_TRUE(at::equal(sums[s], expected[s]));
+  EXPECT_TRUE(at::equal(state, expected_state));
+  // More branches of guidance than the kernel takes.
+  const std::vector<at::Tensor> many(13, inputs.front());
+  EXPECT_EQ(Launches([&] { sums = WeightedSums(many, std::vector<double>(13, 1), {}); }), 0);
+  EXPECT_TRUE(at::allclose(sums[0], inputs.front() * 13));
+}
+
 // Channels that lie apart, columns of an image that lie apart, other types, rows without end: the reference is there.
 TEST_P(CudaOperators, TakeTheReferenceForWhatAKernelDoesNotTake) {
   const at::Tensor apart = Make({kImages, kChannels, kTokens}).transpose(1, 2);

@@ -22,6 +22,7 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("attention", Attention);
   m.impl("attention_with_lse", AttentionWithLse);
   m.impl("linear_gelu_tanh", LinearGeluTanh);
+  m.impl("weighted_sums", WeightedSums);
 }
 
 }  // namespace tessera::kernels::cuda

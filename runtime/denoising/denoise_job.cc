@@ -46,6 +46,8 @@ void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
   job.latents = ToDevice(noise * job.sampler->init_noise_sigma(), family.device());
 }
 
-bool IsFinite(const DenoiseJob& job) { return !job.finite.defined() || job.finite.item<bool>(); }
+bool IsFinite(const DenoiseJob& job) { return !job.state.defined() || job.state[0].item<int64_t>() != 0; }
+
+at::Tensor FreshState(at::Device device) { return at::ones({2}, at::TensorOptions(at::kLong).device(device)); }
 
 }  // namespace tessera::runtime

@@ -30,8 +30,9 @@ struct DenoiseJob {
   // Kept by the Denoiser.
   int next_step = 0;      // that has not been begun
   bool all_whole = true;  // no step went patch by patch, so the result is that of one rank
-  at::Tensor finite;      // [] bool, on the model's device: the latents are; undefined: no step was begun
-  at::Tensor timesteps;   // [steps] in fp64, on the model's device; undefined until PrepareBranch
+  at::Tensor state;  // [2] int64, on the model's device: kernels::WeightedSums' of the latents that this rank moved;
+                     // undefined: no step was begun
+  at::Tensor timesteps;  // [steps] in fp64, on the model's device; undefined until PrepareBranch
   std::vector<std::unique_ptr<PreparedBranch>> prepared;  // by branch; null until PrepareBranch
 };
 
@@ -46,6 +47,9 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
 
 // Whether the job's latents are finite after all steps begun. Waits for the device.
 bool IsFinite(const DenoiseJob& job);
+
+// A state of latents of which nothing is known yet.
+at::Tensor FreshState(at::Device device);
 
 // Draws the job's initial latents: standard normal times the sampler's starting sigma.
 void DrawInitialLatents(DenoiseJob& job, const models::Family& family);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/planted.h"
+#include "kernels/ops.h"
 #include "models/precision.h"
 #include "runtime/device/host_memory.h"
 
@@ -115,6 +116,7 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
                                                               .text_work = TextWork(family, batch, row_groups_)});
   for (DenoiseJob* job : batch_) {
     next_steps_.push_back(job->next_step);
+    if (!job->state.defined()) job->state = FreshState(family.device());
     if (groups.pipe.rank() == 0) latents_.push_back(std::make_unique<PatchedLatents>(*job, patches));
   }
 }
@@ -161,7 +163,8 @@ void DenoiseStream::Flush() {
     if (groups_.pipe.rank() > 0) latents = at::empty_like(latents);
     groups_.pipe.Broadcast(latents, 0);
     job->latents = latents;
-    job->finite = at::isfinite(latents).all();
+    job->state = FreshState(latents.device());
+    (void)kernels::WeightedSums({latents}, {1.0}, job->state);
   }
 }
 
@@ -232,9 +235,9 @@ void DenoiseStream::MoveLatents(const parallel::StageOp& op) {
   for (size_t j = 0; j < batch_.size(); ++j) {
     const int step = open->second.of_jobs[j];
     if (!latents_[j]->whole()) {
-      latents_[j]->Move(op.patches, GuidedPrediction(batch_, j, step, row_groups_, predictions));
+      latents_[j]->Move(op.patches, GuidedPredictions(batch_, j, step, row_groups_, predictions));
     } else if (last) {
-      latents_[j]->Move({0, patches}, GuidedPrediction(batch_, j, step, row_groups_, of_image));
+      latents_[j]->Move({0, patches}, GuidedPredictions(batch_, j, step, row_groups_, of_image));
     }
   }
   if (last) open_.erase(open);

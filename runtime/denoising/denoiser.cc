@@ -101,7 +101,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   }
   std::vector<at::Tensor> guided;
   for (size_t j = 0; j < batch.size(); ++j) {
-    guided.push_back(GuidedPrediction(batch, j, batch[j]->next_step, groups, predictions));
+    guided.push_back(SumOf(GuidedPredictions(batch, j, batch[j]->next_step, groups, predictions)));
   }
   return guided;
 }

@@ -9,6 +9,7 @@
 
 #include "base/planted.h"
 #include "control/device.h"
+#include "kernels/ops.h"
 #include "models/guidance.h"
 
 namespace tessera::runtime {
@@ -107,8 +108,9 @@ std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::s
   return of_rows;
 }
 
-at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,
-                            std::span<const at::Tensor> predictions) {
+std::vector<WeightedPrediction> GuidedPredictions(std::span<DenoiseJob* const> batch, size_t job, int step,
+                                                  std::span<const RowGroup> groups,
+                                                  std::span<const at::Tensor> predictions) {
   const models::Guidance& guidance = batch[job]->guidance;
   std::map<size_t, at::Tensor> by_branch;
   for (size_t g = 0; g < groups.size(); ++g) {
@@ -117,16 +119,25 @@ at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int 
       if (row.job == job) by_branch[row.branch] = predictions[g][static_cast<int64_t>(r)];
     }
   }
-  at::Tensor sum;
+  std::vector<WeightedPrediction> guided;
   for (const auto& [branch, prediction] : by_branch) {
     const std::optional<double> weight = guidance.branches[branch].WeightAt(step, batch[job]->sampler->num_steps());
-    const at::Tensor weighted = prediction * weight.value();
-    sum = sum.defined() ? sum + weighted : weighted;
+    guided.push_back({prediction, weight.value()});
   }
-  if (guidance.rescale > 0 && by_branch.size() > 1) {
-    sum = models::RescaleGuidance(sum, by_branch.at(guidance.conditional), guidance.rescale);
+  if (guidance.rescale > 0 && guided.size() > 1) {
+    guided = {{models::RescaleGuidance(SumOf(guided), by_branch.at(guidance.conditional), guidance.rescale)}};
   }
-  return sum;
+  return guided;
+}
+
+at::Tensor SumOf(std::span<const WeightedPrediction> predictions) {
+  std::vector<at::Tensor> inputs;
+  std::vector<double> weights;
+  for (const auto& [prediction, weight] : predictions) {
+    inputs.push_back(prediction);
+    weights.push_back(weight);
+  }
+  return kernels::WeightedSums(inputs, weights, std::nullopt).front();
 }
 
 }  // namespace tessera::runtime

@@ -46,10 +46,14 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
 std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
                                       std::span<const int> of_jobs);
 
-// What the sampler of job `job` is given at step `step` of it: the weighted sum of its branches' predictions, in the
-// order of the branches. predictions[g] [rows of group g, c, h, w]; the result [c, h, w], of the whole image if
+// What the sampler of job `job` is given at step `step` of it: its branches' predictions and what they weigh, in the
+// order of the branches. predictions[g] [rows of group g, c, h, w]; in the result [c, h, w], one of the whole image if
 // the job's guidance rescales.
-at::Tensor GuidedPrediction(std::span<DenoiseJob* const> batch, size_t job, int step, std::span<const RowGroup> groups,
-                            std::span<const at::Tensor> predictions);
+std::vector<WeightedPrediction> GuidedPredictions(std::span<DenoiseJob* const> batch, size_t job, int step,
+                                                  std::span<const RowGroup> groups,
+                                                  std::span<const at::Tensor> predictions);
+
+// Their sum.
+at::Tensor SumOf(std::span<const WeightedPrediction> predictions);
 
 }  // namespace tessera::runtime

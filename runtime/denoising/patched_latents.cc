@@ -10,12 +10,6 @@ namespace {
 
 int64_t LatentsPerToken(const models::LatentGeometry& image) { return image.height / image.grid.height; }
 
-// Takes these latents into account.
-void CheckFinite(const at::Tensor& latents, at::Tensor& finite) {
-  const at::Tensor all = at::isfinite(latents).all();
-  finite = finite.defined() ? finite.logical_and(all) : all;
-}
-
 }  // namespace
 
 models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_t tokens) {
@@ -82,13 +76,15 @@ at::Tensor PatchedLatents::Noise(const Sampler& sampler) {
       .unsqueeze(0);
 }
 
-void PatchedLatents::Move(parallel::PatchRange patches, const at::Tensor& guided) {
+void PatchedLatents::Move(parallel::PatchRange patches, std::span<const WeightedPrediction> guided) {
   if (whole_) {
-    const at::Tensor prediction =
-        patches_.size() == 1 ? guided.unsqueeze(0) : FromStrip(guided.unsqueeze(0), job_.geometry);
+    std::vector<WeightedPrediction> predictions;
+    for (const auto& [prediction, weight] : guided) {
+      const at::Tensor one = prediction.unsqueeze(0);
+      predictions.push_back({patches_.size() == 1 ? one : FromStrip(one, job_.geometry), weight});
+    }
     const at::Tensor noise = job_.sampler->needs_noise() ? Noise(*job_.sampler) : at::Tensor();
-    job_.latents = job_.sampler->Step(job_.latents.unsqueeze(0), prediction, noise).squeeze(0);
-    CheckFinite(job_.latents, job_.finite);
+    job_.latents = job_.sampler->Step(job_.latents.unsqueeze(0), predictions, noise, job_.state).squeeze(0);
     return;
   }
   int64_t column = 0;
@@ -99,9 +95,12 @@ void PatchedLatents::Move(parallel::PatchRange patches, const at::Tensor& guided
     if (patch == 0) {
       noise_ = piece.sampler->needs_noise() ? ToStrip(Noise(*piece.sampler), job_.geometry) : at::Tensor();
     }
+    std::vector<WeightedPrediction> predictions;
+    for (const auto& [prediction, weight] : guided) {
+      predictions.push_back({prediction.unsqueeze(0).narrow(3, column, width).contiguous(), weight});
+    }
     const at::Tensor noise = noise_.defined() ? Cut(noise_, patch) : at::Tensor();
-    piece.latents = piece.sampler->Step(piece.latents, guided.unsqueeze(0).narrow(3, column, width), noise);
-    CheckFinite(piece.latents, job_.finite);
+    piece.latents = piece.sampler->Step(piece.latents, predictions, noise, job_.state);
     column += width;
   }
 }
@@ -112,13 +111,13 @@ void PatchedLatents::Store() const {
   std::vector<std::vector<at::Tensor>> pasts;  // by tensor of the history
   for (const Piece& piece : pieces_) {
     latents.push_back(piece.latents);
-    const std::vector<at::Tensor*> history = piece.sampler->history();
+    const std::array<at::Tensor*, 2> history = piece.sampler->history();
     pasts.resize(history.size());
     for (size_t i = 0; i < history.size(); ++i) pasts[i].push_back(*history[i]);
   }
   job_.latents = FromStrip(at::cat(latents, 3), job_.geometry).squeeze(0);
   job_.sampler = pieces_.front().sampler->Clone();
-  const std::vector<at::Tensor*> history = job_.sampler->history();
+  const std::array<at::Tensor*, 2> history = job_.sampler->history();
   for (size_t i = 0; i < history.size(); ++i) {
     if (history[i]->defined()) *history[i] = FromStrip(at::cat(pasts[i], 3), job_.geometry);
   }

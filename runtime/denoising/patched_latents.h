@@ -40,9 +40,9 @@ class PatchedLatents {
   // What the model is given of these patches [1, c, h, w], a strip where there are several patches.
   at::Tensor ScaledInput(parallel::PatchRange patches) const;
 
-  // One step of the sampler for these patches, with their guided prediction [c, h, w], a strip where there are several
+  // One step of the sampler for these patches, with their predictions [c, h, w], strips where there are several
   // patches. All patches if whole(), else each patch in turn, before any takes the next step.
-  void Move(parallel::PatchRange patches, const at::Tensor& guided);
+  void Move(parallel::PatchRange patches, std::span<const WeightedPrediction> guided);
 
   // Puts latents and sampler back into the job. All patches are at the same step.
   void Store() const;

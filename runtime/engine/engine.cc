@@ -68,20 +68,6 @@ parallel::Mesh MeshOf(const parallel::Layout& layout) {
   return *mesh;
 }
 
-// Odd numbers, one for each word.
-at::Tensor DigestWeights(int64_t words, at::Device device) {
-  constexpr int64_t kSpread = 0x1E3779B97F4A7C16;  // even
-  return at::arange(1, words + 1, at::TensorOptions(at::kLong).device(device)) * kSpread + 1;
-}
-
-// The sum of all words, each times its weight, modulo 2^64: [] int64. A word that differs changes it, because its
-// weight is odd. Computed where the tensor is.
-at::Tensor Digest(const at::Tensor& tensor, const at::Tensor& weights) {
-  const at::Tensor flat = tensor.contiguous().view(-1);
-  const at::Tensor words = flat.element_size() == sizeof(int64_t) ? flat.view(at::kLong) : flat.view(at::kInt);
-  return (words * weights).sum();
-}
-
 control::LatentValues ToValues(const at::Tensor& tensor) {
   const at::Tensor values = tensor.to(at::kCPU, at::kDouble).contiguous();
   const double* data = values.const_data_ptr<double>();
@@ -102,6 +88,13 @@ absl::Status CheckParameters(const control::JobParameters& parameters, const mod
   return absl::InvalidArgumentError(
       absl::StrCat("a job of ", parameters.width, "x", parameters.height, bin ? " with" : " without",
                    " resolution binning and ", parameters.max_sequence_length, " text tokens does not fit the model"));
+}
+
+// The states of latents of which a step was begun, as they are now: [jobs, 2] on the device.
+at::Tensor StatesOf(std::span<DenoiseJob* const> batch) {
+  std::vector<at::Tensor> states;
+  for (const DenoiseJob* job : batch) states.push_back(job->state);
+  return at::stack(states);
 }
 
 std::optional<control::DeviceMemory> MemoryOf(at::Device device) {
@@ -343,7 +336,6 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
     model_.reset();
     malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
   }
-  digest_weights_ = at::Tensor();
   ranks_.reset();
   ReleaseDeviceMemory(device_);
   const Stopwatch watch;
@@ -562,20 +554,6 @@ void Engine::WaitFor(const Mark& mark) const {
   }
 }
 
-at::Tensor Engine::StateOf(std::span<DenoiseJob* const> batch) {
-  const at::Device device = model_->family->device();
-  const at::TensorOptions number = at::TensorOptions(at::kLong).device(device);
-  at::Tensor finite = at::ones({}, number), digest = at::zeros({}, number);
-  for (const DenoiseJob* job : batch) {
-    if (job->finite.defined()) finite = finite * job->finite;
-    if (mesh_.world_size() == 1 || !denoiser_->has_latents()) continue;
-    const int64_t words = job->latents.numel();
-    if (!digest_weights_.defined() || digest_weights_.numel() != words) digest_weights_ = DigestWeights(words, device);
-    digest = digest * 3 + Digest(job->latents, digest_weights_);
-  }
-  return at::stack({finite, digest});
-}
-
 absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) {
   ASSIGN_OR_RETURN(const std::vector<DenoiseJob*> found, BatchOf(jobs));
   const std::vector<DenoiseJob*>& batch = found;
@@ -585,16 +563,19 @@ absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) 
     const auto begun = std::make_shared<Mark>(device);
     denoiser_->Step(batch);
     const bool digests = mesh_.world_size() > 1 && denoiser_->has_latents();
-    const at::Tensor state = ToHost(StateOf(batch));
+    const at::Tensor states = ToHost(StatesOf(batch));
     const auto done = std::make_shared<Mark>(device);
     // On any thread.
-    return [this, begun, done, state, digests, completed = batch[0]->next_step]() {
+    return [this, begun, done, states, digests, completed = batch[0]->next_step]() {
       return Guarded([&]() -> absl::StatusOr<control::Stepped> {
         WaitFor(*done);
-        const auto* words = state.const_data_ptr<int64_t>();
-        if (words[0] == 0) return NoLongerFinite();
+        uint64_t digest = 0;
+        const auto* words = states.const_data_ptr<int64_t>();
+        for (int64_t job = 0; job < states.size(0); ++job, words += states.size(1)) {
+          if (words[0] == 0) return NoLongerFinite();
+          digest = digest * 3 + static_cast<uint64_t>(words[1]);
+        }
         // 0 stands for no digest.
-        const auto digest = static_cast<uint64_t>(words[1]);
         return control::Stepped{.completed = completed,
                                 .seconds = done->SecondsSince(*begun),
                                 .digest = !digests      ? 0

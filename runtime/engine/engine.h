@@ -109,9 +109,6 @@ class Engine final : public control::CommandHandler {
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);
 
-  // The latents' state after the last step of the batch, as IsFinite and Digest have it: [2] int64 on the device.
-  at::Tensor StateOf(std::span<DenoiseJob* const> batch);
-
   // Whether every rank has the memory that steps of this batch take, as far as can be known before; where one has not,
   // the error is that of all of them, and nothing was begun.
   absl::Status ReserveMemory(std::span<DenoiseJob* const> batch);
@@ -136,7 +133,6 @@ class Engine final : public control::CommandHandler {
   std::unique_ptr<LoadedAdapters> adapters_;  // of model_
   std::unique_ptr<Trainer> trainer_;          // of model_, since StartTraining
   std::map<uint64_t, Job> jobs_;
-  at::Tensor digest_weights_;               // of as many words as the latents of a job have
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept
   std::unique_ptr<Denoiser> denoiser_;      // of model_ and jobs_
 };

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/planted.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera::runtime {
@@ -24,7 +23,6 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
   using SolverWith::SolverWith;
 
   bool needs_noise() const override { return !done() && Coefficients(Order()).noise != 0; }
-  std::vector<at::Tensor*> history() override { return {&history_[0], &history_[1]}; }
 
  private:
   bool PredictsSample() const {
@@ -109,42 +107,43 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
   }
 
   // What the solver extrapolates: the predicted sample for the ++ forms, the predicted noise for the others.
-  at::Tensor Converted(const at::Tensor& sample, const at::Tensor& prediction) const {
+  Terms Converted(StepTerms& step) const {
     const NoiseLevel level = Level(0);
     const PredictionType type = config().prediction_type;
-    if (!PredictsSample() && !options().thresholding) return PredictedNoise(type, sample, prediction, level);
-    at::Tensor x0 = PredictedSample(type, sample, prediction, level);
-    if (options().thresholding) {
-      x0 = DynamicThreshold(x0, options().dynamic_thresholding_ratio, options().sample_max_value);
+    if (!options().thresholding) {
+      return PredictsSample() ? PredictedSample(type, level) : PredictedNoise(type, level);
     }
-    return PredictsSample() ? x0 : PredictedNoise(PredictionType::kSample, sample, x0, level);
+    step.limited = PredictedSample(type, level);
+    if (PredictsSample()) return {.limited = 1};
+    return {.sample = 1 / level.sigma, .limited = -level.alpha / level.sigma};
   }
 
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
-    const at::Tensor d0 = Converted(sample, prediction);
+  StepTerms TermsOfStep() const override {
+    StepTerms terms;
+    const Terms d0 = Converted(terms);
     const int order = Order();
     const StepCoefficients step = Coefficients(order);
-    at::Tensor result = sample * step.sample + d0 * step.d0;
+    terms.next = Terms{.sample = step.sample, .noise = step.noise} + d0 * step.d0;
     if (order >= 2 && step.d1 != 0) {
       const double h = Lambda(1) - Lambda(0);
       const double r0 = (Lambda(0) - Lambda(-1)) / h;
-      at::Tensor d1 = (d0 - history_[0]) / r0;
+      Terms d1 = (d0 + Terms{.newest = -1}) * (1 / r0);
       if (order == 3) {
         const double r1 = (Lambda(-1) - Lambda(-2)) / h;
-        const at::Tensor change = d1 - (history_[0] - history_[1]) * (1 / r1);
-        result += change * (step.d2 / (r0 + r1));
+        const Terms change = d1 + Terms{.newest = -1 / r1, .older = 1 / r1};
+        terms.next = terms.next + change * (step.d2 / (r0 + r1));
         d1 = d1 + change * (r0 / (r0 + r1));
       }
-      result += d1 * step.d1;
+      terms.next = terms.next + d1 * step.d1;
     }
-    if (noise.defined()) result += noise * step.noise;
-    if (base::Planted("sampler_history") && history_[0].defined()) return result;
-    if (options().solver_order > 2) history_[1] = history_[0];
-    history_[0] = d0;
-    return result;
+    if (options().solver_order > 1) terms.kept = d0;
+    terms.keeps_two = options().solver_order > 2;
+    return terms;
   }
 
-  at::Tensor history_[2];  // converted predictions, newest first: as many as the order reads
+  at::Tensor Limit(const at::Tensor& x0) const override {
+    return DynamicThreshold(x0, options().dynamic_thresholding_ratio, options().sample_max_value);
+  }
 };
 
 }  // namespace

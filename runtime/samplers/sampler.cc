@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/planted.h"
+#include "kernels/ops.h"
 #include "runtime/samplers/solvers.h"
 
 namespace tessera::runtime {
@@ -13,50 +14,88 @@ double Sampler::timestep(int step) const {
   return schedule_.timesteps[step];
 }
 
-at::Tensor Sampler::Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) {
+Terms Terms::operator*(double factor) const {
+  return {.sample = sample * factor,
+          .prediction = prediction * factor,
+          .limited = limited * factor,
+          .newest = newest * factor,
+          .older = older * factor,
+          .noise = noise * factor};
+}
+
+Terms Terms::operator+(const Terms& other) const {
+  return {.sample = sample + other.sample,
+          .prediction = prediction + other.prediction,
+          .limited = limited + other.limited,
+          .newest = newest + other.newest,
+          .older = older + other.older,
+          .noise = noise + other.noise};
+}
+
+at::Tensor Sampler::Step(const at::Tensor& sample, std::span<const WeightedPrediction> predictions,
+                         const at::Tensor& noise, const at::Tensor& state) {
   TORCH_CHECK(!done(), "the sampler has done all of its ", num_steps(), " steps");
-  TORCH_CHECK(prediction.sizes() == sample.sizes(), "the prediction's shape ", prediction.sizes(),
-              " is not the sample's, ", sample.sizes());
   const at::ScalarType dtype = sample.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  at::Tensor drawn;
-  if (needs_noise()) {
-    TORCH_CHECK(noise.defined() && noise.sizes() == sample.sizes(), "this step needs noise of the sample's shape ",
-                sample.sizes());
-    drawn = noise.to(dtype);
+  const StepTerms terms = TermsOfStep();
+  std::vector<at::Tensor> inputs;
+  std::vector<double> of_limited, of_next, of_kept;
+  const auto add = [&](const at::Tensor& tensor, double factor, double Terms::*member) {
+    const double weights[] = {terms.limited.value_or(Terms()).*member, terms.next.*member,
+                              terms.kept.value_or(Terms()).*member};
+    if (weights[0] == 0 && weights[1] == 0 && weights[2] == 0) return;
+    TORCH_CHECK(tensor.defined() && tensor.sizes() == sample.sizes(),
+                "a step reads a prediction, noise or its past, which has not the sample's shape, ", sample.sizes());
+    inputs.push_back(tensor.to(dtype));
+    of_limited.push_back(weights[0] * factor);
+    of_next.push_back(weights[1] * factor);
+    of_kept.push_back(weights[2] * factor);
+  };
+  add(sample, 1, &Terms::sample);
+  for (const WeightedPrediction& one : predictions) add(one.prediction, one.weight, &Terms::prediction);
+  add(history_[0], 1, &Terms::newest);
+  add(history_[1], 1, &Terms::older);
+  add(noise, 1, &Terms::noise);
+  if (terms.limited.has_value()) {
+    add(Limit(kernels::WeightedSums(inputs, of_limited, std::nullopt).front()), 1, &Terms::limited);
   }
-  at::Tensor next = Advance(sample.to(dtype), prediction.to(dtype), drawn);
+  std::vector<double> weights = of_next;
+  if (terms.kept.has_value()) weights.insert(weights.end(), of_kept.begin(), of_kept.end());
+  const std::vector<at::Tensor> sums =
+      kernels::WeightedSums(inputs, weights, state.defined() ? std::optional(state) : std::nullopt);
+  if (terms.kept.has_value() && !(base::Planted("sampler_history") && history_[0].defined())) {
+    if (terms.keeps_two) history_[1] = history_[0];
+    history_[0] = sums[1];
+  }
   ++step_;
-  return next.to(sample.scalar_type());
+  return sums[0].to(sample.scalar_type());
 }
 
-at::Tensor PredictedSample(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,
-                           const NoiseLevel& level) {
+Terms PredictedSample(PredictionType type, const NoiseLevel& level) {
   switch (type) {
     case PredictionType::kEpsilon:
-      return (sample - prediction * level.sigma) / level.alpha;
+      return {.sample = 1 / level.alpha, .prediction = -level.sigma / level.alpha};
     case PredictionType::kSample:
-      return prediction;
+      return {.prediction = 1};
     case PredictionType::kVelocity:
-      return sample * level.alpha - prediction * level.sigma;
+      return {.sample = level.alpha, .prediction = -level.sigma};
     case PredictionType::kFlow:
       break;
   }
-  return sample - prediction * level.sigma;
+  return {.sample = 1, .prediction = -level.sigma};
 }
 
-at::Tensor PredictedNoise(PredictionType type, const at::Tensor& sample, const at::Tensor& prediction,
-                          const NoiseLevel& level) {
+Terms PredictedNoise(PredictionType type, const NoiseLevel& level) {
   switch (type) {
     case PredictionType::kEpsilon:
-      return prediction;
+      return {.prediction = 1};
     case PredictionType::kSample:
-      return (sample - prediction * level.alpha) / level.sigma;
+      return {.sample = 1 / level.sigma, .prediction = -level.alpha / level.sigma};
     case PredictionType::kVelocity:
-      return prediction * level.alpha + sample * level.sigma;
+      return {.sample = level.sigma, .prediction = level.alpha};
     case PredictionType::kFlow:
       break;
   }
-  return sample + prediction * (1.0 - level.sigma);
+  return {.sample = 1, .prediction = 1 - level.sigma};
 }
 
 at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_value) {

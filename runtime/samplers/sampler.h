@@ -8,7 +8,9 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -16,6 +18,14 @@
 #include "runtime/samplers/schedule.h"
 
 namespace tessera::runtime {
+
+// An addend of a guided prediction.
+struct WeightedPrediction {
+  at::Tensor prediction;
+  double weight = 1;
+};
+
+struct StepTerms;
 
 class Sampler {
  public:
@@ -47,23 +57,30 @@ class Sampler {
 
   // The tensors of a multistep solver's history, of the sample's shape, or undefined: for whoever cuts an image into
   // parts, or joins them.
-  virtual std::vector<at::Tensor*> history() { return {}; }
+  std::array<at::Tensor*, 2> history() { return {&history_[0], &history_[1]}; }
 
   // The model's input at the next step, from the sample. Same shape and dtype.
   virtual at::Tensor ScaleInput(const at::Tensor& sample) const { return sample; }
 
-  // The sample at the next noise level; advances by one step. All tensors have one shape, batch first; `noise` is
-  // standard normal and may be undefined unless needs_noise(). Computed in fp64 if the sample is fp64, else in fp32,
-  // and returned in the sample's dtype, on its device. Throws c10::Error when done or when shapes differ.
-  at::Tensor Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise);
+  // The sample at the next noise level, from the sum of the predictions; advances by one step. All tensors have one
+  // shape, batch first; `noise` is standard normal and may be undefined unless needs_noise(). Computed in fp64 if the
+  // sample is fp64, else in fp32, and returned in the sample's dtype, on its device. `state`: as kernels::WeightedSums
+  // has it, of the result; undefined: not asked for. Throws c10::Error when done or when shapes differ.
+  at::Tensor Step(const at::Tensor& sample, std::span<const WeightedPrediction> predictions, const at::Tensor& noise,
+                  const at::Tensor& state = {});
+  at::Tensor Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) {
+    const WeightedPrediction all{.prediction = prediction};
+    return Step(sample, std::span(&all, 1), noise);
+  }
 
  protected:
   Sampler(SamplerConfig config, Schedule schedule) : config_(std::move(config)), schedule_(std::move(schedule)) {}
   Sampler(const Sampler&) = default;
 
-  // Step with everything in the dtype of computation and checked. Products and sums are separate operations, each
-  // rounded: whether LibTorch fuses them depends on where in its work an element lies.
-  virtual at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) = 0;
+  // What the next step computes.
+  virtual StepTerms TermsOfStep() const = 0;
+  // Clipping or thresholding of a predicted sample.
+  virtual at::Tensor Limit(const at::Tensor& x0) const { return x0; }
 
   const SamplerConfig& config() const { return config_; }
   // The level before the next step (0) and after it (1).
@@ -72,6 +89,7 @@ class Sampler {
  private:
   SamplerConfig config_;
   Schedule schedule_;
+  at::Tensor history_[2];  // newest first
   int step_ = 0;
 };
 

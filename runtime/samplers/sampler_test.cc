@@ -127,6 +127,35 @@ TEST(SamplerTest, APredictionOfAnotherShapeThrows) {
   EXPECT_THROW(sampler->Step(Values({1, 2, 3}, 0), Values({1, 4, 3}, 0), {}), c10::Error);
 }
 
+// Branches of guidance are one sum with the step, in every solver; and so is the state of what it makes.
+TEST(SamplerTest, AGuidedStepIsThatOfTheSumOfThePredictions) {
+  DdimOptions clipped;
+  clipped.clip_sample = true;
+  clipped.eta = 0.5;
+  FlowEulerOptions stochastic;
+  stochastic.stochastic_sampling = true;
+  for (const SamplerOptions& options : std::initializer_list<SamplerOptions>{
+           DdpmOptions{}, clipped, EulerOptions{}, DpmSolverOptions{}, FlowEulerOptions{}, stochastic}) {
+    const SamplerConfig config = DefaultSamplerConfig(options);
+    const std::unique_ptr<Sampler> guided = Create(config, 5), plain = Create(config, 5);
+    at::Tensor sample = Values(kShape, 0).to(at::kDouble), other = sample;
+    at::Tensor state = at::ones({2}, at::kLong);
+    while (!plain->done()) {
+      const double label = 10.0 * plain->step();
+      const at::Tensor negative = Values(kShape, label).to(at::kDouble);
+      const at::Tensor positive = Values(kShape, label + 1).to(at::kDouble);
+      const at::Tensor noise = Values(kShape, label + 2).to(at::kDouble);
+      sample = plain->Step(sample, negative * -3.5 + positive * 4.5, noise);
+      const int64_t digest = state[1].item<int64_t>();
+      const WeightedPrediction branches[] = {{negative, -3.5}, {positive, 4.5}};
+      other = guided->Step(other, branches, noise, state);
+      EXPECT_TRUE(at::allclose(sample, other, 1e-12, 1e-12)) << SamplerName(config) << " " << plain->step();
+      EXPECT_EQ(state[0].item<int64_t>(), 1);
+      EXPECT_NE(state[1].item<int64_t>(), digest);
+    }
+  }
+}
+
 // One exact prediction of the noise leads every deterministic sampler to the clean sample.
 TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
   const at::Tensor x0 = Values(kShape, 3).to(at::kDouble);

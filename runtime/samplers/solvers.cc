@@ -10,47 +10,63 @@
 namespace tessera::runtime {
 namespace {
 
-// Clipping or thresholding of the predicted sample, as DDPM and DDIM do it.
-at::Tensor Limited(const Clipping& options, const at::Tensor& x0) {
-  if (options.thresholding) {
-    return DynamicThreshold(x0, options.dynamic_thresholding_ratio, options.sample_max_value);
+// A step that reads the predicted sample, which DDPM and DDIM clip or threshold.
+template <typename Solver, typename Options>
+class ClippingSolver : public SolverWith<Solver, Options> {
+ public:
+  using SolverWith<Solver, Options>::SolverWith;
+
+ protected:
+  // The predicted sample, and what must be done for it first.
+  Terms AddPredictedSample(const NoiseLevel& level, StepTerms& step) const {
+    const Terms x0 = PredictedSample(this->config().prediction_type, level);
+    if (!this->options().thresholding && !this->options().clip_sample) return x0;
+    step.limited = x0;
+    return {.limited = 1};
   }
-  if (options.clip_sample) return x0.clamp(-options.clip_sample_range, options.clip_sample_range);
-  return x0;
-}
+
+ private:
+  at::Tensor Limit(const at::Tensor& x0) const override {
+    const Clipping& options = this->options();
+    if (options.thresholding) {
+      return DynamicThreshold(x0, options.dynamic_thresholding_ratio, options.sample_max_value);
+    }
+    return x0.clamp(-options.clip_sample_range, options.clip_sample_range);
+  }
+};
 
 NoiseLevel LevelOf(double alpha_cumprod) { return {std::sqrt(alpha_cumprod), std::sqrt(1 - alpha_cumprod)}; }
 
 // Ancestral sampling of "Denoising Diffusion Probabilistic Models", formula 7.
-class DdpmSampler final : public SolverWith<DdpmSampler, DdpmOptions> {
+class DdpmSampler final : public ClippingSolver<DdpmSampler, DdpmOptions> {
  public:
-  using SolverWith::SolverWith;
+  using ClippingSolver::ClippingSolver;
 
   bool needs_noise() const override { return !done() && timestep() > 0; }
 
  private:
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
+  StepTerms TermsOfStep() const override {
     const double now = alphas_[static_cast<size_t>(timestep())];
     const bool last = step() + 1 == num_steps();
     const double next = last ? 1.0 : alphas_[static_cast<size_t>(schedule().timesteps[step() + 1])];
     const double alpha = now / next;
     const double beta = 1 - alpha;
-    const at::Tensor x0 =
-        Limited(options(), PredictedSample(config().prediction_type, sample, prediction, LevelOf(now)));
-    at::Tensor mean = x0 * (std::sqrt(next) * beta / (1 - now)) + sample * (std::sqrt(alpha) * (1 - next) / (1 - now));
-    if (!noise.defined()) return mean;
+    StepTerms terms;
+    const Terms x0 = AddPredictedSample(LevelOf(now), terms);
+    terms.next = x0 * (std::sqrt(next) * beta / (1 - now)) + Terms{.sample = std::sqrt(alpha) * (1 - next) / (1 - now)};
+    if (!needs_noise()) return terms;
     const double posterior = std::max((1 - next) / (1 - now) * beta, 1e-20);
-    const double variance = options().variance_type == VarianceType::kFixedLarge ? beta : posterior;
-    return mean + noise * std::sqrt(variance);
+    terms.next.noise = std::sqrt(options().variance_type == VarianceType::kFixedLarge ? beta : posterior);
+    return terms;
   }
 
   std::vector<float> alphas_ = AlphasCumprod(config());
 };
 
 // "Denoising Diffusion Implicit Models", formulas 12 and 16.
-class DdimSampler final : public SolverWith<DdimSampler, DdimOptions> {
+class DdimSampler final : public ClippingSolver<DdimSampler, DdimOptions> {
  public:
-  using SolverWith::SolverWith;
+  using ClippingSolver::ClippingSolver;
 
   bool needs_noise() const override { return !done() && Deviation(Now(), Next()) > 0; }
 
@@ -68,16 +84,17 @@ class DdimSampler final : public SolverWith<DdimSampler, DdimOptions> {
     return options().eta * std::sqrt((1 - next) / (1 - now) * (1 - now / next));
   }
 
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
+  StepTerms TermsOfStep() const override {
     const double now = Now();
     const double next = Next();
     const double deviation = Deviation(now, next);
-    const NoiseLevel level = LevelOf(now);
-    const at::Tensor x0 = Limited(options(), PredictedSample(config().prediction_type, sample, prediction, level));
-    const at::Tensor epsilon = PredictedNoise(config().prediction_type, sample, prediction, level);
+    StepTerms terms;
+    const Terms x0 = AddPredictedSample(LevelOf(now), terms);
+    const Terms epsilon = PredictedNoise(config().prediction_type, LevelOf(now));
     const double direction = std::sqrt(std::max(1 - next - deviation * deviation, 0.0));
-    const at::Tensor result = x0 * std::sqrt(next) + epsilon * direction;
-    return noise.defined() ? result + noise * deviation : result;
+    terms.next = x0 * std::sqrt(next) + epsilon * direction;
+    if (deviation > 0) terms.next.noise = deviation;
+    return terms;
   }
 
   std::vector<float> alphas_ = AlphasCumprod(config());
@@ -95,22 +112,26 @@ class EulerSampler final : public SolverWith<EulerSampler, EulerOptions> {
   }
 
  private:
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor&) override {
+  StepTerms TermsOfStep() const override {
     const double now = sigma(0);
     const double stride = sigma(1) - now;
+    StepTerms terms;
     switch (config().prediction_type) {
       case PredictionType::kEpsilon:
-        return sample + prediction * stride;
+        terms.next = {.sample = 1, .prediction = stride};
+        return terms;
       case PredictionType::kVelocity: {
         const double scale = now * now + 1;
-        const at::Tensor x0 = sample / scale - prediction * (now / std::sqrt(scale));
-        return sample + (sample - x0) * (stride / now);
+        const Terms x0{.sample = 1 / scale, .prediction = -now / std::sqrt(scale)};
+        terms.next = Terms{.sample = 1 + stride / now} + x0 * (-stride / now);
+        return terms;
       }
       case PredictionType::kSample:
       case PredictionType::kFlow:
         break;
     }
-    return sample + (sample - prediction) * (stride / now);
+    terms.next = {.sample = 1 + stride / now, .prediction = -stride / now};
+    return terms;
   }
 };
 
@@ -123,10 +144,15 @@ class FlowEulerSampler final : public SolverWith<FlowEulerSampler, FlowEulerOpti
   bool needs_noise() const override { return !done() && options().stochastic_sampling && sigma(1) > 0; }
 
  private:
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) override {
-    if (!options().stochastic_sampling) return sample + prediction * (sigma(1) - sigma(0));
-    const at::Tensor x0 = (sample - prediction * sigma(0)) * (1 - sigma(1));
-    return noise.defined() ? x0 + noise * sigma(1) : x0;
+  StepTerms TermsOfStep() const override {
+    StepTerms terms;
+    if (!options().stochastic_sampling) {
+      terms.next = {.sample = 1, .prediction = sigma(1) - sigma(0)};
+      return terms;
+    }
+    terms.next = PredictedSample(PredictionType::kFlow, {.alpha = 1 - sigma(0), .sigma = sigma(0)}) * (1 - sigma(1));
+    if (needs_noise()) terms.next.noise = sigma(1);
+    return terms;
   }
 };
 

@@ -169,7 +169,7 @@ TEST_P(LayoutBudgetTest, ASteadyStepOnSeveralCardsCostsWhatIsWrittenHere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, LayoutBudgetTest,
-                         testing::Values(LayoutBudget{"ulysses=2", 2, 105, 9}, LayoutBudget{"ulysses=4", 4, 105, 9}),
+                         testing::Values(LayoutBudget{"ulysses=2", 2, 88, 9}, LayoutBudget{"ulysses=4", 4, 88, 9}),
                          [](const auto& info) { return absl::StrCat("ulysses", info.param.cards); });
 
 using FakeCudaNcclTest = FakeCudaTest;

@@ -13,8 +13,10 @@ class WideFlowEuler final : public runtime::SolverWith<WideFlowEuler, runtime::F
   using SolverWith::SolverWith;
 
  protected:
-  at::Tensor Advance(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor&) override {
-    return sample + prediction * (sigma(1) - sigma(0));
+  runtime::StepTerms TermsOfStep() const override {
+    runtime::StepTerms terms;
+    terms.next = {.sample = 1, .prediction = sigma(1) - sigma(0)};
+    return terms;
   }
 };
 

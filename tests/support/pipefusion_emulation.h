@@ -170,25 +170,30 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
         if (range.end < patches) continue;
         std::vector<at::Tensor> whole;
         for (const std::vector<at::Tensor>& parts : of_step) whole.push_back(at::cat(parts, 3));
-        const at::Tensor guided = runtime::GuidedPrediction(batch, j, step, groups, whole).unsqueeze(0);
+        std::vector<runtime::WeightedPrediction> guided = runtime::GuidedPredictions(batch, j, step, groups, whole);
+        for (auto& [prediction, weight] : guided) prediction = unrun(prediction.unsqueeze(0));
         runtime::Sampler& sampler = *samplers[j][0];
         at::Tensor drawn;
         if (sampler.needs_noise()) {
           drawn =
               batch[j]->noise->ForStep(step, batch[j]->latents.sizes(), batch[j]->latents.scalar_type()).unsqueeze(0);
         }
-        const at::Tensor moved = sampler.Step(unrun(latents[j][0]), unrun(guided), drawn);
+        const at::Tensor moved = sampler.Step(unrun(latents[j][0]), guided, drawn);
         latents[j][0] = run(moved, {0, grid.count()});
         continue;
       }
-      const at::Tensor guided = runtime::GuidedPrediction(batch, j, step, groups, predictions).unsqueeze(0);
+      const std::vector<runtime::WeightedPrediction> guided =
+          runtime::GuidedPredictions(batch, j, step, groups, predictions);
       const bool noisy = samplers[j][range.begin]->needs_noise();
       if (range.begin == 0 && noisy) {
         noise[j] = batch[j]->noise->ForStep(step, batch[j]->latents.sizes(), batch[j]->latents.scalar_type());
       }
       for (int p = range.begin; p < range.end; ++p) {
         const parallel::TokenSpan own = cut.Patch(p);
-        const at::Tensor part = guided.narrow(3, (own.begin - span.begin) * side, own.count() * side);
+        std::vector<runtime::WeightedPrediction> part = guided;
+        for (auto& [prediction, weight] : part) {
+          prediction = prediction.unsqueeze(0).narrow(3, (own.begin - span.begin) * side, own.count() * side);
+        }
         latents[j][p] =
             samplers[j][p]->Step(latents[j][p], part, noisy ? run(noise[j].unsqueeze(0), own) : at::Tensor());
       }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/merge.cuh"
 #include "kernels/cuda/on_device.h"
 #include "kernels/cuda/residual_norm.cuh"
+#include "kernels/cuda/weighted_sums.cuh"
 #include "tests/support/cuda_emulation/kernel_runs.h"
 
 namespace tessera::kernels::cuda {
@@ -20,6 +21,7 @@ cudaError_t LaunchGroupMoments(const GroupMomentsArguments& a, cudaStream_t) { r
 cudaError_t LaunchHeads(const HeadsArguments& a, cudaStream_t) { return RunHeads(a, kLauncher); }
 cudaError_t LaunchMerge(const MergeArguments& a, cudaStream_t) { return RunMerge(a, kLauncher); }
 cudaError_t LaunchResidualNorm(const ResidualNormArguments& a, cudaStream_t) { return RunResidualNorm(a, kLauncher); }
+cudaError_t LaunchWeightedSums(const WeightedSumsArguments& a, cudaStream_t) { return RunWeightedSums(a, kLauncher); }
 
 void OnDeviceOf(const at::Tensor&, const char* name, c10::function_ref<cudaError_t(cudaStream_t)> launch) {
   TORCH_CHECK(launch(nullptr) == cudaSuccess, name, ": the kernel could not be launched");
