@@ -181,7 +181,7 @@ absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model, std::opti
   }
   std::string fault;
   // Memory may ask for so many stages that guidance must do without ranks of its own.
-  for (const int cfg : model.max_cfg_branches > 1 && ranks % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1}) {
+  for (const int cfg : model.usual_cfg_branches > 1 && ranks % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1}) {
     for (const int pipe : Divisors(ranks / cfg)) {
       const int rest = ranks / cfg / pipe;
       const int ulysses = std::gcd(std::gcd(rest, model.heads), near.value_or(rest));

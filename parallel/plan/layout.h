@@ -44,13 +44,14 @@ std::string LayoutText(const Layout& layout);
 
 // What of a model decides which layouts are valid. Zeros in the last four: unknown, so not checked.
 struct LayoutModel {
-  int heads = 1;              // of attention
-  int blocks = 1;             // of the transformer
-  int max_cfg_branches = 1;   // guidance branches computed in a step: 2 for a guided request
-  int64_t mlp_width = 0;      // hidden features of a block's MLP
-  uint64_t block_bytes = 0;   // weights of all blocks
-  uint64_t other_bytes = 0;   // weights that every rank holds
-  uint64_t memory_bytes = 0;  // for weights, of each rank
+  int heads = 1;               // of attention
+  int blocks = 1;              // of the transformer
+  int max_cfg_branches = 1;    // guidance branches computed in a step: 2 where requests can be guided
+  int usual_cfg_branches = 1;  // of a request without options: ranks of cfg for more have no work
+  int64_t mlp_width = 0;       // hidden features of a block's MLP
+  uint64_t block_bytes = 0;    // weights of all blocks
+  uint64_t other_bytes = 0;    // weights that every rank holds
+  uint64_t memory_bytes = 0;   // for weights, of each rank
 };
 
 // Weights on a rank of `layout`, in the largest stage if blocks are alike and dealt out evenly.

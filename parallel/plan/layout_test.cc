@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr LayoutModel kGuided = {.heads = 24, .blocks = 8, .max_cfg_branches = 2};
+constexpr LayoutModel kGuided = {.heads = 24, .blocks = 8, .max_cfg_branches = 2, .usual_cfg_branches = 2};
 
 Layout Parsed(const std::string& text) {
   const auto layout = ParseLayout(text);
@@ -226,7 +226,7 @@ TEST(AutoLayoutTest, KeepsUlyssesWhereRanksAreNear) {
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "cfg=2,ulysses=4");
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 2)), "cfg=2,ring=2,ulysses=2");
   EXPECT_EQ(LayoutText(*AutoLayout(6, model, 3)), "cfg=2,ulysses=3");
-  model.max_cfg_branches = 1;
+  model.usual_cfg_branches = 1;  // guided only where a request asks for it
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 8)), "ulysses=8");
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "ring=2,ulysses=4");
   EXPECT_EQ(LayoutText(*AutoLayout(6, model, 2)), "ring=3,ulysses=2");
@@ -248,7 +248,8 @@ TEST(AutoLayoutTest, IsValidAndLosslessForEveryNumberOfRanks) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     for (const int heads : {1, 3, 4, 16, 24, 38}) {
       for (const int branches : {1, 2}) {
-        const LayoutModel model = {.heads = heads, .blocks = 2, .max_cfg_branches = branches};
+        const LayoutModel model = {
+            .heads = heads, .blocks = 2, .max_cfg_branches = branches, .usual_cfg_branches = branches};
         const auto layout = AutoLayout(ranks, model);
         ASSERT_TRUE(layout.ok()) << layout.status();
         EXPECT_TRUE(CheckLayout(*layout, model, {.ranks = ranks}).ok());

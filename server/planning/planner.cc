@@ -33,9 +33,6 @@ absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& r
   return plan;
 }
 
-// Of two ranks of cfg one has nothing to do where guidance has one branch.
-bool HasWorkForCfg(const parallel::Layout& layout, size_t rows) { return static_cast<size_t>(layout.mesh.cfg) <= rows; }
-
 void Recommend(const PlanRequest& request, Plans& plans) {
   const auto eligible = [&](const Plan& plan) {
     return plan.fits() && (request.approximate || plan.layout.lossless()) &&
@@ -99,7 +96,6 @@ absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   if (request.work.steps < 1) {
     return absl::InvalidArgumentError(absl::StrCat("steps is ", request.work.steps, "; it must be at least 1"));
   }
-  ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(request.model, request.work));
   const parallel::LayoutModel model = LayoutModelOf(request.model, request.work.dtype);
   Plans made;
   const auto add = [&](const parallel::Layout& layout) -> absl::Status {
@@ -111,7 +107,7 @@ absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   const int most = static_cast<int>(std::min<int64_t>(request.devices, parallel::kMaxRanks));
   for (int ranks = 1; ranks <= most; ++ranks) {
     for (const parallel::JudgedLayout& judged : parallel::JudgeLayouts(ranks, model)) {
-      if (!judged.verdict.ok() || !HasWorkForCfg(judged.layout, pass.text_tokens.size())) continue;
+      if (!judged.verdict.ok() || judged.layout.mesh.cfg > model.usual_cfg_branches) continue;
       RETURN_IF_ERROR(add(judged.layout));
       if (judged.layout.mesh.pipe == 1 || request.work.steps <= kWarmupSteps) continue;
       parallel::Layout stale = judged.layout;

@@ -23,6 +23,9 @@ struct LayoutRequest {
 // where only the model decides.
 absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& request);
 
+// Guidance branches of a request without options. A model that reads a true CFG scale has its guidance built in.
+int UsualBranches(const control::ModelDescription& model);
+
 // What decides a layout of `model`, served in `dtype`.
 parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype);
 

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const parallel::LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2};
+const parallel::LayoutModel kModel = {.heads = 4, .blocks = 6, .max_cfg_branches = 2, .usual_cfg_branches = 2};
 
 std::string Choice(const LayoutRequest& request) {
   const absl::StatusOr<parallel::Layout> layout = ChooseLayout(request, kModel, "cpu", [] {
@@ -34,11 +34,26 @@ TEST(LayoutChoiceTest, ANumberOfRanksAloneMeansAuto) {
 TEST(LayoutChoiceTest, AutoKeepsUlyssesOnEachHost) {
   const auto choice = [](const std::string& devices) {
     parallel::LayoutModel model = kModel;
-    model.max_cfg_branches = 1;
+    model.usual_cfg_branches = 1;
     return parallel::LayoutText(*ChooseLayout({.ranks = 4}, model, devices, [] { return control::HostTopology(); }));
   };
   EXPECT_EQ(choice("cuda"), "ulysses=4");
   EXPECT_EQ(choice("a/cuda:0,a/cuda:1,b/cuda:0,b/cuda:1"), "ring=2,ulysses=2");
+}
+
+// FLUX.1 is told its guidance scale: of two ranks of cfg the second would wait for a request with a true CFG scale.
+TEST(LayoutChoiceTest, AutoSharesGuidanceWhereRequestsHaveIt) {
+  control::ModelDescription model = {.default_guidance_scale = 4.5, .heads = 24, .blocks = 57};
+  const auto choice = [&] {
+    return parallel::LayoutText(*ChooseLayout({.ranks = 4}, LayoutModelOf(model, control::Dtype::kBf16), "cpu"));
+  };
+  EXPECT_EQ(choice(), "cfg=2,ulysses=2");
+  model.options = {"true_cfg_scale"};
+  EXPECT_EQ(choice(), "ulysses=4");
+  model.options = {};
+  model.default_guidance_scale = 0;
+  EXPECT_EQ(choice(), "ulysses=4");
+  EXPECT_TRUE(ChooseLayout({.layout = "cfg=2"}, LayoutModelOf(model, control::Dtype::kBf16), "cpu").ok());
 }
 
 TEST(LayoutChoiceTest, RefusesWhatNoGroupCanBe) {

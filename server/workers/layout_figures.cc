@@ -12,12 +12,6 @@ namespace {
 // With the bounds on a transformer's shape that the control protocol has, sums of bytes fit into 63 bits.
 constexpr int64_t kMaxImageTokens = int64_t{1} << 24;
 
-// Guidance branches of a request without options. A model that reads a true CFG scale has its guidance built in.
-int64_t DefaultRows(const control::ModelDescription& model) {
-  const bool built_in = std::ranges::find(model.options, control::prompt_option::kTrueCfgScale) != model.options.end();
-  return !built_in && model.default_guidance_scale > 1 ? 2 : 1;
-}
-
 }  // namespace
 
 absl::StatusOr<parallel::ForwardPass> DefaultPass(const control::ModelDescription& model, int64_t height, int64_t width,
@@ -32,7 +26,7 @@ absl::StatusOr<parallel::ForwardPass> DefaultPass(const control::ModelDescriptio
   }
   return parallel::ForwardPass{
       .image_tokens = rows * columns,
-      .text_tokens = std::vector<int64_t>(static_cast<size_t>(DefaultRows(model)), shape.text_tokens),
+      .text_tokens = std::vector<int64_t>(static_cast<size_t>(UsualBranches(model)), shape.text_tokens),
       .element_bytes = control::ElementBytes(dtype),
       .skipped_blocks = {}};
 }

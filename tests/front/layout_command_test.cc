@@ -52,7 +52,7 @@ TEST_F(LayoutCommandTest, ANumberOfRanksChoosesALayout) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   for (const boost::json::object& event : Events(result.output)) {
     if (event.at("event") != "loaded") continue;
-    EXPECT_EQ(event.at("layout"), "cfg=2,ulysses=2");
+    EXPECT_EQ(event.at("layout"), "ulysses=4");
     EXPECT_EQ(event.at("certified"), true);
     EXPECT_EQ(event.at("weight_bytes"), 4 * 48);
   }
