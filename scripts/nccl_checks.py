@@ -170,8 +170,10 @@ def kill_a_rank(suite, model, layout, seconds):
         os.kill(workers[-1], signal.SIGKILL)
         killed = time.monotonic()
         server.wait("a group that is back",
-                    lambda: (group := server.group())["restarts"] >= 1 and group["state"] == "ready")
+                    lambda: (group := server.group())["restarts"] >= 1 and group["state"] in ("ready", "refused"))
         back = time.monotonic() - killed
+        if server.group()["state"] == "refused":
+            return False, "the server has given up the group of the killed rank", {}
         server.wait("the job of the killed rank", lambda: server.call(f"/v1/jobs/{job}")["status"] == "done")
     return (back <= load + BACK_AFTER_LOAD,
             f"back after {back:.1f} s, at most {load:.1f} s to load and {BACK_AFTER_LOAD} s; its job was made",

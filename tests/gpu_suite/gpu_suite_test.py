@@ -197,7 +197,7 @@ class GpuSuiteTest(unittest.TestCase):
             done, rows = self.run_nccl(8, bug)
             self.assertEqual(done.returncode, 1)
             self.assertEqual(rows[wrong]["outcome"], "failed", rows[wrong])
-        done, rows = self.run_nccl(2, "gone", "--seconds", "12")
+        done, rows = self.run_nccl(2, "gone")
         self.assertEqual(rows["a rank of ulysses=2 is killed"]["outcome"], "failed", rows)
 
     def test_where_no_time_is_left_nothing_is_measured(self):
