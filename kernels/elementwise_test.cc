@@ -314,6 +314,15 @@ TEST(GeluTanhTest, FollowsTheDefinitionOverItsWholeRange) {
   }
 }
 
+TEST(GegluTanhTest, IsTheActivationOfOneHalfTimesTheOther) {
+  for (const at::ScalarType type : kTypes) {
+    const std::vector<at::Tensor> halves = Random({2, 5, 96}, type).chunk(2, -1);
+    const at::Tensor expected = reference::GegluTanh(halves[0].to(at::kDouble), halves[1].to(at::kDouble));
+    EXPECT_LT(WorstError(GegluTanh(halves[0], halves[1]), expected), 2 * Tolerance(type)) << type;
+  }
+  EXPECT_THROW(GegluTanh(at::zeros({2, 4}), at::zeros({2, 1})), c10::Error);
+}
+
 TEST(GeluTanhTest, KeepsInfinityAndNotANumber) {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor x = at::full({40}, std::numeric_limits<float>::quiet_NaN(), at::kFloat);
@@ -492,6 +501,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
   ExpectGradient([](const auto& in) { return LayerNormModulate(in[0], in[1], in[2], 1e-6); }, {x, vector, vector});
   ExpectGradient([](const auto& in) { return LayerNormShift(in[0], in[1], in[2], 1e-6); }, {x, weight, vector});
   ExpectGradient([](const auto& in) { return GatedResidual(in[0], in[1], in[2]); }, {x, vector, y});
+  ExpectGradient([](const auto& in) { return GegluTanh(in[0], in[1]); }, {x, y});
   ExpectGradient([](const auto& in) { return WeightedSums(in, {0.5, -2.0}, std::nullopt)[0]; }, {x, y});
   ExpectGradient(
       [](const auto& in) {

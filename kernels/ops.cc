@@ -21,6 +21,7 @@ constexpr char kGatedResidual[] = "tessera::gated_residual";
 constexpr char kGatedResidualNormModulate[] = "tessera::gated_residual_norm_modulate";
 constexpr char kQkvNormRope[] = "tessera::qkv_norm_rope";
 constexpr char kGeluTanh[] = "tessera::gelu_tanh";
+constexpr char kGegluTanh[] = "tessera::geglu_tanh";
 constexpr char kRmsNorm[] = "tessera::rms_norm";
 constexpr char kSilu[] = "tessera::silu";
 constexpr char kGelu[] = "tessera::gelu";
@@ -117,6 +118,8 @@ constexpr auto kReferenceQkvNormRope = FlatQkvNormRope<reference::QkvNormRope>;
 
 at::Tensor CpuGeluTanh(const at::Tensor& x) { return cpu::GeluTanh(x, cpu::BestIsa()); }
 
+at::Tensor CpuGegluTanh(const at::Tensor& x, const at::Tensor& gate) { return CpuGeluTanh(x) * gate; }
+
 at::Tensor CpuRmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return cpu::RmsNorm(x, weight, eps, cpu::BestIsa());
 }
@@ -159,6 +162,7 @@ TORCH_LIBRARY(tessera, m) {
       "qkv_norm_rope(Tensor packed, Tensor? query_weight, Tensor? query_bias, float query_eps, Tensor? key_weight, "
       "Tensor? key_bias, float key_eps, Tensor? cos, Tensor? sin, Tensor(a!)? q, Tensor(b!)? k, Tensor(c!)? v) -> ()");
   m.def("gelu_tanh(Tensor x) -> Tensor");
+  m.def("geglu_tanh(Tensor x, Tensor gate) -> Tensor");
   m.def("silu(Tensor x) -> Tensor");
   m.def("gelu(Tensor x) -> Tensor");
   m.def("sigmoid(Tensor x) -> Tensor");
@@ -183,6 +187,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("gated_residual_norm_modulate", reference::GatedResidualNormModulate);
   m.impl("qkv_norm_rope", kReferenceQkvNormRope);
   m.impl("gelu_tanh", reference::GeluTanh);
+  m.impl("geglu_tanh", reference::GegluTanh);
   m.impl("silu", reference::Silu);
   m.impl("gelu", reference::Gelu);
   m.impl("sigmoid", reference::Sigmoid);
@@ -207,6 +212,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("gated_residual_norm_modulate", CpuGatedResidualNormModulate);
   m.impl("qkv_norm_rope", FlatQkvNormRope<CpuQkvNormRope>);
   m.impl("gelu_tanh", CpuGeluTanh);
+  m.impl("geglu_tanh", CpuGegluTanh);
   m.impl("silu", CpuSilu);
   m.impl("channel_affine", CpuChannelAffine);
   m.impl("group_moments", CpuGroupMoments);
@@ -232,6 +238,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
          Differentiable<gradients::GatedResidualNormModulate, kGatedResidualNormModulate>::Call);
   m.impl("qkv_norm_rope", Differentiable<kReferenceQkvNormRope, kQkvNormRope>::Call);
   m.impl("gelu_tanh", Differentiable<gradients::GeluTanh, kGeluTanh>::Call);
+  m.impl("geglu_tanh", Differentiable<reference::GegluTanh, kGegluTanh>::Call);
   m.impl("silu", Differentiable<reference::Silu, kSilu>::Call);
   m.impl("gelu", Differentiable<reference::Gelu, kGelu>::Call);
   m.impl("sigmoid", Differentiable<reference::Sigmoid, kSigmoid>::Call);
@@ -327,6 +334,12 @@ at::Tensor HeadsNormRope(const at::Tensor& packed, int64_t head_dim, const HeadN
 }
 
 at::Tensor GeluTanh(const at::Tensor& x) { return Operator<decltype(GeluTanh), kGeluTanh>().call(x); }
+
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) {
+  TORCH_CHECK(x.sizes() == gate.sizes() && x.scalar_type() == gate.scalar_type(), "geglu_tanh: a gate of ",
+              gate.sizes(), " for ", x.sizes());
+  return Operator<decltype(GegluTanh), kGegluTanh>().call(x, gate);
+}
 
 at::Tensor Silu(const at::Tensor& x) { return Operator<decltype(Silu), kSilu>().call(x); }
 at::Tensor Gelu(const at::Tensor& x) { return Operator<decltype(Gelu), kGelu>().call(x); }

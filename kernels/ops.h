@@ -55,6 +55,9 @@ std::tuple<at::Tensor, at::Tensor> ResidualNorm(const at::Tensor& x, const at::T
 // GELU, tanh approximation, of x [..., c].
 at::Tensor GeluTanh(const at::Tensor& x);
 
+// GeluTanh(x) times gate, both [..., c] (GEGLU, Shazeer 2020). The rows may be halves of one product's.
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
+
 // x / (1 + e^-x), GELU with the error function, 1 / (1 + e^-x), cosine and sine of each element.
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Gelu(const at::Tensor& x);

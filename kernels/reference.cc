@@ -105,6 +105,8 @@ void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const Hea
 
 at::Tensor GeluTanh(const at::Tensor& x) { return at::gelu(x, "tanh"); }
 
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) { return GeluTanh(x) * gate; }
+
 at::Tensor Silu(const at::Tensor& x) { return at::silu(x); }
 at::Tensor Gelu(const at::Tensor& x) { return at::gelu(x); }
 at::Tensor Sigmoid(const at::Tensor& x) { return at::sigmoid(x); }

@@ -27,6 +27,7 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x
 void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
                  const RotaryTables& rotary, const HeadsOut& out);
 at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Gelu(const at::Tensor& x);
 at::Tensor Sigmoid(const at::Tensor& x);

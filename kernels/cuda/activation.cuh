@@ -32,12 +32,25 @@ template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kActivationThreads) Activations(const ActivationArguments a) {
   const int64_t row = blockIdx.x, image = row / a.tokens, token = row % a.tokens;
   const int64_t first = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kChunk<T>;
-  const T* from = static_cast<const T*>(a.x.data) + image * a.x.image_stride + token * a.x.token_stride;
+  const auto begin = [&](const ConstRows& rows) {
+    return static_cast<const T*>(rows.data) + image * rows.image_stride + token * rows.token_stride;
+  };
   WideOf<T> x[kChunk<T>];
-  LoadNumbers<kAligned>(from, first, a.channels, x);
+  LoadNumbers<kAligned>(begin(a.x), first, a.channels, x);
 #pragma unroll
   for (int i = 0; i < kChunk<T>; ++i) x[i] = Activate(a.activation, x[i]);
+  if (a.gate.data != nullptr) {
+    WideOf<T> gate[kChunk<T>];
+    LoadNumbers<kAligned>(begin(a.gate), first, a.channels, gate);
+#pragma unroll
+    for (int i = 0; i < kChunk<T>; ++i) x[i] *= gate[i];
+  }
   StoreNumbers<kAligned>(static_cast<T*>(a.y) + row * a.channels, first, a.channels, x);
+}
+
+// Whether rows begin at multiples of a chunk, as those do that are not there.
+inline bool RowsAreAligned(const ConstRows& rows, int64_t chunk) {
+  return IsAligned(rows.data) && rows.image_stride % chunk == 0 && rows.token_stride % chunk == 0;
 }
 
 template <typename Launcher>
@@ -49,8 +62,8 @@ cudaError_t RunActivation(const ActivationArguments& a, const Launcher& launch) 
     if (a.images * a.tokens > INT32_MAX || a.channels > kMostBlocks * kOfBlock) return cudaErrorInvalidValue;
     const int64_t chunks = (a.channels + kChunk<T> - 1) / kChunk<T>;
     const int64_t threads = std::min<int64_t>((chunks + kWarp - 1) / kWarp * kWarp, kActivationThreads);
-    const bool aligned = IsAligned(a.x.data) && IsAligned(a.y) && a.x.image_stride % kChunk<T> == 0 &&
-                         a.x.token_stride % kChunk<T> == 0 && a.channels % kChunk<T> == 0;
+    const bool aligned = RowsAreAligned(a.x, kChunk<T>) && RowsAreAligned(a.gate, kChunk<T>) && IsAligned(a.y) &&
+                         a.channels % kChunk<T> == 0;
     const LaunchShape shape{.blocks = static_cast<unsigned>(a.images * a.tokens),
                             .blocks_y = static_cast<unsigned>((chunks + threads - 1) / threads),
                             .threads = static_cast<unsigned>(threads),

@@ -1,4 +1,5 @@
-// A function of each number, on a GPU: of rows that may lie apart, as a part of a wider product does.
+// A function of each number, on a GPU, times another number where there is one: of rows that may lie apart, as parts of
+// a wider product do.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -12,6 +13,7 @@ struct ActivationArguments {
   Activation activation = Activation::kGeluTanh;
   int64_t images = 0, tokens = 0, channels = 0;
   ConstRows x;
+  ConstRows gate;     // without data: none
   void* y = nullptr;  // dense
 };
 

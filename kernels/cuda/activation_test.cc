@@ -64,8 +64,9 @@ double Defined(Activation activation, double x) {
 template <typename T>
 class ActivationRun final {
  public:
-  ActivationRun(const Shape& shape, Activation activation, double deviation = 2)
+  ActivationRun(const Shape& shape, Activation activation, bool gated = false, double deviation = 2)
       : activation_(activation),
+        gated_(gated),
         random_(1),
         x_({.images = shape.images,
             .tokens = shape.tokens,
@@ -74,6 +75,12 @@ class ActivationRun final {
             .offset = shape.offset,
             .image_gap = shape.image_gap},
            0, deviation, random_),
+        // Behind x's rows where those have room between them, as two halves of one product lie.
+        gate_({.images = shape.images,
+               .tokens = shape.tokens,
+               .channels = shape.channels,
+               .gap = shape.gap + shape.channels},
+              0, 1, random_),
         y_({.images = shape.images, .tokens = shape.tokens, .channels = shape.channels}) {}
 
   cudaError_t Launch(cuda_emulation::Order order) {
@@ -84,6 +91,7 @@ class ActivationRun final {
                                         .tokens = layout.tokens,
                                         .channels = layout.channels,
                                         .x = x_.View(),
+                                        .gate = gated_ ? gate_.View() : kernels::cuda::ConstRows(),
                                         .y = y_.data()};
     return RunActivation(arguments, EmulatedLauncher(order));
   }
@@ -93,8 +101,9 @@ class ActivationRun final {
     for (int64_t image = 0; image < layout.images; ++image) {
       for (int64_t token = 0; token < layout.tokens; ++token) {
         for (int64_t channel = 0; channel < layout.channels; ++channel) {
-          const double x = x_(image, token, channel), factor = activation_ == Activation::kSigmoid ? 1 : std::abs(x);
-          errors.Add(y_(image, token, channel), Defined(activation_, x), factor);
+          const double x = x_(image, token, channel), gate = gated_ ? gate_(image, token, channel) : 1;
+          const double factor = activation_ == Activation::kSigmoid ? 1 : std::abs(x);
+          errors.Add(y_(image, token, channel), Defined(activation_, x) * gate, factor * std::abs(gate));
         }
       }
     }
@@ -104,8 +113,9 @@ class ActivationRun final {
 
  private:
   const Activation activation_;
+  const bool gated_;
   std::mt19937 random_;
-  const Rows<T> x_;
+  const Rows<T> x_, gate_;
   Rows<T> y_;
 };
 
@@ -118,21 +128,23 @@ constexpr Activation kActivations[] = {Activation::kGeluTanh, Activation::kGelu,
 
 TYPED_TEST(ActivationKernel, EqualsItsDefinitionInBothOrdersOfWarps) {
   for (const Activation activation : kActivations) {
-    for (const Shape& shape : kShapes) {
-      SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation) << ", shape "
-                                      << &shape - kShapes);
-      ActivationRun<TypeParam> run(shape, activation), other(shape, activation);
-      ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
-      EXPECT_LE(run.Worst(), 1);
-      ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);
-      EXPECT_TRUE(run.SameBits(other)) << "the order of the warps shows";
+    for (const bool gated : {false, true}) {
+      for (const Shape& shape : kShapes) {
+        SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation) << ", gated " << gated
+                                        << ", shape " << &shape - kShapes);
+        ActivationRun<TypeParam> run(shape, activation, gated), other(shape, activation, gated);
+        ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+        EXPECT_LE(run.Worst(), 1);
+        ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+        EXPECT_TRUE(run.SameBits(other)) << "the order of the warps shows";
+      }
     }
   }
 }
 
 TYPED_TEST(ActivationKernel, StaysRightFarFromZero) {
   for (const Activation activation : kActivations) {
-    ActivationRun<TypeParam> run({1, 1, 256}, activation, /*deviation=*/1e4);
+    ActivationRun<TypeParam> run({1, 1, 256}, activation, /*gated=*/false, /*deviation=*/1e4);
     ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
     EXPECT_LE(run.Worst(), 1) << static_cast<int>(activation);
   }

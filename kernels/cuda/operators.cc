@@ -263,12 +263,12 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 
 namespace {
 
-// What `reference` computes where the kernel does not take x.
-at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name,
-                    at::Tensor (*reference)(const char*, const at::Tensor&)) {
+// Nothing where the kernel does not take x or its gate.
+std::optional<at::Tensor> Activated(const at::Tensor& x, const OptionalTensor& gate, Activation activation,
+                                    const char* name) {
   const auto number = ToNumber(x.scalar_type());
-  const auto rows = ViewRows(x);
-  if (!number.has_value() || !rows.has_value()) return reference(name, x);
+  const auto rows = ViewRows(x), gates = gate.has_value() ? ViewRows(*gate) : std::nullopt;
+  if (!number.has_value() || !rows.has_value() || (gate.has_value() && !gates.has_value())) return std::nullopt;
   at::Tensor y = Dense(x);
   const ActivationArguments arguments{.number = *number,
                                       .activation = activation,
@@ -276,15 +276,28 @@ at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name
                                       .tokens = rows->tokens,
                                       .channels = rows->channels,
                                       .x = rows->rows,
+                                      .gate = gates.has_value() ? gates->rows : ConstRows(),
                                       .y = y.mutable_data_ptr()};
   OnDeviceOf(x, name, [&](cudaStream_t stream) { return LaunchActivation(arguments, stream); });
   return y;
+}
+
+// What `reference` computes where the kernel does not take x.
+at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name,
+                    at::Tensor (*reference)(const char*, const at::Tensor&)) {
+  const std::optional<at::Tensor> y = Activated(x, std::nullopt, activation, name);
+  return y.has_value() ? *y : reference(name, x);
 }
 
 }  // namespace
 
 at::Tensor GeluTanh(const at::Tensor& x) {
   return Activate(x, Activation::kGeluTanh, "tessera::gelu_tanh", ReferenceOf<GeluTanh>::Call);
+}
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate) {
+  constexpr char kName[] = "tessera::geglu_tanh";
+  const std::optional<at::Tensor> y = Activated(x, gate, Activation::kGeluTanh, kName);
+  return y.has_value() ? *y : ReferenceOf<GegluTanh>::Call(kName, x, gate);
 }
 at::Tensor Gelu(const at::Tensor& x) {
   return Activate(x, Activation::kGelu, "tessera::gelu", ReferenceOf<Gelu>::Call);

@@ -28,6 +28,7 @@ void QkvNormRope(const at::Tensor& packed, const OptionalTensor& query_weight, c
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor GeluTanh(const at::Tensor& x);
+at::Tensor GegluTanh(const at::Tensor& x, const at::Tensor& gate);
 at::Tensor Gelu(const at::Tensor& x);
 at::Tensor Silu(const at::Tensor& x);
 at::Tensor Sigmoid(const at::Tensor& x);

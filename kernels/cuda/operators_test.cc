@@ -114,6 +114,17 @@ TEST_P(CudaOperators, ActivateSlices) {
 }
 
 // Queries, keys and values beside a hidden layer, to dense memory and to where ranks exchange them from.
+TEST_P(CudaOperators, MultiplyTheHalvesOfOneProduct) {
+  const at::Tensor product = Make({kImages, kTokens, 2 * kChannels});
+  const std::vector<at::Tensor> halves = product.chunk(2, -1);
+  at::Tensor y;
+  EXPECT_EQ(Launches([&] { y = GegluTanh(halves[0], halves[1]); }), 1);
+  ExpectNear(y, reference::GegluTanh(Wide(halves[0]), Wide(halves[1])));
+  const at::Tensor apart = product.transpose(1, 2).contiguous().transpose(1, 2).chunk(2, -1)[1];
+  EXPECT_EQ(Launches([&] { y = GegluTanh(halves[0], apart); }), 0);
+  EXPECT_TRUE(at::equal(y, reference::GegluTanh(halves[0], apart)));
+}
+
 TEST_P(CudaOperators, SplitAndTurnHeadsToWhereTheyAreRead) {
   constexpr int64_t kRanks = 2, kHeads = 2, kHeadDim = 24, kInner = kRanks * kHeads * kHeadDim;
   const at::Tensor packed = Make({kImages, kTokens, 7 * kInner}).narrow(-1, 0, 3 * kInner);

@@ -14,6 +14,7 @@ TORCH_LIBRARY_IMPL(tessera, CUDA, m) {
   m.impl("qkv_norm_rope", QkvNormRope);
   m.impl("merge_attention", MergeAttention);
   m.impl("gelu_tanh", GeluTanh);
+  m.impl("geglu_tanh", GegluTanh);
   m.impl("gelu", Gelu);
   m.impl("silu", Silu);
   m.impl("sigmoid", Sigmoid);

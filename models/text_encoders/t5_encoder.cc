@@ -77,7 +77,7 @@ EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::
 
     const std::vector<at::Tensor> parts =
         block.gate_and_value.Forward(kernels::RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
-    x = x + block.mlp_out.Forward(kernels::GeluTanh(parts[0]) * parts[1], context);
+    x = x + block.mlp_out.Forward(kernels::GegluTanh(parts[0], parts[1]), context);
   }
   return {.hidden = kernels::RmsNorm(x, final_norm_, config_.norm_eps)};
 }
