@@ -12,12 +12,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/steady_time.h"
 #include "server/image/image_file.h"
 #include "server/nodes/node_files.h"
 #include "tessera/internal/node.grpc.pb.h"
 #include "tests/faults/faulty_proxy.h"
 #include "tests/faults/kill_oracle.h"
 #include "tests/faults/node_cluster.h"
+#include "tests/support/fault_runs.h"
 
 namespace tessera {
 namespace {
@@ -146,6 +148,26 @@ class NodeFaultsTest : public ::testing::Test {
 
 constexpr char kJoinedTwice[] =
     "{\"event\":\"joined\",\"node\":\"node-b\"}\n{\"event\":\"joined\",\"node\":\"node-b\"}\n";
+
+// Fake workers load nothing, so this is all that a group over hosts takes beyond loading. A speed is held to its bound
+// in a long run alone.
+TEST_F(NodeFaultsTest, AGroupIsReadySoonAfterItsLastNodeHasJoined) {
+  ASSERT_TRUE(cluster_.Start());
+  cluster_.Run("node-a");
+  ASSERT_TRUE(cluster_.HasJoined("node-a"));
+  const absl::Duration started = base::SteadyNow();
+  cluster_.Run("node-b");
+  ASSERT_TRUE(cluster_.HasJoined("node-b"));
+  const absl::Duration joined = base::SteadyNow();
+  cluster_.server().WaitUntilReady();
+  const absl::Duration ready = base::SteadyNow();
+  std::printf("ready %.2f s after the last node joined, which took it %.2f s from its start\n",
+              absl::ToDoubleSeconds(ready - joined), absl::ToDoubleSeconds(joined - started));
+  if (IsLongRun()) {
+    EXPECT_LT(ready - joined, absl::Seconds(5));
+  }
+  EXPECT_EQ(cluster_.server().Terminate(), 0);
+}
 
 TEST_F(NodeFaultsTest, NoJobIsLostWhenAllOfANodeIsKilledAndComesBack) {
   ASSERT_NO_FATAL_FAILURE(Start());
