@@ -1,5 +1,5 @@
 // How fast this machine's ranks compute and exchange, measured on the operators of a transformer's blocks: what a plan
-// for ranks that share a host's processors is computed from.
+// for ranks that share a host's processors, or have a GPU each, is computed from.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,8 +17,14 @@ struct RatedShape {
   at::ScalarType dtype = at::kFloat;
   int64_t width = 0;  // of a token, a multiple of the heads
   int64_t heads = 0;
-  double effort = 1;  // work of a round; less says less
+  at::Device device = at::kCPU;          // of this rank, an opened one
+  int64_t rows = 256, tokens = 1024;     // of products; of attention and of what lies between products
+  int64_t exchanged_elements = 1 << 20;  // to each other rank, in exchanges that show the rate
+  double effort = 1;                     // work of a round; less says less
 };
+
+// The shape that keeps such a device busy.
+RatedShape ShapeFor(at::Device device, at::ScalarType dtype, int64_t width, int64_t heads);
 
 // Of one rank, while the first `busy` ranks of the group compute and the others wait.
 struct ComputeRates {
@@ -37,13 +43,16 @@ struct ExchangeRates {
 };
 
 struct RankRates {
+  std::string device;                     // its model, and
+  int64_t memory_bytes = 0;               // its memory, where each rank has one of its own
   std::vector<ComputeRates> compute;      // one for each divisor of the number of ranks
   std::optional<ExchangeRates> exchange;  // absent for one rank
 };
 
-// All ranks of `world` call it together. Each figure is of the fastest of several rounds, from one barrier to the next,
-// so the slowest rank counts. Throws what operators and communicators throw.
-RankRates MeasureRankRates(const RatedShape& shape, parallel::Communicator& world);
+// All ranks of `world` call it together, and of `control`, which has the same and waits on the host. Each figure is of
+// the fastest of several rounds, from one barrier to the next, so the slowest rank counts. Throws what operators and
+// communicators throw.
+RankRates MeasureRankRates(const RatedShape& shape, parallel::Communicator& world, parallel::Communicator& control);
 
 // One JSON object.
 std::string JsonOf(const RankRates& rates);

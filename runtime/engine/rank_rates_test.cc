@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr RatedShape kSmall = {.dtype = at::kFloat, .width = 64, .heads = 4, .effort = 0.01};
+const RatedShape kSmall = {.dtype = at::kFloat, .width = 64, .heads = 4, .effort = 0.01};
 
 void ExpectRates(const RankRates& rates) {
   for (const ComputeRates& compute : rates.compute) {
@@ -25,7 +25,7 @@ void ExpectRates(const RankRates& rates) {
 
 TEST(RankRatesTest, OneRankHasNobodyToExchangeWith) {
   parallel::SingleRank alone;
-  const RankRates rates = MeasureRankRates(kSmall, alone);
+  const RankRates rates = MeasureRankRates(kSmall, alone, alone);
   ASSERT_EQ(rates.compute.size(), 1u);
   EXPECT_FALSE(rates.exchange.has_value());
   ExpectRates(rates);
@@ -34,7 +34,7 @@ TEST(RankRatesTest, OneRankHasNobodyToExchangeWith) {
 TEST(RankRatesTest, TwoRanksAreMeasuredAloneAndTogether) {
   RankRates rates;
   RunRanks(2, [&](ThreadRank& thread) {
-    const RankRates measured = MeasureRankRates(kSmall, thread.world());
+    const RankRates measured = MeasureRankRates(kSmall, thread.world(), thread.world());
     if (thread.rank() == 0) rates = measured;
   });
   ASSERT_EQ(rates.compute.size(), 2u);

@@ -18,7 +18,7 @@
 #include "control/control_channel.h"
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
-#include "parallel/host/host_communicator.h"
+#include "parallel/host/mesh_communicators.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"
 #include "runtime/device/nccl_log.h"
@@ -85,14 +85,21 @@ absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_na
   if (products.width % products.heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat("a width of ", products.width, " for ", products.heads, " heads"));
   }
+  ASSIGN_OR_RETURN(const at::Device device, OpenDevice(products.device));
+  ASSIGN_OR_RETURN(const kernels::DeviceIdentity identity, IdentifyDevice(products.device));
   UseThreads(products.threads);
   try {
-    std::unique_ptr<parallel::Communicator> world = std::make_unique<parallel::SingleRank>();
+    parallel::SingleRank alone;
+    std::optional<parallel::MeshCommunicators> communicators;
     if (place.segment != nullptr) {
-      world = parallel::JoinGroup(place.segment, parallel::MeshGroupName::kWorld, place.rank);
+      communicators.emplace(device, place.segment, place.rank, parallel::HostCommunicatorOptions());
+      communicators->WarmUp();
     }
-    const RankRates rates =
-        MeasureRankRates({.dtype = dtype, .width = products.width, .heads = products.heads}, *world);
+    const bool several = communicators.has_value();
+    RankRates rates = MeasureRankRates(ShapeFor(device, dtype, products.width, products.heads),
+                                       several ? communicators->groups().world : alone,
+                                       several ? communicators->groups().control : alone);
+    rates.device = identity.device;
     if (place.rank == 0) std::printf("%s\n", JsonOf(rates).c_str());
   } catch (const c10::Error& error) {
     return absl::UnavailableError(error.what_without_backtrace());

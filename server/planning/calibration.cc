@@ -15,10 +15,10 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxText = 64 << 10;
+constexpr size_t kMaxText = 64 << 10, kMaxName = 256;
 constexpr int64_t kFormat = 1;
 // No machine is so slow or so fast.
-constexpr double kLeastRate = 1e3, kMostRate = 1e18, kLeastSeconds = 1e-10, kMostSeconds = 1e3;
+constexpr double kLeastRate = 1e3, kMostRate = 1e18, kLeastSeconds = 1e-10, kMostSeconds = 1e3, kMostBytes = 1e15;
 // The operators of a block: norms, products, attention, residuals (models/flux/flux_transformer.cc has 16 to 24).
 constexpr double kOperatorsOfBlock = 20;
 
@@ -26,7 +26,6 @@ void ReadExchange(base::ConfigReader& reader, LinkRate& link) {
   link.seconds = reader.RequiredNumber("seconds", kLeastSeconds, kMostSeconds);
   link.bytes_per_second = reader.RequiredNumber("bytes_second", kLeastRate, kMostRate);
   link.sum_bytes_per_second = reader.RequiredNumber("sum_bytes_second", kLeastRate, kMostRate);
-  link.hidden = false;
 }
 
 void WriteExchange(base::JsonWriter& writer, const LinkRate& link) {
@@ -65,6 +64,19 @@ absl::StatusOr<std::vector<ProcessorShare>> GroupShares(int ranks, const base::J
     }
   }
   if (busy != ranks) return absl::InvalidArgumentError(absl::StrCat("calibration: not all of ", ranks, " ranks"));
+  if (json.Find("device") != nullptr) {
+    ASSIGN_OR_RETURN(base::ConfigReader own, base::ConfigReader::FromJson(json, "calibration"));
+    const std::string device = own.RequiredString("device");
+    const double memory = own.RequiredNumber("memory_bytes", 1, kMostBytes);
+    RETURN_IF_ERROR(own.status());
+    if (device.empty() || device.size() > kMaxName) {
+      return absl::InvalidArgumentError("calibration: a device without a name");
+    }
+    for (ProcessorShare& share : shares) {
+      share.device = device;
+      share.memory_bytes = memory;
+    }
+  }
   if (ranks == 1) return shares;
   const base::Json* exchange = json.Find("exchange");
   if (exchange == nullptr) return absl::InvalidArgumentError("calibration: there is no \"exchange\"");
@@ -72,6 +84,7 @@ absl::StatusOr<std::vector<ProcessorShare>> GroupShares(int ranks, const base::J
   LinkRate link;
   ReadExchange(reader, link);
   RETURN_IF_ERROR(reader.status());
+  link.hidden = !shares.front().device.empty();  // a device sends beside its work; a processor copies by itself
   for (ProcessorShare& share : shares) share.link = link;
   return shares;
 }
@@ -105,7 +118,11 @@ std::string CalibrationText(const Calibration& calibration) {
   for (size_t i = 0; i < calibration.shares.size();) {
     const int ranks = calibration.shares[i].ranks;
     const LinkRate link = calibration.shares[i].link;
-    writer.BeginObject().Key("compute").BeginArray();
+    writer.BeginObject();
+    if (const ProcessorShare& share = calibration.shares[i]; !share.device.empty()) {
+      writer.Key("device").String(share.device).Key("memory_bytes").Number(share.memory_bytes);
+    }
+    writer.Key("compute").BeginArray();
     for (; i < calibration.shares.size() && calibration.shares[i].ranks == ranks; ++i) {
       const ProcessorShare& share = calibration.shares[i];
       writer.BeginObject().Key("busy").Int(share.busy).Key("product_flops").Number(share.product_flops);
@@ -156,12 +173,13 @@ std::string CalibrationFileName(const CalibrationKey& key) {
 
 Machine MachineOf(const Calibration& calibration, double memory_bytes) {
   const ProcessorShare& alone = calibration.shares.front();
-  return {.name = calibration.key.processor,
+  const bool own = !alone.device.empty();
+  return {.name = own ? alone.device : calibration.key.processor,
           .product_flops = alone.product_flops,
           .attention_flops = alone.attention_flops,
           .memory_bytes_second = alone.memory_bytes_second,
           .block_seconds = alone.block_seconds,
-          .memory_bytes = memory_bytes,
+          .memory_bytes = own ? alone.memory_bytes : memory_bytes,
           .link = alone.link,
           .shares = calibration.shares};
 }

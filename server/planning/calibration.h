@@ -15,8 +15,8 @@ namespace tessera::server {
 // What the figures hold for: under another key they say nothing.
 struct CalibrationKey {
   std::string worker;     // the program that measured: its version and its file
-  std::string processor;  // by name
-  int32_t threads = 1;    // of all ranks together
+  std::string processor;  // by name; of devices by what their maker calls each
+  int32_t threads = 1;    // of all ranks together; of devices their number
   control::Dtype dtype = control::Dtype::kFp32;
   int64_t width = 0, heads = 0;  // of the model's tokens
 
@@ -44,7 +44,7 @@ absl::StatusOr<Calibration> ParseCalibration(std::string_view text, const Calibr
 // A name for its file, the same for equal keys.
 std::string CalibrationFileName(const CalibrationKey& key);
 
-// The processors as a machine; `memory_bytes` are all ranks' together.
+// The processors or devices as a machine; `memory_bytes` are those of the host.
 Machine MachineOf(const Calibration& calibration, double memory_bytes);
 
 }  // namespace tessera::server

@@ -41,7 +41,7 @@ Machine Machine::For(int ranks, int busy) const {
   machine.attention_flops = share->attention_flops;
   machine.memory_bytes_second = share->memory_bytes_second;
   machine.block_seconds = share->block_seconds;
-  machine.memory_bytes = memory_bytes / ranks;
+  if (is_one_host()) machine.memory_bytes = memory_bytes / ranks;
   machine.link = share->link;
   return machine;
 }

@@ -44,9 +44,12 @@ struct LinkRate {
   bool hidden = true;               // what a ring sends goes on while the ranks compute
 };
 
-// What one of so many ranks has of a host's processors and memory, while `busy` of them compute and the others wait.
+// What one of so many ranks has of a host's processors and memory, or on a device of its own, while `busy` of them
+// compute and the others wait.
 struct ProcessorShare {
   int ranks = 1, busy = 1;
+  std::string device;       // that each rank has for itself; empty where they share a host's processors
+  double memory_bytes = 0;  // of that device
   double product_flops = 0, attention_flops = 0, memory_bytes_second = 0;
   double operator_seconds = 0, block_seconds = 0;
   LinkRate link = {};
@@ -62,13 +65,14 @@ struct Machine {
   int processors = 0;        // that compute a tile of a product at a time; 0: work is not cut into tiles
   double memory_bytes = 0;   // 0: not known, so nothing is held against it
   LinkRate link;
-  // Of ranks that share one host's processors and memory: by ranks, then by how many are busy, each divisor once. Empty
-  // where each rank has a device of its own.
+  // As they were measured: by ranks, then by how many are busy, each divisor once. Empty where nothing was.
   std::vector<ProcessorShare> shares;
 
   // As one of `ranks` has it while `busy` compute, a divisor of them; itself without shares. The shares are there.
   Machine For(int ranks, int busy) const;
   int most_ranks() const;  // that shares are known of; 0 without
+  // Whether all ranks share one host's processors and memory, so that a group has all of it.
+  bool is_one_host() const { return !shares.empty() && shares.front().device.empty(); }
 };
 
 // What of a data sheet's rates is reached, unless a measurement says better.

@@ -17,7 +17,7 @@ constexpr int kWarmupSteps = 1;  // of layouts with patches, as xDiT's default i
 
 absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
   Plan plan = {.layout = layout, .time = {}, .weights = {}};
-  const bool shares = !request.machine.shares.empty();  // a group has the whole host
+  const bool shares = request.machine.is_one_host();
   plan.replicas = shares ? 1 : request.devices / layout.ranks();
   plan.idle = shares ? 0 : request.devices % layout.ranks();
   ASSIGN_OR_RETURN(plan.time, TimeOf(layout, request.model, request.work, request.machine));

@@ -172,6 +172,46 @@ INSTANTIATE_TEST_SUITE_P(Layouts, LayoutBudgetTest,
                          testing::Values(LayoutBudget{"ulysses=2", 2, 88, 9}, LayoutBudget{"ulysses=4", 4, 88, 9}),
                          [](const auto& info) { return absl::StrCat("ulysses", info.param.cards); });
 
+using FakeCudaPlanTest = FakeCudaTest;
+
+// One card, then two together over NCCL; the figures are the fake's and mean nothing.
+TEST_F(FakeCudaPlanTest, ThisMachinesCardsAreMeasuredOnceForItsPlans) {
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"plan",           "--device=cuda", "--json",
+                                          "--size=256x256", "--dtype=bf16",  "--model=tests/golden/pipelines/flux_dev"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments, {{"FAKE_CUDA_DEVICES", "2"}, {"XDG_CACHE_HOME", std::string(folder_.path())}});
+  };
+  const Finished measured = plan({});
+  ASSERT_EQ(measured.exit_code, 0) << measured.errors;
+  EXPECT_THAT(measured.errors, HasSubstr("measuring how fast this machine's ranks compute and exchange"));
+  const boost::json::value plans = boost::json::parse(measured.output);
+  EXPECT_EQ(plans.at("gpus"), 2);
+  EXPECT_THAT(std::string(plans.at("gpu").as_string()), HasSubstr("Fake GPU"));
+  EXPECT_EQ(plans.at("link"), "as measured");
+  std::set<std::string> layouts;
+  for (const boost::json::value& one : plans.at("plans").as_array()) {
+    layouts.insert(std::string(one.at("layout").as_string()));
+    EXPECT_EQ(one.at("replicas"), one.at("layout") == "serial" ? 2 : 1);
+  }
+  EXPECT_TRUE(layouts.contains("ulysses=2") && layouts.contains("ring=2") && layouts.contains("tensor=2"));
+  int64_t products = 0, exchanges = 0;
+  for (const FakeCudaLog& log : measured.logs) {
+    products += log.Count("product");
+    exchanges += log.Count("nccl");
+  }
+  EXPECT_GT(products, 0);
+  EXPECT_GT(exchanges, 0);
+
+  const Finished kept = plan({});
+  ASSERT_EQ(kept.exit_code, 0) << kept.errors;
+  EXPECT_EQ(kept.errors, "");
+  EXPECT_EQ(kept.output, measured.output);
+  const Finished too_many = plan({"--gpus=3"});
+  EXPECT_NE(too_many.exit_code, 0);
+  EXPECT_THAT(too_many.errors + too_many.output, HasSubstr("gpus is 3; valid values here are 1 to 2"));
+}
+
 using FakeCudaNcclTest = FakeCudaTest;
 
 TEST_F(FakeCudaNcclTest, RanksThatShareACardExchangeThroughTheHost) {

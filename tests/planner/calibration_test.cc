@@ -96,6 +96,45 @@ TEST(CalibrationTest, AWorkerThatPrintsSomethingElseIsRefused) {
   EXPECT_FALSE(SharesOf(1, kTwo).ok());
 }
 
+// As workers print it that have a GPU each.
+constexpr char kOfGpu[] = R"({"device":"H100","memory_bytes":85000000000,)";
+
+Calibration TwoGpus() {
+  Calibration calibration = {.key = Key(), .shares = *SharesOf(1, absl::StrCat(kOfGpu, &kOne[1]))};
+  const std::vector<ProcessorShare> two = *SharesOf(2, absl::StrCat(kOfGpu, &kTwo[1]));
+  calibration.shares.insert(calibration.shares.end(), two.begin(), two.end());
+  return calibration;
+}
+
+// A card is not divided, a group leaves the others to replicas, and a ring sends beside its work.
+TEST(MeasuredGpusTest, EachRankHasACardOfItsOwn) {
+  const absl::StatusOr<Calibration> read = ParseCalibration(CalibrationText(TwoGpus()), Key());
+  ASSERT_TRUE(read.ok()) << read.status();
+  const Machine machine = MachineOf(*read, 8e9);
+  EXPECT_EQ(machine.name, "H100");
+  EXPECT_EQ(machine.For(2, 2).memory_bytes, 85e9);
+  EXPECT_EQ(machine.For(2, 2).product_flops, 4e10);
+  EXPECT_EQ(machine.For(2, 2).link.bytes_per_second, 1e9);
+  EXPECT_TRUE(machine.For(2, 2).link.hidden);
+  const ImageWork work = {.width = 512, .height = 512, .steps = 4, .dtype = control::Dtype::kBf16};
+  const absl::StatusOr<Plans> plans =
+      MakePlans({.model = KnownModel("pixart"), .work = work, .machine = machine, .devices = 2});
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  int serial = 0;
+  for (const Plan& plan : plans->plans) {
+    EXPECT_EQ(plan.replicas, 2 / plan.layout.ranks());
+    serial += plan.layout.ranks() == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(serial, 1);
+  const std::string text = CalibrationText(TwoGpus());
+  for (const auto& [from, to] : {std::pair("\"device\":\"H100\"", "\"device\":\"\""), std::pair("8.5e+10", "0"),
+                                 std::pair("\"memory_bytes\"", "\"memory\"")}) {
+    const std::string broken = absl::StrReplaceAll(text, {{from, to}});
+    EXPECT_NE(broken, text) << from << " is not there: " << text;
+    EXPECT_FALSE(ParseCalibration(broken, Key()).ok()) << to;
+  }
+}
+
 // By hand: products and attention of half of the work at the rates of two that are busy.
 TEST(SharedProcessorsTest, RanksThatComputeAtOnceHaveTheRatesOfRanksThatDo) {
   const Machine machine = MachineOf(TwoRanks(), 8e9);

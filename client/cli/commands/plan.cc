@@ -19,6 +19,7 @@
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/planning/host_calibration.h"
+#include "control/gpu_driver.h"
 #include "server/api/generation_request.h"
 #include "server/planning/planner.h"
 
@@ -42,10 +43,13 @@ struct PlanOptions {
 struct PlannedFor {
   std::string path;
   server::PlanRequest request;
-  bool of_this_host = false;  // ranks on its processors, over the memory they share
+  bool of_this_host = false;  // on its processors, over the memory they share, or on its GPUs
   server::Link link = server::Link::kNvlink;
 
-  const char* link_name() const { return of_this_host ? "memory" : base::EnumName(link); }
+  const char* link_name() const {
+    if (!of_this_host) return base::EnumName(link);
+    return request.machine.is_one_host() ? "memory" : "as measured";
+  }
 };
 
 json::object PlanJson(const server::Plan& plan) {
@@ -175,13 +179,34 @@ class Planning {
     return ExitCode::kOk;
   }
 
-  // The machine of the request becomes this host's processors.
+  bool on_gpus() const { return !options_.model.device.empty() && options_.model.device != "cpu"; }
+
+  // The GPUs to plan for, by the names that their maker gave them, which other numbers of CUDA_VISIBLE_DEVICES leave.
+  absl::StatusOr<std::vector<std::string>> Gpus() const {
+    ASSIGN_OR_RETURN(std::vector<control::DriverGpu> found, control::MakeGpuDriver()->Gpus());
+    std::vector<std::string> names;
+    for (const control::DriverGpu& gpu : found) names.push_back(gpu.uuid);
+    if (names.empty()) return absl::UnavailableError("there is no GPU here");
+    if (options_.gpus.empty()) return names;
+    ASSIGN_OR_RETURN(const int64_t wanted, ParseInteger("gpus", options_.gpus));
+    if (wanted < 1 || wanted > std::ssize(names)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("gpus is ", wanted, "; valid values here are 1 to ", names.size()));
+    }
+    names.resize(static_cast<size_t>(wanted));
+    return names;
+  }
+
+  // The machine of the request becomes this host's processors, or its GPUs.
   absl::Status Calibrate(server::PlanRequest& request) const {
     const control::ModelDescription& model = request.model;
     HostCalibrationOptions wanted = {.dtype = request.work.dtype,
                                      .width = model.transformer.exchange.width,
                                      .heads = model.heads,
                                      .anew = options_.calibrate};
+    if (on_gpus()) {
+      ASSIGN_OR_RETURN(wanted.gpus, At(Stage::kModel, Gpus()));
+    }
     if (wanted.width < 1 || wanted.heads < 1) {
       return At(Stage::kModel, absl::FailedPreconditionError("the shape of the model's transformer is not known"));
     }
@@ -194,17 +219,28 @@ class Planning {
                           std::fprintf(stderr, "%s\n", text.c_str());
                         })));
     request.machine = server::MachineOf(calibration, static_cast<double>(base::ReadTotalMemory()));
-    request.devices = request.machine.most_ranks();
+    request.devices = on_gpus() ? std::ssize(wanted.gpus) : request.machine.most_ranks();
     return absl::OkStatus();
   }
 
   absl::Status CheckDevice(PlannedFor& about) const {
     const std::string& device = options_.model.device;
-    if (!device.empty() && device != "cpu") {
-      return absl::InvalidArgumentError(absl::StrCat("device is ", server::QuotedValue(device),
-                                                     "; valid is cpu, and GPUs are planned for by --gpus and --link"));
+    if (!device.empty() && device != "cpu" && device != "cuda") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("device is ", server::QuotedValue(device),
+                       "; valid are cpu and cuda, and GPUs that are not here are planned for by --gpus and --link"));
     }
-    about.of_this_host = device == "cpu" || options_.calibrate;
+    about.of_this_host = !device.empty() || options_.calibrate;
+    if (on_gpus()) {
+      for (const auto& [name, typed] : {std::pair("--link", &options_.link), std::pair("--gpu", &options_.gpu),
+                                        std::pair("--threads", &options_.model.threads)}) {
+        if (!typed->empty()) {
+          return absl::InvalidArgumentError(
+              absl::StrCat(name, " is not for the GPUs of this machine, which are measured"));
+        }
+      }
+      return absl::OkStatus();
+    }
     if (about.of_this_host) {
       for (const auto& [name, typed] : {std::pair("--gpus", &options_.gpus), std::pair("--link", &options_.link),
                                         std::pair("--gpu", &options_.gpu)}) {
@@ -237,7 +273,7 @@ class Planning {
       ASSIGN_OR_RETURN(request.work.text_tokens, ParseInteger("text-tokens", options_.text_tokens));
     }
     request.approximate = options_.approximate;
-    request.work.dtype = about.of_this_host ? control::Dtype::kFp32 : control::Dtype::kBf16;
+    request.work.dtype = about.of_this_host && !on_gpus() ? control::Dtype::kFp32 : control::Dtype::kBf16;
     if (!options_.model.dtype.empty()) {
       const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(options_.model.dtype);
       if (!dtype.has_value()) {
@@ -267,10 +303,13 @@ CommandRun AddPlan(CLI::App& app) {
   AddText(app, {"--gpus", "GPUs to plan for, 1 to 1024", "N"}, options->gpus);
   AddText(app, {"--link", "How the GPUs of a group reach each other", "nvlink|pcie|ethernet"}, options->link);
   AddText(app, {"--gpu", "Which GPU, by its name in docs/planner.md (default: H100)", "GPU"}, options->gpu);
-  AddText(app, {"--device", "cpu: plan for ranks on this machine's processors, in place of GPUs", "cpu"},
+  AddText(app,
+          {"--device", "Plan for ranks on this machine's processors or its GPUs, as they are measured", "cpu|cuda"},
           options->model.device);
   AddText(app, {"--threads", "CPU threads of all ranks together (default: all)", "N"}, options->model.threads);
-  AddFlag(app, "--calibrate", "Measure this machine's processors anew, in place of what was kept in the cache folder",
+  AddFlag(app, "--calibrate",
+          "Measure this machine's processors, or with --device cuda its GPUs, anew, in place of what was kept in the "
+          "cache folder",
           options->calibrate);
   AddText(app, {"--dtype", "Precision (default: bf16, on cpu fp32)", "fp32|bf16"}, options->model.dtype);
   BeginGroup(app, "Images");
@@ -287,9 +326,10 @@ CommandRun AddPlan(CLI::App& app) {
   BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
-  SetFooter(app,
-            "\nFor GPUs nothing is measured, and no weights are read: docs/planner.md says what the times are computed "
-            "from.");
+  SetFooter(
+      app,
+      "\nNothing is measured for GPUs that are not here, and no weights are read: docs/planner.md says what the times "
+      "are computed from.");
   return [options](Interrupts& interrupts) { return Planning(*options, interrupts).Run(); };
 }
 

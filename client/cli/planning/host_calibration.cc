@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/atomic_file.h"
@@ -56,8 +57,9 @@ std::string WorkerIdentityText() {
   return absl::StrCat(control::WorkerVersion(), ", ", size, " bytes, ", time);
 }
 
-// One group of that many worker processes, each with its share of the threads.
+// One group of that many worker processes, each with its share of the threads or its own GPU.
 absl::StatusOr<std::vector<server::ProcessorShare>> MeasureGroup(int ranks, const server::CalibrationKey& key,
+                                                                 absl::Span<const std::string> gpus,
                                                                  Interrupts& interrupts) {
   parallel::Layout layout;
   layout.mesh.ulysses = ranks;
@@ -73,6 +75,9 @@ absl::StatusOr<std::vector<server::ProcessorShare>> MeasureGroup(int ranks, cons
         "--measure-ranks", base::EnumName(key.dtype), "--layout",  parallel::LayoutText(layout),
         "--rank",          absl::StrCat(rank),        "--threads", absl::StrCat(std::max(1, key.threads / ranks)),
         "--width",         absl::StrCat(key.width),   "--heads",   absl::StrCat(key.heads)};
+    if (!gpus.empty()) {
+      arguments.insert(arguments.end(), {"--device", gpus[static_cast<size_t>(rank)]});
+    }
     int inherited = -1;
     if (segment != nullptr) {
       inherited = segment->descriptor();
@@ -119,9 +124,11 @@ std::string CalibrationFolder() {
 absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& options, Interrupts& interrupts,
                                                   const std::function<void(const std::string&)>& say) {
   server::Calibration calibration;
+  const int32_t threads = options.threads > 0 ? options.threads : base::ReadMachineProcessors().available();
+  const bool on_gpus = !options.gpus.empty();
   calibration.key = {.worker = WorkerIdentityText(),
-                     .processor = ProcessorName(),
-                     .threads = options.threads > 0 ? options.threads : base::ReadMachineProcessors().available(),
+                     .processor = on_gpus ? absl::StrJoin(options.gpus, ",") : ProcessorName(),
+                     .threads = on_gpus ? static_cast<int32_t>(options.gpus.size()) : threads,
                      .dtype = options.dtype,
                      .width = options.width,
                      .heads = options.heads};
@@ -138,7 +145,7 @@ absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& 
   say("measuring how fast this machine's ranks compute and exchange; this takes a minute");
   for (int ranks = 1; ranks <= server::MostRanks(calibration.key.threads); ++ranks) {
     ASSIGN_OR_RETURN(const std::vector<server::ProcessorShare> shares,
-                     MeasureGroup(ranks, calibration.key, interrupts));
+                     MeasureGroup(ranks, calibration.key, options.gpus, interrupts));
     calibration.shares.insert(calibration.shares.end(), shares.begin(), shares.end());
   }
   const absl::Status kept =
