@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 
+#include "base/end_process.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 
@@ -32,20 +33,24 @@ constexpr Command kCommands[] = {
     {"manual", "Print the manual page of the program or of a command", AddManual},
 };
 
+int Run(int argc, char** argv) {
+  try {
+    Interrupts interrupts;
+    return static_cast<int>(RunCommandLine(kCommands, argc, argv, interrupts));
+  } catch (const std::bad_alloc&) {
+    std::fputs("tessera: out of memory\n", stderr);
+    return static_cast<int>(ExitCode::kDevice);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tessera: internal error: %s\n", error.what());
+    return static_cast<int>(ExitCode::kInternal);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::client
 
 int main(int argc, char** argv) {
   // A file that grows beyond the process's limit is an error to report, like a full disk.
   signal(SIGXFSZ, SIG_IGN);
-  try {
-    tessera::client::Interrupts interrupts;
-    return static_cast<int>(tessera::client::RunCommandLine(tessera::client::kCommands, argc, argv, interrupts));
-  } catch (const std::bad_alloc&) {
-    std::fputs("tessera: out of memory\n", stderr);
-    return static_cast<int>(tessera::client::ExitCode::kDevice);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "tessera: internal error: %s\n", error.what());
-    return static_cast<int>(tessera::client::ExitCode::kInternal);
-  }
+  tessera::base::EndProcess(tessera::client::Run(argc, argv));
 }

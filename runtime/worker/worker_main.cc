@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/end_process.h"
 #include "base/enum_names.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
@@ -160,4 +161,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::runtime
 
-int main(int argc, char** argv) { return tessera::runtime::Main(argc, argv); }
+int main(int argc, char** argv) { tessera::base::EndProcess(tessera::runtime::Main(argc, argv)); }

@@ -41,8 +41,8 @@ TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
 }
 
-// What the worker is given of these variables.
-std::string AllocatorVariables() {
+// What the worker is given of the variables that begin so.
+std::string Variables(const std::string& begin) {
   const TestFolder folder;
   const std::string program = folder.Write("worker", "#!/bin/sh\nexec env\n");
   EXPECT_EQ(chmod(program.c_str(), 0700), 0);
@@ -51,18 +51,25 @@ std::string AllocatorVariables() {
   EXPECT_TRUE((*process)->WaitForExit(kTimeout));
   std::string found;
   for (const absl::string_view line : absl::StrSplit((*process)->LastOutput(), '\n')) {
-    if (absl::StartsWith(line, "PYTORCH")) absl::StrAppend(&found, line, "\n");
+    if (absl::StartsWith(line, begin)) absl::StrAppend(&found, line, "\n");
   }
   return found;
 }
 
 TEST(WorkerProcessTest, LetsAGpusMemoryGrowInOnePieceUnlessTheUserSaysOtherwise) {
-  EXPECT_EQ(AllocatorVariables(), "PYTORCH_ALLOC_CONF=expandable_segments:True\n");
+  EXPECT_EQ(Variables("PYTORCH"), "PYTORCH_ALLOC_CONF=expandable_segments:True\n");
   for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}) {
     setenv(name, "max_split_size_mb:64", 1);
-    EXPECT_EQ(AllocatorVariables(), absl::StrCat(name, "=max_split_size_mb:64\n"));
+    EXPECT_EQ(Variables("PYTORCH"), absl::StrCat(name, "=max_split_size_mb:64\n"));
     unsetenv(name);
   }
+}
+
+TEST(WorkerProcessTest, LetsTheHostsMemoryBeOfLargePagesUnlessTheUserSaysOtherwise) {
+  EXPECT_EQ(Variables("GLIBC"), "GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
+  setenv("GLIBC_TUNABLES", "glibc.malloc.mxfast=64", 1);
+  EXPECT_EQ(Variables("GLIBC"), "GLIBC_TUNABLES=glibc.malloc.mxfast=64\n");
+  unsetenv("GLIBC_TUNABLES");
 }
 
 TEST(WorkerProcessTest, LeavesNoProcessBehind) {

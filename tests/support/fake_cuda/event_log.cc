@@ -24,6 +24,7 @@ EventLog::EventLog() {
   line_.reserve(kBuffer + 4096);
   static EventLog* log = this;  // the one of the process
   std::atexit([] { log->Flush(); });
+  std::at_quick_exit([] { log->Flush(); });
 }
 
 void EventLog::Begin() {
