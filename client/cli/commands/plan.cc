@@ -4,11 +4,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/byte_text.h"
 #include "base/machine_memory.h"
 #include "base/status_macros.h"
@@ -223,6 +225,14 @@ class Planning {
     return absl::OkStatus();
   }
 
+  // The options of another kind of plan: `reason` follows the name of one that was typed.
+  static absl::Status RefuseTyped(absl::Span<const std::pair<const char*, std::string>> options, const char* reason) {
+    for (const auto& [name, typed] : options) {
+      if (!typed.empty()) return absl::InvalidArgumentError(absl::StrCat(name, reason));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckDevice(PlannedFor& about) const {
     const std::string& device = options_.model.device;
     if (!device.empty() && device != "cpu" && device != "cuda") {
@@ -232,21 +242,12 @@ class Planning {
     }
     about.of_this_host = !device.empty() || options_.calibrate;
     if (on_gpus()) {
-      for (const auto& [name, typed] : {std::pair("--link", &options_.link), std::pair("--gpu", &options_.gpu),
-                                        std::pair("--threads", &options_.model.threads)}) {
-        if (!typed->empty()) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(name, " is not for the GPUs of this machine, which are measured"));
-        }
-      }
-      return absl::OkStatus();
+      return RefuseTyped({{"--link", options_.link}, {"--gpu", options_.gpu}, {"--threads", options_.model.threads}},
+                         " is not for the GPUs of this machine, which are measured");
     }
     if (about.of_this_host) {
-      for (const auto& [name, typed] : {std::pair("--gpus", &options_.gpus), std::pair("--link", &options_.link),
-                                        std::pair("--gpu", &options_.gpu)}) {
-        if (typed->empty()) continue;
-        return absl::InvalidArgumentError(absl::StrCat(name, " is of GPUs, and this plan is of this machine's CPU"));
-      }
+      RETURN_IF_ERROR(RefuseTyped({{"--gpus", options_.gpus}, {"--link", options_.link}, {"--gpu", options_.gpu}},
+                                  " is of GPUs, and this plan is of this machine's CPU"));
       if (options_.model.threads.empty()) return absl::OkStatus();
       ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
       if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
