@@ -2,8 +2,9 @@
 //
 // Keys are packed into panels of kPanel keys, [panel][head_dim / 2][kPanel][2]; values into pairs of rows of whole
 // vectors, [key / 2][padded head_dim][2]; what is odd is padded with zeros. A block of kRowBlock queries meets
-// kKeyBlock keys at a time; both products keep a rectangle of sums in registers. The weights are rounded to bf16 for
-// the second product, and summed up before they are.
+// kKeyBlock keys at a time; both products keep a rectangle of sums in registers, and a panel's scores become weights as
+// soon as they are there. A weight is relative to its row's reference, a whole exponent of two near the largest score
+// so far. The weights are rounded to bf16 for the second product, and summed up before they are.
 
 #include <cstdint>
 
@@ -22,12 +23,13 @@ constexpr int kLanes = 16;
 
 constexpr int kPanelVectors = 3;
 constexpr int kPanel = kPanelVectors * kLanes;
-constexpr int kKeyBlock = 8 * kPanel;
+constexpr int kKeyBlock = 4 * kPanel;
 constexpr int kRowBlock = 40;  // a multiple of every row count below
 constexpr int kScoreRows = 8;  // rows × kPanelVectors sums: 24 of 32 registers
 constexpr int kMaxValueVectors = 5;
 constexpr float kLog2E = 1.442695041f;
 constexpr float kLowest = -1e30f;  // a score below every real one, finite so that differences stay numbers
+constexpr float kMostExponent = 8;
 
 constexpr int ValueRows(int vectors) { return vectors <= 3 ? 8 : 5; }
 
@@ -58,27 +60,28 @@ int64_t PackedBytes(int64_t key_count, int64_t head_dim) {
 }
 
 struct Scratch {
-  float* scores;      // [kRowBlock][kKeyBlock]
   float* sums;        // [kRowBlock][width]
-  float* largest;     // [kRowBlock]
-  float* totals;      // [kRowBlock]
+  float* totals;      // [kRowBlock][kLanes]
+  float* references;  // [kRowBlock]
+  float* bias;        // [kPanel]
   uint16_t* weights;  // [kRowBlock][kKeyBlock]
   uint16_t* queries;  // [kRowBlock][depth]
 };
 
 inline Scratch Carve(const Packed& packed, void* scratch) {
   Scratch s;
-  s.scores = static_cast<float*>(scratch);
-  s.sums = s.scores + kRowBlock * kKeyBlock;
-  s.largest = s.sums + kRowBlock * packed.width;
-  s.totals = s.largest + kRowBlock;
-  s.weights = reinterpret_cast<uint16_t*>(s.totals + kRowBlock);
-  s.queries = s.weights + kRowBlock * kKeyBlock;
+  s.sums = static_cast<float*>(scratch);
+  s.totals = s.sums + kRowBlock * packed.width;
+  s.bias = s.totals + kRowBlock * kLanes;
+  s.weights = reinterpret_cast<uint16_t*>(s.bias + kPanel);
+  s.references = reinterpret_cast<float*>(s.weights + kRowBlock * kKeyBlock);
+  s.queries = reinterpret_cast<uint16_t*>(s.references + kRowBlock);
   return s;
 }
 
 int64_t ScratchBytes(int64_t, int64_t head_dim) {
-  return kRowBlock * (6 * kKeyBlock + 4 * RoundUp(head_dim, kLanes) + 8 + 2 * RoundUp(head_dim, 2));
+  return kRowBlock * (4 * RoundUp(head_dim, kLanes) + 4 * kLanes + 4 + 2 * kKeyBlock + 2 * RoundUp(head_dim, 2)) +
+         4 * kPanel;
 }
 
 void Pack(Element, const AttentionHead& head, void* buffer) {
@@ -113,92 +116,164 @@ void Pack(Element, const AttentionHead& head, void* buffer) {
   }
 }
 
-// scores[row][0..kPanel) = queries[row] · keys of one panel, for kScoreRows rows.
-inline void ScorePanel(const uint16_t* queries, const uint16_t* panel, int64_t depth, float* scores) {
-  __m512 sum[kScoreRows][kPanelVectors];
-  for (int row = 0; row < kScoreRows; ++row) {
-    for (int i = 0; i < kPanelVectors; ++i) sum[row][i] = _mm512_setzero_ps();
+// 2^x for x <= 127, to a part in 380,000: the best polynomial of its degree for the fraction. 0 of -∞, NaN of NaN.
+inline __m512 PowerOfTwo(__m512 x) {
+  const __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(1.353416792e-02f), fraction, _mm512_set1_ps(5.201146061e-02f));
+  y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(2.414427569e-01f));
+  y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(6.930038345e-01f));
+  y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(1.000002593e+00f));
+  return _mm512_scalef_ps(y, x);  // by the whole number below x
+}
+
+// Lifts a row's reference to the whole number above `score`, and rescales what was summed before and the weights of
+// this block's first `count` keys: by a power of two, which is exact.
+void LiftReference(float score, int64_t width, int64_t row, int64_t count, const Scratch& s) {
+  const float before = s.references[row];
+  const __m512 reference = _mm512_roundscale_ps(_mm512_set1_ps(score), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+  s.references[row] = _mm512_cvtss_f32(reference);
+  const __m512 change = _mm512_sub_ps(_mm512_set1_ps(before), reference);
+  const auto scale = [&](float* x) { _mm512_storeu_ps(x, _mm512_scalef_ps(_mm512_loadu_ps(x), change)); };
+  scale(s.totals + row * kLanes);
+  for (int64_t c = 0; c < width; c += kLanes) scale(s.sums + row * width + c);
+  for (int64_t key = 0; key < count; key += kLanes) {
+    __m256i* weights = reinterpret_cast<__m256i*>(s.weights + row * kKeyBlock + key);
+    const __m512i wide = _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(weights)), 16);
+    _mm256_storeu_si256(weights, (__m256i)_mm512_cvtneps_pbh(_mm512_scalef_ps(_mm512_castsi512_ps(wide), change)));
   }
-  for (int64_t c = 0; c < depth; c += 2) {
-    __m512bh key[kPanelVectors];
-    for (int i = 0; i < kPanelVectors; ++i) key[i] = LoadPairs(panel + c * kPanel + 2 * i * kLanes);
-    for (int row = 0; row < kScoreRows; ++row) {
-      const __m512bh query = PairOf(queries + row * depth + c);
-      for (int i = 0; i < kPanelVectors; ++i) sum[row][i] = _mm512_dpbf16_ps(sum[row][i], query, key[i]);
+}
+
+// The weights of kScoreRows rows from `row` on for the keys of one panel, which is at `key` of its block:
+// 2^(queries · keys × factor + bias - reference). A row's reference stays while no exponent is above kMostExponent. The
+// bias is in the scratch, in units of log 2, if kBiased.
+template <bool kBiased>
+inline void WeighPanel(const Packed& packed, const uint16_t* panel, float factor, int64_t row, int64_t key,
+                       const Scratch& s) {
+  const uint16_t* queries = s.queries + row * packed.depth;
+  __m512 sum[kScoreRows][kPanelVectors];
+  for (int i = 0; i < kScoreRows; ++i) {
+    for (int part = 0; part < kPanelVectors; ++part) sum[i][part] = _mm512_setzero_ps();
+  }
+  for (int64_t c = 0; c < packed.depth; c += 2) {
+    __m512bh keys[kPanelVectors];
+    for (int part = 0; part < kPanelVectors; ++part) keys[part] = LoadPairs(panel + c * kPanel + 2 * part * kLanes);
+    for (int i = 0; i < kScoreRows; ++i) {
+      const __m512bh query = PairOf(queries + i * packed.depth + c);
+      for (int part = 0; part < kPanelVectors; ++part) {
+        sum[i][part] = _mm512_dpbf16_ps(sum[i][part], query, keys[part]);
+      }
     }
   }
-  for (int row = 0; row < kScoreRows; ++row) {
-    for (int i = 0; i < kPanelVectors; ++i) _mm512_storeu_ps(scores + row * kKeyBlock + i * kLanes, sum[row][i]);
+  const __m512 scale = _mm512_set1_ps(factor);
+  for (int i = 0; i < kScoreRows; ++i, ++row) {
+    __m512 exponent[kPanelVectors];
+    const auto take_exponents = [&] {
+      __m512 reference = _mm512_set1_ps(s.references[row]);
+      for (int part = 0; part < kPanelVectors; ++part) {
+        if constexpr (kBiased) {
+          const __m512 score = _mm512_fmadd_ps(sum[i][part], scale, _mm512_loadu_ps(s.bias + part * kLanes));
+          exponent[part] = _mm512_sub_ps(score, reference);
+        } else {
+          exponent[part] = _mm512_fmsub_ps(sum[i][part], scale, reference);
+        }
+      }
+      return _mm512_max_ps(_mm512_max_ps(exponent[0], exponent[1]), exponent[2]);
+    };
+    const __m512 top = take_exponents();
+    if (__builtin_expect(_mm512_cmp_ps_mask(top, _mm512_set1_ps(kMostExponent), _CMP_GT_OQ) != 0, 0)) {
+      __m512 largest = _mm512_set1_ps(kLowest);
+      for (int part = 0; part < kPanelVectors; ++part) {
+        __m512 score = _mm512_mul_ps(sum[i][part], scale);
+        if constexpr (kBiased) score = _mm512_add_ps(score, _mm512_loadu_ps(s.bias + part * kLanes));
+        largest = _mm512_max_ps(score, largest);
+      }
+      LiftReference(_mm512_reduce_max_ps(largest), packed.width, row, key, s);
+      take_exponents();
+    }
+    __m512 weight[kPanelVectors];
+    for (int part = 0; part < kPanelVectors; ++part) weight[part] = PowerOfTwo(exponent[part]);
+    float* totals = s.totals + row * kLanes;
+    _mm512_storeu_ps(
+        totals, _mm512_add_ps(_mm512_add_ps(_mm512_loadu_ps(totals), weight[0]), _mm512_add_ps(weight[1], weight[2])));
+    uint16_t* to = s.weights + row * kKeyBlock + key;
+    _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(weight[1], weight[0]));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 2 * kLanes), (__m256i)_mm512_cvtneps_pbh(weight[2]));
+  }
+}
+
+// The weights of a row block for the panel that begins with `key`, of the block that begins with `first_key`.
+void WeighRows(const AttentionHead& head, int64_t rows, const Packed& packed, int64_t key, int64_t first_key,
+               const Scratch& s) {
+  const uint16_t* panel = packed.keys + key * packed.depth;
+  const int64_t count = Min(kPanel, head.key_count - key);
+  const float factor = head.scale * kLog2E;
+  if (head.bias == nullptr && count == kPanel) {
+    for (int64_t row = 0; row < rows; row += kScoreRows) {
+      WeighPanel<false>(packed, panel, factor, row, key - first_key, s);
+    }
+    return;
+  }
+  for (int64_t i = 0; i < kPanel; ++i) {
+    s.bias[i] = i >= count ? -__builtin_inff() : head.bias == nullptr ? 0 : head.bias[key + i] * kLog2E;
+  }
+  for (int64_t row = 0; row < rows; row += kScoreRows) {
+    WeighPanel<true>(packed, panel, factor, row, key - first_key, s);
   }
 }
 
 // sums[row][vectors] += weights[row] · values, for the rows of a block, ValueRows(kVectors) at a time, and `count`
-// keys.
-template <int kVectors>
+// keys. Of the last vector only the lower half if kHalf, which costs half as much where registers are computed in
+// halves.
+template <int kVectors, bool kHalf>
 void AddValues(int64_t rows, const uint16_t* weights, const uint16_t* values, int64_t width, int64_t count,
                float* sums) {
-  constexpr int kRows = ValueRows(kVectors);
+  constexpr int kRows = ValueRows(kVectors), kWhole = kHalf ? kVectors - 1 : kVectors;
   for (int64_t first = 0; first < rows; first += kRows, weights += kRows * kKeyBlock, sums += kRows * width) {
     __m512 sum[kRows][kVectors];
+    __m256 half[kRows];
     for (int row = 0; row < kRows; ++row) {
-      for (int i = 0; i < kVectors; ++i) sum[row][i] = _mm512_loadu_ps(sums + row * width + i * kLanes);
+      for (int i = 0; i < kWhole; ++i) sum[row][i] = _mm512_loadu_ps(sums + row * width + i * kLanes);
+      if (kHalf) half[row] = _mm256_loadu_ps(sums + row * width + kWhole * kLanes);
     }
     for (int64_t key = 0; key < count; key += 2) {
+      const uint16_t* from = values + key * width;
       __m512bh value[kVectors];
-      for (int i = 0; i < kVectors; ++i) value[i] = LoadPairs(values + key * width + 2 * i * kLanes);
+      __m256bh half_value;
+      for (int i = 0; i < kWhole; ++i) value[i] = LoadPairs(from + 2 * i * kLanes);
+      if (kHalf) {
+        half_value = (__m256bh)_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 2 * kWhole * kLanes));
+      }
       for (int row = 0; row < kRows; ++row) {
         const __m512bh weight = PairOf(weights + row * kKeyBlock + key);
-        for (int i = 0; i < kVectors; ++i) sum[row][i] = _mm512_dpbf16_ps(sum[row][i], weight, value[i]);
+        for (int i = 0; i < kWhole; ++i) sum[row][i] = _mm512_dpbf16_ps(sum[row][i], weight, value[i]);
+        if (kHalf) {
+          const __m256bh half_weight = (__m256bh)_mm512_castsi512_si256((__m512i)weight);
+          half[row] = _mm256_dpbf16_ps(half[row], half_weight, half_value);
+        }
       }
     }
     for (int row = 0; row < kRows; ++row) {
-      for (int i = 0; i < kVectors; ++i) _mm512_storeu_ps(sums + row * width + i * kLanes, sum[row][i]);
+      for (int i = 0; i < kWhole; ++i) _mm512_storeu_ps(sums + row * width + i * kLanes, sum[row][i]);
+      if (kHalf) _mm256_storeu_ps(sums + row * width + kWhole * kLanes, half[row]);
     }
   }
 }
 
-// The second product for a whole row block. Keys go in steps whose values stay in the first-level cache.
-void AddBlockValues(int64_t rows, const Scratch& s, const uint16_t* values, int64_t width, int64_t count) {
-  constexpr int64_t kStep = 192;
+// The second product for a whole row block, and one of keys whose values stay in the first-level cache.
+void AddBlockValues(int64_t head_dim, int64_t rows, const Scratch& s, const uint16_t* values, int64_t width,
+                    int64_t count) {
   using Add = void (*)(int64_t, const uint16_t*, const uint16_t*, int64_t, int64_t, float*);
-  constexpr Add kAdd[] = {AddValues<1>, AddValues<2>, AddValues<3>, AddValues<4>, AddValues<5>};
+  constexpr Add kAdd[][2] = {{AddValues<1, false>, AddValues<1, true>},
+                             {AddValues<2, false>, AddValues<2, true>},
+                             {AddValues<3, false>, AddValues<3, true>},
+                             {AddValues<4, false>, AddValues<4, true>},
+                             {AddValues<5, false>, AddValues<5, true>}};
   const int64_t vectors = width / kLanes, parts = (vectors + kMaxValueVectors - 1) / kMaxValueVectors;
-  for (int64_t key = 0; key < count; key += kStep) {
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t first = vectors * part / parts, length = vectors * (part + 1) / parts - first;
-      kAdd[length - 1](rows, s.weights + key, values + key * width + 2 * first * kLanes, width, Min(kStep, count - key),
-                       s.sums + first * kLanes);
-    }
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t first = vectors * part / parts, last = vectors * (part + 1) / parts;
+    const bool half = last * kLanes - head_dim >= kLanes / 2;
+    kAdd[last - first - 1][half](rows, s.weights, values + 2 * first * kLanes, width, count, s.sums + first * kLanes);
   }
-}
-
-// Turns a row's scores into weights relative to the running maximum, and rescales what was summed before.
-void SoftmaxRow(const float* bias, int64_t count, float factor, int64_t width, int64_t row, const Scratch& s) {
-  float* scores = s.scores + row * kKeyBlock;
-  float* sums = s.sums + row * width;
-  const int64_t padded = RoundUp(count, kLanes);
-  if (bias != nullptr) {
-    for (int64_t key = 0; key < count; ++key) scores[key] = scores[key] * factor + bias[key] * kLog2E;
-    factor = 1;
-  }
-  for (int64_t key = count; key < padded; ++key) scores[key] = factor < 0 ? __builtin_inff() : -__builtin_inff();
-  Floats top = Broadcast(s.largest[row]);
-  for (int64_t key = 0; key < padded; key += kLanes) top = Max(Load(scores + key) * factor, top);
-  const float next = Largest(top);
-  if (next != s.largest[row]) {
-    const float correction = Exp2(Broadcast(s.largest[row] - next))[0];
-    s.totals[row] *= correction;
-    for (int64_t c = 0; c < width; c += kLanes) Store(sums + c, Load(sums + c) * correction);
-    s.largest[row] = next;
-  }
-  Floats sum = {};
-  for (int64_t key = 0; key < padded; key += kLanes) {
-    const Floats weight = Exp2(Load(scores + key) * factor - next);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(s.weights + row * kKeyBlock + key),
-                        (__m256i)_mm512_cvtneps_pbh((__m512)weight));
-    sum += weight;
-  }
-  s.totals[row] += Sum(sum);
 }
 
 // Rows [block, block + rows) of the queries, and nothing summed yet.
@@ -209,8 +284,8 @@ void BeginRows(const AttentionHead& head, int64_t block, int64_t rows, const Pac
     uint16_t* to = s.queries + row * packed.depth;
     __builtin_memcpy(to, q, 2 * d);
     if (packed.depth > d) to[d] = 0;
-    s.largest[row] = kLowest;
-    s.totals[row] = 0;
+    s.references[row] = kLowest;
+    for (int lane = 0; lane < kLanes; ++lane) s.totals[row * kLanes + lane] = 0;
     for (int64_t c = 0; c < packed.width; ++c) s.sums[row * packed.width + c] = 0;
   }
   // Rows beyond the last take part in the second product, and are not written.
@@ -223,7 +298,8 @@ void EndRows(const AttentionHead& head, int64_t block, int64_t rows, const Packe
   const int64_t d = head.head_dim;
   for (int64_t row = 0; row < rows; ++row) {
     Bf16* out = static_cast<Bf16*>(head.out) + (block + row) * head.out_stride;
-    const float reciprocal = 1.0f / s.totals[row];
+    const float total = _mm512_reduce_add_ps(_mm512_loadu_ps(s.totals + row * kLanes));
+    const float reciprocal = 1.0f / total;
     for (int64_t c = 0; c < d; c += kLanes) {
       const Floats y = Load(s.sums + row * packed.width + c) * reciprocal;
       if (c + kLanes <= d) {
@@ -234,7 +310,7 @@ void EndRows(const AttentionHead& head, int64_t block, int64_t rows, const Packe
     }
     if (head.lse != nullptr) {
       constexpr float kLn2 = 0.6931471806f;
-      head.lse[(block + row) * head.lse_stride] = (s.largest[row] + __builtin_log2f(s.totals[row])) * kLn2;
+      head.lse[(block + row) * head.lse_stride] = (s.references[row] + __builtin_log2f(total)) * kLn2;
     }
   }
 }
@@ -251,16 +327,8 @@ void Attend(Element, const AttentionHead& head, int64_t first_row, int64_t last_
     BeginRows(head, block, rows, packed, s);
     for (int64_t key = 0; key < head.key_count; key += kKeyBlock) {
       const int64_t count = Min(kKeyBlock, head.key_count - key);
-      for (int64_t panel = 0; panel < count; panel += kPanel) {
-        for (int64_t row = 0; row < rows; row += kScoreRows) {
-          ScorePanel(s.queries + row * packed.depth, packed.keys + (key + panel) * packed.depth, packed.depth,
-                     s.scores + row * kKeyBlock + panel);
-        }
-      }
-      for (int64_t row = 0; row < rows; ++row) {
-        SoftmaxRow(head.bias == nullptr ? nullptr : head.bias + key, count, head.scale * kLog2E, packed.width, row, s);
-      }
-      AddBlockValues(rows, s, packed.values + key * packed.width, packed.width, count);
+      for (int64_t panel = key; panel < key + count; panel += kPanel) WeighRows(head, rows, packed, panel, key, s);
+      AddBlockValues(head.head_dim, rows, s, packed.values + key * packed.width, packed.width, count);
     }
     EndRows(head, block, rows, packed, s);
   }
