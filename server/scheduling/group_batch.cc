@@ -35,7 +35,7 @@ void GroupBatch::KeepApart(const ShapeClass& shape) {
 }
 
 bool GroupBatch::HasRoom(const ShapeClass& shape) const {
-  return capacity_.Fits(group_, shape, static_cast<int32_t>(Tasks().size()) + 1);
+  return capacity_.MayShareBatch(group_, shape, static_cast<int32_t>(Tasks().size()) + 1);
 }
 
 void GroupBatch::ResumeSuspended() {
@@ -75,7 +75,7 @@ bool GroupBatch::Preempt(const ScheduledTask& task) {
     }
     leaving.push_back(id);
     const auto left = static_cast<int32_t>(batch.size() - leaving.size());
-    if (same_class && capacity_.Fits(group_, task.spec.shape, left + 1)) break;
+    if (same_class && capacity_.MayShareBatch(group_, task.spec.shape, left + 1)) break;
   }
   for (const TaskId id : leaving) tasks_.Find(id)->phase = TaskPhase::kSuspended;
   return true;

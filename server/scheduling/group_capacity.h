@@ -23,7 +23,9 @@ class GroupCapacity final {
   const std::map<std::string, ModelCost>& models() const { return models_; }
   const ModelCost& CostOf(const std::string& model) const;
 
+  // Whether so many tasks can be one batch, and whether they should be.
   bool Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
+  bool MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
   bool CouldEverRun(const ShapeClass& shape) const;
   // FAILED_PRECONDITION: no group of the model; INVALID_ARGUMENT: too large for all. The messages are fit for callers.
   absl::Status CheckFits(const ShapeClass& shape) const;
@@ -42,6 +44,8 @@ class GroupCapacity final {
   absl::Duration LeastTimeInFlight(GroupId group) const;
 
  private:
+  int64_t MostRows(const GroupDescription& group) const;
+
   const SchedulerOptions& options_;
   const GroupTable& groups_;
   std::map<std::string, ModelCost> models_;

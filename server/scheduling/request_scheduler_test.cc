@@ -37,7 +37,7 @@ class SchedulerTest : public testing::Test {
     StepPlan plan = scheduler().steps().Next(kGroup, now_);
     for (TaskId task : plan.end) scheduler().steps().OnEnded(kGroup, task);
     for (TaskId task : plan.start) scheduler().steps().OnStarted(kGroup, task);
-    if (!plan.step.empty()) scheduler().steps().OnStepped(kGroup, 1.0 * plan.step.size());
+    if (!plan.step.empty()) scheduler().steps().OnStepped(kGroup, seconds_per_step_ * plan.step.size());
     for (TaskId task : plan.decode) scheduler().steps().OnEnded(kGroup, task);
     now_ += absl::Seconds(1);
     return plan;
@@ -54,6 +54,7 @@ class SchedulerTest : public testing::Test {
 
   SchedulerSimulation simulation_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  double seconds_per_step_ = 1;  // of one task
 };
 
 TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
@@ -128,6 +129,44 @@ TEST_F(StepsTogetherTest, ShortStepsOfABatchAreOnePlan) {
   scheduler().steps().OnStepped(kGroup, 1);
   EXPECT_THAT(scheduler().steps().Next(kGroup, now_).start, ElementsAre(2));
   EXPECT_TRUE(scheduler().CheckInvariants().ok());
+}
+
+// Batches of two, of four while a step of theirs takes no longer than three and a half seconds.
+class ShortStepTest : public SchedulerTest {
+ protected:
+  ShortStepTest() : SchedulerTest(2, {.short_step = absl::Seconds(3.5)}) {}
+
+  // Of five tasks at most.
+  size_t LargestBatch() {
+    size_t largest = 0;
+    for (TaskId id = 1; id <= 5; ++id) Enqueue(SmallTask(id, "a", 20));
+    for (int plan = 0; plan < 30; ++plan) {
+      largest = std::max(largest, NextAnswered().step.size());
+      EXPECT_TRUE(scheduler().CheckInvariants().ok());
+    }
+    return largest;
+  }
+};
+
+TEST_F(ShortStepTest, ABatchHasMoreRowsWhileItsStepsAreShort) { EXPECT_EQ(LargestBatch(), 3); }
+
+TEST_F(ShortStepTest, NeverMoreThanTwiceAsMany) {
+  seconds_per_step_ = 0.1;
+  EXPECT_EQ(LargestBatch(), 4);
+}
+
+TEST_F(ShortStepTest, NoneWhereStepsAreLong) {
+  seconds_per_step_ = 2;
+  EXPECT_EQ(LargestBatch(), 2);
+}
+
+TEST_F(ShortStepTest, ABatchThatHasBecomeSlowKeepsItsTasks) {
+  LargestBatch();
+  seconds_per_step_ = 100;
+  for (int plan = 0; plan < 3; ++plan) {
+    NextAnswered();
+    EXPECT_TRUE(scheduler().CheckInvariants().ok());
+  }
 }
 
 TEST_F(StepsTogetherTest, OneThatWasJustStartedWaitsForOneStep) {

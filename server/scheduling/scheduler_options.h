@@ -17,6 +17,8 @@ struct SchedulerOptions {
   int32_t max_resident = 16;                     // tasks in one worker group, suspended ones included
   // Steps of a batch that take less are planned several at a time, no more than take so long; 0: one by one.
   absl::Duration steps_together = absl::ZeroDuration();
+  // A batch has up to twice a group's max_rows where its steps take no longer than this; 0: never.
+  absl::Duration short_step = absl::ZeroDuration();
   double initial_flops_per_second = 1e11;  // of one rank, until a group was seen to step
 
   // Bounds of admission, over what waits and runs; 0: none.

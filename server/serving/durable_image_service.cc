@@ -26,7 +26,8 @@ using Lock = ServiceMonitor::Lock;
 
 // A command to the workers costs some tenths of a millisecond on processors that compute; one that has come meanwhile
 // waits for the steps of two.
-constexpr absl::Duration kStepsTogether = absl::Milliseconds(40);
+constexpr absl::Duration kStepsTogether = absl::Milliseconds(60);
+constexpr absl::Duration kShortStep = absl::Milliseconds(250);
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
 // For which adapters that nobody needs are kept.
 constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
@@ -68,6 +69,7 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
       started_(base::SystemClock().Now()),
       trace_(options.trace),
       monitor_({.steps_together = kStepsTogether,
+                .short_step = kShortStep,
                 .max_waiting = options.limits.max_queued_jobs,
                 .max_expected_wait = options.limits.max_expected_wait}),
       storage_{.clock = {},
