@@ -109,22 +109,23 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   const at::Tensor column_bias = bias.has_value() ? bias->contiguous() : at::Tensor();
 
   const int64_t count = result.numel() / out, size = x.element_size(), panel_bytes = kernels.panel_bytes(in);
-  // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it.
-  constexpr int64_t kPieces = 16;
-  // Blocks of about one size, of whole tiles of rows.
-  constexpr int64_t kTileRows = 32;
-  const int64_t most_rows = kernels.most_rows(in), fewest = (count + most_rows - 1) / most_rows;
-  const int64_t block_rows = ((count + fewest - 1) / fewest + kTileRows - 1) / kTileRows * kTileRows;
-  const int64_t blocks = (count + block_rows - 1) / block_rows, panel_count = Panels(out, kernels);
+  // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it: the pieces
+  // are small enough to be shared out evenly, and blocks as even as whole tiles of rows allow.
+  constexpr int64_t kPieces = 64;
+  const int64_t most_rows = kernels.most_rows(in), tile_rows = kernels.tile_rows;
+  const int64_t blocks = (count + most_rows - 1) / most_rows, panel_count = Panels(out, kernels);
+  const auto first_row = [&](int64_t block) {
+    return std::min(count, (count * block / blocks + tile_rows - 1) / tile_rows * tile_rows);
+  };
   const int64_t runs = std::clamp<int64_t>((kPieces + blocks - 1) / blocks, 1, panel_count);
   ParallelFor(blocks * runs, 1, [&](int64_t first, int64_t last) {
-    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(block_rows, count), in));
+    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(most_rows, count), in));
     const AlignedBuffer scratch(kernels.scratch_bytes(in));
     int64_t prepared_block = -1;
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t block = piece / runs, run = piece % runs;
-      const int64_t row = block * block_rows;
-      ProductTile tile{.rows = std::min(block_rows, count - row), .depth = in, .out_stride = out};
+      const int64_t row = first_row(block);
+      ProductTile tile{.rows = first_row(block + 1) - row, .depth = in, .out_stride = out};
       if (block != prepared_block) {
         kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + row * in * size, in, tile.rows, in,
                         prepared.get());

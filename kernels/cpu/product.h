@@ -43,7 +43,8 @@ struct ProductTile {
 // One instruction set's version for one element type. Buffers are 64-byte aligned.
 struct ProductKernels {
   int64_t columns;                                         // of a panel
-  int64_t (*most_rows)(int64_t depth);                     // of a block, at least kProductRows
+  int64_t tile_rows;                                       // that `multiply` takes at a time
+  int64_t (*most_rows)(int64_t depth);                     // of a block, whole tiles, at least kProductRows
   int64_t (*panel_bytes)(int64_t depth);                   // of one packed panel
   int64_t (*prepared_bytes)(int64_t rows, int64_t depth);  // of a prepared block
   int64_t (*scratch_bytes)(int64_t depth);                 // of one thread, for `multiply`

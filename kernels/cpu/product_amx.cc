@@ -62,6 +62,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
   // panel.
   const int64_t row_pairs = (row_tiles + 1) / 2, ahead_lines = (32 + row_pairs - 1) / row_pairs;
   constexpr int64_t kStep = kDepthStep / kPairsDepth;
+  const RowStore store(tile);
   for (int64_t step = 0; step < depth_tiles || step == 0; step += kStep) {
     const int64_t end = Min(depth_tiles, step + kStep);
     for (int64_t row = 0; row < row_tiles; row += 2) {
@@ -114,7 +115,9 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
       _tile_stored(0, to, kPanelStride);
       _tile_stored(1, to + 16, kPanelStride);
       // While the next tiles are multiplied.
-      if (end == depth_tiles) StoreRows(tile, row * kTileRows, Min(tile.rows, (row + 2) * kTileRows), sums);
+      for (int64_t i = row * kTileRows; end == depth_tiles && i < Min(tile.rows, (row + 2) * kTileRows); ++i) {
+        store.Store(i, _mm512_load_ps(sums + i * kColumns), _mm512_load_ps(sums + i * kColumns + 16));
+      }
     }
   }
   _tile_release();
@@ -124,6 +127,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
 
 const ProductKernels kProductBf16Amx = {
     .columns = kColumns,
+    .tile_rows = 2 * kTileRows,
     .most_rows = MostRows,
     .panel_bytes = PanelBytes,
     .prepared_bytes = PreparedBytes,
