@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/operators.h"
@@ -18,11 +19,33 @@ struct Window {
   int64_t stride, top, left;  // rows and columns of zeros before the image
   int64_t out_height, out_width;
   int64_t depth() const { return channels * kernel_height * kernel_width; }
+
+  // What the output's pixel 0 reads with each element of the weight, in elements from the image's first: what pixel i
+  // of the same row reads lies i further, where `AllInside`.
+  std::vector<int64_t> Offsets() const {
+    std::vector<int64_t> offsets;
+    for (int64_t c = 0; c < channels; ++c) {
+      for (int64_t ky = 0; ky < kernel_height; ++ky) {
+        for (int64_t kx = 0; kx < kernel_width; ++kx) {
+          offsets.push_back(c * plane_stride + (ky - top) * width + kx - left);
+        }
+      }
+    }
+    return offsets;
+  }
+
+  // Whether the output's pixels [x, x + count) of row y read side by side and nothing outside the image.
+  bool AllInside(int64_t y, int64_t x, int64_t count) const {
+    return stride == 1 && y >= top && y - top + kernel_height <= height && x >= left &&
+           x - left + count + kernel_width - 1 <= width && x + count <= out_width;
+  }
 };
 
-// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight.
+// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight, zeros up to
+// `row_length` pixels.
 template <typename T>
-void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, T* columns) {
+void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, int64_t row_length, T* columns) {
+  if (count < row_length) std::fill(columns, columns + window.depth() * row_length, T{});
   for (int64_t done = 0; done < count;) {
     const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
     const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
@@ -32,7 +55,7 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
         const int64_t row = y * window.stride + ky - window.top;
         const bool inside = row >= 0 && row < window.height;
         const T* from = image + c * window.plane_stride + row * window.width;
-        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += count) {
+        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += row_length) {
           const int64_t column = x * window.stride + kx - window.left;
           if (!inside) {
             std::fill(to, to + run, T{});
@@ -51,9 +74,10 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
   }
 }
 
-void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, void* columns) {
+void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, int64_t row_length,
+            void* columns) {
   const auto gather = [&]<typename T>(T* to) {
-    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, to);
+    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, row_length, to);
   };
   if (size == 8) {
     gather(static_cast<uint64_t*>(columns));
@@ -105,6 +129,9 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
                     rows_of(block), depth, block_at(block));
   }
   const int64_t panels = (pixels + kernels.columns - 1) / kernels.columns;
+  const std::vector<int64_t> offsets = window.Offsets();
+  std::vector<int64_t> gathered;  // offsets
+  for (int64_t k = 0; k < depth; ++k) gathered.push_back(k * kernels.columns);
   ParallelFor(b * panels, 1, [&](int64_t first, int64_t last) {
     const AlignedBuffer columns(depth * kernels.columns * size);
     const AlignedBuffer panel(kernels.panel_bytes(depth));
@@ -112,10 +139,14 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
     for (int64_t piece = first; piece < last; ++piece) {
       const int64_t image = piece / panels, pixel = piece % panels * kernels.columns;
       const int64_t count = std::min(kernels.columns, pixels - pixel);
-      Gather(size, window, static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size, pixel,
-             count, columns.get());
-      kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count}, depth,
-                   panel.get());
+      const char* from = static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size;
+      const int64_t y = pixel / window.out_width, x = pixel % window.out_width;
+      if (count == kernels.columns && window.AllInside(y, x, count)) {
+        kernels.pack_rows(from + (y * window.width + x) * size, offsets.data(), depth, panel.get());
+      } else {
+        Gather(size, window, from, pixel, count, kernels.columns, columns.get());
+        kernels.pack_rows(columns.get(), gathered.data(), depth, panel.get());
+      }
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t channel = block * kProductRows;
         kernels.multiply(

@@ -49,6 +49,8 @@ struct ProductKernels {
   int64_t (*prepared_bytes)(int64_t rows, int64_t depth);  // of a prepared block
   int64_t (*scratch_bytes)(int64_t depth);                 // of one thread, for `multiply`
   void (*pack)(const PanelSource&, int64_t depth, void* panel);
+  // A whole panel whose elements k lie side by side, from data + offsets[k] elements on.
+  void (*pack_rows)(const void* data, const int64_t* offsets, int64_t depth, void* panel);
   void (*unpack)(const void* panel, int64_t depth, int64_t columns, void* weight);  // weight [columns][depth]
   void (*prepare)(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared);
   void (*multiply)(const void* prepared, const void* panel, const ProductTile&, void* scratch);

@@ -133,6 +133,7 @@ const ProductKernels kProductBf16Amx = {
     .prepared_bytes = PreparedBytes,
     .scratch_bytes = ScratchBytes,
     .pack = Pack,
+    .pack_rows = PackRows,
     .unpack = Unpack,
     .prepare = Prepare,
     .multiply = Multiply,

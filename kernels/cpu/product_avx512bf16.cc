@@ -95,6 +95,7 @@ const ProductKernels kProductBf16Avx512Bf16 = {
     .prepared_bytes = PreparedBytes,
     .scratch_bytes = ScratchBytes,
     .pack = Pack,
+    .pack_rows = PackRows,
     .unpack = Unpack,
     .prepare = Prepare,
     .multiply = Multiply,

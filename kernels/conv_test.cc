@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cpu/operators.h"
+#include "kernels/ops.h"
+#include "kernels/reference.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Type {
+  at::ScalarType type;
+  double tolerance;  // of the largest output: sums over the depth in max(fp32, type), bf16 rounded once at the end
+};
+constexpr Type kTypes[] = {{at::kDouble, 1e-14}, {at::kFloat, 1e-5}, {at::kBFloat16, 4e-3}};
+
+const std::vector<std::vector<int64_t>> kPaddings = {{0, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 1, 0}};
+
+std::vector<cpu::Isa> IsasOfThisMachine() {
+  std::vector<cpu::Isa> isas;
+  for (int isa = 0; isa <= static_cast<int>(cpu::BestIsa()); ++isa) isas.push_back(static_cast<cpu::Isa>(isa));
+  return isas;
+}
+
+double Error(const at::Tensor& actual, const at::Tensor& expected) {
+  return ((actual.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+// Images narrower than a panel, and so wide that most panels read nothing but the image; edges of zeros on each side.
+TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
+  for (const int64_t width : {19, 70, 131}) {
+    for (const int64_t kernel : {1, 2, 3}) {
+      for (const std::vector<int64_t>& padding : kPaddings) {
+        for (const int64_t stride : {1, 2}) {
+          for (const auto& [type, tolerance] : kTypes) {
+            const at::Tensor x = Random({2, 5, 6, width}, 1).to(type);
+            const at::Tensor weight = Random({7, 5, kernel, kernel}, 2).to(type), bias = Random({7}, 3).to(type);
+            const at::Tensor expected = reference::Conv2d(x.to(at::kDouble), weight.to(at::kDouble),
+                                                          bias.to(at::kDouble), stride, padding);
+            for (const cpu::Isa isa : IsasOfThisMachine()) {
+              EXPECT_LE(Error(cpu::Conv2d(x, weight, bias, stride, padding, isa), expected), tolerance)
+                  << width << " wide, kernel " << kernel << ", stride " << stride << ", padding " << padding << ", "
+                  << type << ", instruction set " << static_cast<int>(isa);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
