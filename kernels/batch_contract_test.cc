@@ -239,6 +239,10 @@ TEST_P(BatchContractTest, OfTheAutoencoder) {
                       return std::vector{cpu::Conv2d(in[0], weight, bias, stride, {1, 1, 1, 1}, isa)};
                     }});
   }
+  ExpectContract(
+      {.name = "convolution of twice the size", .inputs = {image}, .call = [&](const auto& in, cpu::Isa isa) {
+         return std::vector{cpu::UpsampledConv2d(in[0], weight, bias, 3, 20, isa)};
+       }});
   ExpectContract({.name = "moments", .inputs = {image}, .call = [](const auto& in, cpu::Isa isa) {
                     const auto [mean, squares] = cpu::GroupMoments(in[0], 4, isa);
                     return std::vector{mean, squares};

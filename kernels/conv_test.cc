@@ -37,13 +37,43 @@ TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
           for (const auto& [type, tolerance] : kTypes) {
             const at::Tensor x = Random({2, 5, 6, width}, 1).to(type);
             const at::Tensor weight = Random({7, 5, kernel, kernel}, 2).to(type), bias = Random({7}, 3).to(type);
-            const at::Tensor expected = reference::Conv2d(x.to(at::kDouble), weight.to(at::kDouble),
-                                                          bias.to(at::kDouble), stride, padding);
+            const at::Tensor expected =
+                reference::Conv2d(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble), stride, padding);
             for (const cpu::Isa isa : IsasOfThisMachine()) {
               EXPECT_LE(Error(cpu::Conv2d(x, weight, bias, stride, padding, isa), expected), tolerance)
                   << width << " wide, kernel " << kernel << ", stride " << stride << ", padding " << padding << ", "
                   << type << ", instruction set " << static_cast<int>(isa);
             }
+          }
+        }
+      }
+    }
+  }
+}
+
+// The whole image and parts that begin and end at rows of either parity, one row among them. In bf16 the sums of
+// weights are rounded too.
+TEST(Conv2dTest, OfAnEnlargedImageFollowsTheDefinitionOnEveryInstructionSet) {
+  constexpr int64_t kHeight = 5;
+  for (const int64_t width : {9, 70}) {
+    for (int64_t first = 0; first < 2 * kHeight; ++first) {
+      for (const int64_t count : {int64_t{1}, int64_t{4}, 2 * kHeight - first}) {
+        if (first + count > 2 * kHeight) continue;
+        for (const auto& [type, tolerance] : kTypes) {
+          const at::Tensor x = Random({2, 5, kHeight, width}, 1).to(type);
+          const at::Tensor weight = Random({7, 5, 3, 3}, 2).to(type), bias = Random({7}, 3).to(type);
+          const at::Tensor enlarged = at::upsample_nearest2d(x.to(at::kDouble), {2 * kHeight, 2 * width});
+          const at::Tensor whole = at::conv2d(enlarged, weight.to(at::kDouble), bias.to(at::kDouble), 1, 1);
+          const at::Tensor expected = whole.slice(2, first, first + count);
+          for (const cpu::Isa isa : IsasOfThisMachine()) {
+            const at::Tensor actual = cpu::UpsampledConv2d(x, weight, bias, first, count, isa);
+            ASSERT_EQ(actual.sizes(), expected.sizes());
+            EXPECT_LE(Error(actual, expected), type == at::kBFloat16 ? 2 * tolerance : tolerance)
+                << width << " wide, rows from " << first << ", " << count << ", " << type << ", instruction set "
+                << static_cast<int>(isa);
+          }
+          if (type == at::kDouble) {
+            EXPECT_LE(Error(reference::UpsampledConv2d(x, weight, bias, first, count), expected), tolerance);
           }
         }
       }

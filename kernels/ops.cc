@@ -31,6 +31,7 @@ constexpr char kSin[] = "tessera::sin";
 constexpr char kChannelAffine[] = "tessera::channel_affine";
 constexpr char kGroupMoments[] = "tessera::group_moments";
 constexpr char kConv2d[] = "tessera::conv2d";
+constexpr char kUpsampledConv2d[] = "tessera::upsampled_conv2d";
 constexpr char kMergeAttention[] = "tessera::merge_attention";
 constexpr char kLinearProduct[] = "tessera::linear_product";
 constexpr char kLinearGeluTanh[] = "tessera::linear_gelu_tanh";
@@ -74,6 +75,11 @@ std::tuple<at::Tensor, at::Tensor> CpuGroupMoments(const at::Tensor& x, int64_t 
 at::Tensor CpuConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                      at::IntArrayRef padding) {
   return cpu::Conv2d(x, weight, bias, stride, padding, cpu::BestIsa());
+}
+
+at::Tensor CpuUpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                              int64_t count) {
+  return cpu::UpsampledConv2d(x, weight, bias, first, count, cpu::BestIsa());
 }
 
 at::Tensor CpuLayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps) {
@@ -171,6 +177,7 @@ TORCH_LIBRARY(tessera, m) {
   m.def("channel_affine(Tensor x, Tensor factor, Tensor offset, bool silu) -> Tensor");
   m.def("group_moments(Tensor x, int groups) -> (Tensor, Tensor)");
   m.def("conv2d(Tensor x, Tensor weight, Tensor bias, int stride, int[] padding) -> Tensor");
+  m.def("upsampled_conv2d(Tensor x, Tensor weight, Tensor bias, int first, int count) -> Tensor");
   m.def("merge_attention(Tensor read, Tensor lse, Tensor other_read, Tensor other_lse) -> (Tensor, Tensor)");
   m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
   m.def("linear_product(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
@@ -196,6 +203,7 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("channel_affine", reference::ChannelAffine);
   m.impl("group_moments", reference::GroupMoments);
   m.impl("conv2d", reference::Conv2d);
+  m.impl("upsampled_conv2d", reference::UpsampledConv2d);
   m.impl("merge_attention", reference::MergeAttention);
   m.impl("rms_norm", reference::RmsNorm);
   m.impl("linear_product", reference::LinearProduct);
@@ -217,6 +225,7 @@ TORCH_LIBRARY_IMPL(tessera, CPU, m) {
   m.impl("channel_affine", CpuChannelAffine);
   m.impl("group_moments", CpuGroupMoments);
   m.impl("conv2d", CpuConv2d);
+  m.impl("upsampled_conv2d", CpuUpsampledConv2d);
   m.impl("gelu", cpu::Gelu);
   m.impl("sigmoid", cpu::Sigmoid);
   m.impl("cos", cpu::Cos);
@@ -247,6 +256,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("channel_affine", Differentiable<reference::ChannelAffine, kChannelAffine>::Call);
   m.impl("group_moments", Differentiable<reference::GroupMoments, kGroupMoments>::Call);
   m.impl("conv2d", Differentiable<reference::Conv2d, kConv2d>::Call);
+  m.impl("upsampled_conv2d", Differentiable<reference::UpsampledConv2d, kUpsampledConv2d>::Call);
   m.impl("merge_attention", Differentiable<reference::MergeAttention, kMergeAttention>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
   m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
@@ -358,6 +368,11 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding) {
   return Operator<decltype(Conv2d), kConv2d>().call(x, weight, bias, stride, padding);
+}
+
+at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                           int64_t count) {
+  return Operator<decltype(UpsampledConv2d), kUpsampledConv2d>().call(x, weight, bias, first, count);
 }
 
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,

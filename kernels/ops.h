@@ -78,6 +78,11 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding);
 
+// Rows [first, first + count) of the 3 × 3 convolution, with zeros all round, of x enlarged to twice its height and
+// width by nearest neighbour.  x [b, c, h, w] → [b, out, count, 2 w]; weight [out, c, 3, 3]; bias [out].
+at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                           int64_t count);
+
 // x * rsqrt(mean(x²) + eps) * weight over the last dimension (RMSNorm).  x [..., c]; weight [c].
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 

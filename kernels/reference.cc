@@ -137,6 +137,13 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return at::conv2d(at::constant_pad_nd(x, {padding[2], padding[3], padding[0], padding[1]}), weight, bias, stride);
 }
 
+at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                           int64_t count) {
+  const int64_t height = 2 * x.size(2), top = std::max<int64_t>(0, first - 1), end = first + count;
+  const at::Tensor enlarged = at::upsample_nearest2d(x, {height, 2 * x.size(3)}).slice(2, top, end + 1);
+  return Conv2d(enlarged, weight, bias, 1, {first == 0 ? 1 : 0, end == height ? 1 : 0, 1, 1});
+}
+
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse) {
   const at::Tensor merged = at::logaddexp(lse, other_lse);

@@ -164,4 +164,38 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return result;
 }
 
+// Of three rows or columns of the enlarged image that one output reads, two are the same: the upper two for an odd one,
+// the lower two for an even one. So the outputs of each parity are a convolution with half as many rows and columns, of
+// the image as it is, whose weights are sums.
+at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                           int64_t count, Isa isa) {
+  TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && weight.size(2) == 3 && weight.size(3) == 3 && first >= 0 &&
+                  count >= 1 && first + count <= 2 * x.size(2),
+              "upsampled_conv2d: rows ", first, " and ", count, " more of an image of ", x.sizes(),
+              " do not fit a weight of ", weight.sizes());
+  if (!ProductElementOf(x.scalar_type())) return reference::UpsampledConv2d(x, weight, bias, first, count);
+  const int64_t height = x.size(2), width = x.size(3);
+  at::Tensor result = at::empty({x.size(0), weight.size(0), count, 2 * width}, x.options());
+  const auto halved = [](const at::Tensor& w, int64_t dim, int64_t parity) {
+    const at::Tensor middle = w.select(dim, 1);
+    return parity == 0 ? at::stack({w.select(dim, 0), middle + w.select(dim, 2)}, dim)
+                       : at::stack({w.select(dim, 0) + middle, w.select(dim, 2)}, dim);
+  };
+  const at::Tensor wide = x.scalar_type() == at::kBFloat16 ? weight.to(at::kFloat) : weight;
+  for (const int64_t vertical : {0, 1}) {
+    // Rows [begin, end) of the image have an output of this parity, which reads them and the ones above or below.
+    const int64_t begin = (first + 1 - vertical) / 2, end = (first + count + 1 - vertical) / 2;
+    if (begin == end) continue;
+    const int64_t top = begin - 1 + vertical, bottom = end + vertical;
+    const at::Tensor rows = x.slice(2, std::max<int64_t>(0, top), std::min(height, bottom));
+    const at::Tensor of_rows = halved(wide, 2, vertical);
+    for (const int64_t horizontal : {0, 1}) {
+      const at::Tensor part = Conv2d(rows, halved(of_rows, 3, horizontal).to(weight.scalar_type()), bias, /*stride=*/1,
+                                     {top < 0 ? 1 : 0, bottom > height ? 1 : 0, 1 - horizontal, horizontal}, isa);
+      result.slice(2, 2 * begin + vertical - first, count, 2).slice(3, horizontal, 2 * width, 2).copy_(part);
+    }
+  }
+  return result;
+}
+
 }  // namespace tessera::kernels::cpu

@@ -50,6 +50,8 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
 std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t groups, Isa isa);
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding, Isa isa);
+at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
+                           int64_t count, Isa isa);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Isa isa);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
                                      const std::optional<at::Tensor>& state);

@@ -110,11 +110,9 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
     const int64_t top = std::max<int64_t>(0, first), bottom = std::min(in_h, last);
     at::Tensor rows = window.Slice(top / up, (bottom + up - 1) / up);
     if (affine) rows = affine->Apply(rows, /*silu=*/true);
-    if (up == 2) {
-      rows = at::upsample_nearest2d(rows, {rows.size(2) * 2, in_w}).slice(2, top % 2, top % 2 + bottom - top);
-    }
     const at::Tensor result =
-        kernels::Conv2d(rows, *weight_, bias_, stride, {top - first, last - bottom, before, after});
+        up == 2 ? kernels::UpsampledConv2d(rows, *weight_, bias_, begin - top / 2 * 2, end - begin)
+                : kernels::Conv2d(rows, *weight_, bias_, stride, {top - first, last - bottom, before, after});
     if (end - begin == out_end - out_begin) return result;
     if (!out.defined()) {
       out = at::empty({b, weight_->size(0), out_end - out_begin, in_w / stride}, x.options(),
