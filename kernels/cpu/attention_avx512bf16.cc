@@ -28,8 +28,8 @@ constexpr int kRowBlock = 40;  // a multiple of every row count below
 constexpr int kScoreRows = 8;  // rows × kPanelVectors sums: 24 of 32 registers
 constexpr int kMaxValueVectors = 5;
 constexpr float kLog2E = 1.442695041f;
-constexpr float kLowest = -1e30f;  // a score below every real one, finite so that differences stay numbers
-constexpr float kMostExponent = 8;
+constexpr float kLowest = -1e30f;   // a score below every real one, finite so that differences stay numbers
+constexpr float kMostExponent = 8;  // of a weight
 
 constexpr int ValueRows(int vectors) { return vectors <= 3 ? 8 : 5; }
 
@@ -116,7 +116,8 @@ void Pack(Element, const AttentionHead& head, void* buffer) {
   }
 }
 
-// 2^x for x <= 127, to a part in 380,000: the best polynomial of its degree for the fraction. 0 of -∞, NaN of NaN.
+// 2^x for x <= 127, to a part in 380,000: the best polynomial of its degree for the fraction. 0 of -∞, NaN of NaN. With
+// three instructions less than Exp2, which is as exact as fp32, attention takes 2 % less time.
 inline __m512 PowerOfTwo(__m512 x) {
   const __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(1.353416792e-02f), fraction, _mm512_set1_ps(5.201146061e-02f));
@@ -167,28 +168,21 @@ inline void WeighPanel(const Packed& packed, const uint16_t* panel, float factor
   const __m512 scale = _mm512_set1_ps(factor);
   for (int i = 0; i < kScoreRows; ++i, ++row) {
     __m512 exponent[kPanelVectors];
-    const auto take_exponents = [&] {
-      __m512 reference = _mm512_set1_ps(s.references[row]);
+    const auto take_exponents = [&](float reference) {
       for (int part = 0; part < kPanelVectors; ++part) {
         if constexpr (kBiased) {
           const __m512 score = _mm512_fmadd_ps(sum[i][part], scale, _mm512_loadu_ps(s.bias + part * kLanes));
-          exponent[part] = _mm512_sub_ps(score, reference);
+          exponent[part] = _mm512_sub_ps(score, _mm512_set1_ps(reference));
         } else {
-          exponent[part] = _mm512_fmsub_ps(sum[i][part], scale, reference);
+          exponent[part] = _mm512_fmsub_ps(sum[i][part], scale, _mm512_set1_ps(reference));
         }
       }
       return _mm512_max_ps(_mm512_max_ps(exponent[0], exponent[1]), exponent[2]);
     };
-    const __m512 top = take_exponents();
+    const __m512 top = take_exponents(s.references[row]);
     if (__builtin_expect(_mm512_cmp_ps_mask(top, _mm512_set1_ps(kMostExponent), _CMP_GT_OQ) != 0, 0)) {
-      __m512 largest = _mm512_set1_ps(kLowest);
-      for (int part = 0; part < kPanelVectors; ++part) {
-        __m512 score = _mm512_mul_ps(sum[i][part], scale);
-        if constexpr (kBiased) score = _mm512_add_ps(score, _mm512_loadu_ps(s.bias + part * kLanes));
-        largest = _mm512_max_ps(score, largest);
-      }
-      LiftReference(_mm512_reduce_max_ps(largest), packed.width, row, key, s);
-      take_exponents();
+      LiftReference(_mm512_reduce_max_ps(take_exponents(0)), packed.width, row, key, s);
+      take_exponents(s.references[row]);
     }
     __m512 weight[kPanelVectors];
     for (int part = 0; part < kPanelVectors; ++part) weight[part] = PowerOfTwo(exponent[part]);
@@ -207,17 +201,12 @@ void WeighRows(const AttentionHead& head, int64_t rows, const Packed& packed, in
   const uint16_t* panel = packed.keys + key * packed.depth;
   const int64_t count = Min(kPanel, head.key_count - key);
   const float factor = head.scale * kLog2E;
-  if (head.bias == nullptr && count == kPanel) {
-    for (int64_t row = 0; row < rows; row += kScoreRows) {
-      WeighPanel<false>(packed, panel, factor, row, key - first_key, s);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < kPanel; ++i) {
+  const bool biased = head.bias != nullptr || count < kPanel;
+  for (int64_t i = 0; biased && i < kPanel; ++i) {
     s.bias[i] = i >= count ? -__builtin_inff() : head.bias == nullptr ? 0 : head.bias[key + i] * kLog2E;
   }
   for (int64_t row = 0; row < rows; row += kScoreRows) {
-    WeighPanel<true>(packed, panel, factor, row, key - first_key, s);
+    (biased ? WeighPanel<true> : WeighPanel<false>)(packed, panel, factor, row, key - first_key, s);
   }
 }
 
