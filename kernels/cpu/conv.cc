@@ -41,11 +41,9 @@ struct Window {
   }
 };
 
-// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight, zeros up to
-// `row_length` pixels.
+// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight.
 template <typename T>
-void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, int64_t row_length, T* columns) {
-  if (count < row_length) std::fill(columns, columns + window.depth() * row_length, T{});
+void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, T* columns) {
   for (int64_t done = 0; done < count;) {
     const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
     const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
@@ -55,7 +53,7 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
         const int64_t row = y * window.stride + ky - window.top;
         const bool inside = row >= 0 && row < window.height;
         const T* from = image + c * window.plane_stride + row * window.width;
-        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += row_length) {
+        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += count) {
           const int64_t column = x * window.stride + kx - window.left;
           if (!inside) {
             std::fill(to, to + run, T{});
@@ -74,10 +72,9 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
   }
 }
 
-void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, int64_t row_length,
-            void* columns) {
+void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, void* columns) {
   const auto gather = [&]<typename T>(T* to) {
-    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, row_length, to);
+    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, to);
   };
   if (size == 8) {
     gather(static_cast<uint64_t*>(columns));
@@ -130,8 +127,6 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   }
   const int64_t panels = (pixels + kernels.columns - 1) / kernels.columns;
   const std::vector<int64_t> offsets = window.Offsets();
-  std::vector<int64_t> gathered;  // offsets
-  for (int64_t k = 0; k < depth; ++k) gathered.push_back(k * kernels.columns);
   ParallelFor(b * panels, 1, [&](int64_t first, int64_t last) {
     const AlignedBuffer columns(depth * kernels.columns * size);
     const AlignedBuffer panel(kernels.panel_bytes(depth));
@@ -144,8 +139,9 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
       if (count == kernels.columns && window.AllInside(y, x, count)) {
         kernels.pack_rows(from + (y * window.width + x) * size, offsets.data(), depth, panel.get());
       } else {
-        Gather(size, window, from, pixel, count, kernels.columns, columns.get());
-        kernels.pack_rows(columns.get(), gathered.data(), depth, panel.get());
+        Gather(size, window, from, pixel, count, columns.get());
+        kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count}, depth,
+                     panel.get());
       }
       for (int64_t block = 0; block < blocks; ++block) {
         const int64_t channel = block * kProductRows;
