@@ -27,6 +27,7 @@ using Lock = ServiceMonitor::Lock;
 // A command to the workers costs some tenths of a millisecond on processors that compute; one that has come meanwhile
 // waits for the steps of two.
 constexpr absl::Duration kStepsTogether = absl::Milliseconds(60);
+// Nobody waits long for such a step, so its batch may be large.
 constexpr absl::Duration kShortStep = absl::Milliseconds(250);
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
 // For which adapters that nobody needs are kept.
