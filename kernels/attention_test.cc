@@ -8,6 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/reference.h"
 #include "tests/support/attention_test_cases.h"
+#include "tests/support/instruction_sets.h"
 
 namespace tessera::kernels {
 namespace {
@@ -20,12 +21,6 @@ constexpr double kFp32Tolerance = 5e-6;
 constexpr double kBf16Tolerance = 8e-3;
 
 at::Tensor Attend(const AttentionCase& c) { return Attention(c.q, c.k, c.v, c.key_bias, c.scale); }
-
-std::vector<cpu::Isa> IsasOfThisMachine() {
-  std::vector<cpu::Isa> isas;
-  for (int isa = 0; isa <= static_cast<int>(cpu::BestIsa()); ++isa) isas.push_back(static_cast<cpu::Isa>(isa));
-  return isas;
-}
 
 const std::vector<AttentionSizes>& Sizes() {
   static const std::vector<AttentionSizes> sizes = {

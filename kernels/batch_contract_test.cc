@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "kernels/cpu/operators.h"
+#include "tests/support/instruction_sets.h"
 
 namespace tessera::kernels {
 namespace {
@@ -13,12 +14,6 @@ namespace {
 constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 constexpr int64_t kLargestBatch = 8;
 constexpr int kThreads[] = {1, 2, 3, 8};
-
-std::vector<cpu::Isa> IsasOfThisMachine() {
-  std::vector<cpu::Isa> isas;
-  for (int isa = 0; isa <= static_cast<int>(cpu::BestIsa()); ++isa) isas.push_back(static_cast<cpu::Isa>(isa));
-  return isas;
-}
 
 // The inputs of one call, batch first, and the call; what all images share is bound into it.
 struct OperatorCase {

@@ -5,7 +5,9 @@
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
 #include "kernels/reference.h"
+#include "tests/support/instruction_sets.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/worst_error.h"
 
 namespace tessera::kernels {
 namespace {
@@ -17,16 +19,6 @@ struct Type {
 constexpr Type kTypes[] = {{at::kDouble, 1e-14}, {at::kFloat, 1e-5}, {at::kBFloat16, 4e-3}};
 
 const std::vector<std::vector<int64_t>> kPaddings = {{0, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 1, 0}};
-
-std::vector<cpu::Isa> IsasOfThisMachine() {
-  std::vector<cpu::Isa> isas;
-  for (int isa = 0; isa <= static_cast<int>(cpu::BestIsa()); ++isa) isas.push_back(static_cast<cpu::Isa>(isa));
-  return isas;
-}
-
-double Error(const at::Tensor& actual, const at::Tensor& expected) {
-  return ((actual.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
-}
 
 // Images narrower than a panel, and so wide that most panels read nothing but the image; edges of zeros on each side.
 TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
@@ -40,7 +32,7 @@ TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
             const at::Tensor expected =
                 reference::Conv2d(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble), stride, padding);
             for (const cpu::Isa isa : IsasOfThisMachine()) {
-              EXPECT_LE(Error(cpu::Conv2d(x, weight, bias, stride, padding, isa), expected), tolerance)
+              EXPECT_LE(WorstError(cpu::Conv2d(x, weight, bias, stride, padding, isa), expected), tolerance)
                   << width << " wide, kernel " << kernel << ", stride " << stride << ", padding " << padding << ", "
                   << type << ", instruction set " << static_cast<int>(isa);
             }
@@ -68,12 +60,12 @@ TEST(Conv2dTest, OfAnEnlargedImageFollowsTheDefinitionOnEveryInstructionSet) {
           for (const cpu::Isa isa : IsasOfThisMachine()) {
             const at::Tensor actual = cpu::UpsampledConv2d(x, weight, bias, first, count, isa);
             ASSERT_EQ(actual.sizes(), expected.sizes());
-            EXPECT_LE(Error(actual, expected), type == at::kBFloat16 ? 2 * tolerance : tolerance)
+            EXPECT_LE(WorstError(actual, expected), type == at::kBFloat16 ? 2 * tolerance : tolerance)
                 << width << " wide, rows from " << first << ", " << count << ", " << type << ", instruction set "
                 << static_cast<int>(isa);
           }
           if (type == at::kDouble) {
-            EXPECT_LE(Error(reference::UpsampledConv2d(x, weight, bias, first, count), expected), tolerance);
+            EXPECT_LE(WorstError(reference::UpsampledConv2d(x, weight, bias, first, count), expected), tolerance);
           }
         }
       }

@@ -8,6 +8,8 @@
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
 #include "kernels/reference.h"
+#include "tests/support/instruction_sets.h"
+#include "tests/support/worst_error.h"
 
 namespace tessera::kernels {
 namespace {
@@ -19,12 +21,6 @@ double Tolerance(at::ScalarType type) {
 }
 
 constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
-
-std::vector<cpu::Isa> IsasOfThisMachine() {
-  std::vector<cpu::Isa> isas;
-  for (int isa = 0; isa <= static_cast<int>(cpu::BestIsa()); ++isa) isas.push_back(static_cast<cpu::Isa>(isa));
-  return isas;
-}
 
 at::Tensor Random(at::IntArrayRef sizes, at::ScalarType type) { return at::randn(sizes, at::kDouble).to(type); }
 
@@ -38,10 +34,6 @@ at::Tensor ByDefinition(const at::Tensor& x, const std::function<double(int64_t 
     }
   }
   return out;
-}
-
-double WorstError(const at::Tensor& actual, const at::Tensor& expected) {
-  return ((actual.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
 at::Tensor LayerNormModulateByDefinition(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale,

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "tests/support/worst_error.h"
+
 namespace tessera {
 
 struct AttentionCase {
@@ -85,12 +87,6 @@ inline at::Tensor AttentionByDefinition(const AttentionCase& c) {
     }
   }
   return out;
-}
-
-// The largest difference, relative to the largest expected number. Not a number if either is not.
-inline double WorstError(const at::Tensor& actual, const at::Tensor& expected) {
-  const at::Tensor wide = expected.to(at::kDouble);
-  return ((actual.to(at::kDouble) - wide).abs().max() / wide.abs().max()).item<double>();
 }
 
 }  // namespace tessera

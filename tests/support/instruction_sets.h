@@ -1,0 +1,18 @@
+// The instruction sets whose versions of an operator this machine can run.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cpu/isa.h"
+
+namespace tessera {
+
+inline std::vector<kernels::cpu::Isa> IsasOfThisMachine() {
+  std::vector<kernels::cpu::Isa> isas;
+  for (int isa = 0; isa <= static_cast<int>(kernels::cpu::BestIsa()); ++isa) {
+    isas.push_back(static_cast<kernels::cpu::Isa>(isa));
+  }
+  return isas;
+}
+
+}  // namespace tessera

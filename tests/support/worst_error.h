@@ -1,0 +1,13 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace tessera {
+
+// The largest difference, relative to the largest expected number. Not a number if either is not.
+inline double WorstError(const at::Tensor& actual, const at::Tensor& expected) {
+  const at::Tensor wide = expected.to(at::kDouble);
+  return ((actual.to(at::kDouble) - wide).abs().max() / wide.abs().max()).item<double>();
+}
+
+}  // namespace tessera
