@@ -318,18 +318,10 @@ class LogExecutor {
       return begun.status();
     });
     if (!status.ok()) return Carry(sequence_, [&] { return status; });
-    Beside(pool, [this, sequence = sequence_, finish, begun = *std::move(begun)] {
-      Carry(sequence, [&] { return finish(sequence, begun); });
-    });
-  }
-
-  // Does `work` on the thread of `pool`, beside the commands that follow.
-  template <typename Work>
-  void Beside(std::optional<base::TaskPool>& pool, Work work) {
     if (!pool) pool.emplace(1);
     controller_.BeginBeside();
-    pool->Post([this, work = std::move(work)] {
-      work();
+    pool->Post([this, sequence = sequence_, finish, begun = *std::move(begun)] {
+      Carry(sequence, [&] { return finish(sequence, begun); });
       controller_.EndBeside();
     });
   }
@@ -446,9 +438,7 @@ class LogExecutor {
       ASSIGN_OR_RETURN(const Stepping stepping, handler_.Step(jobs));
       ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
     }
-    // Beside the next command, which need not wait for the stream.
-    Beside(steps_, [this, sequence = sequence_, steps = std::move(steps)] { SendSteps(sequence, steps); });
-    return absl::OkStatus();
+    return SendSteps(sequence_, steps);
   }
 
   void StepAhead(const internal::Step& command) {
@@ -459,8 +449,7 @@ class LogExecutor {
           for (const Stepping& stepping : begun) {
             ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
           }
-          SendSteps(sequence, steps);
-          return absl::OkStatus();
+          return SendSteps(sequence, steps);
         });
   }
 
@@ -483,8 +472,9 @@ class LogExecutor {
   }
 
   // On any thread.
-  void SendSteps(uint64_t sequence, absl::Span<const Stepped> steps) {
+  absl::Status SendSteps(uint64_t sequence, absl::Span<const Stepped> steps) {
     Send(sequence, [&](internal::Reply& reply) { ToWire(steps, reply.mutable_stepped()); });
+    return absl::OkStatus();
   }
 
   absl::Status Decode(uint64_t job) {

@@ -546,8 +546,8 @@ TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
   Command end;
   end.mutable_end_job()->set_job(5);
   session.Send(5, end);
-  const uint64_t first = session.Receive().sequence(), second = session.Receive().sequence();
-  EXPECT_THAT((std::vector{first, second}), ::testing::UnorderedElementsAre(4, 5)) << "a step is answered beside, too";
+  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_EQ(session.Receive().sequence(), 5u);
   handler_.LetPicturesCome();
   Reply reply = session.Receive();
   for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 3u);
