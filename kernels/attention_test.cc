@@ -103,6 +103,21 @@ TEST(AttentionTest, AMaskOfEveryKeyLeavesPlainAttention) {
   EXPECT_LE(WorstError(Attend(c), unmasked), 5e-3);
 }
 
+// Every few keys the largest score of some row is far above all before, and for some it never is.
+TEST(AttentionTest, ScoresThatGrowWithTheKeysAreWeighedLikeOthers) {
+  for (const bool biased : {false, true}) {
+    AttentionCase c = MakeAttentionCase({.batch = 1, .tokens = 40, .keys = 700, .heads = 2, .head_dim = 72});
+    c.k.mul_(at::linspace(1, 60, 700, at::kDouble).view({1, 700, 1, 1}));
+    if (biased) c.key_bias = at::linspace(-40, 0, 700, at::kDouble).view({1, 700});
+    c = ToType(c, at::kBFloat16);
+    const at::Tensor expected = AttentionByDefinition(c);
+    for (const cpu::Isa isa : IsasOfThisMachine()) {
+      EXPECT_LE(WorstError(cpu::Attention(c.q, c.k, c.v, c.key_bias, c.scale, isa), expected), kBf16Tolerance)
+          << "instruction set " << static_cast<int>(isa) << ", bias " << biased;
+    }
+  }
+}
+
 TEST(AttentionTest, MinusInfinityRemovesAKey) {
   for (const cpu::Isa isa : IsasOfThisMachine()) {
     AttentionCase c = ToType(MakeAttentionCase({.batch = 1, .keys = 40, .head_dim = 24}), at::kBFloat16);

@@ -10,6 +10,10 @@
 //   sums    [16 rows][16 channels]   fp32
 // A row block is two tiles high; each pair of B tiles is used for both. One more column of the values is all ones, so
 // the last column of the sums is the sum of the weights.
+//
+// Weights are 2^(score - the row's exponent). A row's exponent is a whole number, so that rescaling is exact, and moves
+// only where a score is far above it, so that scores are read once. While one step's scores become weights, the next
+// step's are multiplied.
 
 #include <cstdint>
 
@@ -30,7 +34,7 @@ constexpr int64_t kTileFloats = 256;
 constexpr int64_t kTileHalves = 512;
 constexpr int64_t kDepth = 32;  // bf16 elements summed over by one tile product
 constexpr int64_t kRowBlock = 2 * kTileRows;
-constexpr int64_t kKeyBlock = 128;
+constexpr int64_t kKeyBlock = 256;
 constexpr float kLog2E = 1.442695041f;
 constexpr float kLowest = -1e30f;  // a score below every real one, finite so that differences stay numbers
 
@@ -56,28 +60,33 @@ int64_t PackedBytes(int64_t key_count, int64_t head_dim) {
 }
 
 struct Scratch {
-  float* scores;      // [kRowBlock][kKeyBlock]
-  uint16_t* weights;  // [2][kKeyBlock / kDepth] tiles
-  float* sums;        // [2][width_tiles] tiles
-  uint16_t* queries;  // [2][depth_tiles] tiles
-  float* bias;        // [kKeyBlock]
-  float* largest;     // [kRowBlock]
+  float* scores;       // [2][kRowBlock][kDepth], of this step and of the next
+  uint16_t* weights;   // [2][kKeyBlock / kDepth] tiles
+  float* sums;         // [2][width_tiles] tiles
+  uint16_t* queries;   // [2][depth_tiles] tiles
+  float* bias;         // [kKeyBlock]
+  float* exponents;    // [kRowBlock], whole numbers
+  float* fixed_zeros;  // [kRowBlock], what a score of zero is as a fixed-point number
 };
+
+constexpr int64_t kStepFloats = kRowBlock * kDepth;
+constexpr int64_t kBlockHalves = kKeyBlock / kDepth * kTileHalves;  // weights of one tile row
 
 int64_t ScratchBytes(int64_t, int64_t head_dim) {
   const Shape shape = ShapeOf(1, head_dim);
-  return kRowBlock * kKeyBlock * 6 + 2 * (shape.width_tiles + shape.depth_tiles) * kTileBytes + kKeyBlock * 4 +
-         kRowBlock * 4;
+  return 4 * (2 * kStepFloats + kBlockHalves + kKeyBlock + 2 * kRowBlock) +
+         2 * (shape.width_tiles + shape.depth_tiles) * kTileBytes;
 }
 
 inline Scratch Carve(const Shape& shape, void* buffer) {
   Scratch s;
   s.scores = static_cast<float*>(buffer);
-  s.weights = reinterpret_cast<uint16_t*>(s.scores + kRowBlock * kKeyBlock);
-  s.sums = reinterpret_cast<float*>(s.weights + kRowBlock * kKeyBlock);
+  s.weights = reinterpret_cast<uint16_t*>(s.scores + 2 * kStepFloats);
+  s.sums = reinterpret_cast<float*>(s.weights + 2 * kBlockHalves);
   s.queries = reinterpret_cast<uint16_t*>(s.sums + 2 * shape.width_tiles * kTileFloats);
   s.bias = reinterpret_cast<float*>(s.queries + 2 * shape.depth_tiles * kTileHalves);
-  s.largest = s.bias + kKeyBlock;
+  s.exponents = s.bias + kKeyBlock;
+  s.fixed_zeros = s.exponents + kRowBlock;
   return s;
 }
 
@@ -111,18 +120,42 @@ inline __m512i ValueColumns(const AttentionHead& head, int64_t key, int64_t colu
   return _mm512_mask_set1_epi32(values, static_cast<__mmask16>(1u << rest), kOne);
 }
 
+// Transposes 16 rows of 16 words of 32 bits. Each round lays every row of the upper half into the gaps of one of the
+// lower; after as many rounds as a row's number has bits, all are where they belong.
+inline void Transpose(__m512i* rows) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  for (int round = 0; round < 4; ++round) {
+    __m512i mixed[kTileRows];
+    for (int i = 0; i < kTileRows / 2; ++i) {
+      mixed[2 * i] = _mm512_permutex2var_epi32(rows[i], low, rows[i + kTileRows / 2]);
+      mixed[2 * i + 1] = _mm512_permutex2var_epi32(rows[i], high, rows[i + kTileRows / 2]);
+    }
+    for (int i = 0; i < kTileRows; ++i) rows[i] = mixed[i];
+  }
+}
+
 void PackHead(const AttentionHead& head, void* buffer) {
   const Shape shape = ShapeOf(head.key_count, head.head_dim);
   const int64_t d = head.head_dim;
   uint16_t* keys = static_cast<uint16_t*>(buffer);
-  __builtin_memset(buffer, 0, PackedBytes(head.key_count, d));
   const uint16_t* k = static_cast<const uint16_t*>(head.k);
-  for (int64_t key = 0; key < head.key_count; ++key) {
-    if (key + kAhead < head.key_count) Prefetch<0>(k + head.keys[key + kAhead] * head.k_stride, d);
-    const uint16_t* from = k + head.keys[key] * head.k_stride;
-    uint16_t* to = keys + key / kTileRows * shape.depth_tiles * kTileHalves + key % kTileRows * 2;
-    for (int64_t c = 0; c + 1 < d; c += 2) __builtin_memcpy(to + c / 2 * 32, from + c, 4);
-    if (d % 2 != 0) to[d / 2 * 32] = from[d - 1];
+  for (int64_t first = 0; first < shape.key_steps * kDepth; first += kTileRows) {
+    for (int64_t key = first + kTileRows; key < Min(first + 2 * kTileRows, head.key_count); ++key) {
+      Prefetch<0>(k + head.keys[key] * head.k_stride, d);
+    }
+    for (int64_t c = 0; c < d; c += kDepth) {
+      const __mmask32 lanes = static_cast<__mmask32>(d - c >= kDepth ? 0xffffffffu : (1u << (d - c)) - 1);
+      __m512i rows[kTileRows];
+      for (int64_t i = 0; i < kTileRows; ++i) {
+        rows[i] = first + i < head.key_count
+                      ? _mm512_maskz_loadu_epi16(lanes, k + head.keys[first + i] * head.k_stride + c)
+                      : _mm512_setzero_si512();
+      }
+      Transpose(rows);
+      uint16_t* to = keys + (first / kTileRows * shape.depth_tiles + c / kDepth) * kTileHalves;
+      for (int64_t i = 0; i < kTileRows; ++i) _mm512_store_si512(to + i * kDepth, rows[i]);
+    }
   }
   uint16_t* values = keys + KeyHalves(shape);
   for (int64_t place = 0; place < shape.key_steps * kDepth; place += 2) {
@@ -153,8 +186,10 @@ void PackQueries(const AttentionHead& head, int64_t first, int64_t rows, const S
   }
 }
 
-// Scores of 32 rows and 32 keys.
-inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t depth_tiles, float* scores) {
+// Scores of 32 rows and 32 keys. Does `meanwhile()` once for each tile of the depth.
+template <typename Meanwhile>
+inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t depth_tiles, float* scores,
+                       Meanwhile meanwhile) {
   const uint16_t* lower_queries = queries + depth_tiles * kTileHalves;
   const uint16_t* right_keys = keys + depth_tiles * kTileHalves;
   _tile_zero(0);
@@ -170,17 +205,17 @@ inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t de
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    meanwhile();
   }
-  _tile_stored(0, scores, kKeyBlock * 4);
-  _tile_stored(1, scores + kTileRows, kKeyBlock * 4);
-  _tile_stored(2, scores + kTileRows * kKeyBlock, kKeyBlock * 4);
-  _tile_stored(3, scores + kTileRows * kKeyBlock + kTileRows, kKeyBlock * 4);
+  _tile_stored(0, scores, kDepth * 4);
+  _tile_stored(1, scores + kTileRows, kDepth * 4);
+  _tile_stored(2, scores + kTileRows * kDepth, kDepth * 4);
+  _tile_stored(3, scores + kTileRows * kDepth + kTileRows, kDepth * 4);
 }
 
 // Adds weights × values of one key block to two tiles' width of sums, for both tile rows.
 inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t steps, int64_t width_tiles,
                           int64_t column) {
-  constexpr int64_t kLowerWeights = kKeyBlock / kDepth * kTileHalves;
   float* sums = s.sums + column * kTileFloats;
   float* lower_sums = sums + width_tiles * kTileFloats;
   _tile_loadd(0, sums, 64);
@@ -192,7 +227,7 @@ inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t step
     _tile_loadd(4, s.weights + step * kTileHalves, 64);
     _tile_loadd(6, value, 64);
     _tile_loadd(7, value + kTileHalves, 64);
-    _tile_loadd(5, s.weights + kLowerWeights + step * kTileHalves, 64);
+    _tile_loadd(5, s.weights + kBlockHalves + step * kTileHalves, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(2, 5, 6);
@@ -205,7 +240,6 @@ inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t step
 }
 
 inline void ValueTile(const Scratch& s, const uint16_t* values, int64_t steps, int64_t width_tiles, int64_t column) {
-  constexpr int64_t kLowerWeights = kKeyBlock / kDepth * kTileHalves;
   float* sums = s.sums + column * kTileFloats;
   float* lower_sums = sums + width_tiles * kTileFloats;
   _tile_loadd(0, sums, 64);
@@ -213,7 +247,7 @@ inline void ValueTile(const Scratch& s, const uint16_t* values, int64_t steps, i
   for (int64_t step = 0; step < steps; ++step) {
     _tile_loadd(4, s.weights + step * kTileHalves, 64);
     _tile_loadd(6, values + (step * width_tiles + column) * kTileHalves, 64);
-    _tile_loadd(5, s.weights + kLowerWeights + step * kTileHalves, 64);
+    _tile_loadd(5, s.weights + kBlockHalves + step * kTileHalves, 64);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(2, 5, 6);
   }
@@ -262,80 +296,92 @@ inline void ScaleSums(const Scratch& s, int64_t row, int64_t width_tiles, float 
   }
 }
 
-// The largest lane of each of 16 vectors, in their order.
-inline __m512 LargestOfEach(const __m512* rows) {
-  __m512 pairs[8];
-  for (int i = 0; i < 8; ++i) {
-    pairs[i] = _mm512_max_ps(_mm512_shuffle_f32x4(rows[i], rows[i + 8], 0x44),
-                             _mm512_shuffle_f32x4(rows[i], rows[i + 8], 0xee));
-  }
-  __m512 fours[4];  // in 128-bit lanes: rows i, i + 8, i + 4, i + 12
-  for (int i = 0; i < 4; ++i) {
-    fours[i] = _mm512_max_ps(_mm512_shuffle_f32x4(pairs[i], pairs[i + 4], 0x88),
-                             _mm512_shuffle_f32x4(pairs[i], pairs[i + 4], 0xdd));
-  }
-  __m512 eights[2];
-  for (int i = 0; i < 2; ++i) {
-    eights[i] =
-        _mm512_max_ps(_mm512_shuffle_ps(fours[i], fours[i + 2], 0x44), _mm512_shuffle_ps(fours[i], fours[i + 2], 0xee));
-  }
-  const __m512 largest =
-      _mm512_max_ps(_mm512_shuffle_ps(eights[0], eights[1], 0x88), _mm512_shuffle_ps(eights[0], eights[1], 0xdd));
-  const __m512i order = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
-  return _mm512_permutexvar_ps(order, largest);
+// What a score may be above its row's exponent: sums of weights that large are far from the end of fp32.
+constexpr float kHeadroom = 16;
+
+// One step of 32 keys. `factor` turns products into scores in units of log 2, in which `bias`, of these keys, is.
+struct Step {
+  int64_t index;        // in its block
+  const float* scores;  // [kRowBlock][kDepth], the products
+  const float* bias;    // or null
+  float factor;
+};
+
+// 16 scores of a row as fixed-point numbers before they are rounded.
+template <bool kBias>
+inline __m512 FixedPoint(const Step& step, int64_t row, int64_t key, __m512 scale, __m512 zero) {
+  const __m512 x = _mm512_fmadd_ps(_mm512_load_ps(step.scores + row * kDepth + key), scale, zero);
+  if constexpr (!kBias) return x;
+  return _mm512_fmadd_ps(_mm512_load_ps(step.bias + key), _mm512_set1_ps(kFixedPoint), x);
 }
 
-// Turns one tile row's scores of one key block into weights 2^(score - running maximum), and rescales what was summed
-// before. The running maxima are rounded up to whole numbers, so that rescaling is exact. `bias` is in units of log 2
-// and covers all of `steps` × 32 keys, or is null.
-inline void SoftmaxTile(const Scratch& s, const float* bias, int64_t tile, int64_t steps, int64_t width_tiles,
-                        float factor) {
-  const int64_t count = steps * kDepth;
-  float* scores = s.scores + tile * kTileRows * kKeyBlock;
-  __m512 top[kTileRows];
-  for (int64_t row = 0; row < kTileRows; ++row) {
-    float* at = scores + row * kKeyBlock;
-    if (bias != nullptr) {
-      top[row] = _mm512_set1_ps(kLowest);
-      for (int64_t key = 0; key < count; key += 16) {
-        const __m512 biased =
-            _mm512_fmadd_ps(_mm512_load_ps(at + key), _mm512_set1_ps(factor), _mm512_load_ps(bias + key));
-        _mm512_store_ps(at + key, biased);
-        top[row] = _mm512_max_ps(top[row], biased);
-      }
-    } else {
-      top[row] = _mm512_load_ps(at);
-      for (int64_t key = 16; key < count; key += 16) top[row] = _mm512_max_ps(top[row], _mm512_load_ps(at + key));
-    }
-  }
-  if (bias != nullptr) factor = 1;
-  float* largest = s.largest + tile * kTileRows;
-  const __m512 block_largest = _mm512_mul_ps(LargestOfEach(top), _mm512_set1_ps(factor));
-  const __m512 before = _mm512_load_ps(largest);
-  const __m512 after = _mm512_max_ps(_mm512_roundscale_ps(block_largest, _MM_FROUND_TO_POS_INF), before);
-  alignas(64) float change[kTileRows];
-  _mm512_store_ps(change, _mm512_sub_ps(before, after));
-  for (uint32_t grown = _mm512_cmp_ps_mask(after, before, _CMP_GT_OQ); grown != 0; grown &= grown - 1) {
-    const int64_t row = __builtin_ctz(grown);
-    ScaleSums(s, tile * kTileRows + row, width_tiles, change[row]);
-  }
-  _mm512_store_ps(largest, after);
-  alignas(64) float shift[kTileRows];
-  _mm512_store_ps(shift, _mm512_fnmadd_ps(after, _mm512_set1_ps(kFixedPoint), _mm512_set1_ps(kOneAsFixedPoint)));
-  const __m512 scale = _mm512_set1_ps(factor * kFixedPoint);
+// Turns the scores of rows [first, last) into weights. Returns `largest` or, lane by lane, a larger one of the
+// fixed-point numbers.
+template <bool kBias>
+inline __m512 WeighRows(const Scratch& s, const Step& step, int64_t first, int64_t last, __m512 largest) {
+  const __m512 scale = _mm512_set1_ps(step.factor * kFixedPoint);
   const __m512i lower_mantissas = _mm512_load_si512(kMantissas.bits);
   const __m512i upper_mantissas = _mm512_load_si512(kMantissas.bits + 64);
-  uint16_t* weights = s.weights + tile * (kKeyBlock / kDepth) * kTileHalves;
-  for (int64_t row = 0; row < kTileRows; ++row) {
-    const __m512 row_shift = _mm512_set1_ps(shift[row]);
-    const float* from = scores + row * kKeyBlock;
-    for (int64_t step = 0; step < steps; ++step, from += kDepth) {
-      const __m512 low = _mm512_fmadd_ps(_mm512_load_ps(from), scale, row_shift);
-      const __m512 high = _mm512_fmadd_ps(_mm512_load_ps(from + 16), scale, row_shift);
-      _mm512_store_si512(weights + step * kTileHalves + row * kDepth,
-                         PackWeights(low, high, lower_mantissas, upper_mantissas));
-    }
+  for (int64_t row = first; row < last; ++row) {
+    const __m512 zero = _mm512_set1_ps(s.fixed_zeros[row]);
+    const __m512 low = FixedPoint<kBias>(step, row, 0, scale, zero);
+    const __m512 high = FixedPoint<kBias>(step, row, kTileRows, scale, zero);
+    largest = _mm512_max_ps(high, _mm512_max_ps(low, largest));  // a NaN leaves the second operand
+    _mm512_store_si512(s.weights + row / kTileRows * kBlockHalves + step.index * kTileHalves + row % kTileRows * kDepth,
+                       PackWeights(low, high, lower_mantissas, upper_mantissas));
   }
+  return largest;
+}
+
+// Raises the exponents of the rows whose scores are out of reach to the largest of these, with what was summed and
+// weighed before, and weighs the step's scores anew.
+template <bool kBias>
+__attribute__((noinline)) void RaiseExponents(const Scratch& s, const Step& step, int64_t width_tiles) {
+  for (int64_t row = 0; row < kRowBlock; ++row) {
+    const __m512 factor = _mm512_set1_ps(step.factor);
+    const float* scores = step.scores + row * kDepth;
+    __m512 low = _mm512_mul_ps(_mm512_load_ps(scores), factor);
+    __m512 high = _mm512_mul_ps(_mm512_load_ps(scores + kTileRows), factor);
+    if constexpr (kBias) {
+      low = _mm512_add_ps(low, _mm512_load_ps(step.bias));
+      high = _mm512_add_ps(high, _mm512_load_ps(step.bias + kTileRows));
+    }
+    const float largest = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+    if (!(largest > s.exponents[row] + kHeadroom)) continue;
+    const float exponent = __builtin_ceilf(largest), change = s.exponents[row] - exponent;
+    ScaleSums(s, row, width_tiles, change);
+    uint16_t* weights = s.weights + row / kTileRows * kBlockHalves + row % kTileRows * kDepth;
+    for (int64_t before = 0; before < step.index; ++before, weights += kTileHalves) {
+      for (int64_t key = 0; key < kDepth; key += kTileRows) {
+        __m256i* at = reinterpret_cast<__m256i*>(weights + key);
+        const __m512 wide = (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256(at)), 16);
+        _mm256_store_si256(at, (__m256i)_mm512_cvtneps_pbh(_mm512_scalef_ps(wide, _mm512_set1_ps(change))));
+      }
+    }
+    s.exponents[row] = exponent;
+    s.fixed_zeros[row] = kOneAsFixedPoint - exponent * kFixedPoint;
+    WeighRows<kBias>(s, step, row, row + 1, _mm512_setzero_ps());
+  }
+}
+
+// Turns a step's scores into weights. Meanwhile the products of the next keys, where there are any, become
+// `next_scores`; a fourth of the rows is left for when their tiles are put away.
+template <bool kBias>
+inline void WeighStep(const Scratch& s, const Shape& shape, const Step& step, const uint16_t* next_keys,
+                      float* next_scores) {
+  __m512 largest = _mm512_setzero_ps();
+  int64_t done = 0;
+  if (next_keys != nullptr) {
+    const int64_t share = kRowBlock * 3 / 4 / shape.depth_tiles;
+    ScoreTiles(
+        s.queries, next_keys, shape.depth_tiles, next_scores, [&]() __attribute__((always_inline)) {
+          largest = WeighRows<kBias>(s, step, done, done + share, largest);
+          done += share;
+        });
+  }
+  largest = WeighRows<kBias>(s, step, done, kRowBlock, largest);
+  const __m512 reach = _mm512_set1_ps(kOneAsFixedPoint + kHeadroom * kFixedPoint);
+  if (_mm512_cmp_ps_mask(largest, reach, _CMP_GT_OQ) != 0) RaiseExponents<kBias>(s, step, shape.width_tiles);
 }
 
 void StoreRows(const AttentionHead& head, int64_t first, int64_t rows, const Shape& shape, const Scratch& s) {
@@ -380,18 +426,31 @@ void AttendRows(const AttentionHead& head, int64_t first_row, int64_t last_row, 
       Prefetch<1>(static_cast<const uint16_t*>(head.out) + row * head.out_stride, head.head_dim);
     }
     __builtin_memset(s.sums, 0, 2 * shape.width_tiles * kTileBytes);
-    for (int64_t row = 0; row < kRowBlock; ++row) s.largest[row] = kLowest;
+    for (int64_t row = 0; row < kRowBlock; ++row) {
+      s.exponents[row] = kLowest;
+      s.fixed_zeros[row] = 0;
+    }
+    ScoreTiles(s.queries, keys, shape.depth_tiles, s.scores, [] {});
     for (int64_t key = 0; key < head.key_count; key += kKeyBlock) {
       const int64_t count = Min(kKeyBlock, head.key_count - key);
       const int64_t steps = Tiles(count, kDepth);
-      const uint16_t* block_keys = keys + key / kTileRows * shape.depth_tiles * kTileHalves;
-      for (int64_t step = 0; step < steps; ++step) {
-        ScoreTiles(s.queries, block_keys + step * 2 * shape.depth_tiles * kTileHalves, shape.depth_tiles,
-                   s.scores + step * kDepth);
-      }
       const float* bias = BlockBias(head, key, count, steps * kDepth, s.bias);
-      for (int64_t tile = 0; tile < Tiles(rows, kTileRows); ++tile) {
-        SoftmaxTile(s, bias, tile, steps, shape.width_tiles, head.scale * kLog2E);
+      for (int64_t index = 0; index < steps; ++index) {
+        const int64_t at = key / kDepth + index;
+        const Step step{.index = index,
+                        .scores = s.scores + at % 2 * kStepFloats,
+                        .bias = bias == nullptr ? nullptr : bias + index * kDepth,
+                        .factor = head.scale * kLog2E};
+        const uint16_t* next_keys =
+            at + 1 < shape.key_steps ? keys + (at + 1) * 2 * shape.depth_tiles * kTileHalves : nullptr;
+        float* next_scores = s.scores + (at + 1) % 2 * kStepFloats;
+        if (bias != nullptr) {
+          if (at == 0) RaiseExponents<true>(s, step, shape.width_tiles);
+          WeighStep<true>(s, shape, step, next_keys, next_scores);
+        } else {
+          if (at == 0) RaiseExponents<false>(s, step, shape.width_tiles);
+          WeighStep<false>(s, shape, step, next_keys, next_scores);
+        }
       }
       const uint16_t* block_values = values + key / kDepth * shape.width_tiles * kTileHalves;
       int64_t column = 0;
