@@ -43,6 +43,20 @@ TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
   }
 }
 
+// More channels than a version takes at a time, of the image and of the output; panels of pixels in more than one
+// group.
+TEST(Conv2dTest, OfManyChannelsFollowsTheDefinitionOnEveryInstructionSet) {
+  const at::Tensor x = Random({2, 410, 5, 70}, 1).to(at::kBFloat16),
+                   weight = Random({350, 410, 3, 3}, 2).to(at::kBFloat16);
+  const at::Tensor bias = Random({350}, 3).to(at::kBFloat16);
+  const at::Tensor expected =
+      reference::Conv2d(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble), 1, {1, 1, 1, 1});
+  for (const cpu::Isa isa : IsasOfThisMachine()) {
+    EXPECT_LE(WorstError(cpu::Conv2d(x, weight, bias, 1, {1, 1, 1, 1}, isa), expected), 4e-3)
+        << "instruction set " << static_cast<int>(isa);
+  }
+}
+
 // The whole image and parts that begin and end at rows of either parity, one row among them. In bf16 the sums of
 // weights are rounded too.
 TEST(Conv2dTest, OfAnEnlargedImageFollowsTheDefinitionOnEveryInstructionSet) {

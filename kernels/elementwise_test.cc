@@ -381,13 +381,16 @@ TEST(LinearGeluTanhTest, IsTheProductFollowedByTheActivation) {
   }
 }
 
-// Sums of 200 bf16 products in fp32, rounded once: both layouts agree but for the order of the sum.
+// Sums of bf16 products in fp32, rounded once: both layouts agree but for the order of the sum. The greater depth is
+// one that a version for bf16 takes in slices.
 TEST(PackWeightTest, GivesTheProductOfThePlainWeight) {
   at::manual_seed(10);
   for (const at::ScalarType type : kTypes) {
-    for (const int64_t rows : {1, 3, 300, 2049}) {
-      const at::Tensor x = Random({rows, 200}, type);
-      const at::Tensor weight = Random({130, 200}, type);
+    for (const auto& [rows, depth] : std::vector<std::pair<int64_t, int64_t>>{
+             {1, 200}, {3, 200}, {300, 200}, {2049, 200}, {1, 3690}, {700, 3690}}) {
+      if (depth > 200 && type != at::kBFloat16) continue;
+      const at::Tensor x = Random({rows, depth}, type);
+      const at::Tensor weight = Random({130, depth}, type);
       const at::Tensor bias = Random({130}, type);
       const at::Tensor packed = PackWeight(weight);
       const at::Tensor expected = LinearProduct(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble));

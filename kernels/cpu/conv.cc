@@ -41,30 +41,28 @@ struct Window {
   }
 };
 
-// columns[k][pixel] = what the output's pixels [first, first + count) read with element k of the weight.
+// columns[k - begin][pixel] = what the output's pixels [first, first + count) read with element k of the weight, for k
+// of [begin, end).
 template <typename T>
-void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, T* columns) {
+void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, int64_t begin, int64_t end,
+                  T* columns) {
   for (int64_t done = 0; done < count;) {
     const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
     const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
     T* to = columns + done;
-    for (int64_t c = 0; c < window.channels; ++c) {
-      for (int64_t ky = 0; ky < window.kernel_height; ++ky) {
-        const int64_t row = y * window.stride + ky - window.top;
-        const bool inside = row >= 0 && row < window.height;
-        const T* from = image + c * window.plane_stride + row * window.width;
-        for (int64_t kx = 0; kx < window.kernel_width; ++kx, to += count) {
-          const int64_t column = x * window.stride + kx - window.left;
-          if (!inside) {
-            std::fill(to, to + run, T{});
-          } else if (window.stride == 1 && column >= 0 && column + run <= window.width) {
-            std::memcpy(to, from + column, static_cast<size_t>(run) * sizeof(T));
-          } else {
-            for (int64_t i = 0; i < run; ++i) {
-              const int64_t at = column + i * window.stride;
-              to[i] = at >= 0 && at < window.width ? from[at] : T{};
-            }
-          }
+    for (int64_t k = begin; k < end; ++k, to += count) {
+      const int64_t kx = k % window.kernel_width, ky = k / window.kernel_width % window.kernel_height;
+      const int64_t c = k / (window.kernel_width * window.kernel_height);
+      const int64_t row = y * window.stride + ky - window.top, column = x * window.stride + kx - window.left;
+      const T* from = image + c * window.plane_stride + row * window.width;
+      if (row < 0 || row >= window.height) {
+        std::fill(to, to + run, T{});
+      } else if (window.stride == 1 && column >= 0 && column + run <= window.width) {
+        std::memcpy(to, from + column, static_cast<size_t>(run) * sizeof(T));
+      } else {
+        for (int64_t i = 0; i < run; ++i) {
+          const int64_t at = column + i * window.stride;
+          to[i] = at >= 0 && at < window.width ? from[at] : T{};
         }
       }
     }
@@ -72,9 +70,10 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
   }
 }
 
-void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, void* columns) {
+void Gather(int64_t size, const Window& window, const char* image, int64_t first, int64_t count, int64_t begin,
+            int64_t end, void* columns) {
   const auto gather = [&]<typename T>(T* to) {
-    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, to);
+    GatherPixels(window, reinterpret_cast<const T*>(image), first, count, begin, end, to);
   };
   if (size == 8) {
     gather(static_cast<uint64_t*>(columns));
@@ -116,44 +115,68 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
   const at::Tensor rows = weight.contiguous(), biases = bias.contiguous();
   const ProductKernels& kernels = ProductFor(isa, *element);
-  const int64_t blocks = (out + kProductRows - 1) / kProductRows;
-  const int64_t block_bytes = (kernels.prepared_bytes(kProductRows, depth) + 63) / 64 * 64;
-  const AlignedBuffer prepared(blocks * block_bytes);
-  const auto block_at = [&](int64_t block) { return static_cast<char*>(prepared.get()) + block * block_bytes; };
-  const auto rows_of = [&](int64_t block) { return std::min(kProductRows, out - block * kProductRows); };
-  for (int64_t block = 0; block < blocks; ++block) {
-    kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + block * kProductRows * depth * size, depth,
-                    rows_of(block), depth, block_at(block));
+  const int64_t slice = std::min(kernels.slice_depth(depth), depth), slices = (depth + slice - 1) / slice;
+  const int64_t most_rows = kernels.most_rows(slice), blocks = (out + most_rows - 1) / most_rows;
+  const auto first_channel = [&](int64_t block) {
+    return std::min(out, (out * block / blocks + kernels.tile_rows - 1) / kernels.tile_rows * kernels.tile_rows);
+  };
+  const int64_t block_bytes = (kernels.prepared_bytes(std::min(most_rows, out), slice) + 63) / 64 * 64;
+  const AlignedBuffer prepared(slices * blocks * block_bytes);
+  const auto block_at = [&](int64_t k, int64_t block) {
+    return static_cast<char*>(prepared.get()) + (k / slice * blocks + block) * block_bytes;
+  };
+  for (int64_t k = 0; k < depth; k += slice) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t channel = first_channel(block);
+      kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (channel * depth + k) * size, depth,
+                      first_channel(block + 1) - channel, std::min(slice, depth - k), block_at(k, block));
+    }
   }
   const int64_t panels = (pixels + kernels.columns - 1) / kernels.columns;
+  // Slices of several panels meet a block while it is in the cache.
+  const int64_t most_panels = slices > 1 ? 8 : 1, panel_bytes = kernels.panel_bytes(slice);
+  const int64_t scratch_bytes = kernels.scratch_bytes(slice);
   const std::vector<int64_t> offsets = window.Offsets();
   ParallelFor(b * panels, 1, [&](int64_t first, int64_t last) {
-    const AlignedBuffer columns(depth * kernels.columns * size);
-    const AlignedBuffer panel(kernels.panel_bytes(depth));
-    const AlignedBuffer scratch(kernels.scratch_bytes(depth));
-    for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t image = piece / panels, pixel = piece % panels * kernels.columns;
-      const int64_t count = std::min(kernels.columns, pixels - pixel);
-      const char* from = static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size;
-      const int64_t y = pixel / window.out_width, x = pixel % window.out_width;
-      if (count == kernels.columns && window.AllInside(y, x, count)) {
-        kernels.pack_rows(from + (y * window.width + x) * size, offsets.data(), depth, panel.get());
-      } else {
-        Gather(size, window, from, pixel, count, columns.get());
-        kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count}, depth,
-                     panel.get());
-      }
-      for (int64_t block = 0; block < blocks; ++block) {
-        const int64_t channel = block * kProductRows;
-        kernels.multiply(
-            block_at(block), panel.get(),
-            {.rows = rows_of(block),
-             .columns = count,
-             .depth = depth,
-             .row_bias = static_cast<const char*>(biases.const_data_ptr()) + channel * size,
-             .out = static_cast<char*>(result.mutable_data_ptr()) + ((image * out + channel) * pixels + pixel) * size,
-             .out_stride = pixels},
-            scratch.get());
+    const AlignedBuffer columns(slice * kernels.columns * size);
+    const AlignedBuffer packed(most_panels * panel_bytes);
+    const AlignedBuffer scratch((slices > 1 ? blocks * most_panels : 1) * scratch_bytes);
+    const auto panel_at = [&](int64_t panel) { return static_cast<char*>(packed.get()) + panel * panel_bytes; };
+    for (int64_t piece = first; piece < last; piece += most_panels) {
+      const int64_t group = std::min(most_panels, last - piece);
+      for (int64_t k = 0; k < depth; k += slice) {
+        const int64_t k_end = std::min(depth, k + slice);
+        for (int64_t panel = 0; panel < group; ++panel) {
+          const int64_t image = (piece + panel) / panels, pixel = (piece + panel) % panels * kernels.columns;
+          const int64_t count = std::min(kernels.columns, pixels - pixel);
+          const char* from = static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size;
+          const int64_t y = pixel / window.out_width, x = pixel % window.out_width;
+          if (count == kernels.columns && window.AllInside(y, x, count)) {
+            kernels.pack_rows(from + (y * window.width + x) * size, offsets.data() + k, k_end - k, panel_at(panel));
+          } else {
+            Gather(size, window, from, pixel, count, k, k_end, columns.get());
+            kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count},
+                         k_end - k, panel_at(panel));
+          }
+        }
+        for (int64_t block = 0; block < blocks; ++block) {
+          const int64_t channel = first_channel(block);
+          for (int64_t panel = 0; panel < group; ++panel) {
+            const int64_t image = (piece + panel) / panels, pixel = (piece + panel) % panels * kernels.columns;
+            kernels.multiply(
+                block_at(k, block), panel_at(panel),
+                {.rows = first_channel(block + 1) - channel,
+                 .columns = std::min(kernels.columns, pixels - pixel),
+                 .depth = k_end - k,
+                 .row_bias = static_cast<const char*>(biases.const_data_ptr()) + channel * size,
+                 .out =
+                     static_cast<char*>(result.mutable_data_ptr()) + ((image * out + channel) * pixels + pixel) * size,
+                 .out_stride = pixels,
+                 .is_first_slice = k == 0,
+                 .is_last_slice = k_end == depth},
+                static_cast<char*>(scratch.get()) + (slices > 1 ? block * most_panels + panel : 0) * scratch_bytes);
+          }
+        }
       }
     }
   });

@@ -112,35 +112,44 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it: the pieces
   // are small enough to be shared out evenly, and blocks as even as whole tiles of rows allow.
   constexpr int64_t kPieces = 64;
-  const int64_t most_rows = kernels.most_rows(in), tile_rows = kernels.tile_rows;
+  const int64_t slice = std::min(kernels.slice_depth(in), in), tile_rows = kernels.tile_rows;
+  const int64_t most_rows = kernels.most_rows(slice), scratch_bytes = kernels.scratch_bytes(slice);
   const int64_t blocks = (count + most_rows - 1) / most_rows, panel_count = Panels(out, kernels);
   const auto first_row = [&](int64_t block) {
     return std::min(count, (count * block / blocks + tile_rows - 1) / tile_rows * tile_rows);
   };
   const int64_t runs = std::clamp<int64_t>((kPieces + blocks - 1) / blocks, 1, panel_count);
   ParallelFor(blocks * runs, 1, [&](int64_t first, int64_t last) {
-    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(most_rows, count), in));
-    const AlignedBuffer scratch(kernels.scratch_bytes(in));
-    int64_t prepared_block = -1;
-    for (int64_t piece = first; piece < last; ++piece) {
-      const int64_t block = piece / runs, run = piece % runs;
-      const int64_t row = first_row(block);
-      ProductTile tile{.rows = first_row(block + 1) - row, .depth = in, .out_stride = out};
-      if (block != prepared_block) {
-        kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + row * in * size, in, tile.rows, in,
-                        prepared.get());
-        prepared_block = block;
-      }
-      for (int64_t panel = panel_count * run / runs; panel < panel_count * (run + 1) / runs; ++panel) {
-        const int64_t column = panel * kernels.columns;
-        tile.columns = std::min(kernels.columns, out - column);
-        tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
-        if (column_bias.defined()) {
-          tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
+    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(most_rows, count), slice));
+    const int64_t most_runs = std::min(runs, last - first);
+    const AlignedBuffer scratch(scratch_bytes * (slice < in ? (panel_count * most_runs + runs - 1) / runs + 1 : 1));
+    // All pieces of one block at once.
+    for (int64_t piece = first; piece < last; piece = std::min(last, (piece / runs + 1) * runs)) {
+      const int64_t block = piece / runs, row = first_row(block);
+      const int64_t first_panel = panel_count * (piece - block * runs) / runs;
+      const int64_t last_panel = panel_count * std::min(runs, last - block * runs) / runs;
+      ProductTile tile{.rows = first_row(block + 1) - row, .out_stride = out};
+      int64_t k = 0;
+      do {
+        tile.depth = std::min(slice, in - k);
+        tile.is_first_slice = k == 0;
+        tile.is_last_slice = k + slice >= in;
+        kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (row * in + k) * size, in, tile.rows,
+                        tile.depth, prepared.get());
+        for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+          const int64_t column = panel * kernels.columns;
+          tile.columns = std::min(kernels.columns, out - column);
+          tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
+          if (column_bias.defined()) {
+            tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
+          }
+          kernels.multiply(
+              prepared.get(),
+              static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes + kernels.panel_bytes(k), tile,
+              static_cast<char*>(scratch.get()) + (slice < in ? (panel - first_panel) * scratch_bytes : 0));
         }
-        kernels.multiply(prepared.get(), static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes, tile,
-                         scratch.get());
-      }
+        k += slice;
+      } while (k < in);
     }
   });
   return result;

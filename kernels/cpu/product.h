@@ -4,6 +4,9 @@
 //
 // The weight is packed into panels of `columns` of its rows, which are columns of the result. A block is at most
 // most_rows(depth) rows of x, `prepared` once and multiplied by any number of panels.
+//
+// A version may want a long depth in slices: then a block is `slice_depth` of the depth, and a panel's sums wait in its
+// own scratch for the next slice.
 #pragma once
 
 #include <cstdint>
@@ -38,16 +41,22 @@ struct ProductTile {
   void* out;                // [rows][columns] of `result`
   int64_t out_stride;       // of these between rows
   ProductResult result = ProductResult::kElements;
+  bool is_first_slice = true;  // else sums go on from those in the scratch
+  bool is_last_slice = true;   // else they stay there, and nothing is written out
 };
+
+// The slice of a version that takes every depth whole.
+inline int64_t WholeDepth(int64_t depth) { return depth; }
 
 // One instruction set's version for one element type. Buffers are 64-byte aligned.
 struct ProductKernels {
   int64_t columns;                                         // of a panel
   int64_t tile_rows;                                       // that `multiply` takes at a time
+  int64_t (*slice_depth)(int64_t depth);                   // of all slices but the last; at least `depth`: no slices
   int64_t (*most_rows)(int64_t depth);                     // of a block, whole tiles, at least kProductRows
-  int64_t (*panel_bytes)(int64_t depth);                   // of one packed panel
+  int64_t (*panel_bytes)(int64_t depth);                   // of one packed panel, or before a slice of it
   int64_t (*prepared_bytes)(int64_t rows, int64_t depth);  // of a prepared block
-  int64_t (*scratch_bytes)(int64_t depth);                 // of one thread, for `multiply`
+  int64_t (*scratch_bytes)(int64_t depth);                 // of one thread or, sliced, of a panel
   void (*pack)(const PanelSource&, int64_t depth, void* panel);
   // A whole panel whose elements k lie side by side, from data + offsets[k] elements on.
   void (*pack_rows)(const void* data, const int64_t* offsets, int64_t depth, void* panel);

@@ -1,5 +1,6 @@
 // The product of bf16 with AMX tiles. Operand A is a tile of 16 rows × 32 elements of the depth, prepared tile by tile;
-// operand B is 16 pairs × 16 columns of a panel. A call adds 32 rows × 32 columns; the sums of a long depth are cut.
+// operand B is 16 pairs × 16 columns of a panel. Four tiles sum 32 rows × 32 columns, over the whole depth of a slice:
+// to put tiles away and to take them up again costs as much as ten products.
 
 #include "kernels/cpu/product.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileHalves = 512;
-constexpr int64_t kDepthStep = 384;             // of a panel, so that it stays in the first-level cache
 constexpr int64_t kPanelStride = 4 * kColumns;  // bytes between pairs
 
 inline int64_t RowTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
@@ -37,6 +37,14 @@ void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* p
   }
 }
 
+// Where a block of the whole depth would be a few rows only, whose panels would come from memory too often.
+int64_t SliceDepth(int64_t depth) {
+  constexpr int64_t kMostWhole = 3072, kMost = 1536;
+  if (depth <= kMostWhole) return depth;
+  const int64_t slices = (depth + kMost - 1) / kMost;
+  return PaddedDepth((depth + slices - 1) / slices);
+}
+
 // As many rows as leave room in the second-level cache, so that a panel, which comes from farther away, serves many.
 int64_t MostRows(int64_t depth) {
   constexpr int64_t kBytes = int64_t{1} << 20, kMost = 512;
@@ -46,80 +54,103 @@ int64_t MostRows(int64_t depth) {
 
 int64_t ScratchBytes(int64_t depth) { return 4 * MostRows(depth) * kColumns; }
 
-// Asks for lines of what will be multiplied next.
-inline void Prefetch(const char* from, int64_t lines) {
-  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(from + i * 64, 0, 2);
+// Adds the products of one or two tiles of rows with a panel to tiles 0 to 3. What `meanwhile` does, once for each tile
+// of the depth, costs next to nothing: the tiles' unit is what everything waits for.
+template <bool kTwoTiles, typename Meanwhile>
+inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const uint16_t* panel, int64_t depth_tiles,
+                        Meanwhile meanwhile) {
+  for (int64_t depth = 0; depth < depth_tiles; ++depth, panel += kPairsDepth * kColumns) {
+    _tile_loadd(4, rows + depth * kTileHalves, 64);
+    _tile_loadd(6, panel, kPanelStride);
+    _tile_loadd(7, panel + 32, kPanelStride);
+    if constexpr (kTwoTiles) _tile_loadd(5, lower_rows + depth * kTileHalves, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    meanwhile();
+    if constexpr (kTwoTiles) {
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
 }
+
+// Sums that lie in the scratch are written out, a row at a time.
+class LateStore {
+ public:
+  LateStore(const ProductTile& tile, const float* sums) : store_(tile), sums_(sums) {}
+
+  // Rows from `row` on wait from now on, after all that have been written.
+  void Await(int64_t row, int64_t end) {
+    row_ = row;
+    end_ = end;
+  }
+
+  void StoreOne() {
+    if (row_ == end_) return;
+    const float* sums = sums_ + row_ * kColumns;
+    store_.Store(row_, _mm512_load_ps(sums), _mm512_load_ps(sums + 16));
+    store_.PrefetchBeside(row_);
+    ++row_;
+  }
+
+  void StoreAll() {
+    while (row_ < end_) StoreOne();
+  }
+
+ private:
+  const RowStore store_;
+  const float* sums_;
+  int64_t row_ = 0, end_ = 0;
+};
 
 void Multiply(const void* prepared, const void* panel, const ProductTile& tile, void* scratch) {
   const int64_t depth_tiles = PaddedDepth(tile.depth) / kPairsDepth, row_tiles = RowTiles(tile.rows);
-  const uint16_t* x = static_cast<const uint16_t*>(prepared);
   const uint16_t* weights = static_cast<const uint16_t*>(panel);
   float* sums = static_cast<float*>(scratch);
   const TileConfig config;
   _tile_loadconfig(&config);
-  // Of the 32 lines of a panel that a product of tiles reads, each pair of row tiles brings its share of the next
-  // panel.
+  LateStore late(tile, sums);
+  // Each pair of row tiles brings its share of the next panel, and the rows of the pair before are written out.
   const int64_t row_pairs = (row_tiles + 1) / 2, ahead_lines = (32 + row_pairs - 1) / row_pairs;
-  constexpr int64_t kStep = kDepthStep / kPairsDepth;
-  const RowStore store(tile);
-  for (int64_t step = 0; step < depth_tiles || step == 0; step += kStep) {
-    const int64_t end = Min(depth_tiles, step + kStep);
-    for (int64_t row = 0; row < row_tiles; row += 2) {
-      const bool lower = row + 1 < row_tiles;
-      float* to = sums + row * kTileRows * kColumns;
-      float* lower_to = to + kTileRows * kColumns;
-      const uint16_t* upper_x = x + row * depth_tiles * kTileHalves;
-      const uint16_t* lower_x = upper_x + depth_tiles * kTileHalves;
-      if (step == 0) {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-      } else {
-        _tile_loadd(0, to, kPanelStride);
-        _tile_loadd(1, to + 16, kPanelStride);
-        if (lower) {
-          _tile_loadd(2, lower_to, kPanelStride);
-          _tile_loadd(3, lower_to + 16, kPanelStride);
-        }
-      }
-      const char* ahead = reinterpret_cast<const char*>(weights + end * kPairsDepth * kColumns) +
-                          row / 2 * ahead_lines * 64 * (end - step);
-      if (lower) {
-        for (int64_t depth = step; depth < end; ++depth) {
-          const uint16_t* pairs = weights + depth * kPairsDepth * kColumns;
-          _tile_loadd(4, upper_x + depth * kTileHalves, 64);
-          _tile_loadd(6, pairs, kPanelStride);
-          _tile_loadd(7, pairs + 32, kPanelStride);
-          Prefetch(ahead, ahead_lines);
-          ahead += ahead_lines * 64;
-          _tile_loadd(5, lower_x + depth * kTileHalves, 64);
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-          _tile_dpbf16ps(2, 5, 6);
-          _tile_dpbf16ps(3, 5, 7);
-        }
-        _tile_stored(2, lower_to, kPanelStride);
-        _tile_stored(3, lower_to + 16, kPanelStride);
-      } else {
-        for (int64_t depth = step; depth < end; ++depth) {
-          const uint16_t* pairs = weights + depth * kPairsDepth * kColumns;
-          _tile_loadd(4, upper_x + depth * kTileHalves, 64);
-          _tile_loadd(6, pairs, kPanelStride);
-          _tile_loadd(7, pairs + 32, kPanelStride);
-          _tile_dpbf16ps(0, 4, 6);
-          _tile_dpbf16ps(1, 4, 7);
-        }
-      }
-      _tile_stored(0, to, kPanelStride);
-      _tile_stored(1, to + 16, kPanelStride);
-      // While the next tiles are multiplied.
-      for (int64_t i = row * kTileRows; end == depth_tiles && i < Min(tile.rows, (row + 2) * kTileRows); ++i) {
-        store.Store(i, _mm512_load_ps(sums + i * kColumns), _mm512_load_ps(sums + i * kColumns + 16));
+  const int64_t rows_at_once = depth_tiles == 0 ? 0 : (2 * kTileRows + depth_tiles - 1) / depth_tiles;
+  const char* ahead = reinterpret_cast<const char*>(weights + depth_tiles * kPairsDepth * kColumns);
+  const auto meanwhile = [&] {
+    for (int64_t i = 0; i < ahead_lines; ++i, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+    for (int64_t i = 0; i < rows_at_once; ++i) late.StoreOne();
+  };
+  for (int64_t row = 0; row < row_tiles; row += 2) {
+    const bool two_tiles = row + 1 < row_tiles;
+    float* to = sums + row * kTileRows * kColumns;
+    float* lower_to = to + kTileRows * kColumns;
+    if (tile.is_first_slice) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    } else {
+      _tile_loadd(0, to, kPanelStride);
+      _tile_loadd(1, to + 16, kPanelStride);
+      if (two_tiles) {
+        _tile_loadd(2, lower_to, kPanelStride);
+        _tile_loadd(3, lower_to + 16, kPanelStride);
       }
     }
+    const uint16_t* x = static_cast<const uint16_t*>(prepared) + row * depth_tiles * kTileHalves;
+    if (two_tiles) {
+      AddProducts<true>(x, x + depth_tiles * kTileHalves, weights, depth_tiles, meanwhile);
+    } else {
+      AddProducts<false>(x, nullptr, weights, depth_tiles, meanwhile);
+    }
+    late.StoreAll();
+    _tile_stored(0, to, kPanelStride);
+    _tile_stored(1, to + 16, kPanelStride);
+    if (two_tiles) {
+      _tile_stored(2, lower_to, kPanelStride);
+      _tile_stored(3, lower_to + 16, kPanelStride);
+    }
+    if (tile.is_last_slice) late.Await(row * kTileRows, Min(tile.rows, (row + 2) * kTileRows));
   }
+  late.StoreAll();
   _tile_release();
 }
 
@@ -128,6 +159,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
 const ProductKernels kProductBf16Amx = {
     .columns = kColumns,
     .tile_rows = 2 * kTileRows,
+    .slice_depth = SliceDepth,
     .most_rows = MostRows,
     .panel_bytes = PanelBytes,
     .prepared_bytes = PreparedBytes,

@@ -90,6 +90,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
 const ProductKernels kProductBf16Avx512Bf16 = {
     .columns = kColumns,
     .tile_rows = kMostRows,
+    .slice_depth = WholeDepth,
     .most_rows = [](int64_t) { return kProductRows; },
     .panel_bytes = PanelBytes,
     .prepared_bytes = PreparedBytes,
