@@ -84,6 +84,47 @@ void Gather(int64_t size, const Window& window, const char* image, int64_t first
   }
 }
 
+// The pixels of all images of an output as the right side of a product, panel after panel.
+class PixelPanels {
+ public:
+  PixelPanels(const ProductKernels& kernels, const Window& window, const at::Tensor& images)
+      : kernels_(kernels),
+        window_(window),
+        images_(images),
+        size_(images.element_size()),
+        pixels_(window.out_height * window.out_width),
+        of_image_((pixels_ + kernels.columns - 1) / kernels.columns),
+        offsets_(window.Offsets()) {}
+
+  int64_t count() const { return images_.size(0) * of_image_; }
+  int64_t image(int64_t panel) const { return panel / of_image_; }
+  int64_t first_pixel(int64_t panel) const { return panel % of_image_ * kernels_.columns; }
+  int64_t columns(int64_t panel) const { return std::min(kernels_.columns, pixels_ - first_pixel(panel)); }
+
+  // Bytes that Pack needs for `depth` elements of the weight.
+  int64_t GatheredBytes(int64_t depth) const { return depth * kernels_.columns * size_; }
+
+  // Packs what a panel's pixels read with elements [k, k + depth) of the weight.
+  void Pack(int64_t panel, int64_t k, int64_t depth, void* gathered, void* packed) const {
+    const char* from = static_cast<const char*>(images_.const_data_ptr()) + image(panel) * images_.stride(0) * size_;
+    const int64_t pixel = first_pixel(panel), count = columns(panel);
+    const int64_t y = pixel / window_.out_width, x = pixel % window_.out_width;
+    if (count == kernels_.columns && window_.AllInside(y, x, count)) {
+      kernels_.pack_rows(from + (y * window_.width + x) * size_, offsets_.data() + k, depth, packed);
+    } else {
+      Gather(size_, window_, from, pixel, count, k, k + depth, gathered);
+      kernels_.pack({.data = gathered, .depth_stride = count, .column_stride = 1, .columns = count}, depth, packed);
+    }
+  }
+
+ private:
+  const ProductKernels& kernels_;
+  const Window& window_;
+  const at::Tensor& images_;
+  int64_t size_, pixels_, of_image_;
+  std::vector<int64_t> offsets_;
+};
+
 }  // namespace
 
 // The product of the weight, whose rows are output channels, with panels of pixels.
@@ -115,66 +156,50 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
   const at::Tensor rows = weight.contiguous(), biases = bias.contiguous();
   const ProductKernels& kernels = ProductFor(isa, *element);
-  const int64_t slice = std::min(kernels.slice_depth(depth), depth), slices = (depth + slice - 1) / slice;
-  const int64_t most_rows = kernels.most_rows(slice), blocks = (out + most_rows - 1) / most_rows;
-  const auto first_channel = [&](int64_t block) {
-    return std::min(out, (out * block / blocks + kernels.tile_rows - 1) / kernels.tile_rows * kernels.tile_rows);
+  const ProductBlocks blocks(kernels, out, depth);
+  const PixelPanels panels(kernels, window, images);
+  const int64_t block_bytes = (kernels.prepared_bytes(blocks.most_rows(), blocks.slice()) + 63) / 64 * 64;
+  const AlignedBuffer prepared(blocks.slices() * blocks.count() * block_bytes);
+  const auto block_at = [&](int64_t slice, int64_t block) {
+    return static_cast<char*>(prepared.get()) + (slice * blocks.count() + block) * block_bytes;
   };
-  const int64_t block_bytes = (kernels.prepared_bytes(std::min(most_rows, out), slice) + 63) / 64 * 64;
-  const AlignedBuffer prepared(slices * blocks * block_bytes);
-  const auto block_at = [&](int64_t k, int64_t block) {
-    return static_cast<char*>(prepared.get()) + (k / slice * blocks + block) * block_bytes;
-  };
-  for (int64_t k = 0; k < depth; k += slice) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t channel = first_channel(block);
-      kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (channel * depth + k) * size, depth,
-                      first_channel(block + 1) - channel, std::min(slice, depth - k), block_at(k, block));
+  for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
+    for (int64_t block = 0; block < blocks.count(); ++block) {
+      const int64_t element = blocks.first_row(block) * depth + blocks.first_depth(slice);
+      kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + element * size, depth, blocks.rows(block),
+                      blocks.depth(slice), block_at(slice, block));
     }
   }
-  const int64_t panels = (pixels + kernels.columns - 1) / kernels.columns;
-  // Slices of several panels meet a block while it is in the cache.
-  const int64_t most_panels = slices > 1 ? 8 : 1, panel_bytes = kernels.panel_bytes(slice);
-  const int64_t scratch_bytes = kernels.scratch_bytes(slice);
-  const std::vector<int64_t> offsets = window.Offsets();
-  ParallelFor(b * panels, 1, [&](int64_t first, int64_t last) {
-    const AlignedBuffer columns(slice * kernels.columns * size);
+  // Slices of several panels meet a block of the weight while it is in the cache.
+  const int64_t most_panels = blocks.slices() > 1 ? 8 : 1, panel_bytes = kernels.panel_bytes(blocks.slice());
+  const int64_t waiting = blocks.slices() > 1 ? blocks.count() * most_panels : 1;
+  const int64_t scratch_bytes = kernels.scratch_bytes(blocks.slice());
+  ParallelFor(panels.count(), 1, [&](int64_t first, int64_t last) {
+    const AlignedBuffer gathered(panels.GatheredBytes(blocks.slice()));
     const AlignedBuffer packed(most_panels * panel_bytes);
-    const AlignedBuffer scratch((slices > 1 ? blocks * most_panels : 1) * scratch_bytes);
-    const auto panel_at = [&](int64_t panel) { return static_cast<char*>(packed.get()) + panel * panel_bytes; };
-    for (int64_t piece = first; piece < last; piece += most_panels) {
-      const int64_t group = std::min(most_panels, last - piece);
-      for (int64_t k = 0; k < depth; k += slice) {
-        const int64_t k_end = std::min(depth, k + slice);
-        for (int64_t panel = 0; panel < group; ++panel) {
-          const int64_t image = (piece + panel) / panels, pixel = (piece + panel) % panels * kernels.columns;
-          const int64_t count = std::min(kernels.columns, pixels - pixel);
-          const char* from = static_cast<const char*>(images.const_data_ptr()) + image * images.stride(0) * size;
-          const int64_t y = pixel / window.out_width, x = pixel % window.out_width;
-          if (count == kernels.columns && window.AllInside(y, x, count)) {
-            kernels.pack_rows(from + (y * window.width + x) * size, offsets.data() + k, k_end - k, panel_at(panel));
-          } else {
-            Gather(size, window, from, pixel, count, k, k_end, columns.get());
-            kernels.pack({.data = columns.get(), .depth_stride = count, .column_stride = 1, .columns = count},
-                         k_end - k, panel_at(panel));
-          }
+    const AlignedBuffer scratch(waiting * scratch_bytes);
+    for (int64_t group = first; group < last; group += most_panels) {
+      const int64_t count = std::min(most_panels, last - group);
+      const auto packed_at = [&](int64_t i) { return static_cast<char*>(packed.get()) + i * panel_bytes; };
+      for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
+        for (int64_t i = 0; i < count; ++i) {
+          panels.Pack(group + i, blocks.first_depth(slice), blocks.depth(slice), gathered.get(), packed_at(i));
         }
-        for (int64_t block = 0; block < blocks; ++block) {
-          const int64_t channel = first_channel(block);
-          for (int64_t panel = 0; panel < group; ++panel) {
-            const int64_t image = (piece + panel) / panels, pixel = (piece + panel) % panels * kernels.columns;
-            kernels.multiply(
-                block_at(k, block), panel_at(panel),
-                {.rows = first_channel(block + 1) - channel,
-                 .columns = std::min(kernels.columns, pixels - pixel),
-                 .depth = k_end - k,
-                 .row_bias = static_cast<const char*>(biases.const_data_ptr()) + channel * size,
-                 .out =
-                     static_cast<char*>(result.mutable_data_ptr()) + ((image * out + channel) * pixels + pixel) * size,
-                 .out_stride = pixels,
-                 .is_first_slice = k == 0,
-                 .is_last_slice = k_end == depth},
-                static_cast<char*>(scratch.get()) + (slices > 1 ? block * most_panels + panel : 0) * scratch_bytes);
+        for (int64_t block = 0; block < blocks.count(); ++block) {
+          const int64_t channel = blocks.first_row(block);
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t panel = group + i;
+            const int64_t place = (panels.image(panel) * out + channel) * pixels + panels.first_pixel(panel);
+            kernels.multiply(block_at(slice, block), packed_at(i),
+                             {.rows = blocks.rows(block),
+                              .columns = panels.columns(panel),
+                              .depth = blocks.depth(slice),
+                              .row_bias = static_cast<const char*>(biases.const_data_ptr()) + channel * size,
+                              .out = static_cast<char*>(result.mutable_data_ptr()) + place * size,
+                              .out_stride = pixels,
+                              .is_first_slice = slice == 0,
+                              .is_last_slice = slice + 1 == blocks.slices()},
+                             static_cast<char*>(scratch.get()) + (block * most_panels + i) % waiting * scratch_bytes);
           }
         }
       }

@@ -110,30 +110,28 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
 
   const int64_t count = result.numel() / out, size = x.element_size(), panel_bytes = kernels.panel_bytes(in);
   // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it: the pieces
-  // are small enough to be shared out evenly, and blocks as even as whole tiles of rows allow.
+  // are small enough to be shared out evenly.
   constexpr int64_t kPieces = 64;
-  const int64_t slice = std::min(kernels.slice_depth(in), in), tile_rows = kernels.tile_rows;
-  const int64_t most_rows = kernels.most_rows(slice), scratch_bytes = kernels.scratch_bytes(slice);
-  const int64_t blocks = (count + most_rows - 1) / most_rows, panel_count = Panels(out, kernels);
-  const auto first_row = [&](int64_t block) {
-    return std::min(count, (count * block / blocks + tile_rows - 1) / tile_rows * tile_rows);
-  };
-  const int64_t runs = std::clamp<int64_t>((kPieces + blocks - 1) / blocks, 1, panel_count);
-  ParallelFor(blocks * runs, 1, [&](int64_t first, int64_t last) {
-    const AlignedBuffer prepared(kernels.prepared_bytes(std::min(most_rows, count), slice));
-    const int64_t most_runs = std::min(runs, last - first);
-    const AlignedBuffer scratch(scratch_bytes * (slice < in ? (panel_count * most_runs + runs - 1) / runs + 1 : 1));
+  const ProductBlocks blocks(kernels, count, in);
+  const int64_t panel_count = Panels(out, kernels), scratch_bytes = kernels.scratch_bytes(blocks.slice());
+  const int64_t runs = std::clamp<int64_t>((kPieces + blocks.count() - 1) / blocks.count(), 1, panel_count);
+  const auto first_panel_of = [&](int64_t run) { return panel_count * run / runs; };
+  ParallelFor(blocks.count() * runs, 1, [&](int64_t first, int64_t last) {
+    const int64_t waiting = blocks.slices() > 1 ? first_panel_of(std::min(runs, last - first)) + 1 : 1;
+    const AlignedBuffer prepared(kernels.prepared_bytes(blocks.most_rows(), blocks.slice()));
+    const AlignedBuffer scratch(waiting * scratch_bytes);
     // All pieces of one block at once.
     for (int64_t piece = first; piece < last; piece = std::min(last, (piece / runs + 1) * runs)) {
-      const int64_t block = piece / runs, row = first_row(block);
-      const int64_t first_panel = panel_count * (piece - block * runs) / runs;
-      const int64_t last_panel = panel_count * std::min(runs, last - block * runs) / runs;
-      ProductTile tile{.rows = first_row(block + 1) - row, .out_stride = out};
-      int64_t k = 0;
-      do {
-        tile.depth = std::min(slice, in - k);
-        tile.is_first_slice = k == 0;
-        tile.is_last_slice = k + slice >= in;
+      const int64_t block = piece / runs, row = blocks.first_row(block);
+      const int64_t first_panel = first_panel_of(piece - block * runs);
+      const int64_t last_panel = first_panel_of(std::min(runs, last - block * runs));
+      for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
+        const int64_t k = blocks.first_depth(slice);
+        ProductTile tile{.rows = blocks.rows(block),
+                         .depth = blocks.depth(slice),
+                         .out_stride = out,
+                         .is_first_slice = slice == 0,
+                         .is_last_slice = slice + 1 == blocks.slices()};
         kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (row * in + k) * size, in, tile.rows,
                         tile.depth, prepared.get());
         for (int64_t panel = first_panel; panel < last_panel; ++panel) {
@@ -146,10 +144,9 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
           kernels.multiply(
               prepared.get(),
               static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes + kernels.panel_bytes(k), tile,
-              static_cast<char*>(scratch.get()) + (slice < in ? (panel - first_panel) * scratch_bytes : 0));
+              static_cast<char*>(scratch.get()) + (panel - first_panel) % waiting * scratch_bytes);
         }
-        k += slice;
-      } while (k < in);
+      }
     }
   });
   return result;

@@ -65,6 +65,35 @@ struct ProductKernels {
   void (*multiply)(const void* prepared, const void* panel, const ProductTile&, void* scratch);
 };
 
+// How a product's rows are cut into blocks, as even as whole tiles allow, and its depth into slices. Neither cut
+// depends on anything but the product's own size.
+class ProductBlocks {
+ public:
+  ProductBlocks(const ProductKernels& kernels, int64_t rows, int64_t depth)
+      : rows_(rows),
+        depth_(depth),
+        slice_(depth < kernels.slice_depth(depth) ? depth : kernels.slice_depth(depth)),
+        tile_rows_(kernels.tile_rows),
+        most_rows_(kernels.most_rows(slice_)),
+        count_((rows + most_rows_ - 1) / most_rows_) {}
+
+  int64_t count() const { return count_; }
+  int64_t most_rows() const { return rows_ < most_rows_ ? rows_ : most_rows_; }
+  int64_t first_row(int64_t block) const {
+    const int64_t row = (rows_ * block / count_ + tile_rows_ - 1) / tile_rows_ * tile_rows_;
+    return row < rows_ ? row : rows_;
+  }
+  int64_t rows(int64_t block) const { return first_row(block + 1) - first_row(block); }
+
+  int64_t slice() const { return slice_; }
+  int64_t slices() const { return slice_ == 0 ? 1 : (depth_ + slice_ - 1) / slice_; }
+  int64_t first_depth(int64_t slice) const { return slice * slice_; }
+  int64_t depth(int64_t slice) const { return slice + 1 < slices() ? slice_ : depth_ - slice * slice_; }
+
+ private:
+  int64_t rows_, depth_, slice_, tile_rows_, most_rows_, count_;
+};
+
 extern const ProductKernels kProductDoubleBaseline, kProductFloatBaseline, kProductBf16Baseline;
 extern const ProductKernels kProductDoubleAvx2, kProductFloatAvx2, kProductBf16Avx2;
 extern const ProductKernels kProductDoubleAvx512, kProductFloatAvx512, kProductBf16Avx512;
