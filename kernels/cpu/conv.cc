@@ -50,9 +50,9 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
     const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
     const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
     T* to = columns + done;
+    int64_t kx = begin % window.kernel_width, ky = begin / window.kernel_width % window.kernel_height;
+    int64_t c = begin / (window.kernel_width * window.kernel_height);
     for (int64_t k = begin; k < end; ++k, to += count) {
-      const int64_t kx = k % window.kernel_width, ky = k / window.kernel_width % window.kernel_height;
-      const int64_t c = k / (window.kernel_width * window.kernel_height);
       const int64_t row = y * window.stride + ky - window.top, column = x * window.stride + kx - window.left;
       const T* from = image + c * window.plane_stride + row * window.width;
       if (row < 0 || row >= window.height) {
@@ -65,6 +65,11 @@ void GatherPixels(const Window& window, const T* image, int64_t first, int64_t c
           to[i] = at >= 0 && at < window.width ? from[at] : T{};
         }
       }
+      if (++kx < window.kernel_width) continue;
+      kx = 0;
+      if (++ky < window.kernel_height) continue;
+      ky = 0;
+      ++c;
     }
     done += run;
   }
