@@ -1,6 +1,6 @@
 // The product of bf16 with AMX tiles. Operand A is a tile of 16 rows × 32 elements of the depth, prepared tile by tile;
 // operand B is 16 pairs × 16 columns of a panel. Four tiles sum 32 rows × 32 columns, over the whole depth of a slice:
-// to put tiles away and to take them up again costs as much as ten products.
+// to put tiles away and to take them up again costs as much as thirty products of tiles.
 
 #include "kernels/cpu/product.h"
 
