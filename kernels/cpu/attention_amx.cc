@@ -428,7 +428,7 @@ void AttendRows(const AttentionHead& head, int64_t first_row, int64_t last_row, 
     __builtin_memset(s.sums, 0, 2 * shape.width_tiles * kTileBytes);
     for (int64_t row = 0; row < kRowBlock; ++row) {
       s.exponents[row] = kLowest;
-      s.fixed_zeros[row] = 0;
+      s.fixed_zeros[row] = __builtin_inff();  // out of reach, so that the first step sets the exponent
     }
     ScoreTiles(s.queries, keys, shape.depth_tiles, s.scores, [] {});
     for (int64_t key = 0; key < head.key_count; key += kKeyBlock) {
@@ -445,10 +445,8 @@ void AttendRows(const AttentionHead& head, int64_t first_row, int64_t last_row, 
             at + 1 < shape.key_steps ? keys + (at + 1) * 2 * shape.depth_tiles * kTileHalves : nullptr;
         float* next_scores = s.scores + (at + 1) % 2 * kStepFloats;
         if (bias != nullptr) {
-          if (at == 0) RaiseExponents<true>(s, step, shape.width_tiles);
           WeighStep<true>(s, shape, step, next_keys, next_scores);
         } else {
-          if (at == 0) RaiseExponents<false>(s, step, shape.width_tiles);
           WeighStep<false>(s, shape, step, next_keys, next_scores);
         }
       }
