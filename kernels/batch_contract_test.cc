@@ -71,8 +71,8 @@ TEST_P(BatchContractTest, OfProducts) {
   struct Shape {
     int64_t rows, in, out;
   };
-  // Rows of an image: a vector, a few, more than a block; depths that are cut, one of them
-  // into slices, and ones that are no whole vector.
+  // Rows of an image: a vector, a few, more than a block; depths that are cut, one of them into slices,
+  // and ones that are no whole vector.
   for (const Shape& s :
        {Shape{1, 256, 192}, Shape{3, 33, 70}, Shape{17, 1030, 50}, Shape{40, 3690, 70}, Shape{130, 64, 40}}) {
     const at::Tensor weight = Random({s.out, s.in}), bias = Random({s.out});
