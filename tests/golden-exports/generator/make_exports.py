@@ -86,8 +86,8 @@ def make(golden, out, name, model_class, folder, pipeline, adapter):
                           "modules": sum(k.startswith("fingerprint.") for k in tensors), "reference": "library"},
             "tensors": {"fingerprint.<component>.<module>": "of delta W at scale 1, fp64, d flat in row-major order: [norm, sum(d cos(0.01 j)), sum(d cos(0.0371 j + 1)), max |d|]",
                         "f32.* / f64.*": "the transformer's output for the inputs of arguments.inputs (in.*), adapters off (base) and at scale s (scale_<s>)"},
-            # Both sides round in fp32, each as much as its matrix library happens to on that processor.
-            "tolerance": {"fp64": 1e-10, "fp32": float(f"{max(1e-5, 2 * worst):.1e}")},
+            # From one processor to another the reference itself moves by up to half of its fp32 error.
+            "tolerance": {"fp64": 1e-10, "fp32": max(1e-5, float(f"{worst:.1e}"))},
             "notes": f"the adapter at scale 1 moves the output by {moved:.2f} of its maximum; fp32 against fp64: {worst:.1e}"}
 
 
