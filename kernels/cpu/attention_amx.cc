@@ -99,8 +99,6 @@ inline void Prefetch(const void* row, int64_t count) {
   __builtin_prefetch(first + 2 * count - 1, kForWriting, 2);
 }
 
-constexpr int64_t kAhead = 16;  // rows
-
 // The order in which PackWeights leaves the keys of a step, 8 × lane + i: four of the lower 16, then four of the upper.
 inline int64_t KeyOfPlace(int64_t place) {
   const int64_t lane = place % kDepth / 8;
