@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/batch_scheduling.h"
 #include "base/steady_time.h"
 #include "server/serving/batch_proof.h"
 #include "server/verification/verification.h"
@@ -114,6 +115,7 @@ void GroupRunner::Replace(const std::string& reason) {
 }
 
 void GroupRunner::RunSessions() {
+  base::UseBatchScheduling();  // the next steps are there already when an answer comes
   absl::Duration back_off = options_.first_back_off;
   int failed_starts = 0;  // in a row
   while (!Stopping()) {
