@@ -1,7 +1,6 @@
 #include "server/jobs/sqlite_job_store.h"
 
 #include <algorithm>
-#include <future>
 #include <optional>
 #include <utility>
 
@@ -151,18 +150,23 @@ void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<S
   const auto apply = [this, submission](SqliteDatabase& database) {
     return submission->Apply(database, ids_, next_number_);
   };
-  const auto answer = [this, submission, done = std::move(done)](absl::Status status) {
-    if (!status.ok()) return done(std::move(status));
-    Count(submission->counts());
-    done(submission->TakeResult(ids_));
+  const auto answer = [this, submission, done = std::move(done)](const absl::Status& status) {
+    done(ResultOf(status, *submission));
   };
   commit_.Post({.name = "submit", .apply = apply, .done = answer});
 }
 
 absl::StatusOr<SubmittedJob> SqliteJobStore::Submit(const NewJob& job) {
-  std::promise<absl::StatusOr<SubmittedJob>> result;
-  SubmitAsync(job, [&result](absl::StatusOr<SubmittedJob> submitted) { result.set_value(std::move(submitted)); });
-  return result.get_future().get();
+  ASSIGN_OR_RETURN(const std::shared_ptr<JobSubmission> submission, JobSubmission::Make(job, Now()));
+  const absl::Status status =
+      commit_.Run("submit", [&](SqliteDatabase& database) { return submission->Apply(database, ids_, next_number_); });
+  return ResultOf(status, *submission);
+}
+
+absl::StatusOr<SubmittedJob> SqliteJobStore::ResultOf(const absl::Status& status, JobSubmission& submission) {
+  RETURN_IF_ERROR(status);
+  Count(submission.counts());
+  return submission.TakeResult(ids_);
 }
 
 absl::StatusOr<std::optional<JobRecord>> SqliteJobStore::FindSubmission(const std::string& tenant,

@@ -24,6 +24,7 @@
 #include "server/jobs/group_commit.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/job_submission.h"
 #include "server/jobs/process_lock.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
@@ -101,6 +102,7 @@ class SqliteJobStore final : public JobStore {
   absl::Status Change(const char* name, const std::function<absl::Status(SqliteDatabase&, StateCounts&)>& apply,
                       Durability durability = Durability::kSynced);
   void Count(const StateCounts& delta);
+  absl::StatusOr<SubmittedJob> ResultOf(const absl::Status& status, JobSubmission& submission);
   // Moves one running task.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
   TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
