@@ -20,9 +20,12 @@ constexpr int kPausesInAStep = 10;
 
 ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, absl::Duration step_bound,
                              Events events)
-    : ranks_(std::move(ranks)), segment_(segment), step_bound_(step_bound), events_(std::move(events)), thread_([this] {
-        Watch();
-      }) {}
+    : ranks_(std::move(ranks)),
+      segment_(segment),
+      step_bound_(step_bound),
+      events_(std::move(events)),
+      beats_(ranks_.size()),
+      thread_([this] { Watch(); }) {}
 
 ProgressWatch::~ProgressWatch() {
   ending_ = true;
@@ -42,18 +45,19 @@ void ProgressWatch::Watch() {
 
 void ProgressWatch::CheckProgress(absl::Duration now) {
   const int64_t bound = bound_nanoseconds_;
-  uint64_t beats = 0;
-  bool stopped = false;
+  bool beaten = false, stopped = false;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    beats += segment_.Beats(static_cast<int>(rank));
-    stopped = stopped || (bound != 0 && ranks_[rank].process->IsStopped());
+    const uint64_t beats = segment_.Beats(static_cast<int>(rank));
+    const bool beats_on = std::exchange(beats_[rank], beats) != beats;
+    beaten = beaten || beats_on;
+    // To ask costs as much as a small operator.
+    stopped = stopped || (bound != 0 && !beats_on && ranks_[rank].process->IsStopped());
   }
-  if (bound == 0 || last_bound_ == 0 || beats != beats_) {
+  if (bound == 0 || last_bound_ == 0 || beaten) {
     if (bound != 0 && last_bound_ == bound && bound == absl::ToInt64Nanoseconds(step_bound_)) {
       longest_pause_ = std::max(longest_pause_, now - progress_at_);
     }
     progress_at_ = now;
-    beats_ = beats;
   }
   last_bound_ = bound;
   if (bound == 0 || !stopped) stopped_since_ = now;

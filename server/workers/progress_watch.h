@@ -67,7 +67,7 @@ class ProgressWatch final {
   // Used by the thread alone.
   absl::Duration progress_at_;
   absl::Duration longest_pause_;  // in steps
-  uint64_t beats_ = 0;
+  std::vector<uint64_t> beats_;   // of each rank
   int64_t last_bound_ = 0;
   absl::Duration stopped_since_;
   std::thread thread_;
