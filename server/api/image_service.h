@@ -160,7 +160,7 @@ class ImageService {
   // What has happened so far is told first, previews and steps left out: the queue position or the start, then every
   // finished image, then the end if it has ended. EndedEvent or ReleasedEvent is the last event.
   virtual absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
-                                                          Listener listener) = 0;
+                                                          WatchedEvents events, Listener listener) = 0;
 
   // The file of a finished image.
   virtual absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) = 0;

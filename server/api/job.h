@@ -148,4 +148,16 @@ inline bool IsLast(const JobEvent& event) {
   return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<ReleasedEvent>(event);
 }
 
+// What somebody who watches a job wants to hear.
+enum class WatchedEvents {
+  kAll,
+  kResults,  // previews, images and the end, not how far it has got: steps are many
+};
+
+inline bool IsAmong(WatchedEvents events, const JobEvent& event) {
+  return events == WatchedEvents::kAll ||
+         !(std::holds_alternative<QueuedEvent>(event) || std::holds_alternative<StartedEvent>(event) ||
+           std::holds_alternative<StepEvent>(event));
+}
+
 }  // namespace tessera::server

@@ -22,11 +22,11 @@ JobEventPump::JobEventPump(base::TaskPool& pool, Sink sink)
 
 absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& service, base::TaskPool& pool,
                                                                   const Caller& caller, const std::string& job,
-                                                                  Sink sink) {
+                                                                  WatchedEvents events, Sink sink) {
   std::shared_ptr<JobEventPump> pump(new JobEventPump(pool, std::move(sink)));
   // The watch must not keep the pump: the pump keeps the watch.
   absl::StatusOr<std::unique_ptr<JobWatch>> watch =
-      service.Watch(caller, job, [weak = pump->weak_from_this()](const JobEvent& event) {
+      service.Watch(caller, job, events, [weak = pump->weak_from_this()](const JobEvent& event) {
         if (const auto self = weak.lock()) self->Add(event);
       });
   if (!watch.ok()) {

@@ -23,7 +23,8 @@ class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
 
   // Service and pool must outlive the pump; the pool must end before the service.
   static absl::StatusOr<std::shared_ptr<JobEventPump>> Start(ImageService& service, base::TaskPool& pool,
-                                                             const Caller& caller, const std::string& job, Sink sink);
+                                                             const Caller& caller, const std::string& job,
+                                                             WatchedEvents events, Sink sink);
 
   // No call of the sink begins after this. What the sink holds is released on the pool.
   void Stop();

@@ -18,7 +18,8 @@ using ::testing::ElementsAre;
 // Tells what a test says, and knows when its watch has ended.
 class ScriptedService final : public ImageService {
  public:
-  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller&, absl::string_view job, Listener listener) override {
+  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller&, absl::string_view job, WatchedEvents,
+                                                  Listener listener) override {
     if (job != "job") return absl::NotFoundError("there is no such job");
     tell = std::move(listener);
     if (first.has_value()) tell(*first);
@@ -108,7 +109,8 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasSupersededAndNothingElse) {
   Sink sink;
   {
     base::TaskPool pool(2);
-    auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
+    auto pump =
+        JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(QueuedEvent{.position = 9});
     sink.WaitFor(1);
@@ -130,7 +132,8 @@ TEST(JobEventPumpTest, AStepOfOneImageDoesNotSupersedeThoseOfAnother) {
   Sink sink;
   {
     base::TaskPool pool(2);
-    auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
+    auto pump =
+        JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(StartedEvent{});
     sink.WaitFor(1);
@@ -149,7 +152,8 @@ TEST(JobEventPumpTest, NothingIsToldAfterStop) {
   sink.Open();
   {
     base::TaskPool pool(2);
-    auto pump = JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); });
+    auto pump =
+        JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
     service.tell(StartedEvent{});
     sink.WaitFor(1);
@@ -168,7 +172,9 @@ TEST(JobEventPumpTest, AnEndThatIsToldBeforeTheWatchHasBegunEndsIt) {
   sink.Open();
   {
     base::TaskPool pool(2);
-    ASSERT_TRUE(JobEventPump::Start(service, pool, {}, "job", [&](const JobEvent& event) { sink(event); }).ok());
+    ASSERT_TRUE(JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) {
+                  sink(event);
+                }).ok());
     EXPECT_THAT(sink.WaitFor(1), ElementsAre("ended"));
   }
   EXPECT_EQ(service.watches_ended, 1);
@@ -177,8 +183,9 @@ TEST(JobEventPumpTest, AnEndThatIsToldBeforeTheWatchHasBegunEndsIt) {
 TEST(JobEventPumpTest, AJobThatIsNotThereIsAnError) {
   ScriptedService service;
   base::TaskPool pool(1);
-  EXPECT_EQ(JobEventPump::Start(service, pool, {}, "other", [](const JobEvent&) {}).status().code(),
-            absl::StatusCode::kNotFound);
+  EXPECT_EQ(
+      JobEventPump::Start(service, pool, {}, "other", WatchedEvents::kAll, [](const JobEvent&) {}).status().code(),
+      absl::StatusCode::kNotFound);
 }
 
 TEST(TaskPoolTest, DoesWhatItsTasksPostBeforeItEnds) {

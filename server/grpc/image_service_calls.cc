@@ -193,7 +193,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       return CancelUnlessKept();
     }
     absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
-        JobEventPump::Start(call_.service, call_.pool, caller_, subject_.job,
+        JobEventPump::Start(call_.service, call_.pool, caller_, subject_.job, WatchedEvents::kAll,
                             [self = shared_from_this()](const JobEvent& event) { self->OnEvent(event); });
     if (!pump.ok()) return End(pump.status());
     bool cancelled;

@@ -33,7 +33,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void Start() {
     if (answer_.body.stream) reply_->StartEvents();
     absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
-        JobEventPump::Start(context_.service, context_.pool, caller_, answer_.job.id,
+        JobEventPump::Start(context_.service, context_.pool, caller_, answer_.job.id, WatchedEvents::kResults,
                             [self = shared_from_this()](const JobEvent& event) { self->OnEvent(event); });
     if (!pump.ok()) return Fail(HttpErrorOf(pump.status()));
     reply_->OnClosed([&pool = context_.pool, self = shared_from_this(), pump = *pump] {

@@ -50,7 +50,7 @@ void Watch(const ApiContext& context, const ApiCall& call) {
     if (IsLast(event)) reply->Finish();
   };
   const absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
-      JobEventPump::Start(context.service, context.pool, call.caller, job, tell);
+      JobEventPump::Start(context.service, context.pool, call.caller, job, WatchedEvents::kAll, tell);
   if (!pump.ok()) return reply->Finish();
   reply->OnClosed([&pool = context.pool, pump = *pump] { pool.Post([pump] { pump->Stop(); }); });
 }

@@ -224,8 +224,8 @@ absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const Li
 }
 
 absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Caller& caller, absl::string_view job,
-                                                                     Listener listener) {
-  return WatchJob(*context_, caller.tenant, std::string(job), std::move(listener));
+                                                                     WatchedEvents events, Listener listener) {
+  return WatchJob(*context_, caller.tenant, std::string(job), events, std::move(listener));
 }
 
 absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, absl::string_view image) {

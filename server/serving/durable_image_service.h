@@ -55,7 +55,7 @@ class DurableImageService final : public ImageService {
   absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) override {
     return jobs_->Cancel(caller.tenant, std::string(job));
   }
-  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
+  absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job, WatchedEvents events,
                                                   Listener listener) override;
   absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
   std::vector<ServedModel> ListModels() override;

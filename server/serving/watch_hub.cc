@@ -7,9 +7,11 @@ namespace tessera::server {
 
 class WatchHub::Subscription {
  public:
-  Subscription(std::string job, ImageService::Listener listener) : job(std::move(job)), listener(std::move(listener)) {}
+  Subscription(std::string job, WatchedEvents events, ImageService::Listener listener)
+      : job(std::move(job)), events(events), listener(std::move(listener)) {}
 
   const std::string job;
+  const WatchedEvents events;
   const ImageService::Listener listener;
   // Guarded by the hub's mutex.
   bool held = true;             // until Begin
@@ -30,8 +32,9 @@ WatchHub::~WatchHub() {
   thread_.join();
 }
 
-std::shared_ptr<WatchHub::Subscription> WatchHub::Hold(const std::string& job, ImageService::Listener listener) {
-  auto subscription = std::make_shared<Subscription>(job, std::move(listener));
+std::shared_ptr<WatchHub::Subscription> WatchHub::Hold(const std::string& job, WatchedEvents events,
+                                                       ImageService::Listener listener) {
+  auto subscription = std::make_shared<Subscription>(job, events, std::move(listener));
   const std::lock_guard lock(mutex_);
   watches_[job].push_back(subscription);
   return subscription;
@@ -72,7 +75,7 @@ std::vector<std::string> WatchHub::Watched() const {
 }
 
 void WatchHub::Queue(const std::shared_ptr<Subscription>& subscription, const JobEvent& event) {
-  if (!subscription->active || subscription->ended) return;
+  if (!subscription->active || subscription->ended || !IsAmong(subscription->events, event)) return;
   if (subscription->held) return subscription->early.push_back(event);
   if (const auto* image = std::get_if<ImageEvent>(&event)) {
     if (!subscription->images.insert(image->image.index).second) return;

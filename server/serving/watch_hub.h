@@ -29,7 +29,7 @@ class WatchHub final {
   ~WatchHub();  // delivers what is queued first; outlives every subscription
 
   // Nothing is delivered before Begin. An event that ends a watch is the last one of the subscription.
-  std::shared_ptr<Subscription> Hold(const std::string& job, ImageService::Listener listener);
+  std::shared_ptr<Subscription> Hold(const std::string& job, WatchedEvents events, ImageService::Listener listener);
   // `so_far`: what had happened when the job's state was read.
   void Begin(const std::shared_ptr<Subscription>& subscription, const std::vector<JobEvent>& so_far);
   // No call of the listener begins after this; waits for one that is under way, unless it is made inside that call.

@@ -44,7 +44,7 @@ const absl::Status kReason = absl::UnavailableError("the server ends");
 TEST(WatchHubTest, DeliversInTheOrderOfPublishing) {
   WatchHub hub;
   Heard heard;
-  const auto subscription = hub.Hold("job", heard.listener());
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, heard.listener());
   hub.Begin(subscription, {});
   for (int32_t step = 1; step <= 3; ++step) hub.Publish("job", StepEvent{.step = step});
   hub.Publish("another", StepEvent{.step = 9});
@@ -53,10 +53,23 @@ TEST(WatchHubTest, DeliversInTheOrderOfPublishing) {
   hub.End(subscription);
 }
 
+TEST(WatchHubTest, WhoWantsResultsIsNotWokenForProgress) {
+  WatchHub hub;
+  Heard heard;
+  const auto subscription = hub.Hold("job", WatchedEvents::kResults, heard.listener());
+  hub.Begin(subscription, {QueuedEvent{.position = 1}});
+  hub.Publish("job", StartedEvent{});
+  hub.Publish("job", StepEvent{.step = 1});
+  hub.Publish("job", ImageEvent{{.index = 0}});
+  hub.ReleaseAll(kReason);
+  EXPECT_THAT(heard.names(), ElementsAre("image 0", "released"));
+  hub.End(subscription);
+}
+
 TEST(WatchHubTest, WhatHappensWhileTheStateIsReadComesAfterIt) {
   WatchHub hub;
   Heard heard;
-  const auto subscription = hub.Hold("job", heard.listener());
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, heard.listener());
   hub.Publish("job", QueuedEvent{.position = 7});
   hub.Publish("job", ImageEvent{{.index = 0}});
   hub.Publish("job", ImageEvent{{.index = 1}});
@@ -69,7 +82,7 @@ TEST(WatchHubTest, WhatHappensWhileTheStateIsReadComesAfterIt) {
 TEST(WatchHubTest, AnEndThatWasPublishedWhileTheStateWasReadIsTheLastEvent) {
   WatchHub hub;
   Heard heard;
-  const auto subscription = hub.Hold("job", heard.listener());
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, heard.listener());
   hub.PublishEnd({.id = "job", .images = {{.index = 0}}});
   EXPECT_FALSE(hub.IsWatched("job"));
   hub.Begin(subscription, {StartedEvent{}});
@@ -81,7 +94,7 @@ TEST(WatchHubTest, AnEndThatWasPublishedWhileTheStateWasReadIsTheLastEvent) {
 TEST(WatchHubTest, NothingComesAfterTheEnd) {
   WatchHub hub;
   Heard heard;
-  const auto subscription = hub.Hold("job", heard.listener());
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, heard.listener());
   hub.Begin(subscription, {EndedEvent{}});
   hub.Publish("job", StepEvent{.step = 1});
   hub.ReleaseAll(kReason);
@@ -93,7 +106,7 @@ TEST(WatchHubTest, WhoComesAfterTheReleaseOfAllIsReleasedToo) {
   WatchHub hub;
   Heard heard;
   hub.ReleaseAll(kReason);
-  const auto subscription = hub.Hold("job", heard.listener());
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, heard.listener());
   hub.Begin(subscription, {StartedEvent{}});
   hub.ReleaseAll(kReason);
   EXPECT_THAT(heard.names(), ElementsAre("started", "released"));
@@ -104,7 +117,7 @@ TEST(WatchHubTest, AListenerMayEndItsOwnWatch) {
   WatchHub hub;
   std::shared_ptr<WatchHub::Subscription> subscription;
   int calls = 0;
-  subscription = hub.Hold("job", [&](const JobEvent&) {
+  subscription = hub.Hold("job", WatchedEvents::kAll, [&](const JobEvent&) {
     ++calls;
     hub.End(subscription);
   });
@@ -121,7 +134,7 @@ TEST(WatchHubTest, TheEndOfAWatchWaitsForTheCallThatIsUnderWay) {
   std::mutex mutex;
   std::condition_variable changed;
   bool entered = false, may_return = false, returned = false;
-  const auto subscription = hub.Hold("job", [&](const JobEvent&) {
+  const auto subscription = hub.Hold("job", WatchedEvents::kAll, [&](const JobEvent&) {
     std::unique_lock lock(mutex);
     entered = true;
     changed.notify_all();

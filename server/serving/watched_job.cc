@@ -34,11 +34,12 @@ std::vector<JobEvent> EventsSoFar(const Job& job) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context, const std::string& tenant,
-                                                   const std::string& job, ImageService::Listener listener) {
+                                                   const std::string& job, WatchedEvents events,
+                                                   ImageService::Listener listener) {
   std::shared_ptr<WatchHub::Subscription> subscription;
   std::unique_ptr<HubWatch> watch;
   const auto subscribe = [&] {
-    subscription = context.hub.Hold(job, std::move(listener));
+    subscription = context.hub.Hold(job, events, std::move(listener));
     watch = std::make_unique<HubWatch>(context.hub, subscription);
   };
   if (!base::Planted("watch_missed_on_adoption")) subscribe();

@@ -12,6 +12,7 @@ namespace tessera::server {
 
 // As ImageService::Watch. What happens while the job's state is read is told after it.
 absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context, const std::string& tenant,
-                                                   const std::string& job, ImageService::Listener listener);
+                                                   const std::string& job, WatchedEvents events,
+                                                   ImageService::Listener listener);
 
 }  // namespace tessera::server

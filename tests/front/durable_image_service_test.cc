@@ -103,7 +103,7 @@ class DurableImageServiceTest : public ::testing::Test {
 
   server::Job WaitForEnd(const std::string& job) {
     Events events;
-    const auto watch = service_->Watch(caller_, job, events.listener());
+    const auto watch = service_->Watch(caller_, job, server::WatchedEvents::kAll, events.listener());
     EXPECT_TRUE(watch.ok()) << watch.status();
     return events.WaitForEnd();
   }
@@ -127,7 +127,7 @@ TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
   request.partial_images = 2;
   const std::string id = Submit(request);
   Events events;
-  const auto watch = service_->Watch(caller_, id, events.listener());
+  const auto watch = service_->Watch(caller_, id, server::WatchedEvents::kAll, events.listener());
   ASSERT_TRUE(watch.ok());
   const server::Job job = events.WaitForEnd();
   EXPECT_EQ(job.state, server::JobState::kDone) << job.error;
@@ -297,7 +297,7 @@ TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
   request.parameters.steps = 1000;
   const std::string id = Submit(request);
   Events events;
-  const auto watch = service_->Watch(caller_, id, events.listener());
+  const auto watch = service_->Watch(caller_, id, server::WatchedEvents::kAll, events.listener());
   ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   ASSERT_TRUE(service_->Cancel(caller_, id).ok());
   // The store knows no layout of a job without images.
@@ -310,7 +310,7 @@ TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
   slow.parameters.prompt = "slow";
   const std::string id = Submit(slow);
   Events events;
-  const auto watch = service_->Watch(caller_, id, events.listener());
+  const auto watch = service_->Watch(caller_, id, server::WatchedEvents::kAll, events.listener());
   ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   const absl::StatusOr<server::Job> cancelled = service_->Cancel(caller_, id);
   ASSERT_TRUE(cancelled.ok());
@@ -328,7 +328,8 @@ TEST_F(DurableImageServiceTest, AJobBelongsToItsTenant) {
   EXPECT_EQ(service_->Get(other, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->Cancel(other, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->ReadImage(other, job.images[0].id).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(service_->Watch(other, id, [](const server::JobEvent&) {}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->Watch(other, id, server::WatchedEvents::kAll, [](const server::JobEvent&) {}).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_TRUE(service_->List(other, {})->jobs.empty());
   EXPECT_EQ(service_->List(caller_, {})->jobs.size(), 1u);
 }
@@ -517,7 +518,7 @@ TEST_F(DurableImageServiceTest, DrainingAcceptsNothingAndFinishesWhatRuns) {
   Start();
   const std::string id = Submit(Request(1));
   Events events;
-  const auto watch = service_->Watch(caller_, id, events.listener());
+  const auto watch = service_->Watch(caller_, id, server::WatchedEvents::kAll, events.listener());
   ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   service_->Drain(kSoon);
   EXPECT_EQ(service_->Get(caller_, id)->state, server::JobState::kDone);

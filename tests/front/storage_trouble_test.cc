@@ -89,7 +89,7 @@ class StorageTroubleTest : public ::testing::Test {
     std::mutex mutex;
     std::condition_variable changed;
     std::optional<absl::Status> reason;
-    const auto watch = service_->Watch(caller_, job, [&](const server::JobEvent& event) {
+    const auto watch = service_->Watch(caller_, job, server::WatchedEvents::kAll, [&](const server::JobEvent& event) {
       const auto* released = std::get_if<server::ReleasedEvent>(&event);
       if (released == nullptr) return;
       const std::lock_guard lock(mutex);

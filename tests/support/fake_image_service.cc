@@ -57,6 +57,11 @@ server::ServedModel FakeModel(const std::string& id) {
 }
 
 struct FakeImageService::Subscription {
+  void Tell(const server::JobEvent& event) const {
+    if (active && server::IsAmong(events, event)) listener(event);
+  }
+
+  server::WatchedEvents events;
   Listener listener;
   bool active = true;
 };
@@ -247,21 +252,23 @@ absl::StatusOr<server::Job> FakeImageService::Cancel(const server::Caller& calle
 }
 
 absl::StatusOr<std::unique_ptr<server::JobWatch>> FakeImageService::Watch(const server::Caller& caller,
-                                                                          absl::string_view job, Listener listener) {
+                                                                          absl::string_view job,
+                                                                          server::WatchedEvents events,
+                                                                          Listener listener) {
   const std::lock_guard lock(mutex_);
   if (Find(caller, job) == nullptr) return absl::NotFoundError("there is no such job");
   const std::shared_ptr<Record> record = jobs_.at(std::string(job));
   auto subscription = std::make_shared<Subscription>();
+  subscription->events = events;
   subscription->listener = std::move(listener);
   ++watches_;
   auto watch = std::make_unique<Watching>(*this, record, subscription);
   const server::Job now = Snapshot(*record);
-  if (now.state == server::JobState::kQueued)
-    subscription->listener(server::QueuedEvent{.position = *now.queue_position});
-  if (now.started.has_value()) subscription->listener(server::StartedEvent{});
-  for (const server::FinishedImage& image : now.images) subscription->listener(server::ImageEvent{image});
+  if (now.state == server::JobState::kQueued) subscription->Tell(server::QueuedEvent{.position = *now.queue_position});
+  if (now.started.has_value()) subscription->Tell(server::StartedEvent{});
+  for (const server::FinishedImage& image : now.images) subscription->Tell(server::ImageEvent{image});
   if (server::IsEnded(now.state)) {
-    subscription->listener(server::EndedEvent{now});
+    subscription->Tell(server::EndedEvent{now});
   } else {
     record->subscriptions.push_back(subscription);
   }
@@ -367,9 +374,7 @@ size_t FakeImageService::JobsInState(server::JobState state) const {
 
 void FakeImageService::Report(Record& record, const server::JobEvent& event) {
   const std::vector<std::shared_ptr<Subscription>> subscriptions = record.subscriptions;
-  for (const auto& subscription : subscriptions) {
-    if (subscription->active) subscription->listener(event);
-  }
+  for (const auto& subscription : subscriptions) subscription->Tell(event);
 }
 
 void FakeImageService::TellQueuePositions() {

@@ -49,7 +49,7 @@ class FakeImageService final : public server::ImageService {
   absl::StatusOr<server::JobPage> List(const server::Caller& caller, const server::ListOptions& options) override;
   absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override;
   absl::StatusOr<std::unique_ptr<server::JobWatch>> Watch(const server::Caller& caller, absl::string_view job,
-                                                          Listener listener) override;
+                                                          server::WatchedEvents events, Listener listener) override;
   absl::StatusOr<server::ImageBytes> ReadImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
   // Finds those of the options, and lists none of them.

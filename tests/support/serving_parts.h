@@ -84,7 +84,7 @@ struct ServingParts {
   // Watches the job that was submitted last.
   void Watch() {
     absl::StatusOr<std::unique_ptr<server::JobWatch>> watched =
-        server::WatchJob(context, kTenant, job, [this](const server::JobEvent& event) {
+        server::WatchJob(context, kTenant, job, server::WatchedEvents::kAll, [this](const server::JobEvent& event) {
           const std::lock_guard lock(mutex);
           events.push_back(event);
         });
