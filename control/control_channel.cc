@@ -1,16 +1,17 @@
 #include "control/control_channel.h"
 
-#include <grpc/support/log.h>
-#include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
@@ -19,28 +20,31 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/batch_scheduling.h"
+#include "base/file_descriptor.h"
 #include "base/status_macros.h"
 #include "base/task_pool.h"
 #include "control/command_wire.h"
 #include "control/job_parameters_wire.h"
+#include "control/message_stream.h"
 #include "control/socket_folder.h"
-#include "tessera/internal/control.grpc.pb.h"
+#include "tessera/internal/control.pb.h"
 
 namespace tessera::control {
 namespace {
 
-using Stream = grpc::ServerReaderWriter<internal::Reply, internal::Command>;
-
 constexpr size_t kQueueLength = 64;
 constexpr size_t kMaxRowBytes = size_t{1} << 20;   // of one Rows message
-constexpr int kMaxCommandBytes = 160 << 20;        // of one encoded command: latents are the largest
+constexpr size_t kMaxCommandBytes = 160 << 20;     // of one encoded command: latents are the largest
 constexpr size_t kMaxPartBytes = size_t{1} << 20;  // of one TensorPart message
+constexpr auto kAcceptPause = std::chrono::milliseconds(10);
 
 absl::Status StatusOfException(const std::exception& error) {
   const absl::string_view what = error.what();
@@ -58,7 +62,10 @@ absl::Status StatusOfException(const std::exception& error) {
 class Controller {
  public:
   // `drops`: what was read but not yet begun when the stream ends is not carried out.
-  Controller(Stream* stream, bool drops) : stream_(stream), drops_(drops) {}
+  Controller(base::FileDescriptor socket, bool drops) : stream_(std::move(socket), kMaxCommandBytes), drops_(drops) {}
+
+  // Reading thread.
+  bool Read(internal::Command& command) { return stream_.Read(command) == MessageStream::Event::kMessage; }
 
   // Reading thread. Waits for room; false when the executing thread wants no more.
   bool Push(internal::Command command) {
@@ -84,11 +91,10 @@ class Controller {
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [this] { return released_; });
   }
 
-  // Reading thread: the stream belongs to the executing thread until this returns its verdict.
-  grpc::Status WaitUntilReleased() {
+  // Reading thread: this object belongs to the executing thread, too, until it returns.
+  void WaitUntilReleased() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return released_; });
-    return verdict_;
   }
 
   // Executing thread. Empty at the end of the stream.
@@ -120,24 +126,19 @@ class Controller {
     changed_.wait(lock, [this] { return beside_ == 0; });
   }
 
-  bool Write(const internal::Reply& reply) {
-    std::lock_guard<std::mutex> lock(write_mutex_);
-    return stream_->Write(reply);
-  }
+  bool Write(const internal::Reply& reply) { return stream_.Write(reply); }
 
-  // Executing thread: does not touch this object or the stream afterwards.
-  void Release(grpc::Status verdict) {
+  // Executing thread: does not touch this object afterwards.
+  void Release() {
     std::lock_guard<std::mutex> lock(mutex_);
     busy_ = false;
-    verdict_ = std::move(verdict);
     released_ = true;
     changed_.notify_all();  // under the lock: the reading thread may destroy this object right after
   }
 
  private:
-  Stream* const stream_;
+  MessageStream stream_;
   const bool drops_;
-  std::mutex write_mutex_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
@@ -146,47 +147,33 @@ class Controller {
   bool busy_ = false;
   int beside_ = 0;  // commands
   bool released_ = false;
-  grpc::Status verdict_;
 };
 
-class WorkerService final : public internal::Worker::Service {
+// Takes one controller after the other, and reads its commands.
+class Listener {
  public:
-  WorkerService(const SocketFolder& folder, absl::Duration orphan_grace_period)
-      : folder_(folder),
-        orphan_grace_period_(orphan_grace_period),
-        ends_with_stream_(orphan_grace_period <= absl::ZeroDuration()) {}
+  static absl::StatusOr<std::unique_ptr<Listener>> Create(const SocketFolder& folder, const std::string& path,
+                                                          absl::Duration orphan_grace_period) {
+    sockaddr_un address = {.sun_family = AF_UNIX};
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);  // the folder was made for it
+    base::FileDescriptor listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!listening.valid() || bind(listening.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+        listen(listening.get(), SOMAXCONN) != 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on the control channel's socket: ", std::strerror(errno)));
+    }
+    return std::unique_ptr<Listener>(new Listener(folder, std::move(listening), orphan_grace_period));
+  }
 
-  grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
-    Controller controller(stream, ends_with_stream_);
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      // What one that has gone left behind is finished soon.
-      changed_.wait(lock, [this] { return controller_ == nullptr || !leaving_ || closed_; });
-      if (controller_ != nullptr || closed_) {
-        return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this worker has a controller");
-      }
-      controller_ = &controller;
-      leaving_ = false;
-      changed_.notify_all();
-    }
-    if (ends_with_stream_) folder_.Remove();
-    internal::Command command;
-    for (uint64_t expected = 1; stream->Read(&command); ++expected) {
-      // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
-      const bool last = command.has_shutdown() || command.sequence() != expected;
-      if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
-    }
+  // Every controller has been released.
+  ~Listener() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      leaving_ = true;
+      closed_ = true;
+      changed_.notify_all();
     }
-    const bool busy = controller.EndStream();
-    // Within a command it may wait for another rank, which never comes.
-    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(orphan_grace_period_)) {
-      folder_.Remove();
-      _exit(0);
-    }
-    return controller.WaitUntilReleased();
+    shutdown(listening_.get(), SHUT_RDWR);
+    acceptor_.join();
   }
 
   // Executing thread. Null when none came in time.
@@ -198,16 +185,71 @@ class WorkerService final : public internal::Worker::Service {
   }
 
   // Executing thread: `controller` is invalid afterwards. `last`: no other one is taken.
-  void Release(Controller* controller, grpc::Status verdict, bool last) {
+  void Release(Controller* controller, bool last) {
     std::lock_guard<std::mutex> lock(mutex_);
-    controller->Release(std::move(verdict));
+    controller->Release();
     controller_ = nullptr;
     closed_ = closed_ || last;
     changed_.notify_all();
   }
 
  private:
+  Listener(const SocketFolder& folder, base::FileDescriptor listening, absl::Duration orphan_grace_period)
+      : folder_(folder),
+        listening_(std::move(listening)),
+        orphan_grace_period_(orphan_grace_period),
+        ends_with_stream_(orphan_grace_period <= absl::ZeroDuration()),
+        acceptor_([this] { Accept(); }) {}
+
+  void Accept() {
+    std::thread reader;
+    while (true) {
+      base::FileDescriptor connection(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (!connection.valid()) {
+        // Without descriptors or memory for the moment.
+        if (changed_.wait_for(lock, kAcceptPause, [this] { return closed_; })) break;
+        continue;
+      }
+      // What one that has gone left behind is finished soon.
+      changed_.wait(lock, [this] { return controller_ == nullptr || !leaving_ || closed_; });
+      if (closed_) break;
+      if (controller_ != nullptr) continue;  // that one is refused
+      if (reader.joinable()) reader.join();  // it is about to end: it has no lock to wait for
+      auto controller = std::make_unique<Controller>(std::move(connection), ends_with_stream_);
+      controller_ = controller.get();
+      leaving_ = false;
+      changed_.notify_all();
+      reader = std::thread([this, controller = std::move(controller)] { ReadCommands(*controller); });
+    }
+    if (reader.joinable()) reader.join();
+  }
+
+  void ReadCommands(Controller& controller) {
+    base::UseBatchScheduling();  // the command before is carried out meanwhile
+    if (ends_with_stream_) folder_.Remove();
+    internal::Command command;
+    for (uint64_t expected = 1; controller.Read(command); ++expected) {
+      // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
+      const bool last = command.has_shutdown() || command.sequence() != expected;
+      if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      leaving_ = true;
+      changed_.notify_all();
+    }
+    const bool busy = controller.EndStream();
+    // Within a command it may wait for another rank, which never comes.
+    if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(orphan_grace_period_)) {
+      folder_.Remove();
+      _exit(0);
+    }
+    controller.WaitUntilReleased();
+  }
+
   const SocketFolder& folder_;
+  const base::FileDescriptor listening_;
   const absl::Duration orphan_grace_period_;
   const bool ends_with_stream_;
   std::mutex mutex_;
@@ -216,6 +258,8 @@ class WorkerService final : public internal::Worker::Service {
   Controller* controller_ = nullptr;
   bool leaving_ = false;  // the stream of that one has ended
   bool closed_ = false;
+
+  std::thread acceptor_;
 };
 
 // Of all controllers so far.
@@ -242,25 +286,21 @@ class LogExecutor {
     }
   }
 
-  struct Outcome {
-    bool shutdown = false;
-    grpc::Status verdict;
-  };
-
-  Outcome Run() {
+  // Until the stream ends, is of no more use, or says that the worker is to end, which is returned.
+  bool Run() {
     for (uint64_t expected = 1;; ++expected) {
       std::optional<internal::Command> command = controller_.Pop();
-      if (!command.has_value()) return {};
+      if (!command.has_value()) return false;
       sequence_ = command->sequence();
       if (sequence_ != expected) {
-        const std::string message = absl::StrCat("command ", sequence_, " came where ", expected, " was due");
-        Fail(sequence_, absl::InvalidArgumentError(message));
-        return {.verdict = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, message)};
+        Fail(sequence_,
+             absl::InvalidArgumentError(absl::StrCat("command ", sequence_, " came where ", expected, " was due")));
+        return false;
       }
       if (command->has_shutdown()) {
         controller_.WaitForBeside();
         Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
-        return {.shutdown = true};
+        return true;
       }
       if (command->has_resume()) {
         controller_.WaitForBeside();
@@ -600,40 +640,29 @@ class LogExecutor {
 }  // namespace
 
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options) {
-  // gRPC's own messages would mix with ours.
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
   const sigset_t termination_signals = BlockTermination();
-  ASSIGN_OR_RETURN(std::unique_ptr<SocketFolder> folder, SocketFolder::Create(options.socket_path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<SocketFolder> folder, SocketFolder::Create(options.socket_path));
   TerminationThread termination(*folder, termination_signals);
 
   const bool outlives = options.orphan_grace_period > absl::ZeroDuration();
   if (outlives) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
-  WorkerService service(*folder, options.orphan_grace_period);
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
-  builder.SetMaxReceiveMessageSize(kMaxCommandBytes);
-  builder.RegisterService(&service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return absl::UnavailableError("cannot listen on the control channel's socket");
+  ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
+                   Listener::Create(*folder, options.socket_path, options.orphan_grace_period));
 
-  absl::Status status;
   Progress progress;
   absl::Duration timeout = options.first_controller;
   for (bool first = true;; first = false) {
-    Controller* controller = service.WaitForController(timeout);
+    Controller* controller = listener->WaitForController(timeout);
     if (controller == nullptr) {
-      if (first) status = absl::DeadlineExceededError("no controller has connected");
-      break;
+      return first ? absl::DeadlineExceededError("no controller has connected") : absl::OkStatus();
     }
     if (outlives) prctl(PR_SET_PDEATHSIG, 0);
-    LogExecutor::Outcome outcome = LogExecutor(handler, *controller, options, progress).Run();
-    const bool last = outcome.shutdown || !outlives;
-    service.Release(controller, outcome.verdict, last);
-    if (last) break;
+    const bool shutdown = LogExecutor(handler, *controller, options, progress).Run();
+    const bool last = shutdown || !outlives;
+    listener->Release(controller, last);
+    if (last) return absl::OkStatus();
     timeout = options.orphan_grace_period;
   }
-  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
-  return status;
 }
 
 }  // namespace tessera::control

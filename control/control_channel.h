@@ -1,9 +1,9 @@
-// The worker's end of the control channel: a gRPC server on a Unix socket that feeds one CommandHandler.
+// The worker's end of the control channel: a Unix socket whose commands feed one CommandHandler.
 //
 // One controller at a time. Commands are executed strictly in the order of their sequence numbers on the thread that
 // called ServeControlChannel, but for the decoding of handlers that can do that beside (commands.h), which has a thread
-// of its own; another thread reads the stream ahead into a bounded queue. This is the one file of a worker that
-// includes gRPC, and the one place where exceptions from the handler are caught.
+// of its own; another thread reads the stream ahead into a bounded queue. This is the one place where exceptions from
+// the handler are caught.
 #pragma once
 
 #include <string>

@@ -1,12 +1,14 @@
 #include "control/control_channel.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -19,8 +21,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
+#include "base/file_descriptor.h"
 #include "control/command_wire.h"
-#include "tessera/internal/control.grpc.pb.h"
+#include "control/message_stream.h"
+#include "tessera/internal/control.pb.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -181,34 +185,31 @@ class ControlChannelTest : public ::testing::Test {
   std::thread thread_;
 };
 
+// As soon as somebody listens there.
+base::FileDescriptor Connect(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  std::strcpy(address.sun_path, path.c_str());
+  base::FileDescriptor connection;
+  WaitUntil("the channel listens", [&] {
+    connection = base::FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  });
+  return connection;
+}
+
 // A controller without manners.
 class Session {
  public:
-  explicit Session(const std::string& socket_path) {
-    grpc::ChannelArguments arguments;
-    // Channels to one address share their connection unless they are told not to.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);  // the server may not listen yet
-    channel_ = grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
-    context_.set_wait_for_ready(true);
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
-    stream_ = internal::Worker::NewStub(channel_)->Drive(&context_);
-  }
-
-  ~Session() {
-    if (stream_ == nullptr) return;
-    context_.TryCancel();
-    stream_->Finish();
-  }
+  explicit Session(const std::string& socket_path) : stream_(Connect(socket_path), size_t{4} << 20) {}
 
   void Send(uint64_t sequence, Command command) {
     command.set_sequence(sequence);
-    stream_->Write(command);
+    stream_.Write(command);
   }
 
   Reply Receive() {
     Reply reply;
-    EXPECT_TRUE(stream_->Read(&reply));
+    EXPECT_EQ(stream_.Read(reply), MessageStream::Event::kMessage);
     return reply;
   }
 
@@ -217,19 +218,16 @@ class Session {
     return Receive();
   }
 
-  grpc::Status Finish() {
+  // How many replies come until the worker ends the stream.
+  int CountToTheEnd() {
     Reply reply;
-    while (stream_->Read(&reply)) {
-    }
-    grpc::Status status = stream_->Finish();
-    stream_ = nullptr;
-    return status;
+    int replies = 0;
+    while (stream_.Read(reply) == MessageStream::Event::kMessage) ++replies;
+    return replies;
   }
 
  private:
-  std::shared_ptr<grpc::Channel> channel_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
+  MessageStream stream_;
   uint64_t sequence_ = 0;
 };
 
@@ -270,7 +268,7 @@ void ControlChannelTest::Stop() {
   WaitUntil("a shutdown that is taken", [this] {
     Session session(socket_path());
     session.Send(1, ShutdownCommand());
-    return session.Finish().ok();
+    return session.CountToTheEnd() == 1;
   });
   EXPECT_TRUE(Join().ok());
 }
@@ -291,8 +289,21 @@ TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSkipsANumber) {
   const Reply reply = session.Receive();
   EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(reply.error().message(), HasSubstr("command 2 came where 1 was due"));
-  EXPECT_EQ(session.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(session.CountToTheEnd(), 0);
   EXPECT_TRUE(handler_.calls().empty());
+}
+
+TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSendsNoMessagesAndTakesAnother) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(16, '\xFF'), std::string(1, '\0')}) {
+    base::FileDescriptor connection = Connect(socket_path());
+    ASSERT_EQ(send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    shutdown(connection.get(), SHUT_WR);
+    char byte;
+    while (read(connection.get(), &byte, 1) > 0) {
+    }
+  }
+  EXPECT_TRUE(Session(socket_path()).Ask(DescribeCommand("m")).has_description());
 }
 
 TEST_F(ControlChannelTest, RefusesACommandOfNoKindAndGoesOn) {
@@ -304,7 +315,11 @@ TEST_F(ControlChannelTest, RefusesACommandOfNoKindAndGoesOn) {
 TEST_F(ControlChannelTest, RefusesASecondControllerWhileThereIsOne) {
   Session session(socket_path());
   session.Ask(DescribeCommand("m"));
-  EXPECT_EQ(Session(socket_path()).Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  Session second(socket_path());
+  second.Send(1, DescribeCommand("n"));
+  EXPECT_EQ(second.CountToTheEnd(), 0);
+  EXPECT_TRUE(session.Ask(DescribeCommand("m")).has_description());
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("describe m", "describe m"));
 }
 
 TEST_F(ControlChannelTest, EndsTheJobsOfAControllerThatGoesAndTakesAnother) {

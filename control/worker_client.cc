@@ -1,24 +1,19 @@
 #include "control/worker_client.h"
 
-#include <grpc/support/log.h>
-#include <grpcpp/create_channel_posix.h>
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
-#include <condition_variable>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_descriptor.h"
 #include "base/status_macros.h"
+#include "base/steady_time.h"
 #include "control/command_wire.h"
 #include "control/job_parameters_wire.h"
-#include "tessera/internal/control.grpc.pb.h"
+#include "control/message_stream.h"
+#include "tessera/internal/control.pb.h"
 
 namespace tessera::control {
 namespace {
@@ -26,56 +21,36 @@ namespace {
 using internal::Command;
 using internal::Reply;
 
-constexpr int kMaxReplyBytes = 4 << 20;
+constexpr size_t kMaxReplyBytes = 4 << 20;
 constexpr size_t kMaxRepliesUnread = 4096;
 constexpr size_t kMaxLatentBytes = size_t{1} << 27;
 
-std::shared_ptr<grpc::Channel> ChannelOn(int socket) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
-  return grpc::CreateCustomInsecureChannelFromFd("worker", socket, arguments);
-}
-
 }  // namespace
 
-// The stream, and a thread that reads it into the replies of each command.
+// The stream, and the replies to each command that were read while another one's were waited for.
 class WorkerClient::Connection {
  public:
   explicit Connection(Options options)
       : sends_results(options.sends_results),
         timeout_(options.timeout),
         ending_(std::move(options.ending)),
-        stub_(internal::Worker::NewStub(ChannelOn(options.socket))),
-        stream_(stub_->Drive(&context_)),
-        reader_([this] { Read(); }) {}
-
-  ~Connection() {
-    context_.TryCancel();
-    reader_.join();
-  }
+        stream_(base::FileDescriptor(options.socket), kMaxReplyBytes) {}
 
   absl::StatusOr<uint64_t> Send(Command command) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      command.set_sequence(++last_sequence_);
-      waiting_[last_sequence_];
-    }
+    command.set_sequence(++last_sequence_);
+    waiting_[last_sequence_];
     // A failed write means that the stream has ended, which the wait for the reply tells better.
-    stream_->Write(command);
-    return command.sequence();
+    stream_.Write(command);
+    return last_sequence_;
   }
 
   // The next reply to command `sequence`; `last` tells which kind ends it, as does an error.
   absl::StatusOr<Reply> Wait(uint64_t sequence, Reply::KindCase last) {
-    std::unique_lock<std::mutex> lock(mutex_);
     const auto entry = waiting_.find(sequence);
     if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
     std::deque<Reply>& replies = entry->second;
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout_), [&] { return ended_ || !replies.empty(); });
-    if (replies.empty() && ended_) return EndStatus();
-    if (replies.empty()) {
-      return absl::UnavailableError(absl::StrCat("the worker gave no answer within ", absl::FormatDuration(timeout_)));
-    }
+    const absl::Duration deadline = base::SteadyNow() + timeout_;
+    while (replies.empty()) RETURN_IF_ERROR(Read(deadline));
     Reply reply = std::move(replies.front());
     replies.pop_front();
     if (reply.kind_case() == last || reply.has_error()) waiting_.erase(entry);
@@ -84,14 +59,12 @@ class WorkerClient::Connection {
   }
 
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    uint64_t first = sequences.front();
-    changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout_), [&] {
+    const absl::Duration deadline = base::SteadyNow() + timeout_;
+    do {
       const auto answered = std::ranges::find_if(sequences, [&](uint64_t sequence) { return IsAnswered(sequence); });
-      if (answered != sequences.end()) first = *answered;
-      return ended_ || answered != sequences.end();
-    });
-    return first;
+      if (answered != sequences.end()) return *answered;
+    } while (Read(deadline).ok());
+    return sequences.front();
   }
 
   // Sends a command that has one reply of kind `kind`, and waits for it.
@@ -135,7 +108,6 @@ class WorkerClient::Connection {
   const bool sends_results;
 
  private:
-  // With mutex_ held.
   bool IsAnswered(uint64_t sequence) const {
     const auto entry = waiting_.find(sequence);
     if (entry == waiting_.end() || entry->second.empty()) return false;
@@ -143,57 +115,43 @@ class WorkerClient::Connection {
     return !last.has_rows() && !last.has_part();
   }
 
-  void Read() {
+  // The next reply of any command, into `waiting_`. After an error other than of the deadline nothing comes any more.
+  absl::Status Read(absl::Duration deadline) {
     Reply reply;
-    absl::Status broken;
-    while (broken.ok() && stream_->Read(&reply)) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const auto entry = waiting_.find(reply.sequence());
-      if (entry == waiting_.end()) {
-        broken = ProtocolError(absl::StrCat("a reply to command ", reply.sequence(), ", which does not wait for one"));
-      } else if (entry->second.size() >= kMaxRepliesUnread) {
-        broken = ProtocolError("more replies to one command than there can be");
-      } else {
-        entry->second.push_back(std::move(reply));
-        changed_.notify_all();
-      }
+    switch (broken_.ok() ? stream_.Read(reply, deadline - base::SteadyNow()) : MessageStream::Event::kBroken) {
+      case MessageStream::Event::kMessage:
+        break;
+      case MessageStream::Event::kTimeout:
+        return absl::UnavailableError(
+            absl::StrCat("the worker gave no answer within ", absl::FormatDuration(timeout_)));
+      case MessageStream::Event::kEnd:
+        return absl::UnavailableError(ending_());
+      case MessageStream::Event::kBroken:
+        return broken_.ok() ? Break("what is no message") : broken_;
     }
-    if (!broken.ok()) context_.TryCancel();
-    stream_->Finish();
-    std::lock_guard<std::mutex> lock(mutex_);
-    broken_ = std::move(broken);
-    ended_ = true;
-    changed_.notify_all();
+    const auto entry = waiting_.find(reply.sequence());
+    if (entry == waiting_.end()) {
+      return Break(absl::StrCat("a reply to command ", reply.sequence(), ", which does not wait for one"));
+    }
+    if (entry->second.size() >= kMaxRepliesUnread) return Break("more replies to one command than there can be");
+    entry->second.push_back(std::move(reply));
+    return absl::OkStatus();
   }
 
-  // With mutex_ held.
-  absl::Status EndStatus() const {
-    if (!broken_.ok()) return broken_;
-    return absl::UnavailableError(ending_());
+  absl::Status Break(const std::string& reason) {
+    stream_.End();
+    return broken_ = ProtocolError(reason);
   }
 
   const absl::Duration timeout_;
   const std::function<std::string()> ending_;
-  const std::unique_ptr<internal::Worker::Stub> stub_;
-  grpc::ClientContext context_;
-  const std::unique_ptr<grpc::ClientReaderWriter<Command, Reply>> stream_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
+  MessageStream stream_;
   uint64_t last_sequence_ = 0;
   std::map<uint64_t, std::deque<Reply>> waiting_;  // commands that are not answered in full
-  bool ended_ = false;
-  absl::Status broken_;
-
-  std::thread reader_;
+  absl::Status broken_;                            // why nothing that comes counts any more
 };
 
-WorkerClient::WorkerClient(Options options) {
-  // gRPC's own messages would mix with ours.
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
-  connection_ = std::make_unique<Connection>(std::move(options));
-}
+WorkerClient::WorkerClient(Options options) : connection_(std::make_unique<Connection>(std::move(options))) {}
 
 WorkerClient::~WorkerClient() = default;
 

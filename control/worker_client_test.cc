@@ -1,14 +1,10 @@
 #include "control/worker_client.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <cstring>
+#include <array>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -16,9 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
+#include "base/file_descriptor.h"
 #include "control/command_wire.h"
-#include "tessera/internal/control.grpc.pb.h"
-#include "tests/support/test_folder.h"
+#include "control/message_stream.h"
+#include "tessera/internal/control.pb.h"
 
 namespace tessera::control {
 namespace {
@@ -26,47 +23,31 @@ namespace {
 using internal::Command;
 using internal::Reply;
 using ::testing::HasSubstr;
-using Stream = grpc::ServerReaderWriter<Reply, Command>;
 
-// A worker that follows a script instead of the protocol.
-class ScriptedWorker final : public internal::Worker::Service {
+// A worker that follows a script instead of the protocol, for one client.
+class ScriptedWorker final {
  public:
-  explicit ScriptedWorker(std::function<void(Stream&)> script) : script_(std::move(script)) {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + path(), grpc::InsecureServerCredentials());
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
+  explicit ScriptedWorker(std::function<void(MessageStream&)> script) {
+    std::array<int, 2> ends;
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    client_ = ends[0];
+    thread_ = std::thread([script = std::move(script), end = ends[1]] {
+      MessageStream stream(base::FileDescriptor(end), size_t{1} << 20);
+      script(stream);
+    });
   }
 
-  ~ScriptedWorker() override {
-    server_->Shutdown(std::chrono::system_clock::now());
-    server_->Wait();
-  }
-
-  int Connect() const {
-    sockaddr_un address = {.sun_family = AF_UNIX};
-    std::strcpy(address.sun_path, path().c_str());
-    const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0) << std::strerror(errno);
-    return connection;
-  }
+  // The client ends before.
+  ~ScriptedWorker() { thread_.join(); }
 
   std::unique_ptr<WorkerClient> Client(absl::Duration timeout = absl::Seconds(60)) const {
     return std::make_unique<WorkerClient>(WorkerClient::Options{
-        .socket = Connect(), .timeout = timeout, .ending = [] { return std::string("the worker was told to go"); }});
-  }
-
-  grpc::Status Drive(grpc::ServerContext*, Stream* stream) override {
-    script_(*stream);
-    return grpc::Status::OK;
+        .socket = client_, .timeout = timeout, .ending = [] { return std::string("the worker was told to go"); }});
   }
 
  private:
-  std::string path() const { return folder_ / "socket"; }
-
-  const std::function<void(Stream&)> script_;
-  TestFolder folder_;
-  std::unique_ptr<grpc::Server> server_;
+  int client_ = -1;
+  std::thread thread_;
 };
 
 Reply SteppedReply(uint64_t sequence, int32_t completed) {
@@ -76,22 +57,22 @@ Reply SteppedReply(uint64_t sequence, int32_t completed) {
   return reply;
 }
 
-Command ReadOne(Stream& stream) {
+Command ReadOne(MessageStream& stream) {
   Command command;
-  stream.Read(&command);
+  stream.Read(command);
   return command;
 }
 
 // Reads until the client goes.
-void Drain(Stream& stream) {
+void Drain(MessageStream& stream) {
   Command command;
-  while (stream.Read(&command)) {
+  while (stream.Read(command) == MessageStream::Event::kMessage) {
   }
 }
 
 TEST(WorkerClientTest, NumbersCommandsFromOneInTheOrderInWhichTheyAreSent) {
   std::vector<uint64_t> sequences;
-  ScriptedWorker worker([&](Stream& stream) {
+  ScriptedWorker worker([&](MessageStream& stream) {
     for (int i = 0; i < 3; ++i) {
       const Command command = ReadOne(stream);
       sequences.push_back(command.sequence());
@@ -107,7 +88,7 @@ TEST(WorkerClientTest, NumbersCommandsFromOneInTheOrderInWhichTheyAreSent) {
 }
 
 TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     const uint64_t first = ReadOne(stream).sequence();
     const uint64_t second = ReadOne(stream).sequence();
     stream.Write(SteppedReply(second, 22));
@@ -123,7 +104,7 @@ TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
 }
 
 TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
     Drain(stream);
   });
@@ -137,7 +118,7 @@ TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
 
 TEST(WorkerClientTest, SeveralStepsOfOneCommandAreAnsweredAtOnce) {
   int32_t asked = 0;
-  ScriptedWorker worker([&](Stream& stream) {
+  ScriptedWorker worker([&](MessageStream& stream) {
     const Command command = ReadOne(stream);
     asked = command.step().count();
     Reply reply = SteppedReply(command.sequence(), 3);
@@ -154,7 +135,7 @@ TEST(WorkerClientTest, SeveralStepsOfOneCommandAreAnsweredAtOnce) {
 }
 
 TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     Reply reply;
     reply.set_sequence(ReadOne(stream).sequence());
     reply.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
@@ -166,7 +147,7 @@ TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {
 }
 
 TEST(WorkerClientTest, GivesTheFieldOfTheWorkersError) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     Reply reply;
     reply.set_sequence(ReadOne(stream).sequence());
     ToWire(base::ErrorOfField("steps", " is 9; take fewer steps"), reply.mutable_error());
@@ -180,7 +161,7 @@ TEST(WorkerClientTest, GivesTheFieldOfTheWorkersError) {
 
 TEST(WorkerClientTest, TurnsAnErrorCodeThatDoesNotExistIntoUnknown) {
   for (const int code : {0, -1, 17, 1 << 30}) {
-    ScriptedWorker worker([code](Stream& stream) {
+    ScriptedWorker worker([code](MessageStream& stream) {
       Reply reply;
       reply.set_sequence(ReadOne(stream).sequence());
       reply.mutable_error()->set_code(code);
@@ -192,7 +173,7 @@ TEST(WorkerClientTest, TurnsAnErrorCodeThatDoesNotExistIntoUnknown) {
 }
 
 TEST(WorkerClientTest, IsUnavailableAfterAReplyToACommandThatWasNeverSent) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     ReadOne(stream);
     stream.Write(SteppedReply(99, 1));
     Drain(stream);
@@ -202,8 +183,21 @@ TEST(WorkerClientTest, IsUnavailableAfterAReplyToACommandThatWasNeverSent) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("a reply to command 99"));
 }
 
+TEST(WorkerClientTest, IsUnavailableAfterWhatIsNoReply) {
+  ScriptedWorker worker([](MessageStream& stream) {
+    ReadOne(stream);
+    Command long_one;
+    long_one.mutable_describe()->set_model(std::string(size_t{5} << 20, 'm'));
+    stream.Write(long_one);
+    Drain(stream);
+  });
+  const absl::Status status = worker.Client()->EndJob(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("what is no message"));
+}
+
 TEST(WorkerClientTest, IsUnavailableAfterAReplyOfTheWrongKind) {
-  ScriptedWorker worker([](Stream& stream) {
+  ScriptedWorker worker([](MessageStream& stream) {
     stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
     Drain(stream);
   });
@@ -213,7 +207,7 @@ TEST(WorkerClientTest, IsUnavailableAfterAReplyOfTheWrongKind) {
 }
 
 TEST(WorkerClientTest, SaysHowTheWorkerEndedWhenItsStreamHas) {
-  ScriptedWorker worker([](Stream& stream) { ReadOne(stream); });
+  ScriptedWorker worker([](MessageStream& stream) { ReadOne(stream); });
   EXPECT_EQ(worker.Client()->EndJob(1), absl::UnavailableError("the worker was told to go"));
 }
 
@@ -236,7 +230,7 @@ internal::ModelDescription ValidDescription() {
 }
 
 absl::Status StatusOfDescription(const internal::ModelDescription& description) {
-  ScriptedWorker worker([&](Stream& stream) {
+  ScriptedWorker worker([&](MessageStream& stream) {
     Reply reply;
     reply.set_sequence(ReadOne(stream).sequence());
     *reply.mutable_description() = description;
@@ -274,7 +268,7 @@ struct SentRows {
 
 // The status of decoding a 2 x 3 image from these rows and then `decoded`.
 absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
-  ScriptedWorker worker([&](Stream& stream) {
+  ScriptedWorker worker([&](MessageStream& stream) {
     Reply reply;
     reply.set_sequence(ReadOne(stream).sequence());
     for (const SentRows& sent : rows) {

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "base/task_pool.h"
 #include "server/grpc/connection_acceptor.h"
+#include "server/grpc/grpc_log.h"
 #include "server/grpc/image_service_calls.h"
 #include "server/grpc/reflection_calls.h"
 
@@ -53,6 +54,7 @@ class Server final : public GrpcServer {
                                     .make_room = options_.make_room});
     if (!acceptor.ok()) return acceptor.status();
     port_ = (*acceptor)->port();
+    KeepGrpcQuiet();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(

@@ -16,6 +16,7 @@
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
+#include "server/grpc/grpc_log.h"
 #include "server/nodes/hosted_group.h"
 #include "server/nodes/silence_watch.h"
 #include "server/nodes/stream_writer.h"
@@ -214,6 +215,7 @@ void NodeAgent::Stop() {
 }
 
 absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
+  KeepGrpcQuiet();
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, NodeChannelCredentials(options_.files));
   ASSIGN_OR_RETURN(const std::string token, ReadNodeToken(options_.files));
   grpc::ChannelArguments arguments;

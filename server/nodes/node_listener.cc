@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "server/api/generation_request.h"
+#include "server/grpc/grpc_log.h"
 #include "server/nodes/silence_watch.h"
 #include "server/nodes/stream_writer.h"
 #include "tessera/internal/node.grpc.pb.h"
@@ -73,6 +74,7 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
   }
 
   absl::Status Listen() {
+    KeepGrpcQuiet();
     grpc::ServerBuilder builder;
     int port = 0;
     const bool is_ipv6 = absl::StrContains(options_.address, ':');

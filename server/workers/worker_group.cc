@@ -312,6 +312,16 @@ absl::StatusOr<Result> WorkerGroup::OnAll(
   return OnAll(bound, answers, call);
 }
 
+absl::StatusOr<uint64_t> WorkerGroup::SendToAll(
+    const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send) {
+  const ProgressWatch::Due due(*watch_, options_.progress.other);
+  std::vector<absl::StatusOr<uint64_t>> sent;
+  std::vector<absl::Status> statuses;
+  for (const Worker& worker : workers_) statuses.push_back(sent.emplace_back(send(*worker.client)).status());
+  RETURN_IF_ERROR(Agree(statuses));
+  return sent.front();
+}
+
 absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
   return OnAll<control::ModelDescription>(options_.progress.loading,
                                           [&](control::WorkerClient& client, int) { return client.Describe(model); });
@@ -392,8 +402,7 @@ absl::StatusOr<int32_t> WorkerGroup::EncodePrompts(absl::Span<const control::Job
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
-  return OnAll<uint64_t>(options_.progress.other,
-                         [&](control::WorkerClient& client, int) { return client.SendSteps(jobs, count); });
+  return SendToAll([&](control::WorkerClient& client) { return client.SendSteps(jobs, count); });
 }
 
 absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t sequence) {
@@ -427,8 +436,7 @@ absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendDecode(uint64_t job) {
-  return OnAll<uint64_t>(options_.progress.other,
-                         [&](control::WorkerClient& client, int) { return client.SendDecode(job); });
+  return SendToAll([&](control::WorkerClient& client) { return client.SendDecode(job); });
 }
 
 absl::StatusOr<control::DecodedPicture> WorkerGroup::WaitForDecode(uint64_t sequence,

@@ -152,6 +152,8 @@ class WorkerGroup final : public StepWorkers {
   template <class Result>
   absl::StatusOr<Result> OnAll(absl::Duration bound,
                                const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
+  // Sends a command to every rank without waiting for an answer. Its sequence number.
+  absl::StatusOr<uint64_t> SendToAll(const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send);
   // The status of the group after its ranks have answered so.
   absl::Status Agree(const std::vector<absl::Status>& answers);
 

@@ -74,14 +74,21 @@ bool MustBeFreeOfLibTorch(std::string_view file) {
   return false;
 }
 
-// Generated gRPC code and gRPC itself: the front end, and both ends of the control protocol.
+// gRPC itself: the front end alone.
 bool MayIncludeGrpc(std::string_view file) {
-  for (std::string_view place :
-       {"client/", "control/command_wire", "control/control_channel", "control/job_parameters_wire",
-        "control/message_fields", "control/worker_client", "server/", "tests/"}) {
+  for (std::string_view place : {"client/", "server/", "tests/"}) {
     if (file.starts_with(place)) return true;
   }
   return false;
+}
+
+// Generated messages and protobuf itself: also both ends of the control protocol.
+bool MayIncludeProtobuf(std::string_view file) {
+  for (std::string_view place : {"control/command_wire", "control/control_channel", "control/job_parameters_wire",
+                                 "control/message_fields", "control/message_stream", "control/worker_client"}) {
+    if (file.starts_with(place)) return true;
+  }
+  return MayIncludeGrpc(file);
 }
 
 bool IsLibTorch(std::string_view header) {
@@ -92,8 +99,14 @@ bool IsLibTorch(std::string_view header) {
 }
 
 bool IsGrpc(std::string_view header) {
-  for (std::string_view prefix :
-       {"grpc/", "grpcpp/", "grpc++/", "google/protobuf/", "tessera/internal/", "tessera/v1/"}) {
+  for (std::string_view prefix : {"grpc/", "grpcpp/", "grpc++/"}) {
+    if (header.starts_with(prefix)) return true;
+  }
+  return header.ends_with(".grpc.pb.h");
+}
+
+bool IsProtobuf(std::string_view header) {
+  for (std::string_view prefix : {"google/protobuf/", "tessera/internal/", "tessera/v1/"}) {
     if (header.starts_with(prefix)) return true;
   }
   return header.ends_with(".pb.h");
@@ -163,8 +176,10 @@ void CheckDirections(const std::string& file, const Include& include, std::vecto
     findings.push_back(absl::StrCat(at, include.header, " is relative to the file: name it from the root"));
   }
   if (IsGrpc(include.header) && !MayIncludeGrpc(file)) {
+    findings.push_back(absl::StrCat(at, include.header, ": gRPC is the front end's alone"));
+  } else if (IsProtobuf(include.header) && !MayIncludeProtobuf(file)) {
     findings.push_back(
-        absl::StrCat(at, include.header, ": in the worker only control/control_channel.* includes gRPC"));
+        absl::StrCat(at, include.header, ": in the worker only both ends of the control channel include protobuf"));
   }
   const std::string_view from = RoomOf(file), to = RoomOf(include.header);
   const auto rule = MayInclude().find(from);

@@ -156,15 +156,22 @@ TEST(IncludeRules, ReportLibTorchThatComesByADetour) {
                           HasSubstr("server/a.cc → control/commands.h → models/tensor.h → c10/core/Device.h")));
 }
 
-TEST(IncludeRules, ReportLibTorchBesideGrpcInTheControlChannel) {
+TEST(IncludeRules, ReportLibTorchBesideProtobufInTheControlChannel) {
   const SourceTree tree = {
-      {"control/control_channel.cc", {"#include <grpcpp/grpcpp.h>", "#include <torch/library.h>"}}};
+      {"control/control_channel.cc", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
   EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/control_channel.cc → torch/library.h")));
 }
 
-TEST(IncludeRules, ReportGrpcElsewhereInTheWorker) {
-  const SourceTree tree = {{"runtime/engine/engine.cc", {"#include \"tessera/internal/control.grpc.pb.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only control/control_channel.* includes gRPC")));
+TEST(IncludeRules, ReportProtobufElsewhereInTheWorker) {
+  const SourceTree tree = {{"runtime/engine/engine.cc", {"#include \"tessera/internal/control.pb.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only both ends of the control channel include protobuf")));
+}
+
+TEST(IncludeRules, ReportGrpcInTheWorker) {
+  const SourceTree tree = {{"control/control_channel.cc", {"#include <grpcpp/grpcpp.h>"}},
+                           {"control/worker_client.cc", {"#include \"tessera/internal/node.grpc.pb.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree),
+              ElementsAre(HasSubstr("gRPC is the front end's alone"), HasSubstr("gRPC is the front end's alone")));
 }
 
 TEST(IncludeRules, ReportTheHeaderThatIncludesAllOfLibTorch) {

@@ -1,0 +1,53 @@
+// Messages over a connected socket, each behind its length as protobuf's delimited streams have it. Both ends of the
+// control channel speak it. It has no thread, and a message wakes nobody but its reader: gRPC's pollers took more of
+// two processors from a small model's steps than all else of their commands (docs/architecture.md).
+#pragma once
+
+#include <google/protobuf/message_lite.h>
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/file_descriptor.h"
+
+namespace tessera::control {
+
+class MessageStream {
+ public:
+  enum class Event {
+    kMessage,
+    kEnd,     // the peer's, or End; nothing comes any more
+    kBroken,  // what came is no message; likewise
+    kTimeout,
+  };
+
+  // `most_bytes`: of one message that is read, encoded; a longer one breaks the stream.
+  MessageStream(base::FileDescriptor socket, size_t most_bytes);
+
+  // Waits for the next message. Used by one thread.
+  Event Read(google::protobuf::MessageLite& message, absl::Duration timeout = absl::InfiniteDuration());
+
+  // Returns when the system has the whole message, which the peer gets even if this process dies then; false when
+  // nobody will read it. Thread-safe.
+  bool Write(const google::protobuf::MessageLite& message);
+
+  // Ends every wait, here and at the peer, who gets what was written before. Thread-safe.
+  void End();
+
+ private:
+  Event Receive(absl::Duration deadline);
+  Event Break();
+
+  const base::FileDescriptor socket_;
+  const size_t most_bytes_;
+  // Of the thread that reads.
+  std::string unread_;
+  bool broken_ = false;
+
+  std::mutex write_mutex_;
+};
+
+}  // namespace tessera::control
