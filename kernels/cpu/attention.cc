@@ -226,12 +226,13 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   constexpr int64_t kShortestRun = 256;
   const int64_t wanted = (kPieces + batch * heads - 1) / (batch * heads);
   const int64_t runs = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, rows / kShortestRun));
-  ParallelFor(batch * heads * runs, 1, [&](int64_t first, int64_t last) {
+  ShareOut(batch * heads * runs, [&](const TakePieces& take) {
     const AlignedBuffer packed(kernels.packed_bytes(key_count, head_dim));
     const AlignedBuffer scratch(kernels.scratch_bytes(key_count, head_dim));
     KeySelection selection;
     int64_t packed_head = -1;
-    for (int64_t piece = first; piece < last; ++piece) {
+    for (PieceShares::Range taken = take(1); !taken.empty(); taken = take(1)) {
+      const int64_t piece = taken.first;
       const int64_t head_index = piece / runs;
       const int64_t run = piece % runs;
       const int64_t b = head_index / heads;

@@ -179,12 +179,12 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   const int64_t most_panels = blocks.slices() > 1 ? 8 : 1, panel_bytes = kernels.panel_bytes(blocks.slice());
   const int64_t waiting = blocks.slices() > 1 ? blocks.count() * most_panels : 1;
   const int64_t scratch_bytes = kernels.scratch_bytes(blocks.slice());
-  ParallelFor(panels.count(), 1, [&](int64_t first, int64_t last) {
+  ShareOut(panels.count(), [&](const TakePieces& take) {
     const AlignedBuffer gathered(panels.GatheredBytes(blocks.slice()));
     const AlignedBuffer packed(most_panels * panel_bytes);
     const AlignedBuffer scratch(waiting * scratch_bytes);
-    for (int64_t group = first; group < last; group += most_panels) {
-      const int64_t count = std::min(most_panels, last - group);
+    for (PieceShares::Range taken = take(most_panels); !taken.empty(); taken = take(most_panels)) {
+      const int64_t group = taken.first, count = taken.last - taken.first;
       const auto packed_at = [&](int64_t i) { return static_cast<char*>(packed.get()) + i * panel_bytes; };
       for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
         for (int64_t i = 0; i < count; ++i) {

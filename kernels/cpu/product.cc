@@ -116,35 +116,44 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   const int64_t panel_count = Panels(out, kernels), scratch_bytes = kernels.scratch_bytes(blocks.slice());
   const int64_t runs = std::clamp<int64_t>((kPieces + blocks.count() - 1) / blocks.count(), 1, panel_count);
   const auto first_panel_of = [&](int64_t run) { return panel_count * run / runs; };
-  ParallelFor(blocks.count() * runs, 1, [&](int64_t first, int64_t last) {
-    const int64_t waiting = blocks.slices() > 1 ? first_panel_of(std::min(runs, last - first)) + 1 : 1;
+  const bool is_sliced = blocks.slices() > 1;
+  ShareOut(blocks.count() * runs, [&](const TakePieces& take) {
+    const int64_t waiting = is_sliced ? panel_count : 1;
     const AlignedBuffer prepared(kernels.prepared_bytes(blocks.most_rows(), blocks.slice()));
     const AlignedBuffer scratch(waiting * scratch_bytes);
-    // All pieces of one block at once.
-    for (int64_t piece = first; piece < last; piece = std::min(last, (piece / runs + 1) * runs)) {
-      const int64_t block = piece / runs, row = blocks.first_row(block);
-      const int64_t first_panel = first_panel_of(piece - block * runs);
-      const int64_t last_panel = first_panel_of(std::min(runs, last - block * runs));
-      for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
-        const int64_t k = blocks.first_depth(slice);
-        ProductTile tile{.rows = blocks.rows(block),
-                         .depth = blocks.depth(slice),
-                         .out_stride = out,
-                         .is_first_slice = slice == 0,
-                         .is_last_slice = slice + 1 == blocks.slices()};
-        kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (row * in + k) * size, in, tile.rows,
-                        tile.depth, prepared.get());
-        for (int64_t panel = first_panel; panel < last_panel; ++panel) {
-          const int64_t column = panel * kernels.columns;
-          tile.columns = std::min(kernels.columns, out - column);
-          tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
-          if (column_bias.defined()) {
-            tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
+    int64_t prepared_block = -1;
+    // Each slice of a block is prepared for all pieces that are taken together.
+    const int64_t most = is_sliced ? blocks.count() * runs : 1;
+    for (PieceShares::Range taken = take(most); !taken.empty(); taken = take(most)) {
+      for (int64_t piece = taken.first, next = 0; piece < taken.last; piece = next) {
+        const int64_t block = piece / runs, row = blocks.first_row(block);
+        next = std::min(taken.last, (block + 1) * runs);
+        const int64_t first_panel = first_panel_of(piece - block * runs);
+        const int64_t last_panel = first_panel_of(next - block * runs);
+        for (int64_t slice = 0; slice < blocks.slices(); ++slice) {
+          const int64_t k = blocks.first_depth(slice);
+          ProductTile tile{.rows = blocks.rows(block),
+                           .depth = blocks.depth(slice),
+                           .out_stride = out,
+                           .is_first_slice = slice == 0,
+                           .is_last_slice = slice + 1 == blocks.slices()};
+          if (is_sliced || prepared_block != block) {
+            kernels.prepare(static_cast<const char*>(rows.const_data_ptr()) + (row * in + k) * size, in, tile.rows,
+                            tile.depth, prepared.get());
+            prepared_block = block;
           }
-          kernels.multiply(
-              prepared.get(),
-              static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes + kernels.panel_bytes(k), tile,
-              static_cast<char*>(scratch.get()) + (panel - first_panel) % waiting * scratch_bytes);
+          for (int64_t panel = first_panel; panel < last_panel; ++panel) {
+            const int64_t column = panel * kernels.columns;
+            tile.columns = std::min(kernels.columns, out - column);
+            tile.out = static_cast<char*>(result.mutable_data_ptr()) + (row * out + column) * size;
+            if (column_bias.defined()) {
+              tile.column_bias = static_cast<const char*>(column_bias.const_data_ptr()) + column * size;
+            }
+            kernels.multiply(
+                prepared.get(),
+                static_cast<const char*>(panels.const_data_ptr()) + panel * panel_bytes + kernels.panel_bytes(k), tile,
+                static_cast<char*>(scratch.get()) + (panel - first_panel) % waiting * scratch_bytes);
+          }
         }
       }
     }
