@@ -237,7 +237,6 @@ class Listener {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       leaving_ = true;
-      changed_.notify_all();
     }
     const bool busy = controller.EndStream();
     // Within a command it may wait for another rank, which never comes.

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -70,9 +69,8 @@ MessageStream::Event MessageStream::Read(google::protobuf::MessageLite& message,
       if (unread_.empty() && unread_.capacity() > kKeptBytes) unread_.shrink_to_fit();
       return Event::kMessage;
     }
-    const Event received = Receive(deadline);
-    if (received == Event::kEnd && !unread_.empty()) return Break();  // within a message
-    if (received != Event::kMessage) return received;
+    // A peer that dies leaves a part of a message.
+    if (const Event received = Receive(deadline); received != Event::kMessage) return received;
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include <google/protobuf/message_lite.h>
 
-#include <atomic>
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -19,7 +18,7 @@ class MessageStream {
  public:
   enum class Event {
     kMessage,
-    kEnd,     // the peer's, or End; nothing comes any more
+    kEnd,     // the peer's, also within a message, or End; nothing comes any more
     kBroken,  // what came is no message; likewise
     kTimeout,
   };
