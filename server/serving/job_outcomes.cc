@@ -6,6 +6,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/batch_scheduling.h"
 #include "server/api/image_metadata.h"
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
@@ -79,6 +80,7 @@ void JobOutcomes::PostOverdue(const TaskAttempt& attempt) {
 }
 
 void JobOutcomes::Finish(const FinishedTask& finished) {
+  base::UseBatchScheduling();  // of the pool's thread: pictures are encoded while others are computed
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
