@@ -4,8 +4,13 @@
 
 namespace tessera::base {
 
-TaskPool::TaskPool(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+TaskPool::TaskPool(int threads, const std::function<void()>& begin) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, begin] {
+      begin();
+      Work();
+    });
+  }
 }
 
 TaskPool::~TaskPool() {

@@ -12,7 +12,9 @@ namespace tessera::base {
 
 class TaskPool {
  public:
-  explicit TaskPool(int threads);
+  // `begin`: what each thread does first.
+  explicit TaskPool(
+      int threads, const std::function<void()>& begin = [] {});
   ~TaskPool();  // does everything that was posted first, also what these tasks post
 
   TaskPool(const TaskPool&) = delete;

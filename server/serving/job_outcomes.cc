@@ -25,7 +25,9 @@ bool IsOthersBusiness(const absl::Status& status) {
 
 }  // namespace
 
-JobOutcomes::JobOutcomes(const ServingContext& context) : context_(context), pool_(kPoolThreads) {}
+// Pictures are encoded while others are computed.
+JobOutcomes::JobOutcomes(const ServingContext& context)
+    : context_(context), pool_(kPoolThreads, base::UseBatchScheduling) {}
 
 void JobOutcomes::PostFinish(const ServiceMonitor::Lock& lock, FinishedTask finished) {
   const TaskId task = finished.attempt.task;
@@ -80,7 +82,6 @@ void JobOutcomes::PostOverdue(const TaskAttempt& attempt) {
 }
 
 void JobOutcomes::Finish(const FinishedTask& finished) {
-  base::UseBatchScheduling();  // of the pool's thread: pictures are encoded while others are computed
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
