@@ -1,6 +1,5 @@
 #include "control/message_stream.h"
 
-#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/delimited_message_util.h>
@@ -50,9 +49,7 @@ bool SendAll(int socket, const std::string& bytes) {
 }  // namespace
 
 MessageStream::MessageStream(base::FileDescriptor socket, size_t most_bytes)
-    : socket_(std::move(socket)), most_bytes_(most_bytes) {
-  fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK);
-}
+    : socket_(std::move(socket)), most_bytes_(most_bytes) {}
 
 MessageStream::Event MessageStream::Read(google::protobuf::MessageLite& message, absl::Duration timeout) {
   const absl::Duration deadline = base::SteadyNow() + timeout;

@@ -23,7 +23,7 @@ class MessageStream {
     kTimeout,
   };
 
-  // `most_bytes`: of one message that is read, encoded; a longer one breaks the stream.
+  // `socket`: blocks. `most_bytes`: of one message that is read, encoded; a longer one breaks the stream.
   MessageStream(base::FileDescriptor socket, size_t most_bytes);
 
   // Waits for the next message. Used by one thread.

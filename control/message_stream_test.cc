@@ -1,6 +1,5 @@
 #include "control/message_stream.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -19,12 +18,10 @@ using Event = MessageStream::Event;
 
 constexpr size_t kMostBytes = size_t{8} << 20;
 
-// Two ends; the second one does not wait, as far as its maker knows.
 struct Pair {
   Pair() {
     std::array<int, 2> ends;
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-    fcntl(ends[1], F_SETFL, O_NONBLOCK);
     a = base::FileDescriptor(ends[0]);
     b = base::FileDescriptor(ends[1]);
   }

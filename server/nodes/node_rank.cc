@@ -1,6 +1,5 @@
 #include "server/nodes/node_rank.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -20,7 +19,6 @@ absl::StatusOr<std::shared_ptr<NodeRankState>> NodeRankState::Create(std::string
     return absl::ResourceExhaustedError("no sockets for the control channel of a node's rank");
   }
   state->client_ = base::FileDescriptor(ends[0]);
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
   state->pump_ = std::make_unique<BytePump>(
       ends[1], BytePump::Events{.read = state->calls_.send, .closed = [send = state->calls_.send] { send(""); }});
   return state;

@@ -306,7 +306,6 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Duration timeout) {
     base::FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connection.get() < 0) return SystemError("cannot connect to the worker");
     if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-      fcntl(connection.get(), F_SETFL, O_NONBLOCK);
       return connection.Release();
     }
     // Not there yet: the worker makes the folder, binds and listens.
