@@ -285,7 +285,7 @@ class LogExecutor {
     }
   }
 
-  // Until the stream ends, is of no more use, or says that the worker is to end, which is returned.
+  // Until the stream ends or a number of it is wrong. True when it says that the worker is to end.
   bool Run() {
     for (uint64_t expected = 1;; ++expected) {
       std::optional<internal::Command> command = controller_.Pop();

@@ -117,8 +117,9 @@ class WorkerClient::Connection {
 
   // The next reply of any command, into `waiting_`. After an error other than of the deadline nothing comes any more.
   absl::Status Read(absl::Duration deadline) {
+    RETURN_IF_ERROR(broken_);
     Reply reply;
-    switch (broken_.ok() ? stream_.Read(reply, deadline - base::SteadyNow()) : MessageStream::Event::kBroken) {
+    switch (stream_.Read(reply, deadline - base::SteadyNow())) {
       case MessageStream::Event::kMessage:
         break;
       case MessageStream::Event::kTimeout:
@@ -127,7 +128,7 @@ class WorkerClient::Connection {
       case MessageStream::Event::kEnd:
         return absl::UnavailableError(ending_());
       case MessageStream::Event::kBroken:
-        return broken_.ok() ? Break("what is no message") : broken_;
+        return Break("what is no message");
     }
     const auto entry = waiting_.find(reply.sequence());
     if (entry == waiting_.end()) {
