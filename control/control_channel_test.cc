@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -25,6 +23,7 @@
 #include "control/command_wire.h"
 #include "control/message_stream.h"
 #include "tessera/internal/control.pb.h"
+#include "tests/support/listening_socket.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
@@ -185,22 +184,10 @@ class ControlChannelTest : public ::testing::Test {
   std::thread thread_;
 };
 
-// As soon as somebody listens there.
-base::FileDescriptor Connect(const std::string& path) {
-  sockaddr_un address = {.sun_family = AF_UNIX};
-  std::strcpy(address.sun_path, path.c_str());
-  base::FileDescriptor connection;
-  WaitUntil("the channel listens", [&] {
-    connection = base::FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    return connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  });
-  return connection;
-}
-
 // A controller without manners.
 class Session {
  public:
-  explicit Session(const std::string& socket_path) : stream_(Connect(socket_path), size_t{4} << 20) {}
+  explicit Session(const std::string& socket_path) : stream_(ConnectWhenListening(socket_path), size_t{4} << 20) {}
 
   void Send(uint64_t sequence, Command command) {
     command.set_sequence(sequence);
@@ -296,7 +283,7 @@ TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSkipsANumber) {
 TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSendsNoMessagesAndTakesAnother) {
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(16, '\xFF'), std::string(1, '\0')}) {
-    base::FileDescriptor connection = Connect(socket_path());
+    base::FileDescriptor connection = ConnectWhenListening(socket_path());
     ASSERT_EQ(send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     shutdown(connection.get(), SHUT_WR);
     char byte;

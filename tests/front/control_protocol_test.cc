@@ -1,21 +1,17 @@
 // Both ends of the control protocol together: what one says is what the other hears.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "control/control_channel.h"
 #include "control/worker_client.h"
+#include "tests/support/listening_socket.h"
 #include "tests/support/test_folder.h"
-#include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
@@ -70,9 +66,9 @@ class ControlProtocolTest : public ::testing::Test {
     thread_ = std::thread(
         [this] { result_ = control::ServeControlChannel(worker_, {.socket_path = parent_ / "folder/socket"}); });
     client_ = std::make_unique<control::WorkerClient>(
-        control::WorkerClient::Options{.socket = Connect(), .timeout = absl::Seconds(60), .ending = [] {
-                                         return std::string("the worker went away");
-                                       }});
+        control::WorkerClient::Options{.socket = ConnectWhenListening(parent_ / "folder/socket").Release(),
+                                       .timeout = absl::Seconds(60),
+                                       .ending = [] { return std::string("the worker went away"); }});
   }
 
   ~ControlProtocolTest() override {
@@ -86,20 +82,6 @@ class ControlProtocolTest : public ::testing::Test {
   std::unique_ptr<control::WorkerClient> client_;
 
  private:
-  // Waits until the worker listens.
-  int Connect() const {
-    sockaddr_un address = {.sun_family = AF_UNIX};
-    std::strcpy(address.sun_path, (parent_ / "folder/socket").c_str());
-    int connection = -1;
-    WaitUntil("a worker that listens", [&] {
-      connection = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-      if (connect(connection, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return true;
-      close(std::exchange(connection, -1));
-      return false;
-    });
-    return connection;
-  }
-
   TestFolder parent_;
   absl::Status result_;
   std::thread thread_;
