@@ -127,6 +127,7 @@ class Controller {
   }
 
   bool Write(const internal::Reply& reply) { return stream_.Write(reply); }
+  bool PeerHasEnded() const { return stream_.PeerHasEnded(); }
 
   // Executing thread: does not touch this object afterwards.
   void Release() {
@@ -211,8 +212,9 @@ class Listener {
         if (changed_.wait_for(lock, kAcceptPause, [this] { return closed_; })) break;
         continue;
       }
-      // What one that has gone left behind is finished soon.
-      changed_.wait(lock, [this] { return controller_ == nullptr || !leaving_ || closed_; });
+      // What one that has gone left behind is finished soon. Its reader may not know yet that it has.
+      changed_.wait(lock,
+                    [this] { return controller_ == nullptr || !(leaving_ || controller_->PeerHasEnded()) || closed_; });
       if (closed_) break;
       if (controller_ != nullptr) continue;  // that one is refused
       if (reader.joinable()) reader.join();  // it is about to end: it has no lock to wait for

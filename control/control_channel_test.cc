@@ -293,6 +293,10 @@ TEST_F(ControlChannelTest, EndsTheStreamOfAControllerThatSendsNoMessagesAndTakes
   EXPECT_TRUE(Session(socket_path()).Ask(DescribeCommand("m")).has_description());
 }
 
+TEST_F(ControlChannelTest, TakesAControllerThatComesRightAfterAnotherHasGone) {
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Session(socket_path()).Ask(DescribeCommand("m")).has_description()) << i;
+}
+
 TEST_F(ControlChannelTest, RefusesACommandOfNoKindAndGoesOn) {
   Session session(socket_path());
   EXPECT_EQ(CodeOf(session.Ask({})), absl::StatusCode::kInvalidArgument);

@@ -95,7 +95,6 @@ MessageStream::Event MessageStream::Receive(absl::Duration deadline) {
 MessageStream::Event MessageStream::Break() {
   broken_ = true;
   unread_.clear();
-  End();
   return Event::kBroken;
 }
 
@@ -107,6 +106,11 @@ bool MessageStream::Write(const google::protobuf::MessageLite& message) {
   }
   const std::lock_guard<std::mutex> lock(write_mutex_);
   return SendAll(socket_.get(), bytes);
+}
+
+bool MessageStream::PeerHasEnded() const {
+  pollfd ended = {.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  return poll(&ended, 1, 0) > 0;
 }
 
 void MessageStream::End() { shutdown(socket_.get(), SHUT_RDWR); }

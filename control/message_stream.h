@@ -33,6 +33,9 @@ class MessageStream {
   // nobody will read it. Thread-safe.
   bool Write(const google::protobuf::MessageLite& message);
 
+  // Whether the peer has ended its side, though there may be something left to read. Thread-safe.
+  bool PeerHasEnded() const;
+
   // Ends every wait, here and at the peer, who gets what was written before. Thread-safe.
   void End();
 
