@@ -371,6 +371,39 @@ TEST(LinearProductTest, FollowsTheDefinition) {
   }
 }
 
+// fp32 of every size but the smallest, side by side: a version that multiplies by parts of its operands may lose none.
+at::Tensor RandomOfManySizes(at::IntArrayRef sizes) {
+  return at::randn(sizes, at::kDouble).mul(at::exp2(at::empty(sizes, at::kDouble).uniform_(-140, 20))).to(at::kFloat);
+}
+
+TEST(LinearProductTest, OfFp32HasTheErrorOfFp32OnEveryInstructionSet) {
+  at::manual_seed(8);
+  constexpr double kRounding = 0x1p-24;
+  for (const cpu::Isa isa : IsasOfThisMachine()) {
+    for (const int64_t depth : {1, 40, 1700}) {
+      for (const int64_t rows : {1, 17, 130}) {
+        for (const bool many_sizes : {false, true}) {
+          const at::Tensor x = many_sizes ? RandomOfManySizes({rows, depth}) : Random({rows, depth}, at::kFloat);
+          const at::Tensor weight = many_sizes ? RandomOfManySizes({70, depth}) : Random({70, depth}, at::kFloat);
+          const at::Tensor wide = x.to(at::kDouble), turned = weight.to(at::kDouble).t();
+          const at::Tensor sum_of_sizes = at::matmul(wide.abs(), turned.abs());
+          // Half a unit of the last place for each sum, for the product, and for the parts that are left out; numbers
+          // below 2^-110 and sums below 2^-126 may lose all their bits.
+          const at::Tensor allowed =
+              sum_of_sizes * kRounding * static_cast<double>(depth + 2) +
+              0x1p-110 * (1 + wide.abs().sum(1, /*keepdim=*/true) + turned.abs().sum(0, /*keepdim=*/true));
+          const at::Tensor product = cpu::LinearProduct(x, weight, std::nullopt, isa);
+          const at::Tensor error = (product.to(at::kDouble) - at::matmul(wide, turned)).abs();
+          EXPECT_TRUE((error <= allowed).all().item<bool>())
+              << "instruction set " << static_cast<int>(isa) << ", depth " << depth << ", rows " << rows
+              << (many_sizes ? ", of many sizes" : "") << ": at most " << (error / allowed).max().item<double>()
+              << " of what is allowed";
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearGeluTanhTest, IsTheProductFollowedByTheActivation) {
   at::manual_seed(9);
   for (const at::ScalarType type : kTypes) {
@@ -382,13 +415,13 @@ TEST(LinearGeluTanhTest, IsTheProductFollowedByTheActivation) {
 }
 
 // Sums of bf16 products in fp32, rounded once: both layouts agree but for the order of the sum. The greater depth is
-// one that a version for bf16 takes in slices.
+// one that some versions take in slices.
 TEST(PackWeightTest, GivesTheProductOfThePlainWeight) {
   at::manual_seed(10);
   for (const at::ScalarType type : kTypes) {
     for (const auto& [rows, depth] : std::vector<std::pair<int64_t, int64_t>>{
              {1, 200}, {3, 200}, {300, 200}, {2049, 200}, {1, 3690}, {700, 3690}}) {
-      if (depth > 200 && type != at::kBFloat16) continue;
+      if (depth > 200 && type == at::kDouble) continue;
       const at::Tensor x = Random({rows, depth}, type);
       const at::Tensor weight = Random({130, depth}, type);
       const at::Tensor bias = Random({130}, type);

@@ -190,6 +190,7 @@ inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t de
                        Meanwhile meanwhile) {
   const uint16_t* lower_queries = queries + depth_tiles * kTileHalves;
   const uint16_t* right_keys = keys + depth_tiles * kTileHalves;
+  BeforeTileLoads();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -216,6 +217,7 @@ inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t step
                           int64_t column) {
   float* sums = s.sums + column * kTileFloats;
   float* lower_sums = sums + width_tiles * kTileFloats;
+  BeforeTileLoads();
   _tile_loadd(0, sums, 64);
   _tile_loadd(1, sums + kTileFloats, 64);
   _tile_loadd(2, lower_sums, 64);
@@ -240,6 +242,7 @@ inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t step
 inline void ValueTile(const Scratch& s, const uint16_t* values, int64_t steps, int64_t width_tiles, int64_t column) {
   float* sums = s.sums + column * kTileFloats;
   float* lower_sums = sums + width_tiles * kTileFloats;
+  BeforeTileLoads();
   _tile_loadd(0, sums, 64);
   _tile_loadd(2, lower_sums, 64);
   for (int64_t step = 0; step < steps; ++step) {
@@ -413,7 +416,7 @@ void AttendRows(const AttentionHead& head, int64_t first_row, int64_t last_row, 
   const uint16_t* keys = static_cast<const uint16_t*>(packed);
   const uint16_t* values = keys + KeyHalves(shape);
   const TileConfig config;
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
   for (int64_t first = first_row; first < last_row; first += kRowBlock) {
     const int64_t rows = Min(kRowBlock, last_row - first);
     PackQueries(head, first, rows, shape, s);

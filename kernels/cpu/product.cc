@@ -15,7 +15,9 @@ const ProductKernels& ProductFor(Isa isa, ProductElement element) {
     return isa == Isa::kBaseline ? kProductDoubleBaseline : is_avx512 ? kProductDoubleAvx512 : kProductDoubleAvx2;
   }
   if (element == ProductElement::kFloat) {
-    return isa == Isa::kBaseline ? kProductFloatBaseline : is_avx512 ? kProductFloatAvx512 : kProductFloatAvx2;
+    static constexpr const ProductKernels* kFloat[] = {&kProductFloatBaseline, &kProductFloatAvx2, &kProductFloatAvx512,
+                                                       &kProductFloatAvx512, &kProductFloatAmx};
+    return *kFloat[static_cast<size_t>(isa)];
   }
   static constexpr const ProductKernels* kBf16[] = {&kProductBf16Baseline, &kProductBf16Avx2, &kProductBf16Avx512,
                                                     &kProductBf16Avx512Bf16, &kProductBf16Amx};

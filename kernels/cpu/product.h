@@ -1,6 +1,7 @@
 // CPU versions of the matrix product x Wᵀ. Each element of the result is one chain of fused multiply-adds (on the
-// baseline: of products and sums) over the depth in ascending order, whatever the number of rows, their place among
-// other rows, the number of threads and the cut into blocks: a row of the result depends on that row of x alone.
+// baseline: of products and sums; with tiles: of sums of 32) over the depth in ascending order, whatever the number of
+// rows, their place among other rows, the number of threads and the cut into blocks: a row of the result depends on
+// that row of x alone.
 //
 // The weight is packed into panels of `columns` of its rows, which are columns of the result. A block is at most
 // most_rows(depth) rows of x, `prepared` once and multiplied by any number of panels.
@@ -99,6 +100,7 @@ extern const ProductKernels kProductDoubleAvx2, kProductFloatAvx2, kProductBf16A
 extern const ProductKernels kProductDoubleAvx512, kProductFloatAvx512, kProductBf16Avx512;
 extern const ProductKernels kProductBf16Avx512Bf16;  // multiplies pairs in bf16, sums in fp32
 extern const ProductKernels kProductBf16Amx;         // the same with tiles
+extern const ProductKernels kProductFloatAmx;        // in fp32 from parts in bf16
 
 const ProductKernels& ProductFor(Isa isa, ProductElement element);
 

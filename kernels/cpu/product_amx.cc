@@ -108,7 +108,7 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
   const uint16_t* weights = static_cast<const uint16_t*>(panel);
   float* sums = static_cast<float*>(scratch);
   const TileConfig config;
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
   LateStore late(tile, sums);
   // Each pair of row tiles brings its share of the next panel, and the rows of the pair before are written out.
   const int64_t row_pairs = (row_tiles + 1) / 2, ahead_lines = (32 + row_pairs - 1) / row_pairs;

@@ -10,6 +10,7 @@ namespace tessera::kernels::cpu {
 namespace {
 
 constexpr int kLanes = 4;
+constexpr int kVectors = 3;
 
 #include "kernels/cpu/vector.inc"
 // vector.inc comes first: product.inc is written in its terms.
