@@ -144,6 +144,52 @@ inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const 
   meanwhile(5);
 }
 
+// Writes the sums of a tile's rows out, a row at a time, while others are multiplied.
+class LateStore {
+ public:
+  LateStore(const ProductTile& tile, const float* sums)
+      : sums_(sums),
+        row_bias_(static_cast<const float*>(tile.row_bias)),
+        out_(static_cast<float*>(tile.out)),
+        out_stride_(tile.out_stride),
+        adds_(tile.result == ProductResult::kAddedSums) {
+    const auto* bias = static_cast<const float*>(tile.column_bias);
+    for (int half = 0; half < 2; ++half) {
+      lanes_[half] = LanesBelow(tile.columns - half * kLanes);
+      bias_[half] = bias != nullptr ? _mm512_maskz_loadu_ps(lanes_[half], bias + half * kLanes) : _mm512_setzero_ps();
+    }
+  }
+
+  // Rows up to `end` have their sums.
+  void Await(int64_t end) { end_ = end; }
+
+  void StoreOne() {
+    if (row_ == end_) return;
+    float* out = out_ + row_ * out_stride_;
+    for (int half = 0; half < 2; ++half, out += kLanes) {
+      const __m512 bias = row_bias_ != nullptr ? _mm512_set1_ps(row_bias_[row_]) : bias_[half];
+      __m512 sum = _mm512_add_ps(_mm512_load_ps(sums_ + row_ * kColumns + half * kLanes), bias);
+      if (adds_) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes_[half], out));
+      _mm512_mask_storeu_ps(out, lanes_[half], sum);
+    }
+    ++row_;
+  }
+
+  void StoreAll() {
+    while (row_ < end_) StoreOne();
+  }
+
+ private:
+  const float* const sums_;
+  const float* const row_bias_;
+  float* const out_;
+  const int64_t out_stride_;
+  const bool adds_;
+  __mmask16 lanes_[2];
+  __m512 bias_[2];
+  int64_t row_ = 0, end_ = 0;
+};
+
 // A chunk of a panel's depth, which the first rows split and later ones find split.
 struct Chunk {
   const float* weights;
@@ -161,10 +207,10 @@ struct Chunk {
 };
 
 // The sums of one or two tiles of rows over a chunk. While a tile is multiplied the next one is split, or `ahead` is
-// asked for.
+// asked for and rows with their sums are written out.
 template <bool kTwoTiles>
 void MultiplyChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chunk, bool splits, bool begins,
-                   const char*& ahead, float* sums) {
+                   const char*& ahead, LateStore& late, float* sums) {
   float* lower_sums = sums + kTileRows * kColumns;
   if (begins) {
     _tile_zero(0);
@@ -191,6 +237,7 @@ void MultiplyChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk
         __builtin_prefetch(ahead, 0, 2);
         __builtin_prefetch(ahead + 64, 0, 2);
         ahead += 128;
+        late.StoreOne();
       });
     }
   }
@@ -211,7 +258,7 @@ int64_t SliceDepth(int64_t depth) {
 
 // As many rows as leave room in the second-level cache.
 int64_t MostRows(int64_t depth) {
-  constexpr int64_t kBytes = int64_t{1} << 20, kMost = 512;
+  constexpr int64_t kBytes = int64_t{1} << 20, kMost = 256;
   const int64_t rows = kBytes / (2 * kTerms * RoundUp(depth, kTileDepth) + 1) / (2 * kTileRows) * (2 * kTileRows);
   return rows < kProductRows ? kProductRows : Min(rows, kMost);
 }
@@ -228,6 +275,7 @@ void MultiplySplit(const void* prepared, const void* panel, const ProductTile& t
     for (const int number : {0, 1, 2, 3, 4, 5}) config.rows[number] = static_cast<uint8_t>(tile.rows);
   }
   LoadTileConfig(config);
+  LateStore late(tile, sums);
   const char* ahead = reinterpret_cast<const char*>(weights + tile.depth * kColumns);
   for (int64_t first = 0; first == 0 || first < depth_tiles; first += kChunkTiles) {
     const int64_t k = first * kTileDepth;
@@ -236,11 +284,13 @@ void MultiplySplit(const void* prepared, const void* panel, const ProductTile& t
     for (int64_t row = 0; row < row_tiles; row += 2) {
       const uint16_t* rows = static_cast<const uint16_t*>(prepared) + (row * depth_tiles + first) * kRowStep;
       const auto multiply = row + 1 < row_tiles ? MultiplyChunk<true> : MultiplyChunk<false>;
-      multiply(rows, rows + depth_tiles * kRowStep, chunk, row == 0, begins, ahead, sums + row * kTileRows * kColumns);
+      multiply(rows, rows + depth_tiles * kRowStep, chunk, row == 0, begins, ahead, late,
+               sums + row * kTileRows * kColumns);
+      if (tile.is_last_slice && first + kChunkTiles >= depth_tiles) late.Await(Min(tile.rows, (row + 2) * kTileRows));
     }
   }
   _tile_release();
-  if (tile.is_last_slice) StoreTile<float>(tile, sums, kColumns);
+  late.StoreAll();
 }
 
 }  // namespace
