@@ -22,7 +22,8 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is under way
-constexpr size_t kMaxLingeringBytes = 4 << 20;   // read and thrown away after a refusal, so that the client sees it
+constexpr size_t kMaxJoinedBytes = 64 << 10;    // of a body that is copied behind its head, so that both arrive at once
+constexpr size_t kMaxLingeringBytes = 4 << 20;  // read and thrown away after a refusal, so that the client sees it
 constexpr absl::Duration kLingeringTime = absl::Seconds(2);
 
 // What a connection is at. An answer is begun by a request that was read whole, or that cannot be read.
@@ -289,8 +290,15 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void SendResponse(HttpResponse response) {
     answer_.keep_alive = answer_.keep_alive && !host_->draining();
-    QueueWrite(ResponseHead(response, BodyFraming::kLength, answer_.keep_alive));
-    if (!answer_.is_head && response.status != 204 && response.status != 304) QueueWrite(std::move(response.body));
+    std::string bytes = ResponseHead(response, BodyFraming::kLength, answer_.keep_alive);
+    if (!answer_.is_head && response.status != 204 && response.status != 304) {
+      if (response.body.size() <= kMaxJoinedBytes) {
+        bytes += response.body;
+      } else {
+        QueueWrite(std::exchange(bytes, std::move(response.body)));
+      }
+    }
+    QueueWrite(std::move(bytes));
     CompleteReply();
   }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -38,7 +39,7 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one
   HttpLimits limits;
   std::shared_ptr<TlsCertificates> tls;  // null: plain HTTP
-  int connection_threads = 2;
+  int connection_threads = 1;
   int handler_threads = 8;
 };
 
