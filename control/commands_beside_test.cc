@@ -1,0 +1,172 @@
+// Commands that are carried out beside those behind them: pictures, and steps that are issued ahead.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/control_channel_fixture.h"
+#include "tests/support/wait_until.h"
+
+namespace tessera::control {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A channel whose handler makes pictures beside steps.
+class DecodingBesideStepsTest : public ControlChannelTest {
+ protected:
+  DecodingBesideStepsTest() {
+    Stop();
+    handler_.DecodeBesideSteps();
+    Serve(absl::Seconds(60));
+  }
+};
+
+TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Ask(StartCommand(6));
+  session.Send(3, DecodeCommand(5));
+  session.Send(4, StepCommand({5, 6}));
+  Command end;
+  end.mutable_end_job()->set_job(5);
+  session.Send(5, end);
+  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_EQ(session.Receive().sequence(), 5u);
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 3u);
+  EXPECT_TRUE(reply.has_decoded());
+  EXPECT_EQ(reply.sequence(), 3u);
+}
+
+TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, DecodeCommand(5));
+  session.Send(3, LoadCommand());
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 2u);
+  EXPECT_TRUE(reply.has_decoded());
+  EXPECT_TRUE(session.Receive().has_loaded());
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "load m"));
+}
+
+TEST_F(DecodingBesideStepsTest, CountsThePictureBeforeItSaysHowFarItGot) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, DecodeCommand(5));
+  Command resume;
+  resume.mutable_resume();
+  session.Send(3, resume);
+  handler_.LetPicturesCome();
+  Reply reply = session.Receive();
+  for (; reply.sequence() == 2; reply = session.Receive()) {
+  }
+  EXPECT_EQ(reply.resumed().commands(), 2u);
+}
+
+TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
+  {
+    Session session(socket_path());
+    session.Ask(StartCommand(5));
+    session.Send(2, DecodeCommand(5));
+    WaitUntil("the picture is begun", [&] { return handler_.calls().back() == "decode 5"; });
+  }
+  handler_.LetPicturesCome();
+  WaitUntil("its job has ended", [&] { return handler_.calls().back() == "end 5"; });
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "end 5"));
+}
+
+// A channel whose handler issues steps and does not wait for them.
+class StepsAheadTest : public ControlChannelTest {
+ protected:
+  StepsAheadTest() {
+    Stop();
+    handler_.StepAhead();
+    Serve(absl::Seconds(60));
+  }
+};
+
+TEST_F(StepsAheadTest, IssuesTheNextStepAndWhatFollowsWhileOneRuns) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  session.Send(3, StepCommand({5}));
+  session.Send(4, StartCommand(6));
+  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
+  handler_.LetStepsEnd();
+  for (const uint64_t sequence : {2, 3}) {
+    const Reply reply = session.Receive();
+    EXPECT_EQ(reply.sequence(), sequence);
+    EXPECT_EQ(reply.stepped().completed(), static_cast<int>(sequence) - 1);
+  }
+}
+
+TEST_F(StepsAheadTest, IssuesAllStepsOfACommandAndAnswersThemAtOnce) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  Command command = StepCommand({5});
+  command.mutable_step()->set_count(2);
+  session.Send(2, command);
+  session.Send(3, StartCommand(6));
+  EXPECT_EQ(session.Receive().sequence(), 3u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
+  handler_.LetStepsEnd();
+  const Reply reply = session.Receive();
+  EXPECT_EQ(reply.stepped().completed(), 2);
+  ASSERT_EQ(reply.stepped().earlier_size(), 1);
+  EXPECT_EQ(reply.stepped().earlier(0).completed(), 1);
+}
+
+TEST_F(StepsAheadTest, AnswersAStepThatNothingFollows) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  handler_.LetStepsEnd();
+  EXPECT_TRUE(session.Receive().has_stepped());
+}
+
+TEST_F(StepsAheadTest, WhatGoesWrongInAStepIsItsAnswer) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  handler_.LetStepsEnd();
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({6}))), absl::StatusCode::kNotFound);
+  session.Ask(StepCommand({5}));
+  session.Ask(StepCommand({5}));
+  EXPECT_EQ(CodeOf(session.Ask(StepCommand({5}))), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(session.Ask(StepCommand({5})).has_stepped());
+}
+
+TEST_F(StepsAheadTest, LoadsAndSaysHowFarItGotOnlyBehindEveryStep) {
+  Session session(socket_path());
+  session.Ask(StartCommand(5));
+  session.Send(2, StepCommand({5}));
+  session.Send(3, LoadCommand());
+  Command resume;
+  resume.mutable_resume();
+  session.Send(4, resume);
+  handler_.LetStepsEnd();
+  EXPECT_TRUE(session.Receive().has_stepped());
+  EXPECT_TRUE(session.Receive().has_loaded());
+  EXPECT_EQ(session.Receive().resumed().commands(), 3u);
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "done 1", "load m"));
+}
+
+TEST_F(StepsAheadTest, FinishesTheStepOfAControllerThatHasGone) {
+  {
+    Session session(socket_path());
+    session.Ask(StartCommand(5));
+    session.Send(2, StepCommand({5}));
+    WaitUntil("the step is issued", [&] { return handler_.calls().back() == "step 5"; });
+  }
+  handler_.LetStepsEnd();
+  WaitUntil("its job has ended", [&] { return handler_.calls().back() == "end 5"; });
+  EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "done 1", "end 5"));
+}
+
+}  // namespace
+}  // namespace tessera::control

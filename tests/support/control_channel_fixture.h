@@ -1,0 +1,271 @@
+// A control channel in a thread, whose handler writes down what it is asked, and a controller without manners.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/notification.h"
+#include "control/command_wire.h"
+#include "control/control_channel.h"
+#include "control/message_stream.h"
+#include "tessera/internal/control.pb.h"
+#include "tests/support/listening_socket.h"
+#include "tests/support/test_folder.h"
+#include "tests/support/wait_until.h"
+
+namespace tessera::control {
+
+using internal::Command;
+using internal::Reply;
+
+// Answers everything, and writes down what it was asked.
+class RecordingHandler : public CommandHandler {
+ public:
+  absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
+    Record("describe " + model);
+    if (model == "throws") throw std::runtime_error("bad\nsecond line");
+    if (model == "exhausted") throw std::bad_alloc();
+    if (model == "latin") return absl::InvalidArgumentError("tensor 'caf\xE9'");
+    return ModelDescription{.family = "caf\xE9", .size_multiple = 8};
+  }
+  absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
+    Record("load " + parameters.model);
+    load_ = parameters;
+    return Loaded{};
+  }
+  absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
+    Record(absl::StrCat("start ", job));
+    job_ = parameters;
+    return JobStarted{.height = parameters.height, .width = parameters.width};
+  }
+  absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) override {
+    const int step = ++steps_;
+    Record(absl::StrCat("step ", jobs[0]));
+    return [this, step]() -> absl::StatusOr<Stepped> {
+      if (!ahead_) return Stepped{.completed = 1};
+      step_may_end_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      Record(absl::StrCat("done ", step));
+      if (step == 3) return absl::DataLossError("the latents are no longer finite");
+      return Stepped{.completed = step};
+    };
+  }
+  absl::StatusOr<Decoding> Decode(uint64_t job) override {
+    Record(absl::StrCat("decode ", job));
+    return [this](RowSink rows) -> absl::StatusOr<Decoded> {
+      if (beside_) picture_may_come_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      Record("pixels");
+      const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
+      if (absl::Status status = rows(0, image); !status.ok()) return status;
+      return Decoded{.height = 700, .width = 1000};
+    };
+  }
+  absl::StatusOr<LatentValues> Latents(uint64_t job) override {
+    Record(absl::StrCat("latents ", job));
+    return LatentValues{.shape = {1, 2, 2}, .values = {0.5, -1, 1e300, 4}};
+  }
+  absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
+                                       absl::Span<const uint64_t> beside) override {
+    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " "), " beside ",
+                        absl::StrJoin(beside, " ")));
+    return latents;
+  }
+  absl::Status EndJob(uint64_t job) override {
+    Record(absl::StrCat("end ", job));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart& start) override {
+    Record(absl::StrCat("train by ", start.config, " from ", start.checkpoint));
+    return TrainingStarted{
+        .step = 7, .trained_parameters = 8, .samples = 9, .checkpoint = start.checkpoint, .warnings = {"caf\xE9"}};
+  }
+  absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most) override {
+    Record(absl::StrCat("prepare ", most));
+    return SamplesPrepared{
+        .prepared = 3, .samples = 9, .cached_pictures = 2, .cached_captions = 1, .warnings = {"caf\xE9"}};
+  }
+  absl::StatusOr<Trained> Train() override {
+    return Trained{.step = 8, .loss = 0.5, .gradient_norm = 2, .learning_rate = 1e-4, .seconds = 3, .skipped = true};
+  }
+  absl::StatusOr<TrainingSaved> SaveTraining(bool exports) override {
+    Record(exports ? "save and export" : "save");
+    return TrainingSaved{.checkpoint = "caf\xE9", .exported = "model", .seconds = 1, .warnings = {"slow"}};
+  }
+
+  absl::StatusOr<TrainingSaved> ExportTraining(const std::string& path) override {
+    Record(absl::StrCat("export to ", path));
+    return TrainingSaved{.exported = path};
+  }
+
+  bool decodes_beside_steps() const override { return beside_; }
+  bool steps_ahead() const override { return ahead_; }
+
+  // From here on steps are issued, and done when they are let.
+  void StepAhead() { ahead_ = true; }
+  void LetStepsEnd() { step_may_end_.Notify(); }
+
+  // From here on pictures are made beside other commands, when they are let.
+  void DecodeBesideSteps() { beside_ = true; }
+  void LetPicturesCome() { picture_may_come_.Notify(); }
+
+  std::vector<std::string> calls() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return calls_;
+  }
+
+  // What the last command said; read after it has been answered.
+  const LoadParameters& load() const { return load_; }
+  const JobParameters& job() const { return job_; }
+
+ private:
+  void Record(std::string call) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> calls_;
+  bool beside_ = false, ahead_ = false;
+  int steps_ = 0;
+  absl::Notification picture_may_come_, step_may_end_;
+  LoadParameters load_;
+  JobParameters job_;
+};
+
+class Session;
+
+// A channel in a thread, with a folder of its own. It outlives its controllers, so that the test's process does too.
+class ControlChannelTest : public ::testing::Test {
+ protected:
+  ControlChannelTest() { Serve(absl::Seconds(60)); }
+
+  ~ControlChannelTest() override {
+    if (thread_.joinable()) Stop();
+    EXPECT_TRUE(std::filesystem::is_empty(parent_.path())) << "something was left behind";
+  }
+
+  void Serve(absl::Duration timeout) {
+    thread_ = std::thread([this, timeout] {
+      result_ = ServeControlChannel(
+          handler_,
+          {.socket_path = socket_path(), .orphan_grace_period = absl::Seconds(60), .first_controller = timeout});
+    });
+  }
+
+  absl::Status Join() {
+    thread_.join();
+    return result_;
+  }
+
+  void Stop();
+  std::string socket_path() const { return parent_ / "folder/socket"; }
+
+  RecordingHandler handler_;
+
+ private:
+  TestFolder parent_;
+  absl::Status result_;
+  std::thread thread_;
+};
+
+// A controller without manners.
+class Session {
+ public:
+  explicit Session(const std::string& socket_path) : stream_(ConnectWhenListening(socket_path), size_t{4} << 20) {}
+
+  void Send(uint64_t sequence, Command command) {
+    command.set_sequence(sequence);
+    stream_.Write(command);
+  }
+
+  Reply Receive() {
+    Reply reply;
+    EXPECT_EQ(stream_.Read(reply), MessageStream::Event::kMessage);
+    return reply;
+  }
+
+  Reply Ask(Command command) {
+    Send(++sequence_, std::move(command));
+    return Receive();
+  }
+
+  // How many replies come until the worker ends the stream.
+  int CountToTheEnd() {
+    Reply reply;
+    int replies = 0;
+    while (stream_.Read(reply) == MessageStream::Event::kMessage) ++replies;
+    return replies;
+  }
+
+ private:
+  MessageStream stream_;
+  uint64_t sequence_ = 0;
+};
+
+inline Command DescribeCommand(const std::string& model) {
+  Command command;
+  command.mutable_describe()->set_model(model);
+  return command;
+}
+
+inline Command LoadCommand() {
+  Command command;
+  command.mutable_load()->set_model("m");
+  return command;
+}
+
+inline Command StartCommand(uint64_t job) {
+  Command command;
+  command.mutable_start_job()->set_job(job);
+  internal::JobParameters* parameters = command.mutable_start_job()->mutable_parameters();
+  parameters->set_height(700);
+  parameters->set_width(1000);
+  parameters->set_steps(2);
+  return command;
+}
+
+inline Command StepCommand(const std::vector<uint64_t>& jobs) {
+  Command command;
+  command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
+  return command;
+}
+
+inline Command DecodeCommand(uint64_t job) {
+  Command command;
+  command.mutable_decode()->set_job(job);
+  return command;
+}
+
+inline Command ShutdownCommand() {
+  Command command;
+  command.mutable_shutdown();
+  return command;
+}
+
+inline absl::StatusCode CodeOf(const Reply& reply) {
+  return reply.has_error() ? static_cast<absl::StatusCode>(reply.error().code()) : absl::StatusCode::kOk;
+}
+
+// A new controller is refused until the jobs of the one before it have ended.
+inline void ControlChannelTest::Stop() {
+  WaitUntil("a shutdown that is taken", [this] {
+    Session session(socket_path());
+    session.Send(1, ShutdownCommand());
+    return session.CountToTheEnd() == 1;
+  });
+  EXPECT_TRUE(Join().ok());
+}
+
+}  // namespace tessera::control
