@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "server/http/http_connection.h"
 
@@ -71,7 +72,9 @@ class Listener final : public HttpServer {
           absl::StrCat("cannot listen on ", options_.address, ":", options_.port, ": ", error.message()));
     }
     asio::post(strand_, [this] { Accept(); });
-    for (int i = 0; i < options_.connection_threads; ++i) {
+    int threads = options_.connection_threads;
+    if (threads == 0) threads = base::ReadMachineProcessors().available() > 2 ? 2 : 1;
+    for (int i = 0; i < threads; ++i) {
       threads_.emplace_back([this] { host_->context.run(); });
     }
     return absl::OkStatus();

@@ -10,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -39,7 +38,9 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one
   HttpLimits limits;
   std::shared_ptr<TlsCertificates> tls;  // null: plain HTTP
-  int connection_threads = 1;
+  // 0: two; one where there are two processors or fewer, because one of two wakes the other with every event, which a
+  // small model's steps feel there.
+  int connection_threads = 0;
   int handler_threads = 8;
 };
 
