@@ -21,6 +21,7 @@ constexpr int kVectors = 2;
 
 #include "kernels/cpu/vector.inc"
 // vector.inc comes first: product.inc is written in its terms.
+#include "kernels/cpu/lanes.inc"
 #include "kernels/cpu/product.inc"
 #include "kernels/cpu/tile_config.inc"
 
@@ -64,10 +65,6 @@ inline void StoreTerms(uint16_t* to, int64_t tiles, __m512 first, __m512 second)
 // [row tiles][depth tiles][terms][16 rows][32], zeros beyond the rows and the depth.
 int64_t PreparedSplitBytes(int64_t rows, int64_t depth) {
   return 2 * TilesOf(rows, kTileRows) * TilesOf(depth, kTileDepth) * kRowStep;
-}
-
-inline __mmask16 LanesBelow(int64_t count) {
-  return static_cast<__mmask16>(count >= 16 ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
 }
 
 void PrepareSplit(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared) {
