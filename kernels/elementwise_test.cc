@@ -404,6 +404,43 @@ TEST(LinearProductTest, OfFp32HasTheErrorOfFp32OnEveryInstructionSet) {
   }
 }
 
+// A weight of fp32 whose numbers were of another type in their file, from column `first` of the depth on.
+at::Tensor WithNumbersOf(at::ScalarType type, const at::Tensor& weight, int64_t first) {
+  at::Tensor result = weight.clone();
+  const at::Tensor part = result.slice(1, first);
+  part.copy_(part.to(type));
+  return result;
+}
+
+// A version may multiply weights of fewer bits in fewer parts, but the product is to be the same one: 69 rows of the
+// weight give what they give beside one whose numbers need all bits.
+TEST(LinearProductTest, WeightsOfFewerBitsChangeNoBitOnAnyInstructionSet) {
+  at::manual_seed(9);
+  for (const cpu::Isa isa : IsasOfThisMachine()) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      for (const int64_t depth : {40, 512, 1100, 1700}) {
+        const at::Tensor full = Random({70, depth}, at::kFloat);
+        for (const int64_t first : {int64_t{0}, std::min<int64_t>(depth, 600)}) {
+          const at::Tensor x = Random({37, depth}, at::kFloat), few = WithNumbersOf(type, full, first);
+          at::Tensor beside = few.clone();
+          for (const int64_t row : {31, 63, 69}) beside[row].copy_(full[row]);
+          const at::Tensor product = cpu::LinearProduct(x, few, std::nullopt, isa);
+          const at::Tensor expected = cpu::LinearProduct(x, beside, std::nullopt, isa);
+          for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 31}, {32, 63}, {64, 69}}) {
+            EXPECT_TRUE(at::equal(product.slice(1, begin, end), expected.slice(1, begin, end)))
+                << "instruction set " << static_cast<int>(isa) << ", " << type << ", depth " << depth << " from "
+                << first;
+          }
+          const at::Tensor error =
+              (product.to(at::kDouble) - at::matmul(x.to(at::kDouble), few.to(at::kDouble).t())).abs();
+          const at::Tensor sum_of_sizes = at::matmul(x.to(at::kDouble).abs(), few.to(at::kDouble).abs().t());
+          EXPECT_TRUE((error <= sum_of_sizes * 0x1p-24 * static_cast<double>(depth + 2)).all().item<bool>());
+        }
+      }
+    }
+  }
+}
+
 TEST(LinearGeluTanhTest, IsTheProductFollowedByTheActivation) {
   at::manual_seed(9);
   for (const at::ScalarType type : kTypes) {
@@ -432,6 +469,27 @@ TEST(PackWeightTest, GivesTheProductOfThePlainWeight) {
       EXPECT_LE(WorstError(product, expected), Tolerance(type)) << type << " " << rows;
       EXPECT_LE(WorstError(LinearProduct(x, packed, std::nullopt), expected - bias.to(at::kDouble)), Tolerance(type));
       EXPECT_TRUE(at::equal(LinearGeluTanh(x, packed, bias), GeluTanh(product))) << type << " " << rows;
+    }
+  }
+}
+
+TEST(PackWeightTest, IsUnpackedBitByBitOnEveryInstructionSet) {
+  at::manual_seed(12);
+  for (const cpu::Isa isa : IsasOfThisMachine()) {
+    for (const int64_t depth : {1, 40, 700, 3690}) {
+      const at::Tensor full = Random({70, depth}, at::kFloat);
+      std::vector<at::Tensor> weights = {full, full.to(at::kDouble), full.to(at::kBFloat16)};
+      for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+        for (const int64_t first : {int64_t{0}, depth / 2}) weights.push_back(WithNumbersOf(type, full, first));
+        weights.push_back(WithNumbersOf(type, full.clamp_min(0), 0).neg());
+      }
+      weights.push_back(full.clone().fill_(std::numeric_limits<float>::infinity()));
+      weights.push_back(full.clone().fill_(0x1p-149f));
+      for (const at::Tensor& weight : weights) {
+        const at::Tensor unpacked = cpu::UnpackWeight(cpu::PackWeight(weight, isa), isa);
+        EXPECT_TRUE(at::equal(unpacked.view(at::kByte), weight.contiguous().view(at::kByte)))
+            << "instruction set " << static_cast<int>(isa) << ", " << weight.scalar_type() << ", depth " << depth;
+      }
     }
   }
 }

@@ -4,14 +4,20 @@
 // product by (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations", 2019). Numbers below 2^-110 lose bits, and an infinite one makes NaN.
 //
-// A panel is [depth][kColumns] of fp32 and is split where it is used, a chunk of the depth at a time. The pairs that
-// tiles multiply are elements k and k + 16 of the 32 of a tile.
+// The pairs that tiles multiply are elements k and k + 16 of the 32 of a tile.
+//
+// Weights that were bf16 in their file have one term, most that were fp16 two. Terms that are zero are not multiplied,
+// which changes no sum. So each chunk of a panel's depth stands behind a line that says how many terms there are.
+// Chunks of fewer than three are split when they are packed; those of three, which take more than fp32, stay
+// [depth][kColumns] of fp32 and are split where they are used.
 
 #include "kernels/cpu/product.h"
 
 #if defined(__x86_64__) && defined(__AMX_BF16__)
 
 #include <immintrin.h>
+
+#include <utility>
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -27,13 +33,13 @@ constexpr int kVectors = 2;
 
 constexpr int64_t kColumns = ColumnsOf<float>();
 constexpr int64_t kTerms = 3;
-constexpr int64_t kSteps = 6;  // products of terms that are added up
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileDepth = 32;
 constexpr int64_t kTileHalves = kTileRows * kTileDepth;
-constexpr int64_t kRowStep = kTerms * kTileHalves;        // of a tile of rows and of the depth
-constexpr int64_t kPanelStep = 2 * kTerms * kTileHalves;  // of a panel's two tiles of columns
-constexpr int64_t kChunkTiles = 16;                       // of the depth of a panel, split at a time
+constexpr int64_t kRowStep = kTerms * kTileHalves;  // of a tile of rows and of the depth
+constexpr int64_t kTermStep = 2 * kTileHalves;      // of a panel's two tiles of columns
+constexpr int64_t kChunkTiles = 16;
+constexpr int64_t kChunkDepth = kChunkTiles * kTileDepth;
 constexpr int64_t kSumsStride = sizeof(float) * kColumns;
 
 inline int64_t TilesOf(int64_t count, int64_t each) { return (count + each - 1) / each; }
@@ -82,16 +88,104 @@ void PrepareSplit(const void* x, int64_t stride, int64_t rows, int64_t depth, vo
   }
 }
 
-// One of 16 rows of pairs of a panel's tile, [terms][2 tiles of columns][16 pairs][16 columns][2]. `depth` rows of the
-// panel are left; a whole tile has kTileDepth.
-inline void SplitPairs(const float* from, int64_t pair, int64_t depth, uint16_t* to) {
+// One of 16 rows of pairs of a panel's tile, [depth][kColumns], to [terms][2 tiles of columns][16 pairs][16
+// columns][2].
+inline void SplitPairs(const float* from, int64_t pair, uint16_t* to) {
   for (int64_t half = 0; half < 2; ++half) {
     const float* first = from + pair * kColumns + half * kLanes;
-    const float* second = first + kTileDepth / 2 * kColumns;
-    StoreTerms(to + half * kTileHalves + pair * kTileDepth, 2,
-               pair < depth ? _mm512_loadu_ps(first) : _mm512_setzero_ps(),
-               pair + kTileDepth / 2 < depth ? _mm512_loadu_ps(second) : _mm512_setzero_ps());
+    StoreTerms(to + half * kTileHalves + pair * kTileDepth, 2, _mm512_loadu_ps(first),
+               _mm512_loadu_ps(first + kTileDepth / 2 * kColumns));
   }
+}
+
+// How many terms there are before the rest are zero for all of `count` weights, whole vectors of them; at least one.
+int64_t CountTerms(const float* weights, int64_t count) {
+  const auto is_zero = [](__m512 rest) { return _mm512_cmp_ps_mask(rest, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; };
+  int64_t terms = 1;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const __m512 weight = _mm512_loadu_ps(weights + i), rest = _mm512_sub_ps(weight, Round(weight));
+    if (!is_zero(_mm512_sub_ps(rest, Round(rest)))) return kTerms;
+    if (!is_zero(rest)) terms = 2;
+  }
+  return terms;
+}
+
+struct alignas(64) ChunkHeader {
+  int64_t terms;
+};
+
+// What lies between the beginnings of two tiles of a chunk, in halves.
+inline int64_t ChunkStep(int64_t terms) { return terms * kTermStep; }
+
+int64_t PanelBytesInChunks(int64_t depth) {
+  const int64_t headers = TilesOf(depth, kChunkDepth) * static_cast<int64_t>(sizeof(ChunkHeader));
+  return headers + TilesOf(depth, kTileDepth) * kTileDepth * kColumns * static_cast<int64_t>(sizeof(float));
+}
+
+// Calls `each` with the first depth of every chunk, its length and where it lies in the panel.
+template <typename Each>
+inline void ForChunks(int64_t depth, void* panel, Each each) {
+  for (int64_t k = 0; k < depth; k += kChunkDepth) {
+    each(k, Min(kChunkDepth, depth - k),
+         reinterpret_cast<ChunkHeader*>(static_cast<char*>(panel) + PanelBytesInChunks(k)));
+  }
+}
+
+// Splits a chunk whose weights are there in fp32, unless they have all terms.
+void CloseChunk(ChunkHeader* header, int64_t depth) {
+  float* weights = reinterpret_cast<float*>(header + 1);
+  const int64_t tiles = TilesOf(depth, kTileDepth);
+  __builtin_memset(weights + depth * kColumns, 0,
+                   static_cast<size_t>((tiles * kTileDepth - depth) * kColumns) * sizeof(float));
+  header->terms = CountTerms(weights, depth * kColumns);
+  if (header->terms == kTerms) return;
+  // What is split takes no more room than what it comes from.
+  const int64_t step = ChunkStep(header->terms);
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    alignas(64) uint16_t split[kTerms * kTermStep];
+    for (int64_t pair = 0; pair < kTileDepth / 2; ++pair) {
+      SplitPairs(weights + tile * kTileDepth * kColumns, pair, split);
+    }
+    __builtin_memcpy(reinterpret_cast<uint16_t*>(weights) + tile * step, split, static_cast<size_t>(step) * 2);
+  }
+}
+
+void PackChunks(const PanelSource& source, int64_t depth, void* panel) {
+  ForChunks(depth, panel, [&](int64_t k, int64_t length, ChunkHeader* header) {
+    PanelSource chunk = source;
+    chunk.data = static_cast<const float*>(source.data) + k * source.depth_stride;
+    Pack<float>(chunk, length, header + 1);
+    CloseChunk(header, length);
+  });
+}
+
+void PackRowsInChunks(const void* data, const int64_t* offsets, int64_t depth, void* panel) {
+  ForChunks(depth, panel, [&](int64_t k, int64_t length, ChunkHeader* header) {
+    PackRows<float>(data, offsets + k, length, header + 1);
+    CloseChunk(header, length);
+  });
+}
+
+void UnpackChunks(const void* panel, int64_t depth, int64_t columns, void* weight) {
+  float* to = static_cast<float*>(weight);
+  ForChunks(depth, const_cast<void*>(panel), [&](int64_t first, int64_t length, const ChunkHeader* header) {
+    const float* whole = reinterpret_cast<const float*>(header + 1);
+    const uint16_t* split = reinterpret_cast<const uint16_t*>(header + 1);
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t k = 0; k < length; ++k) {
+        float& element = to[c * depth + first + k];
+        if (header->terms == kTerms) {
+          element = whole[k * kColumns + c];
+          continue;
+        }
+        const uint16_t* term = split + k / kTileDepth * ChunkStep(header->terms) + c / kLanes * kTileHalves +
+                               k % (kTileDepth / 2) * kTileDepth + c % kLanes * 2 + k % kTileDepth / (kTileDepth / 2);
+        element = WidenElement(Bf16{term[0]});
+        // The first term alone may be a zero below zero.
+        if (header->terms > 1 && term[kTermStep] != 0) element += WidenElement(Bf16{term[kTermStep]});
+      }
+    }
+  });
 }
 
 template <bool kTwoTiles>
@@ -101,8 +195,8 @@ inline void LoadRows(const uint16_t* rows, const uint16_t* lower_rows, int64_t t
 }
 
 inline void LoadColumns(const uint16_t* panel, int64_t term) {
-  _tile_loadd(6, panel + 2 * term * kTileHalves, 64);
-  _tile_loadd(7, panel + (2 * term + 1) * kTileHalves, 64);
+  _tile_loadd(6, panel + term * kTermStep, 64);
+  _tile_loadd(7, panel + term * kTermStep + kTileHalves, 64);
 }
 
 template <bool kTwoTiles>
@@ -115,30 +209,47 @@ inline void MultiplyTiles() {
   }
 }
 
-// Adds the products of one or two tiles of rows with a panel to tiles 0 to 3, in an order of the terms in which each
-// step needs new tiles of one side only. `meanwhile` is called with the number of each step.
-template <bool kTwoTiles, typename Meanwhile>
+// The products of terms that are added up, one of a row and one of a panel, in an order in which each needs new tiles
+// of one side only.
+struct TermPair {
+  int64_t row, panel;
+};
+constexpr TermPair kTermPairs[] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 0}, {0, 2}};
+
+constexpr int64_t StepsOf(int64_t panel_terms) {
+  int64_t steps = 0;
+  for (const TermPair& pair : kTermPairs) steps += pair.panel < panel_terms ? 1 : 0;
+  return steps;
+}
+
+// The pairs with those terms of a panel that there are.
+template <int64_t kPanelTerms>
+struct Steps {
+  static constexpr int64_t kCount = StepsOf(kPanelTerms);
+  TermPair pairs[kCount] = {};
+  constexpr Steps() {
+    int64_t step = 0;
+    for (const TermPair& pair : kTermPairs) {
+      if (pair.panel < kPanelTerms) pairs[step++] = pair;
+    }
+  }
+};
+
+// Adds the products of one or two tiles of rows with a panel's tile to tiles 0 to 3. `meanwhile` is called with the
+// number of each step.
+template <bool kTwoTiles, typename Steps, typename Meanwhile>
 inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const uint16_t* panel, Meanwhile meanwhile) {
+  constexpr Steps kSteps;
+  const auto step = [&]<int64_t kStep>() {
+    constexpr TermPair kPair = kSteps.pairs[kStep], kBefore = kSteps.pairs[kStep == 0 ? 0 : kStep - 1];
+    if constexpr (kStep == 0 || kPair.row != kBefore.row) LoadRows<kTwoTiles>(rows, lower_rows, kPair.row);
+    if constexpr (kStep == 0 || kPair.panel != kBefore.panel) LoadColumns(panel, kPair.panel);
+    MultiplyTiles<kTwoTiles>();
+    meanwhile(kStep);
+  };
   BeforeTileLoads();
-  LoadRows<kTwoTiles>(rows, lower_rows, 2);
-  LoadColumns(panel, 0);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(0);
-  LoadRows<kTwoTiles>(rows, lower_rows, 1);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(1);
-  LoadColumns(panel, 1);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(2);
-  LoadRows<kTwoTiles>(rows, lower_rows, 0);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(3);
-  LoadColumns(panel, 0);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(4);
-  LoadColumns(panel, 2);
-  MultiplyTiles<kTwoTiles>();
-  meanwhile(5);
+  [&]<int64_t... kStep>(std::integer_sequence<int64_t, kStep...>) { (step.template operator()<kStep>(), ...); }
+  (std::make_integer_sequence<int64_t, Steps::kCount>());
 }
 
 // Writes the sums of a tile's rows out, a row at a time, while others are multiplied.
@@ -187,27 +298,57 @@ class LateStore {
   int64_t row_ = 0, end_ = 0;
 };
 
-// A chunk of a panel's depth, which the first rows split and later ones find split.
+// A chunk as it is multiplied: split when it was packed, or by the first rows that meet it.
 struct Chunk {
-  const float* weights;
-  int64_t depth;
-  uint16_t* split;
+  int64_t tiles, terms;
+  const uint16_t* columns;  // split
+  const float* weights;     // that the first rows split, or null
+  uint16_t* split;          // where to
 
-  int64_t tiles() const { return TilesOf(depth, kTileDepth); }
   void Split(int64_t tile, int64_t first_pair, int64_t last_pair) const {
-    const int64_t k = tile * kTileDepth;
-    if (k >= depth) return;
+    if (tile >= tiles) return;
     for (int64_t pair = first_pair; pair < last_pair; ++pair) {
-      SplitPairs(weights + k * kColumns, pair, depth - k, split + tile * kPanelStep);
+      SplitPairs(weights + tile * kTileDepth * kColumns, pair, split + tile * ChunkStep(kTerms));
     }
   }
 };
 
-// The sums of one or two tiles of rows over a chunk. While a tile is multiplied the next one is split, or `ahead` is
-// asked for and rows with their sums are written out.
+// What is done while tiles are multiplied: the next panel is asked for and rows with their sums are written out.
+struct Meanwhile {
+  const char* ahead;
+  int64_t rows_at_once;
+  LateStore late;
+
+  void Step() {
+    __builtin_prefetch(ahead, 0, 2);
+    __builtin_prefetch(ahead + 64, 0, 2);
+    ahead += 128;
+    for (int64_t i = 0; i < rows_at_once; ++i) late.StoreOne();
+  }
+};
+
+// Adds a chunk's products with one or two tiles of rows to tiles 0 to 3. While a tile is multiplied the next one is
+// split, if it has to be.
+template <bool kTwoTiles, int64_t kPanelTerms>
+void AddChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chunk, bool splits, Meanwhile& meanwhile) {
+  using Order = Steps<kPanelTerms>;
+  if (splits) chunk.Split(0, 0, kTileRows);
+  for (int64_t tile = 0; tile < chunk.tiles; ++tile, rows += kRowStep, lower_rows += kRowStep) {
+    const uint16_t* columns = chunk.columns + tile * ChunkStep(kPanelTerms);
+    AddProducts<kTwoTiles, Order>(rows, lower_rows, columns, [&](int64_t step) {
+      if (splits) {
+        chunk.Split(tile + 1, step * kTileRows / Order::kCount, (step + 1) * kTileRows / Order::kCount);
+      } else {
+        meanwhile.Step();
+      }
+    });
+  }
+}
+
+// The sums of one or two tiles of rows over chunks [chunk, last), which `begins` the sums or goes on with them.
 template <bool kTwoTiles>
-void MultiplyChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chunk, bool splits, bool begins,
-                   const char*& ahead, LateStore& late, float* sums) {
+void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chunk* chunk, const Chunk* last,
+                    bool splits, bool begins, Meanwhile& meanwhile, float* sums) {
   float* lower_sums = sums + kTileRows * kColumns;
   if (begins) {
     _tile_zero(0);
@@ -222,20 +363,16 @@ void MultiplyChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk
       _tile_loadd(3, lower_sums + kLanes, kSumsStride);
     }
   }
-  if (splits) chunk.Split(0, 0, kTileRows);
-  for (int64_t tile = 0; tile < chunk.tiles(); ++tile, rows += kRowStep, lower_rows += kRowStep) {
-    const uint16_t* columns = chunk.split + tile * kPanelStep;
-    if (splits) {
-      AddProducts<kTwoTiles>(rows, lower_rows, columns, [&](int64_t step) {
-        chunk.Split(tile + 1, step * kTileRows / kSteps, (step + 1) * kTileRows / kSteps);
-      });
-    } else {
-      AddProducts<kTwoTiles>(rows, lower_rows, columns, [&](int64_t) {
-        __builtin_prefetch(ahead, 0, 2);
-        __builtin_prefetch(ahead + 64, 0, 2);
-        ahead += 128;
-        late.StoreOne();
-      });
+  for (; chunk < last; ++chunk, rows += kChunkTiles * kRowStep, lower_rows += kChunkTiles * kRowStep) {
+    switch (chunk->terms) {
+      case 1:
+        AddChunk<kTwoTiles, 1>(rows, lower_rows, *chunk, false, meanwhile);
+        break;
+      case 2:
+        AddChunk<kTwoTiles, 2>(rows, lower_rows, *chunk, false, meanwhile);
+        break;
+      default:
+        AddChunk<kTwoTiles, 3>(rows, lower_rows, *chunk, splits, meanwhile);
     }
   }
   _tile_stored(0, sums, kSumsStride);
@@ -246,11 +383,13 @@ void MultiplyChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk
   }
 }
 
+constexpr int64_t kMostWhole = 1536;  // depth that is not cut into slices
+constexpr int64_t kMostChunks = kMostWhole / kChunkDepth;
+
 int64_t SliceDepth(int64_t depth) {
-  constexpr int64_t kMostWhole = 1536, kMost = 1024;
-  if (depth <= kMostWhole) return depth;
-  const int64_t slices = TilesOf(depth, kMost);
-  return RoundUp(TilesOf(depth, slices), kTileDepth);
+  constexpr int64_t kMost = 1024;
+  static_assert(kMost % kChunkDepth == 0 && kMost <= kMostWhole);
+  return depth <= kMostWhole ? depth : kMost;
 }
 
 // As many rows as leave room in the second-level cache.
@@ -263,31 +402,47 @@ int64_t MostRows(int64_t depth) {
 int64_t SumsBytes(int64_t depth) { return kSumsStride * MostRows(depth); }
 
 void MultiplySplit(const void* prepared, const void* panel, const ProductTile& tile, void* scratch) {
-  alignas(64) uint16_t split[kChunkTiles * kPanelStep];
-  const int64_t depth_tiles = TilesOf(tile.depth, kTileDepth), row_tiles = TilesOf(tile.rows, kTileRows);
-  const float* weights = static_cast<const float*>(panel);
-  float* sums = static_cast<float*>(scratch);
+  alignas(64) uint16_t split[kChunkTiles * kTerms * kTermStep];
+  Chunk chunks[kMostChunks];
+  int64_t count = 0, steps = 1;
+  bool all_split = true;
+  ForChunks(tile.depth, const_cast<void*>(panel), [&](int64_t, int64_t length, const ChunkHeader* header) {
+    const bool is_split = header->terms < kTerms;
+    const void* data = header + 1;
+    chunks[count++] = {.tiles = TilesOf(length, kTileDepth),
+                       .terms = header->terms,
+                       .columns = is_split ? static_cast<const uint16_t*>(data) : split,
+                       .weights = is_split ? nullptr : static_cast<const float*>(data),
+                       .split = split};
+    all_split = all_split && is_split;
+    steps += chunks[count - 1].tiles * StepsOf(header->terms);
+  });
   TileConfig config;
   if (tile.rows < kTileRows) {
     for (const int number : {0, 1, 2, 3, 4, 5}) config.rows[number] = static_cast<uint8_t>(tile.rows);
   }
   LoadTileConfig(config);
-  LateStore late(tile, sums);
-  const char* ahead = reinterpret_cast<const char*>(weights + tile.depth * kColumns);
-  for (int64_t first = 0; first == 0 || first < depth_tiles; first += kChunkTiles) {
-    const int64_t k = first * kTileDepth;
-    const Chunk chunk{weights + k * kColumns, Min(tile.depth - k, kChunkTiles * kTileDepth), split};
-    const bool begins = first == 0 && tile.is_first_slice;
+  const int64_t depth_tiles = TilesOf(tile.depth, kTileDepth), row_tiles = TilesOf(tile.rows, kTileRows);
+  float* sums = static_cast<float*>(scratch);
+  Meanwhile meanwhile{static_cast<const char*>(panel) + PanelBytesInChunks(tile.depth), TilesOf(2 * kTileRows, steps),
+                      LateStore(tile, sums)};
+  // Sums stay in tiles over the whole depth; only where there is one place for what is split, a chunk after the other.
+  const int64_t at_once = all_split ? count : 1;
+  int64_t chunk = 0;
+  do {
+    const int64_t next = Min(count, chunk + at_once);
     for (int64_t row = 0; row < row_tiles; row += 2) {
-      const uint16_t* rows = static_cast<const uint16_t*>(prepared) + (row * depth_tiles + first) * kRowStep;
-      const auto multiply = row + 1 < row_tiles ? MultiplyChunk<true> : MultiplyChunk<false>;
-      multiply(rows, rows + depth_tiles * kRowStep, chunk, row == 0, begins, ahead, late,
-               sums + row * kTileRows * kColumns);
-      if (tile.is_last_slice && first + kChunkTiles >= depth_tiles) late.Await(Min(tile.rows, (row + 2) * kTileRows));
+      const uint16_t* rows =
+          static_cast<const uint16_t*>(prepared) + (row * depth_tiles + chunk * kChunkTiles) * kRowStep;
+      const auto multiply = row + 1 < row_tiles ? MultiplyChunks<true> : MultiplyChunks<false>;
+      multiply(rows, rows + depth_tiles * kRowStep, chunks + chunk, chunks + next, row == 0,
+               chunk == 0 && tile.is_first_slice, meanwhile, sums + row * kTileRows * kColumns);
+      if (tile.is_last_slice && next == count) meanwhile.late.Await(Min(tile.rows, (row + 2) * kTileRows));
     }
-  }
+    chunk = next;
+  } while (chunk < count);
   _tile_release();
-  late.StoreAll();
+  meanwhile.late.StoreAll();
 }
 
 }  // namespace
@@ -297,12 +452,12 @@ const ProductKernels kProductFloatAmx = {
     .tile_rows = 2 * kTileRows,
     .slice_depth = SliceDepth,
     .most_rows = MostRows,
-    .panel_bytes = PanelBytes<float>,
+    .panel_bytes = PanelBytesInChunks,
     .prepared_bytes = PreparedSplitBytes,
     .scratch_bytes = SumsBytes,
-    .pack = Pack<float>,
-    .pack_rows = PackRows<float>,
-    .unpack = Unpack<float>,
+    .pack = PackChunks,
+    .pack_rows = PackRowsInChunks,
+    .unpack = UnpackChunks,
     .prepare = PrepareSplit,
     .multiply = MultiplySplit,
 };
