@@ -81,6 +81,9 @@ class Transformer {
   // Features of a token in the head's result: p·p·out_channels.
   virtual int64_t output_features() const = 0;
 
+  // Whether several threads may make passes at once.
+  virtual bool serves_threads() const { return true; }
+
   // Of all tokens of an image, row by row; computed in fp64 on the host where that is not a table of the weights.
   virtual Positions Place(TokenGrid grid, at::Device device) const = 0;
   // Of `tokens` tokens of joint text.

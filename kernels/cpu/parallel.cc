@@ -65,7 +65,7 @@ PieceShares::Range PieceShares::Take(int64_t thread, int64_t most) {
 }
 
 void ShareOut(int64_t count, const std::function<void(const TakePieces& take)>& body) {
-  const int64_t threads = std::clamp<int64_t>(count, 1, at::get_num_threads());
+  const int64_t threads = at::in_parallel_region() ? 1 : std::clamp<int64_t>(count, 1, at::get_num_threads());
   PieceShares shares(count, threads);
   at::parallel_for(0, threads, 1, [&](int64_t first, int64_t last) {
     for (int64_t thread = first; thread < last; ++thread) {

@@ -23,6 +23,7 @@ class BroughtTransformer final : public Transformer {
   bool joint_text() const override { return model_.joint_text(); }
   std::vector<parallel::LongSkip> long_skips() const override { return model_.long_skips(); }
   int64_t output_features() const override { return model_.output_features(); }
+  bool serves_threads() const override { return false; }
   Positions Place(TokenGrid grid, at::Device device) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
     Positions positions = model_.Place(grid, device);

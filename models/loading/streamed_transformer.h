@@ -25,6 +25,7 @@ class StreamedTransformer final : public Transformer {
   bool joint_text() const override { return frame_.model().joint_text(); }
   std::vector<parallel::LongSkip> long_skips() const override { return frame_.model().long_skips(); }
   int64_t output_features() const override { return frame_.model().output_features(); }
+  bool serves_threads() const override { return false; }
   Positions Place(TokenGrid grid, at::Device device) const override { return frame_.model().Place(grid, device); }
   Positions PlaceText(int64_t tokens, at::Device device) const override {
     return frame_.model().PlaceText(tokens, device);

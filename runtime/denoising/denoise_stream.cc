@@ -1,10 +1,13 @@
 #include "runtime/denoising/denoise_stream.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "base/planted.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "runtime/device/host_memory.h"
@@ -41,6 +44,16 @@ std::vector<parallel::TokenSpan> PatchesOf(const parallel::TokenCounts& counts) 
   return patches;
 }
 
+// By how many threads the rows of a group are shared, each of which takes as many.
+size_t ThreadsFor(const models::Family& family, const RowGroup& group, size_t rows, const parallel::RankGroups& groups,
+                  const StreamOptions& options) {
+  const auto threads = static_cast<size_t>(at::get_num_threads());
+  const bool alone = groups.world.size() == 1 && options.stores == nullptr && options.recorder == nullptr;
+  const bool shares = alone && family.device().is_cpu() && family.transformer().serves_threads() &&
+                      group.adapters.empty() && rows % threads == 0;
+  return shares ? threads : 1;
+}
+
 // Where the last stage's result is on stage 0.
 bool BringsResult(const parallel::StageOp& op, int stages) {
   return op.kind == (stages == 1 ? Kind::kCompute : Kind::kReceiveResult);
@@ -65,27 +78,55 @@ GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* c
   for (const GuidedRow& row : own) index.push_back(static_cast<int64_t>(row.job));
   index_ = ToDevice(at::tensor(index, at::kLong), family.device());
 
-  ForwardRows rows = ForwardRowsOf(family, batch, own, group.skipped_blocks, tables, groups);
-  rows.text_work = TextWork(family, batch, row_groups);
-  if (options.graphs != nullptr) graphed_ = options.graphs->Find(number, options.pipeline, rows);
+  const auto forward_rows = [&](std::span<const GuidedRow> of) {
+    ForwardRows rows = ForwardRowsOf(family, batch, of, group.skipped_blocks, tables, groups);
+    rows.text_work = TextWork(family, batch, row_groups);
+    return rows;
+  };
+  if (options.graphs != nullptr) graphed_ = options.graphs->Find(number, options.pipeline, forward_rows(rows_));
   if (graphed_ != nullptr) return;
-  forward_ = std::make_unique<MeshForward>(family.transformer(), groups, options.pipeline, std::move(rows));
+  const size_t threads = ThreadsFor(family, group, rows_.size(), groups, options), each = rows_.size() / threads;
+  for (size_t thread = 0; thread < threads; ++thread) {
+    const auto share = std::span<const GuidedRow>(rows_).subspan(thread * each, each);
+    shares_of_threads_.push_back({.rows = share,
+                                  .forward = std::make_unique<MeshForward>(family.transformer(), groups,
+                                                                           options.pipeline, forward_rows(share))});
+  }
 }
 
-void GroupForward::Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches) {
+void GroupForward::Compute(const parallel::StageOp& op, RowModulations modulations, const at::Tensor& patches) {
   if (graphed_ != nullptr) {
-    graphed_->Compute(op, modulations, patches);
-  } else {
-    forward_->Compute(op, modulations, patches);
+    return graphed_->Compute(
+        op, [&](int block) { return modulations(rows_, block); }, patches);
   }
+  const auto compute = [&](const ThreadShare& share, const at::Tensor& of_share) {
+    share.forward->Compute(
+        op, [&](int block) { return modulations(share.rows, block); }, of_share);
+  };
+  if (shares_of_threads_.size() == 1) return compute(shares_of_threads_.front(), patches);
+  kernels::cpu::ParallelFor(static_cast<int64_t>(shares_of_threads_.size()), 1, [&](int64_t first, int64_t last) {
+    const c10::InferenceMode no_gradients;
+    for (int64_t thread = first; thread < last; ++thread) {
+      const ThreadShare& share = shares_of_threads_[static_cast<size_t>(thread)];
+      const auto each = static_cast<int64_t>(share.rows.size());
+      compute(share, patches.narrow(0, thread * each, each));
+    }
+  });
 }
 
 at::Tensor GroupForward::RowsOf(const at::Tensor& of_jobs) const { return of_jobs.index_select(0, index_); }
 
+at::Tensor GroupForward::Result(const parallel::StageOp& op) {
+  if (forward() != nullptr) return forward()->Result(op);
+  std::vector<at::Tensor> results;
+  for (const ThreadShare& share : shares_of_threads_) results.push_back(share.forward->Result(op));
+  return at::cat(results);
+}
+
 at::Tensor GroupForward::Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry) {
   const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
   // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
-  const at::Tensor own = !rows_.empty() ? family_.ToPrediction(forward()->Result(op).to(accumulation), geometry)
+  const at::Tensor own = !rows_.empty() ? family_.ToPrediction(Result(op).to(accumulation), geometry)
                                         : at::empty({0, geometry.channels, geometry.height, geometry.width},
                                                     at::TensorOptions(accumulation).device(family_.device()));
   return groups_.cfg.AllGather(own, shares_);
@@ -195,10 +236,10 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
   }
   const auto open = open_.find(op.step);
   for (size_t g = 0; g < forwards_.size(); ++g) {
-    if (forwards_[g]->forward() == nullptr) continue;
+    if (forwards_[g]->rows().empty()) continue;
     if (options_.recorder != nullptr) options_.recorder->Begin(PlacesOf(forwards_[g]->rows(), open->second));
-    const auto modulations = [&](int block) {
-      return ModulationsOf(batch_, forwards_[g]->rows(), block, open->second.of_jobs);
+    const auto modulations = [&](std::span<const GuidedRow> rows, int block) {
+      return ModulationsOf(batch_, rows, block, open->second.of_jobs);
     };
     forwards_[g]->Compute(op, modulations, patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
   }

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "models/families/family.h"
 #include "parallel/attention/stale_store.h"
 #include "parallel/plan/pipeline_plan.h"
@@ -30,18 +31,26 @@ struct StreamOptions {
   StepGraphs* graphs = nullptr;      // of passes that come again; null: none
 };
 
-// The work of the rows of one group that the cfg axis leaves to this rank.
+// The modulations of those rows for a block, as Modulations has them.
+using RowModulations = absl::FunctionRef<std::vector<at::Tensor>(std::span<const GuidedRow> rows, int block)>;
+
+// The work of the rows of one group that the cfg axis leaves to this rank. Where the rank is alone on a CPU, each of
+// its threads takes an even share of the rows from the first block to the head: they wait for each other once a pass,
+// and not in every operator.
 class GroupForward {
  public:
   // The group is row_groups[number].
   GroupForward(const models::Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups,
                size_t number, PositionTables& tables, const parallel::RankGroups& groups, const StreamOptions& options);
 
-  // Null where the cfg axis leaves no row.
-  MeshForward* forward() { return graphed_ != nullptr ? &graphed_->forward() : forward_.get(); }
+  // Of all rows; null where the cfg axis leaves none, and where threads share them.
+  MeshForward* forward() {
+    if (graphed_ != nullptr) return &graphed_->forward();
+    return shares_of_threads_.size() == 1 ? shares_of_threads_.front().forward.get() : nullptr;
+  }
 
   // As that of MeshForward.
-  void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
+  void Compute(const parallel::StageOp& op, RowModulations modulations, const at::Tensor& patches);
 
   // This rank's.
   std::span<const GuidedRow> rows() const { return rows_; }
@@ -54,13 +63,20 @@ class GroupForward {
   at::Tensor Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry);
 
  private:
+  at::Tensor Result(const parallel::StageOp& op);
+
   const models::Family& family_;
   const parallel::RankGroups& groups_;
   std::vector<int64_t> shares_;  // rows by cfg rank
   std::vector<GuidedRow> rows_;
-  at::Tensor index_;                         // the jobs of rows_
-  std::unique_ptr<MeshForward> forward_;     // null where graphed_ has it, and where there is no row
-  std::shared_ptr<GraphedForward> graphed_;  // null: its passes have no graph
+  struct ThreadShare {
+    std::span<const GuidedRow> rows;
+    std::unique_ptr<MeshForward> forward;
+  };
+
+  at::Tensor index_;                            // the jobs of rows_
+  std::vector<ThreadShare> shares_of_threads_;  // of rows_; none where graphed_ has them all
+  std::shared_ptr<GraphedForward> graphed_;     // null: its passes have no graph
 };
 
 class DenoiseStream {
