@@ -125,9 +125,10 @@ TEST(GradientsTest, OfGeluAreTheReferencesNearZeroAndFarFromIt) {
                   [](const auto& in) { return std::vector{reference::GeluTanh(in[0])}; }, {x}, "gelu_tanh");
 }
 
-// Blocks of queries that are whole and not, heads that fill vectors and not, and a bias that leaves out keys.
+// Blocks of queries that are whole and not, more queries than any version's products take whole, heads that fill
+// vectors and not, and a bias that leaves out keys.
 TEST(GradientsTest, OfAttentionAreTheReferences) {
-  for (const int64_t tokens : {5, 96, 131}) {
+  for (const int64_t tokens : {5, 96, 131, 2600}) {
     for (const int64_t d : {17, 64, 128}) {
       for (const bool masked : {false, true}) {
         at::Tensor bias = Random({kImages, 70}, 4);

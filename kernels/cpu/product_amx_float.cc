@@ -313,6 +313,26 @@ struct Chunk {
   }
 };
 
+// The chunks of a panel as they are multiplied.
+struct Chunks {
+  const char* panel;
+  int64_t depth;
+  uint16_t* split;  // place for one chunk of all terms
+
+  int64_t count() const { return TilesOf(depth, kChunkDepth); }
+  Chunk At(int64_t chunk) const {
+    const int64_t k = chunk * kChunkDepth;
+    const auto* header = reinterpret_cast<const ChunkHeader*>(panel + PanelBytesInChunks(k));
+    const bool is_split = header->terms < kTerms;
+    const void* data = header + 1;
+    return {.tiles = TilesOf(Min(kChunkDepth, depth - k), kTileDepth),
+            .terms = header->terms,
+            .columns = is_split ? static_cast<const uint16_t*>(data) : split,
+            .weights = is_split ? nullptr : static_cast<const float*>(data),
+            .split = split};
+  }
+};
+
 // What is done while tiles are multiplied: the next panel is asked for and rows with their sums are written out.
 struct Meanwhile {
   const char* ahead;
@@ -345,9 +365,9 @@ void AddChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chu
   }
 }
 
-// The sums of one or two tiles of rows over chunks [chunk, last), which `begins` the sums or goes on with them.
+// The sums of one or two tiles of rows over chunks [first, last), which `begins` the sums or goes on with them.
 template <bool kTwoTiles>
-void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chunk* chunk, const Chunk* last,
+void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chunks& chunks, int64_t first, int64_t last,
                     bool splits, bool begins, Meanwhile& meanwhile, float* sums) {
   float* lower_sums = sums + kTileRows * kColumns;
   if (begins) {
@@ -363,16 +383,17 @@ void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chun
       _tile_loadd(3, lower_sums + kLanes, kSumsStride);
     }
   }
-  for (; chunk < last; ++chunk, rows += kChunkTiles * kRowStep, lower_rows += kChunkTiles * kRowStep) {
-    switch (chunk->terms) {
+  for (; first < last; ++first, rows += kChunkTiles * kRowStep, lower_rows += kChunkTiles * kRowStep) {
+    const Chunk chunk = chunks.At(first);
+    switch (chunk.terms) {
       case 1:
-        AddChunk<kTwoTiles, 1>(rows, lower_rows, *chunk, false, meanwhile);
+        AddChunk<kTwoTiles, 1>(rows, lower_rows, chunk, false, meanwhile);
         break;
       case 2:
-        AddChunk<kTwoTiles, 2>(rows, lower_rows, *chunk, false, meanwhile);
+        AddChunk<kTwoTiles, 2>(rows, lower_rows, chunk, false, meanwhile);
         break;
       default:
-        AddChunk<kTwoTiles, 3>(rows, lower_rows, *chunk, splits, meanwhile);
+        AddChunk<kTwoTiles, 3>(rows, lower_rows, chunk, splits, meanwhile);
     }
   }
   _tile_stored(0, sums, kSumsStride);
@@ -383,12 +404,9 @@ void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chun
   }
 }
 
-constexpr int64_t kMostWhole = 1536;  // depth that is not cut into slices
-constexpr int64_t kMostChunks = kMostWhole / kChunkDepth;
-
 int64_t SliceDepth(int64_t depth) {
-  constexpr int64_t kMost = 1024;
-  static_assert(kMost % kChunkDepth == 0 && kMost <= kMostWhole);
+  constexpr int64_t kMostWhole = 1536, kMost = 1024;
+  static_assert(kMost % kChunkDepth == 0);
   return depth <= kMostWhole ? depth : kMost;
 }
 
@@ -403,20 +421,14 @@ int64_t SumsBytes(int64_t depth) { return kSumsStride * MostRows(depth); }
 
 void MultiplySplit(const void* prepared, const void* panel, const ProductTile& tile, void* scratch) {
   alignas(64) uint16_t split[kChunkTiles * kTerms * kTermStep];
-  Chunk chunks[kMostChunks];
-  int64_t count = 0, steps = 1;
+  const Chunks chunks{static_cast<const char*>(panel), tile.depth, split};
+  int64_t steps = 1;
   bool all_split = true;
-  ForChunks(tile.depth, const_cast<void*>(panel), [&](int64_t, int64_t length, const ChunkHeader* header) {
-    const bool is_split = header->terms < kTerms;
-    const void* data = header + 1;
-    chunks[count++] = {.tiles = TilesOf(length, kTileDepth),
-                       .terms = header->terms,
-                       .columns = is_split ? static_cast<const uint16_t*>(data) : split,
-                       .weights = is_split ? nullptr : static_cast<const float*>(data),
-                       .split = split};
-    all_split = all_split && is_split;
-    steps += chunks[count - 1].tiles * StepsOf(header->terms);
-  });
+  for (int64_t i = 0; i < chunks.count(); ++i) {
+    const Chunk chunk = chunks.At(i);
+    all_split = all_split && chunk.weights == nullptr;
+    steps += chunk.tiles * StepsOf(chunk.terms);
+  }
   TileConfig config;
   if (tile.rows < kTileRows) {
     for (const int number : {0, 1, 2, 3, 4, 5}) config.rows[number] = static_cast<uint8_t>(tile.rows);
@@ -424,23 +436,23 @@ void MultiplySplit(const void* prepared, const void* panel, const ProductTile& t
   LoadTileConfig(config);
   const int64_t depth_tiles = TilesOf(tile.depth, kTileDepth), row_tiles = TilesOf(tile.rows, kTileRows);
   float* sums = static_cast<float*>(scratch);
-  Meanwhile meanwhile{static_cast<const char*>(panel) + PanelBytesInChunks(tile.depth), TilesOf(2 * kTileRows, steps),
+  Meanwhile meanwhile{chunks.panel + PanelBytesInChunks(tile.depth), TilesOf(2 * kTileRows, steps),
                       LateStore(tile, sums)};
   // Sums stay in tiles over the whole depth; only where there is one place for what is split, a chunk after the other.
-  const int64_t at_once = all_split ? count : 1;
-  int64_t chunk = 0;
+  const int64_t at_once = all_split ? chunks.count() : 1;
+  int64_t first = 0;
   do {
-    const int64_t next = Min(count, chunk + at_once);
+    const int64_t next = Min(chunks.count(), first + at_once);
     for (int64_t row = 0; row < row_tiles; row += 2) {
       const uint16_t* rows =
-          static_cast<const uint16_t*>(prepared) + (row * depth_tiles + chunk * kChunkTiles) * kRowStep;
+          static_cast<const uint16_t*>(prepared) + (row * depth_tiles + first * kChunkTiles) * kRowStep;
       const auto multiply = row + 1 < row_tiles ? MultiplyChunks<true> : MultiplyChunks<false>;
-      multiply(rows, rows + depth_tiles * kRowStep, chunks + chunk, chunks + next, row == 0,
-               chunk == 0 && tile.is_first_slice, meanwhile, sums + row * kTileRows * kColumns);
-      if (tile.is_last_slice && next == count) meanwhile.late.Await(Min(tile.rows, (row + 2) * kTileRows));
+      multiply(rows, rows + depth_tiles * kRowStep, chunks, first, next, row == 0, first == 0 && tile.is_first_slice,
+               meanwhile, sums + row * kTileRows * kColumns);
+      if (tile.is_last_slice && next == chunks.count()) meanwhile.late.Await(Min(tile.rows, (row + 2) * kTileRows));
     }
-    chunk = next;
-  } while (chunk < count);
+    first = next;
+  } while (first < chunks.count());
   _tile_release();
   meanwhile.late.StoreAll();
 }
