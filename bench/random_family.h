@@ -14,7 +14,11 @@ class RandomFamily final : public models::Family {
   // `channels` of a latent and `patch` latents a token and side.
   RandomFamily(const Config& config, int64_t channels, int64_t patch, at::ScalarType dtype, at::Device device,
                const models::WeightShare& share = {})
-      : table_(dtype, device, share), transformer_(config, table_), channels_(channels), patch_(patch) {
+      : table_(dtype, device, share),
+        transformer_(config, table_),
+        channels_(channels),
+        patch_(patch),
+        weight_bytes_(table_.bytes()) {
     for (const models::Param& param : table_.params()) param.Value().normal_(0, 0.02);
   }
 
@@ -23,7 +27,7 @@ class RandomFamily final : public models::Family {
   const models::Transformer& transformer() const override { return transformer_; }
   at::ScalarType dtype() const override { return table_.dtype(); }
   at::Device device() const override { return table_.device(); }
-  int64_t weight_bytes() const override { return table_.bytes(); }
+  int64_t weight_bytes() const override { return weight_bytes_; }
   models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
   // Of latents.
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
@@ -48,6 +52,7 @@ class RandomFamily final : public models::Family {
   models::ParamTable table_;
   Model transformer_;
   const int64_t channels_, patch_;
+  const int64_t weight_bytes_;  // before they are packed
 };
 
 }  // namespace tessera

@@ -44,12 +44,15 @@ std::vector<parallel::TokenSpan> PatchesOf(const parallel::TokenCounts& counts) 
   return patches;
 }
 
-// By how many threads the rows of a group are shared, each of which takes as many.
-size_t ThreadsFor(const models::Family& family, const RowGroup& group, size_t rows, const parallel::RankGroups& groups,
-                  const StreamOptions& options) {
+// By how many threads the rows of a group are shared, each of which takes as many. Each then reads all weights, which
+// costs more than it saves where few tokens meet weights that no cache holds.
+size_t ThreadsFor(const models::Family& family, const RowGroup& group, size_t rows, int64_t tokens,
+                  const parallel::RankGroups& groups, const StreamOptions& options) {
+  constexpr int64_t kEnoughTokens = 512, kFewWeightBytes = int64_t{64} << 20;
   const auto threads = static_cast<size_t>(at::get_num_threads());
   const bool alone = groups.world.size() == 1 && options.stores == nullptr && options.recorder == nullptr;
-  const bool shares = alone && family.device().is_cpu() && family.transformer().serves_threads() &&
+  const bool pays = tokens >= kEnoughTokens || family.weight_bytes() <= kFewWeightBytes;
+  const bool shares = alone && pays && family.device().is_cpu() && family.transformer().serves_threads() &&
                       group.adapters.empty() && rows % threads == 0;
   return shares ? threads : 1;
 }
@@ -85,7 +88,8 @@ GroupForward::GroupForward(const models::Family& family, std::span<DenoiseJob* c
   };
   if (options.graphs != nullptr) graphed_ = options.graphs->Find(number, options.pipeline, forward_rows(rows_));
   if (graphed_ != nullptr) return;
-  const size_t threads = ThreadsFor(family, group, rows_.size(), groups, options), each = rows_.size() / threads;
+  const size_t threads = ThreadsFor(family, group, rows_.size(), batch[0]->geometry.grid.count(), groups, options);
+  const size_t each = rows_.size() / threads;
   for (size_t thread = 0; thread < threads; ++thread) {
     const auto share = std::span<const GuidedRow>(rows_).subspan(thread * each, each);
     shares_of_threads_.push_back({.rows = share,
