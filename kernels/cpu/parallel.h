@@ -36,8 +36,8 @@ class PieceShares {
   std::vector<Share> shares_;
 };
 
-// Calls body(take) once on each of LibTorch's threads. `take(most)` is Take of that thread; the body asks until there
-// is nothing left. Exceptions of the body come back to the caller.
+// Calls body(take) once on each of LibTorch's threads; where one of them calls it, on that one alone. `take(most)` is
+// Take of that thread; the body asks until there is nothing left. Exceptions of the body come back to the caller.
 using TakePieces = std::function<PieceShares::Range(int64_t most)>;
 void ShareOut(int64_t count, const std::function<void(const TakePieces& take)>& body);
 

@@ -76,6 +76,21 @@ TEST_P(ShareOutTest, DoesEveryPieceOnce) {
   }
 }
 
+TEST_P(ShareOutTest, InAPieceOfWorkIsThatThreadsAlone) {
+  constexpr int64_t kOuter = 4, kInner = 7;
+  std::atomic<int> bodies = 0, pieces = 0;
+  ShareOut(kOuter, [&](const TakePieces& take_outer) {
+    while (!take_outer(1).empty()) {
+      ShareOut(kInner, [&](const TakePieces& take) {
+        ++bodies;
+        while (!take(1).empty()) ++pieces;
+      });
+    }
+  });
+  EXPECT_EQ(pieces, kOuter * kInner);
+  EXPECT_EQ(bodies, kOuter);
+}
+
 TEST_P(ShareOutTest, BringsAnExceptionBack) {
   EXPECT_THROW(ShareOut(9, [](const TakePieces&) { throw std::runtime_error("no"); }), std::runtime_error);
 }
