@@ -11,8 +11,6 @@
 namespace tessera::control {
 namespace {
 
-using ::testing::HasSubstr;
-
 // A channel whose handler makes pictures beside steps.
 class DecodingBesideStepsTest : public ControlChannelTest {
  protected:

@@ -63,17 +63,17 @@ class GroupForward {
   at::Tensor Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry);
 
  private:
+  struct ThreadShare {
+    std::span<const GuidedRow> rows;
+    std::unique_ptr<MeshForward> forward;
+  };
+
   at::Tensor Result(const parallel::StageOp& op);
 
   const models::Family& family_;
   const parallel::RankGroups& groups_;
   std::vector<int64_t> shares_;  // rows by cfg rank
   std::vector<GuidedRow> rows_;
-  struct ThreadShare {
-    std::span<const GuidedRow> rows;
-    std::unique_ptr<MeshForward> forward;
-  };
-
   at::Tensor index_;                            // the jobs of rows_
   std::vector<ThreadShare> shares_of_threads_;  // of rows_; none where graphed_ has them all
   std::shared_ptr<GraphedForward> graphed_;     // null: its passes have no graph

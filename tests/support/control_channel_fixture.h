@@ -1,7 +1,6 @@
 // A control channel in a thread, whose handler writes down what it is asked, and a controller without manners.
 #pragma once
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
