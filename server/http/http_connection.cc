@@ -207,6 +207,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
         self->BecomeIdle(self->host_->limits.header_time);
       });
     } else {
+      error_code ignored;
+      stream_.non_blocking(true, ignored);
       BecomeIdle(host_->limits.header_time);
     }
   }
@@ -347,7 +349,14 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (output_.Add(std::move(bytes))) WriteSome();
   }
 
+  // What the socket takes at once is written at once: whoever reads the end of an answer finds the connection idle
+  // where one thread serves both. TLS may hold bytes back, and an error is reported later in either case.
   void WriteSome() {
+    if constexpr (!kTls) {
+      error_code error;
+      output_.Remove(stream_.write_some(asio::buffer(output_.front()), error));
+      if (output_.empty()) return;
+    }
     Arm(write_deadline_, host_->limits.write_time);
     stream_.async_write_some(
         asio::buffer(output_.front()),
@@ -358,7 +367,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (phase_ == Phase::kEnded) return;
     if (error) return End();
     output_.Remove(bytes);
-    if (!output_.empty()) return WriteSome();
+    if (!output_.empty()) WriteSome();
+    if (!output_.empty()) return;
     write_deadline_.cancel();
     if (phase_ == Phase::kFlushing) OnAllWritten();
   }
