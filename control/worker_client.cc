@@ -177,12 +177,21 @@ absl::StatusOr<Loaded> WorkerClient::Load(const LoadParameters& parameters) {
   return FromWire(reply.loaded());
 }
 
-absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {
+absl::StatusOr<uint64_t> WorkerClient::SendStartJob(uint64_t job, const JobParameters& parameters) {
   Command command;
   command.mutable_start_job()->set_job(job);
   ToWire(parameters, command.mutable_start_job()->mutable_parameters());
-  ASSIGN_OR_RETURN(Reply reply, connection_->Call(std::move(command), Reply::kStarted));
+  return connection_->Send(std::move(command));
+}
+
+absl::StatusOr<JobStarted> WorkerClient::WaitForStart(uint64_t sequence) {
+  ASSIGN_OR_RETURN(Reply reply, connection_->WaitFor(sequence, Reply::kStarted));
   return FromWire(reply.started());
+}
+
+absl::StatusOr<JobStarted> WorkerClient::StartJob(uint64_t job, const JobParameters& parameters) {
+  ASSIGN_OR_RETURN(const uint64_t sequence, SendStartJob(job, parameters));
+  return WaitForStart(sequence);
 }
 
 absl::StatusOr<int32_t> WorkerClient::EncodePrompts(absl::Span<const JobParameters> jobs) {
@@ -264,10 +273,19 @@ absl::StatusOr<LatentValues> WorkerClient::Predict(uint64_t job, const LatentVal
   return connection_->CallForValues(std::move(command));
 }
 
-absl::Status WorkerClient::EndJob(uint64_t job) {
+absl::StatusOr<uint64_t> WorkerClient::SendEndJob(uint64_t job) {
   Command command;
   command.mutable_end_job()->set_job(job);
-  return connection_->Call(std::move(command), Reply::kEnded).status();
+  return connection_->Send(std::move(command));
+}
+
+absl::Status WorkerClient::WaitForEnd(uint64_t sequence) {
+  return connection_->WaitFor(sequence, Reply::kEnded).status();
+}
+
+absl::Status WorkerClient::EndJob(uint64_t job) {
+  ASSIGN_OR_RETURN(const uint64_t sequence, SendEndJob(job));
+  return WaitForEnd(sequence);
 }
 
 absl::StatusOr<TrainingStarted> WorkerClient::StartTraining(const TrainingStart& start) {

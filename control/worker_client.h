@@ -52,6 +52,10 @@ class WorkerClient {
   absl::StatusOr<ModelDescription> Describe(const std::string& model);
   absl::StatusOr<DeviceIdentity> Identify(const std::string& device);
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters);
+  // StartJob and EndJob may be sent ahead of the wait for their answers, as what follows may; `Send` returns the
+  // sequence number that its `Wait` takes.
+  absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const JobParameters& parameters);
+  absl::StatusOr<JobStarted> WaitForStart(uint64_t sequence);
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters);
 
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs);
@@ -71,6 +75,8 @@ class WorkerClient {
   absl::StatusOr<LatentValues> Latents(uint64_t job);
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
                                        absl::Span<const uint64_t> beside = {});
+  absl::StatusOr<uint64_t> SendEndJob(uint64_t job);
+  absl::Status WaitForEnd(uint64_t sequence);
   absl::Status EndJob(uint64_t job);
 
   absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart& start);

@@ -128,8 +128,7 @@ void GroupBatch::Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan) 
 
 int32_t GroupBatch::StepsTogether(const std::vector<TaskId>& tasks, double flops) const {
   const ShapeClass& shape = tasks_.Find(tasks[0])->spec.shape;
-  // One that has just been started joins at the next step.
-  if (!group_.speed.Knows(shape) || !InPhase(TaskPhase::kStarting).empty()) return 1;
+  if (!group_.speed.Knows(shape)) return 1;
   const double seconds = flops * group_.speed.SecondsPerFlop(shape);
   double count = std::min<double>(absl::ToDoubleSeconds(options_.steps_together) / seconds, control::kMaxStepsTogether);
   for (const TaskId id : tasks) {
@@ -140,6 +139,8 @@ int32_t GroupBatch::StepsTogether(const std::vector<TaskId>& tasks, double flops
 }
 
 void GroupBatch::IssueStep(KeyShares& keys, StepPlan& plan) {
+  // Who starts takes part in the next step, which is planned when they have started.
+  if (!InPhase(TaskPhase::kStarting).empty()) return;
   plan.step = InPhase(TaskPhase::kActive);
   if (plan.step.empty()) return;
   StepsInFlight steps{.shape = tasks_.Find(plan.step[0])->spec.shape};

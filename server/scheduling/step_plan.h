@@ -11,7 +11,7 @@ using GroupId = int32_t;
 
 inline constexpr int kMaxStepsInFlight = 2;  // plans with a step
 
-// What to tell a group's workers, in this order.
+// What to tell a group's workers, in this order. A plan that starts tasks makes no step: they take part in the next.
 struct StepPlan {
   std::vector<TaskId> end;        // EndJob: cancelled or past their deadline
   std::vector<TaskId> start;      // claim and StartJob, then OnStarted

@@ -55,7 +55,7 @@ class CanaryRun final : public StepOwner {
     GroupTrace no_trace(nullptr, "", group_.ranks());
     StepLoop loop(group_, *this, no_trace, {});
     while (!has_ended_ && error_.ok()) RETURN_IF_ERROR(loop.Turn());
-    return error_;
+    return error_.ok() ? loop.FinishSteps() : error_;
   }
 
   // A step is sent when the one before it has been looked at.

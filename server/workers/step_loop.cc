@@ -50,7 +50,7 @@ absl::Status StepLoop::Turn() {
   if (flights_.size() < kMaxStepsInFlight) plan = owner_.Next(options_.group);
   trace_.OnSuspended(plan.suspended);
   for (const TaskId task : plan.end) RETURN_IF_ERROR(End(task));
-  for (const TaskId task : plan.start) RETURN_IF_ERROR(Start(task));
+  RETURN_IF_ERROR(Start(plan.start));
   std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });
   std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
   if (!plan.step.empty()) RETURN_IF_ERROR(MakeSteps(plan.step, plan.steps));
@@ -61,23 +61,40 @@ absl::Status StepLoop::Turn() {
   }
   if (!plan.empty() && flights_.size() < kMaxStepsInFlight) return absl::OkStatus();
   if (!flights_.empty() || !decodings_.empty()) return WaitForAnswer();
+  RETURN_IF_ERROR(WaitForEnds());
   owner_.WaitForWork(options_.group, kIdleWait);
   return absl::OkStatus();
 }
 
 absl::Status StepLoop::FinishSteps() {
   while (!flights_.empty()) RETURN_IF_ERROR(WaitForSteps());
+  return WaitForEnds();
+}
+
+absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
+  std::vector<Starting> sent;
+  for (const TaskId task : tasks) {
+    absl::StatusOr<RunnableTask> claimed = owner_.Claim(options_.group, task);
+    if (!claimed.ok()) {
+      owner_.OnEnded(options_.group, task);
+      continue;
+    }
+    const absl::Time now = trace_.Now();
+    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStartJob(task, claimed->parameters));
+    sent.push_back({.sequence = sequence, .task = task, .claimed = *std::move(claimed), .sent = now});
+    // The prompts of those that follow may come to be encoded together.
+    if (encodes_ahead_) {
+      RETURN_IF_ERROR(WaitForStart(std::move(sent.back())));
+      sent.pop_back();
+    }
+  }
+  for (Starting& starting : sent) RETURN_IF_ERROR(WaitForStart(std::move(starting)));
   return absl::OkStatus();
 }
 
-absl::Status StepLoop::Start(TaskId task) {
-  absl::StatusOr<RunnableTask> claimed = owner_.Claim(options_.group, task);
-  if (!claimed.ok()) {
-    owner_.OnEnded(options_.group, task);
-    return absl::OkStatus();
-  }
-  const absl::Time sent = trace_.Now();
-  const absl::StatusOr<control::JobStarted> started = workers_.StartJob(task, claimed->parameters);
+absl::Status StepLoop::WaitForStart(Starting starting) {
+  const TaskId task = starting.task;
+  const absl::StatusOr<control::JobStarted> started = workers_.WaitForStart(starting.sequence);
   Answered();
   if (!started.ok()) {
     if (IsDead(started.status())) return started.status();
@@ -86,9 +103,9 @@ absl::Status StepLoop::Start(TaskId task) {
     return absl::OkStatus();
   }
   // The steps before it in the log were made before it began.
-  const absl::Time began = trace_.OnEncoded(task, claimed->image, sent, *started);
+  const absl::Time began = trace_.OnEncoded(task, starting.claimed.image, starting.sent, *started);
   for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
-  running_[task] = {.task = *std::move(claimed), .started = *started};
+  running_[task] = {.task = std::move(starting.claimed), .started = *started};
   owner_.OnStarted(options_.group, task, *started);
   return encodes_ahead_ && !started->cached ? EncodeAhead() : absl::OkStatus();
 }
@@ -190,6 +207,16 @@ absl::Status StepLoop::WaitForSteps() {
   const absl::StatusOr<std::vector<double>> stepped = WaitFor(flight);
   if (!stepped.ok()) return EndsGroup(stepped.status()) ? stepped.status() : FailStep(flight, stepped.status());
   OnStepped(flight, *stepped);
+  return WaitForEnds(flight.sequence);
+}
+
+absl::Status StepLoop::WaitForEnds(uint64_t before) {
+  while (!endings_.empty() && endings_.front() < before) {
+    const absl::Status ended = workers_.WaitForEnd(endings_.front());
+    endings_.pop_front();
+    Answered();
+    RETURN_IF_ERROR(ended);
+  }
   return absl::OkStatus();
 }
 
@@ -280,10 +307,11 @@ absl::Status StepLoop::WaitForAnswer() {
     });
   };
   std::vector<uint64_t> sequences;
+  // First, because the workers wait for what is planned when they are answered.
+  if (!flights_.empty()) sequences.push_back(flights_.front().sequence);
   for (const Decoding& decoding : decodings_) {
     if (is_stepped(decoding)) sequences.push_back(decoding.sequence);
   }
-  if (!flights_.empty()) sequences.push_back(flights_.front().sequence);
   const uint64_t answered = workers_.WaitForAny(sequences);
   if (!flights_.empty() && answered == flights_.front().sequence) return WaitForSteps();
   const auto found = std::ranges::find(decodings_, answered, &Decoding::sequence);
@@ -303,9 +331,8 @@ absl::Status StepLoop::End(TaskId task) {
     if (!decoded.ok() && IsDead(decoded)) return decoded;
   }
   if (running_.erase(task) > 0) {
-    const absl::Status ended = workers_.EndJob(task);
-    Answered();
-    RETURN_IF_ERROR(ended);
+    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendEndJob(task));
+    endings_.push_back(sequence);
   }
   owner_.OnEnded(options_.group, task);
   return absl::OkStatus();

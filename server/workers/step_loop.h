@@ -2,11 +2,14 @@
 // them, whoever plans it: the server's scheduler, a command, or a verification.
 //
 // The steps of at most kMaxStepsInFlight commands are unanswered at any time. A picture is asked for right behind its
-// last step, and the next steps are sent before it is there: workers that can make it beside them do. Used by one
-// thread; its owner is called on it.
+// last step, and the next steps are sent before it is there: workers that can make it beside them do. Jobs that start
+// together are sent together, and nothing waits for the answer to the end of one, so that workers find the next
+// command when they are done with one. Used by one thread; its owner is called on it.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -54,7 +57,7 @@ class StepOwner {
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
   // A step of several tasks failed, and nobody knows whose fault it is.
   virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
-  // The worker holds nothing of the task any more.
+  // The workers are told to forget the task: what is asked of them from here on finds nothing of it.
   virtual void OnEnded(GroupId group, TaskId task) = 0;
 };
 
@@ -85,7 +88,7 @@ class StepLoop final {
 
   // Does what the owner plans next. An error: the group is of no more use, and nothing in it goes on.
   absl::Status Turn();
-  // Waits for the steps that are unanswered, not for pictures.
+  // Waits for all that is unanswered but pictures.
   absl::Status FinishSteps();
 
   bool has_made_images() const { return has_made_images_; }
@@ -107,13 +110,21 @@ class StepLoop final {
     absl::Time ended = absl::InfiniteFuture();  // at the latest
   };
 
+  struct Starting {
+    uint64_t sequence = 0;
+    TaskId task = 0;
+    RunnableTask claimed;
+    absl::Time sent;
+  };
+
   struct Decoding {
     uint64_t sequence = 0;
     TaskId task = 0;
     absl::Time sent;
   };
 
-  absl::Status Start(TaskId task);
+  absl::Status Start(const std::vector<TaskId>& tasks);
+  absl::Status WaitForStart(Starting starting);
   absl::Status EncodeAhead();
   // So many steps, with the previews that are due between them. Leaves out tasks that fail before.
   absl::Status MakeSteps(std::vector<TaskId>& tasks, int32_t steps);
@@ -122,6 +133,8 @@ class StepLoop final {
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
   absl::StatusOr<std::vector<double>> WaitFor(const Flight& flight);  // the seconds that each step took
   absl::Status WaitForSteps();
+  // For the ends of jobs that were sent before a command.
+  absl::Status WaitForEnds(uint64_t before = std::numeric_limits<uint64_t>::max());
   void OnStepped(const Flight& flight, const std::vector<double>& seconds);
   void OnNotStepped(int32_t steps);
   absl::Status FailStep(const Flight& flight, const absl::Status& error);
@@ -145,6 +158,7 @@ class StepLoop final {
   std::map<TaskId, Running> running_;
   std::vector<Flight> flights_;      // in order
   std::vector<Decoding> decodings_;  // in order
+  std::deque<uint64_t> endings_;     // commands to end a job, in order
   bool has_made_images_ = false;
   bool encodes_ahead_;  // the workers have room for several prompts
 };

@@ -23,8 +23,8 @@ TEST(StepLoopTest, APreviewIsOfItsOwnStep) { EXPECT_TRUE(APreviewIsOfItsOwnStep(
 TEST(StepLoopTest, KeepsTwoStepsUnansweredAndDecodesBehindTheLast) {
   ScriptedStepLoop loop;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "send 1", "wait 1", "send 1", "decode 1 after 3",
-                                              "wait 2", "wait 3", "wait 4", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "send 1", "wait 1", "send 1",
+                                              "decode 1 after 3", "wait 2", "wait 3", "wait 4", "end 1", "ended 1"));
   EXPECT_THAT(loop.owner.heard,
               ElementsAre("started 1", "stepped 1", "stepped 1", "stepped 1", "decoded 1", "ended 1", "idle"));
 }
@@ -34,17 +34,44 @@ TEST(StepLoopTest, TheNextImagesAreSteppedWhileAPictureIsMade) {
   loop.workers.slow_pictures = true;
   ASSERT_TRUE(
       loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}, {.start = {2}}, {.step = {2}}, {.step = {2}}}).ok());
-  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "decode 1 after 1", "start 2", "send 2", "wait 1",
-                                              "send 2", "wait 3", "wait 4", "wait 2", "end 1"));
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "started 1", "send 1", "decode 1 after 1", "start 2", "started 2", "send 2",
+                          "wait 1", "send 2", "wait 3", "wait 4", "wait 2", "end 1", "ended 1"));
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "started 2", "stepped 1", "stepped 2", "stepped 2",
                                             "decoded 1", "ended 1", "idle"));
+}
+
+TEST(StepLoopTest, NothingWaitsForTheEndOfAJob) {
+  ScriptedStepLoop loop;
+  ASSERT_TRUE(
+      loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}, {.start = {2}}, {.step = {2}}, {}, {.step = {2}}}).ok());
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "started 1", "send 1", "decode 1 after 1", "start 2", "started 2", "send 2",
+                          "wait 1", "wait 2", "end 1", "send 2", "wait 3", "wait 4", "ended 1"));
+}
+
+TEST(StepLoopTest, JobsThatStartTogetherAreSentTogether) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_start = 2;
+  ASSERT_TRUE(loop.Run({{.start = {1, 2, 3}}}).ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "start 2", "start 3", "started 1", "started 2", "started 3"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "failed 2", "ended 2", "started 3", "idle"));
+}
+
+TEST(StepLoopTest, FinishedStepsLeaveNothingUnanswered) {
+  ScriptedStepLoop loop;
+  loop.owner.plans = {{.start = {1}}, {.step = {1}}, {.end = {1}}};
+  for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(loop.loop.Turn().ok());
+  ASSERT_TRUE(loop.loop.FinishSteps().ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "end 1", "wait 1", "ended 1"));
 }
 
 TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
   ScriptedStepLoop loop;
   loop.workers.failing_step = 1;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1", "decode 1 after 1", "wait 1", "wait 2", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "decode 1 after 1", "wait 1", "wait 2",
+                                              "end 1", "ended 1"));
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "failed 1", "ended 1", "idle"));
 }
 
@@ -61,11 +88,12 @@ std::vector<std::string> AskedWithPromptsAhead(int32_t encoded) {
 }
 
 TEST(StepLoopTest, PromptsAreEncodedAheadWhereOneWasNot) {
-  EXPECT_THAT(AskedWithPromptsAhead(5), ElementsAre("start 1", "encode 5", "start 2", "encode 5"));
+  EXPECT_THAT(AskedWithPromptsAhead(5),
+              ElementsAre("start 1", "started 1", "encode 5", "start 2", "started 2", "encode 5"));
 }
 
 TEST(StepLoopTest, NoPromptsAreEncodedAheadForACacheThatHoldsOne) {
-  EXPECT_THAT(AskedWithPromptsAhead(1), ElementsAre("start 1", "encode 5", "start 2"));
+  EXPECT_THAT(AskedWithPromptsAhead(1), ElementsAre("start 1", "started 1", "encode 5", "start 2", "started 2"));
 }
 
 TEST(StepLoopTest, AJobThatIsRefusedFailsAlone) {
@@ -101,8 +129,8 @@ TEST(StepLoopTest, AWorkerThatCountsOtherStepsIsOfNoMoreUse) {
 TEST(StepLoopTest, StepsOfOnePlanAreOneCommandAndEachIsHeardOf) {
   ScriptedStepLoop loop;
   ASSERT_TRUE(loop.Run({{.start = {1, 2}}, {.step = {1, 2}, .steps = 3, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked,
-              ElementsAre("start 1", "start 2", "send 1+2 x3", "decode 1 after 3", "wait 1", "wait 2", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1+2 x3",
+                                              "decode 1 after 3", "wait 1", "wait 2", "end 1", "ended 1"));
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "started 2", "stepped 1+2", "stepped 1+2", "stepped 1+2",
                                             "decoded 1", "ended 1", "idle"));
 }
@@ -111,9 +139,9 @@ TEST(StepLoopTest, APreviewDividesTheStepsOfAPlan) {
   ScriptedStepLoop loop;
   loop.owner.preview_after = {2, 3};
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .steps = 5, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked,
-              ElementsAre("start 1", "send 1 x2", "wait 1", "decode 1 after 2", "wait 2", "send 1", "wait 3",
-                          "decode 1 after 3", "wait 4", "send 1 x2", "decode 1 after 5", "wait 5", "wait 6", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1 x2", "wait 1", "decode 1 after 2",
+                                              "wait 2", "send 1", "wait 3", "decode 1 after 3", "wait 4", "send 1 x2",
+                                              "decode 1 after 5", "wait 5", "wait 6", "end 1", "ended 1"));
 }
 
 TEST(StepLoopTest, AllStepsOfAPlanAreReportedWhenItsTasksHaveFailed) {
@@ -121,7 +149,7 @@ TEST(StepLoopTest, AllStepsOfAPlanAreReportedWhenItsTasksHaveFailed) {
   loop.workers.failing_step = 1;
   loop.owner.preview_after = {2};
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .steps = 4, .decode = {1}}}).ok());
-  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "send 1 x2", "wait 1", "end 1"));
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1 x2", "wait 1", "end 1", "ended 1"));
   EXPECT_THAT(loop.owner.heard,
               ElementsAre("started 1", "stepped ", "stepped ", "failed 1", "ended 1", "stepped ", "stepped ", "idle"));
 }
@@ -140,8 +168,9 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
   StepLoop loop(workers, owner, trace, {.proof = &proof});
   owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .decode = {1, 2}}};
   for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "send 1", "wait 1", "send 2", "wait 2",
-                                         "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
+  EXPECT_THAT(workers.asked,
+              ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2", "wait 2",
+                          "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
   EXPECT_THAT(owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
                                        "decoded 2", "ended 2"));
 }
@@ -154,8 +183,8 @@ TEST(StepLoopTest, StepsOfImagesThatChangeEachOtherAreNoOneCommand) {
   StepLoop loop(workers, owner, trace, {.proof = &proof});
   owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .steps = 2}};
   for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "send 1", "wait 1", "send 2", "wait 2", "send 1",
-                                         "wait 3", "send 2", "wait 4"));
+  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2",
+                                         "wait 2", "send 1", "wait 3", "send 2", "wait 4"));
 }
 
 }  // namespace

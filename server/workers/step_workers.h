@@ -16,7 +16,8 @@ class StepWorkers {
   virtual ~StepWorkers() = default;
 
   // As in WorkerClient.
-  virtual absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) = 0;
+  virtual absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) = 0;
+  virtual absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) = 0;
   virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) = 0;
   virtual absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) = 0;
   virtual absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) = 0;
@@ -24,7 +25,18 @@ class StepWorkers {
   virtual absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence,
                                                                 const control::JobStarted& started) = 0;
   virtual uint64_t WaitForAny(absl::Span<const uint64_t> sequences) = 0;
-  virtual absl::Status EndJob(uint64_t job) = 0;
+  virtual absl::StatusOr<uint64_t> SendEndJob(uint64_t job) = 0;
+  virtual absl::Status WaitForEnd(uint64_t sequence) = 0;
+
+  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) {
+    const absl::StatusOr<uint64_t> sequence = SendStartJob(job, parameters);
+    if (!sequence.ok()) return sequence.status();
+    return WaitForStart(*sequence);
+  }
+  absl::Status EndJob(uint64_t job) {
+    const absl::StatusOr<uint64_t> sequence = SendEndJob(job);
+    return sequence.ok() ? WaitForEnd(*sequence) : sequence.status();
+  }
 
   // Of one step.
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) { return SendSteps(jobs, 1); }

@@ -379,12 +379,16 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
   return loaded;
 }
 
-absl::StatusOr<control::JobStarted> WorkerGroup::StartJob(uint64_t job, const control::JobParameters& parameters) {
+absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::JobParameters& parameters) {
   stepped_ = false;
+  return SendToAll([&](control::WorkerClient& client) { return client.SendStartJob(job, parameters); });
+}
+
+absl::StatusOr<control::JobStarted> WorkerGroup::WaitForStart(uint64_t sequence) {
   std::vector<absl::StatusOr<control::JobStarted>> answers;
   absl::StatusOr<control::JobStarted> started =
       OnAll<control::JobStarted>(options_.progress.other, answers,
-                                 [&](control::WorkerClient& client, int) { return client.StartJob(job, parameters); });
+                                 [&](control::WorkerClient& client, int) { return client.WaitForStart(sequence); });
   if (!started.ok()) return started;
   for (int rank = 1; rank < ranks(); ++rank) {
     const control::JobStarted& other = *answers[static_cast<size_t>(rank)];
@@ -464,10 +468,14 @@ absl::StatusOr<control::LatentValues> WorkerGroup::Predict(uint64_t job, const c
   });
 }
 
-absl::Status WorkerGroup::EndJob(uint64_t job) {
+absl::StatusOr<uint64_t> WorkerGroup::SendEndJob(uint64_t job) {
+  return SendToAll([&](control::WorkerClient& client) { return client.SendEndJob(job); });
+}
+
+absl::Status WorkerGroup::WaitForEnd(uint64_t sequence) {
   return OnAll<bool>(options_.progress.other,
                      [&](control::WorkerClient& client, int) -> absl::StatusOr<bool> {
-                       RETURN_IF_ERROR(client.EndJob(job));
+                       RETURN_IF_ERROR(client.WaitForEnd(sequence));
                        return true;
                      })
       .status();

@@ -83,7 +83,8 @@ class WorkerGroup final : public StepWorkers {
   // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
   // all ranks, the memory budget is that of the rank with the least.
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
-  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override;
+  absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) override;
+  absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override;
   // Of the rank that encodes.
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
   absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) override;
@@ -94,7 +95,8 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::LatentValues> Latents(uint64_t job);
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
                                                 absl::Span<const uint64_t> beside = {});
-  absl::Status EndJob(uint64_t job) override;
+  absl::StatusOr<uint64_t> SendEndJob(uint64_t job) override;
+  absl::Status WaitForEnd(uint64_t sequence) override;
 
   // Of a training run, each within the bound of progress for loading. The figures of a step are those of all ranks,
   // which must be equal: DATA_LOSS otherwise.

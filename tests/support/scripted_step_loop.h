@@ -17,11 +17,18 @@
 
 namespace tessera {
 
-// Jobs of few steps; a decode says after how many.
+// Jobs of few steps; a decode says after how many. What is waited for is told by its number among steps and decodes,
+// and where it is the start or the end of a job by that.
 class FakeStepWorkers final : public server::StepWorkers {
  public:
-  absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters&) override {
+  absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters&) override {
     Note("start ", job);
+    of_jobs_[++sequence_] = job;
+    return sequence_;
+  }
+  absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override {
+    const uint64_t job = of_jobs_[sequence];
+    Note("started ", job);
     if (failing_start == job) return absl::InvalidArgumentError("refused");
     return control::JobStarted();
   }
@@ -32,13 +39,13 @@ class FakeStepWorkers final : public server::StepWorkers {
   absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) override {
     Note("send ", absl::StrCat(absl::StrJoin(jobs, "+"), count > 1 ? absl::StrCat(" x", count) : ""));
     for (const uint64_t job : jobs) steps_[job] += count;
-    sent_[++sequence_] = {.completed = steps_[jobs[0]], .count = count};
+    sent_[++sequence_] = {.number = ++number_, .completed = steps_[jobs[0]], .count = count};
     return sequence_;
   }
   absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) override {
-    Note("wait ", sequence);
-    if (failing_step == sequence) return step_error;
     const Sent& sent = sent_[sequence];
+    Note("wait ", sent.number);
+    if (failing_step == sent.number) return step_error;
     std::vector<control::Stepped> steps;
     for (int32_t step = sent.completed - sent.count + 1; step <= sent.completed - lost_steps; ++step) {
       steps.push_back({.completed = step + extra_steps, .seconds = 1});
@@ -47,18 +54,26 @@ class FakeStepWorkers final : public server::StepWorkers {
   }
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override {
     Note("decode ", absl::StrCat(job, " after ", steps_[job]));
-    return ++sequence_;
+    sent_[++sequence_] = {.number = ++number_};
+    return sequence_;
   }
   absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted&) override {
-    Note("wait ", sequence);
+    Note("wait ", sent_[sequence].number);
     return control::DecodedPicture();
   }
-  // Steps, which come last here, before pictures as long as `slow_pictures` says so.
+  // Pictures before steps unless `slow_pictures` says otherwise.
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override {
-    return slow_pictures ? sequences.back() : sequences.front();
+    const auto picture =
+        std::ranges::find_if(sequences, [this](uint64_t sequence) { return sent_[sequence].count == 0; });
+    return slow_pictures || picture == sequences.end() ? sequences.front() : *picture;
   }
-  absl::Status EndJob(uint64_t job) override {
+  absl::StatusOr<uint64_t> SendEndJob(uint64_t job) override {
     Note("end ", job);
+    of_jobs_[++sequence_] = job;
+    return sequence_;
+  }
+  absl::Status WaitForEnd(uint64_t sequence) override {
+    Note("ended ", of_jobs_[sequence]);
     return absl::OkStatus();
   }
   absl::Status health() override { return absl::OkStatus(); }
@@ -77,12 +92,14 @@ class FakeStepWorkers final : public server::StepWorkers {
     asked.push_back(absl::StrCat(verb, what));
   }
   struct Sent {
+    uint64_t number = 0;
     int32_t completed = 0;
-    int32_t count = 0;
+    int32_t count = 0;  // of steps
   };
   std::map<uint64_t, int32_t> steps_;
-  std::map<uint64_t, Sent> sent_;
-  uint64_t sequence_ = 0;
+  std::map<uint64_t, Sent> sent_;         // steps and decodes
+  std::map<uint64_t, uint64_t> of_jobs_;  // starts and ends
+  uint64_t sequence_ = 0, number_ = 0;
 };
 
 // Plans what it is given, and writes down what it hears.

@@ -178,11 +178,10 @@ absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(
   last_job_ += batch.size();
   server::GroupTrace no_trace(nullptr, "", group_->ranks());
   server::StepLoop loop(*group_, jobs, no_trace, {});
-  while (!jobs.is_over()) {
-    if (absl::Status turned = loop.Turn(); !turned.ok()) {
-      jobs.OnFailed(0, 0, turned);
-    }
-  }
+  absl::Status status;
+  while (!jobs.is_over() && status.ok()) status = loop.Turn();
+  if (status.ok() && jobs.error().ok()) status = loop.FinishSteps();
+  if (!status.ok()) jobs.OnFailed(0, 0, status);
   if (interrupts_.requested()) return absl::CancelledError("interrupted");
   if (!jobs.error().ok()) {
     absl::Status error = Explain(jobs.error(), jobs.activity());
