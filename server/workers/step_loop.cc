@@ -13,6 +13,8 @@ namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
+// Sent before the first of them is answered. Workers read few commands ahead, and one that nobody reads from waits.
+constexpr size_t kMaxStartsUnanswered = 16;
 
 // Of a task that was started. Its request was found sound then, so that what is refused later is no mistake of its.
 absl::Status AfterStart(const absl::Status& status) {
@@ -72,7 +74,12 @@ absl::Status StepLoop::FinishSteps() {
 }
 
 absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
-  std::vector<Starting> sent;
+  std::deque<Starting> sent;
+  const auto wait_for_first = [&] {
+    Starting first = std::move(sent.front());
+    sent.pop_front();
+    return WaitForStart(std::move(first));
+  };
   for (const TaskId task : tasks) {
     absl::StatusOr<RunnableTask> claimed = owner_.Claim(options_.group, task);
     if (!claimed.ok()) {
@@ -83,12 +90,9 @@ absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
     ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStartJob(task, claimed->parameters));
     sent.push_back({.sequence = sequence, .task = task, .claimed = *std::move(claimed), .sent = now});
     // The prompts of those that follow may come to be encoded together.
-    if (encodes_ahead_) {
-      RETURN_IF_ERROR(WaitForStart(std::move(sent.back())));
-      sent.pop_back();
-    }
+    if (encodes_ahead_ || sent.size() == kMaxStartsUnanswered) RETURN_IF_ERROR(wait_for_first());
   }
-  for (Starting& starting : sent) RETURN_IF_ERROR(WaitForStart(std::move(starting)));
+  while (!sent.empty()) RETURN_IF_ERROR(wait_for_first());
   return absl::OkStatus();
 }
 

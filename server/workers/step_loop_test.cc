@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "tests/support/scripted_step_loop.h"
@@ -56,6 +59,28 @@ TEST(StepLoopTest, JobsThatStartTogetherAreSentTogether) {
   ASSERT_TRUE(loop.Run({{.start = {1, 2, 3}}}).ok());
   EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "start 2", "start 3", "started 1", "started 2", "started 3"));
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "failed 2", "ended 2", "started 3", "idle"));
+}
+
+TEST(StepLoopTest, OfManyJobsThatStartTogetherFewAreUnanswered) {
+  std::vector<TaskId> many(1000);
+  std::iota(many.begin(), many.end(), 1);
+  ScriptedStepLoop loop;
+  ASSERT_TRUE(loop.Run({{.start = many}}).ok());
+  int unanswered = 0, most = 0;
+  for (const std::string& asked : loop.workers.asked) {
+    unanswered += asked.starts_with("start ") ? 1 : -1;
+    most = std::max(most, unanswered);
+  }
+  EXPECT_EQ(unanswered, 0);
+  EXPECT_EQ(most, 16);
+}
+
+TEST(StepLoopTest, AWorkerThatIsGoneWhileJobsStartEndsTheLoop) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_start = 2;
+  loop.workers.start_error = absl::UnavailableError("the worker is gone");
+  EXPECT_EQ(loop.Run({{.start = {1, 2, 3}}}), loop.workers.start_error);
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1"));
 }
 
 TEST(StepLoopTest, FinishedStepsLeaveNothingUnanswered) {

@@ -29,7 +29,7 @@ class FakeStepWorkers final : public server::StepWorkers {
   absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override {
     const uint64_t job = of_jobs_[sequence];
     Note("started ", job);
-    if (failing_start == job) return absl::InvalidArgumentError("refused");
+    if (failing_start == job) return start_error;
     return control::JobStarted();
   }
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override {
@@ -80,6 +80,7 @@ class FakeStepWorkers final : public server::StepWorkers {
 
   std::vector<std::string> asked;
   uint64_t failing_start = 0, failing_step = 0;
+  absl::Status start_error = absl::InvalidArgumentError("refused");
   absl::Status step_error = absl::InternalError("a step failed");
   int32_t extra_steps = 0;  // counted by the worker alone
   int32_t lost_steps = 0;   // of each command
