@@ -311,10 +311,13 @@ absl::Status StepLoop::WaitForAnswer() {
     });
   };
   std::vector<uint64_t> sequences;
-  // First, because the workers wait for what is planned when they are answered.
-  if (!flights_.empty()) sequences.push_back(flights_.front().sequence);
   for (const Decoding& decoding : decodings_) {
     if (is_stepped(decoding)) sequences.push_back(decoding.sequence);
+  }
+  // Workers that have no more steps to make wait for those that are planned when these are answered.
+  if (!flights_.empty()) {
+    const bool are_the_last = flights_.size() < kMaxStepsInFlight;
+    sequences.insert(are_the_last ? sequences.begin() : sequences.end(), flights_.front().sequence);
   }
   const uint64_t answered = workers_.WaitForAny(sequences);
   if (!flights_.empty() && answered == flights_.front().sequence) return WaitForSteps();

@@ -53,6 +53,24 @@ TEST(StepLoopTest, NothingWaitsForTheEndOfAJob) {
                           "wait 1", "wait 2", "end 1", "send 2", "wait 3", "wait 4", "ended 1"));
 }
 
+TEST(StepLoopTest, OfAllThatIsAnsweredTheLastStepsComeFirst) {
+  ScriptedStepLoop loop;
+  loop.workers.all_answered = true;
+  ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}, {.start = {2}}, {.step = {2}}}).ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "decode 1 after 1", "start 2",
+                                              "started 2", "send 2", "wait 1", "wait 3", "wait 2", "end 1", "ended 1"));
+}
+
+TEST(StepLoopTest, APictureWaitsForNoStepsWhileTheWorkersHaveOthers) {
+  ScriptedStepLoop loop;
+  loop.workers.all_answered = true;
+  ASSERT_TRUE(
+      loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}, {.start = {2}}, {.step = {2}}, {.step = {2}}}).ok());
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "started 1", "send 1", "decode 1 after 1", "start 2", "started 2", "send 2",
+                          "wait 1", "send 2", "wait 2", "end 1", "wait 3", "wait 4", "ended 1"));
+}
+
 TEST(StepLoopTest, JobsThatStartTogetherAreSentTogether) {
   ScriptedStepLoop loop;
   loop.workers.failing_start = 2;

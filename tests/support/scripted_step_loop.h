@@ -61,11 +61,11 @@ class FakeStepWorkers final : public server::StepWorkers {
     Note("wait ", sent_[sequence].number);
     return control::DecodedPicture();
   }
-  // Pictures before steps unless `slow_pictures` says otherwise.
+  // Pictures before steps unless `slow_pictures` or `all_answered` says otherwise.
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override {
-    const auto picture =
-        std::ranges::find_if(sequences, [this](uint64_t sequence) { return sent_[sequence].count == 0; });
-    return slow_pictures || picture == sequences.end() ? sequences.front() : *picture;
+    const auto found = std::ranges::find_if(
+        sequences, [this](uint64_t sequence) { return slow_pictures == (sent_[sequence].count > 0); });
+    return all_answered || found == sequences.end() ? sequences.front() : *found;
   }
   absl::StatusOr<uint64_t> SendEndJob(uint64_t job) override {
     Note("end ", job);
@@ -85,6 +85,7 @@ class FakeStepWorkers final : public server::StepWorkers {
   int32_t extra_steps = 0;  // counted by the worker alone
   int32_t lost_steps = 0;   // of each command
   bool slow_pictures = false;
+  bool all_answered = false;  // whatever is waited for
   int32_t prompts_encoded = 0;
 
  private:
