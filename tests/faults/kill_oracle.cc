@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <set>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "server/image/image_file.h"
 #include "tests/support/picture_of.h"
@@ -59,11 +60,11 @@ KillOracle::Tally KillOracle::Judge(TestServer& server) const {
     if (status == "done") {
       ++tally.done;
       if (ended.at("images").as_array().size() != 1) ++tally.duplicated;
-      const bool same =
-          job.kind < kKinds && IsSame(server.ImageBytes(ended), undisturbed_[static_cast<size_t>(job.kind)]);
-      if (!same) {
+      const std::string image = server.ImageBytes(ended);
+      if (job.kind >= kKinds || !IsSame(image, undisturbed_[static_cast<size_t>(job.kind)])) {
         ++tally.torn;
-        std::printf("torn: %s\n", boost::json::serialize(ended).c_str());
+        std::printf("torn: %s: %zu bytes: \"%s\"\n", boost::json::serialize(ended).c_str(), image.size(),
+                    absl::CHexEscape(image.substr(0, 1000)).c_str());
       }
     } else if (status == "failed" && job.kind >= kKinds) {
       ++tally.failed;
