@@ -57,7 +57,7 @@ class StepOwner {
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
   // A step of several tasks failed, and nobody knows whose fault it is.
   virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
-  // The workers are told to forget the task: what is asked of them from here on finds nothing of it.
+  // Its EndJob is sent, though perhaps not answered: what is sent from here on finds nothing of the task.
   virtual void OnEnded(GroupId group, TaskId task) = 0;
 };
 

@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-// Jobs of few steps; a decode says after how many. What is waited for is told by its number among steps and decodes,
-// and where it is the start or the end of a job by that.
+// Jobs of few steps; a decode says after how many. A wait names the command by its number among steps and decodes, and
+// the start or the end of a job by the job.
 class FakeStepWorkers final : public server::StepWorkers {
  public:
   absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters&) override {
