@@ -56,8 +56,6 @@ absl::Status StepLoop::Turn() {
   std::erase_if(plan.step, [this](TaskId task) { return !running_.contains(task); });
   std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
   if (!plan.step.empty()) RETURN_IF_ERROR(MakeSteps(plan.step, plan.steps));
-  // Steps that are made one by one are sent as they are answered.
-  if (!plan.decode.empty() && !flights_.empty() && !flights_.back().apart.empty()) RETURN_IF_ERROR(FinishSteps());
   for (const TaskId task : plan.decode) {
     if (running_.contains(task)) RETURN_IF_ERROR(SendDecode(task));  // else its last step failed
   }
@@ -127,12 +125,12 @@ absl::Status StepLoop::EncodeAhead() {
 }
 
 absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
-  if (tasks.size() == 1 || options_.proof == nullptr) return true;
+  if (tasks.size() <= 1 || options_.proof == nullptr) return true;
   const control::JobStarted started = running_.at(tasks[0]).started;
   if (options_.proof->IsProven(started, tasks.size())) return true;
   RETURN_IF_ERROR(FinishSteps());
-  // Others have failed meanwhile.
-  if (std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); }) > 0) return false;
+  // Some have failed meanwhile: the others are another batch.
+  if (std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); }) > 0) return MayShare(tasks);
   const absl::StatusOr<bool> may_share = options_.proof->Prove(tasks, started);
   if (may_share.ok() && !*may_share) owner_.OnBatchDiffers(options_.group, tasks);
   return may_share;
@@ -154,7 +152,8 @@ absl::Status StepLoop::MakeSteps(std::vector<TaskId>& tasks, int32_t steps) {
     steps -= sent;
     // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
     const bool shows = std::ranges::any_of(tasks, [this](TaskId task) { return IsPreviewDue(running_.at(task)); });
-    if (shows || steps > 0) RETURN_IF_ERROR(FinishSteps());
+    // Steps that are made one by one are sent as they are answered: nothing may stand before them either.
+    if (shows || steps > 0 || !flights_.back().apart.empty()) RETURN_IF_ERROR(FinishSteps());
     if (shows) RETURN_IF_ERROR(ShowPreviews(tasks));
     std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); });
   }

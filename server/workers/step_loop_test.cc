@@ -21,6 +21,13 @@ class NoProof final : public BatchProof {
   absl::StatusOr<bool> Prove(const std::vector<TaskId>&, const control::JobStarted&) override { return false; }
 };
 
+// Two may share a batch, and nobody knows of more.
+class ProofOfTwo final : public BatchProof {
+ public:
+  bool IsProven(const control::JobStarted&, size_t tasks) const override { return tasks == 2; }
+  absl::StatusOr<bool> Prove(const std::vector<TaskId>&, const control::JobStarted&) override { return true; }
+};
+
 TEST(StepLoopTest, APreviewIsOfItsOwnStep) { EXPECT_TRUE(APreviewIsOfItsOwnStep()); }
 
 TEST(StepLoopTest, KeepsTwoStepsUnansweredAndDecodesBehindTheLast) {
@@ -216,6 +223,37 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
                           "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
   EXPECT_THAT(owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
                                        "decoded 2", "ended 2"));
+}
+
+// The first image fails while two others join it. The step that was planned for all is then of two, who
+// may share a batch.
+TEST(StepLoopTest, WhoIsLeftOfABatchIsAnotherBatch) {
+  FakeStepWorkers workers;
+  workers.failing_step = 2;
+  FakeStepOwner owner;
+  GroupTrace trace(nullptr, "", 1);
+  ProofOfTwo proof;
+  StepLoop loop(workers, owner, trace, {.proof = &proof});
+  owner.plans = {{.start = {1}},    {.step = {1}},       {.step = {1}},
+                 {.start = {2, 3}}, {.step = {1, 2, 3}}, {.step = {2, 3}, .decode = {2, 3}}};
+  for (int turn = 0; turn < 9; ++turn) ASSERT_TRUE(loop.Turn().ok());
+  EXPECT_THAT(workers.asked,
+              ElementsAre("start 1", "started 1", "send 1", "send 1", "wait 1", "start 2", "start 3", "started 2",
+                          "started 3", "wait 2", "end 1", "ended 1", "send 2+3", "send 2+3", "decode 2 after 2",
+                          "decode 3 after 2", "wait 3", "wait 4", "wait 5", "end 2", "wait 6", "end 3"));
+}
+
+// Not even one of the next plan, which may hold the last step of an image and its picture.
+TEST(StepLoopTest, NothingIsSentWhileImagesAreSteppedOneByOne) {
+  FakeStepWorkers workers;
+  FakeStepOwner owner;
+  GroupTrace trace(nullptr, "", 1);
+  NoProof proof;
+  StepLoop loop(workers, owner, trace, {.proof = &proof});
+  owner.plans = {{.start = {1, 2}}, {.step = {1, 2}}, {.step = {2}, .decode = {2}}};
+  for (int turn = 0; turn < 5; ++turn) ASSERT_TRUE(loop.Turn().ok());
+  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2",
+                                         "wait 2", "send 2", "decode 2 after 2", "wait 3", "wait 4", "end 2"));
 }
 
 TEST(StepLoopTest, StepsOfImagesThatChangeEachOtherAreNoOneCommand) {

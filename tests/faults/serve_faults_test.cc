@@ -92,6 +92,27 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
   EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(done))), Undisturbed("pear"));
 }
 
+// Steps are long, so that each is a command of its own, and two of a job are sent before the first is answered.
+TEST_F(ServeFaultsTest, AJobThatFailsTakesNoStepFromThoseThatJoinedIt) {
+  const std::string two_steps = R"(, "num_inference_steps": 2)";
+  TestServer& server = Start("step-time=70 step2-of-gated-fail=error");
+  // First of all, that two share a batch: of more nobody knows when the other one fails.
+  const std::string longer = Running("gated");
+  std::vector<std::string> jobs = {server.Submit("pear", two_steps)};
+  server.Write("gate", "");
+  ASSERT_EQ(server.Ended(jobs[0]), "done");
+  ASSERT_EQ(server.Ended(longer), "done");
+  std::filesystem::remove(server.folder() + "/gate");
+  const std::string failing = Running("gated-fail");
+  for (int i = 0; i < 2; ++i) jobs.push_back(server.Submit("pear", two_steps));
+  server.Write("gate", "");
+  EXPECT_EQ(server.Ended(failing), "failed");
+  for (const std::string& job : jobs) {
+    ASSERT_EQ(server.Ended(job), "done");
+    EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(job))), PictureOf(server.ImageBytes(server.Get(jobs[0])))) << job;
+  }
+}
+
 TEST_F(ServeFaultsTest, NoJobIsAcceptedBehindMoreWorkThanTheConfigurationAllows) {
   server_ = std::make_unique<TestServer>(TestServerOptions{
       .worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "limits: {queued_device_seconds: 1e-9}\n"});
