@@ -175,6 +175,7 @@ void VisitFields(const auto& visit, Is<Decoded> auto& decoded) {
   visit("height", decoded.height);
   visit("width", decoded.width);
   visit("seconds", decoded.seconds);
+  visit("completed", decoded.completed);
 }
 
 void VisitFields(const auto& visit, Is<TrainingStart> auto& start) {

@@ -178,6 +178,7 @@ struct Decoded {
   int32_t height = 0;
   int32_t width = 0;
   double seconds = 0;
+  int32_t completed = 0;  // steps of the job, whose latents were decoded
 };
 
 // Takes whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first of them. After an

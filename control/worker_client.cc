@@ -245,6 +245,7 @@ absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, co
         return ProtocolError("an image of another size than announced");
       }
       picture.seconds = reply.decoded().seconds();
+      picture.completed = reply.decoded().completed();
       return picture;
     }
     const std::string& rgb = reply.rows().rgb();

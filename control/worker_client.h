@@ -23,7 +23,8 @@ namespace tessera::control {
 
 struct DecodedPicture {
   Image image;
-  double seconds = 0;  // spent on decoding
+  double seconds = 0;     // spent on decoding
+  int32_t completed = 0;  // steps that were made of it
 };
 
 // Of all controllers of a worker so far. Ranks for which it is equal have carried out the same log.

@@ -594,13 +594,16 @@ absl::StatusOr<control::Decoding> Engine::Decode(uint64_t job) {
   return Guarded([&]() -> absl::StatusOr<control::Decoding> {
     denoiser_->Flush();
     if (!IsFinite(found.denoise)) return NoLongerFinite();
-    return [this, latents = found.denoise.latents, height = found.height, width = found.width](control::RowSink rows) {
-      return Guarded([&] { return MakePixels(latents, height, width, rows); });
+    const control::Decoded picture = {.height = static_cast<int32_t>(found.height),
+                                      .width = static_cast<int32_t>(found.width),
+                                      .completed = found.denoise.next_step};
+    return [this, latents = found.denoise.latents, picture](control::RowSink rows) {
+      return Guarded([&] { return MakePixels(latents, picture, rows); });
     };
   });
 }
 
-absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
+absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, control::Decoded picture,
                                                     control::RowSink rows) {
   const Stopwatch watch;
   const absl::StatusOr<at::Tensor> image = model_->family->Decode(latents.unsqueeze(0), ranks_->context);
@@ -609,12 +612,12 @@ absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, i
     return image.status();
   }
   if (place_.rank == 0) {
-    const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, height, width)).squeeze(0).cpu();
+    const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, picture.height, picture.width)).squeeze(0).cpu();
     const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
     RETURN_IF_ERROR(rows(0, rgb));
   }
-  return control::Decoded{
-      .height = static_cast<int32_t>(height), .width = static_cast<int32_t>(width), .seconds = watch.seconds()};
+  picture.seconds = watch.seconds();
+  return picture;
 }
 
 absl::StatusOr<control::LatentValues> Engine::Latents(uint64_t job) {

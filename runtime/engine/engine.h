@@ -104,7 +104,8 @@ class Engine final : public control::CommandHandler {
   // The adapters of a job, added up; an error where any rank cannot read them, to all of which this call is made.
   absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters);
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
-  absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, int64_t height, int64_t width,
+  // `picture`: what is told of them, but for the seconds.
+  absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, control::Decoded picture,
                                               control::RowSink rows);
   // The jobs of one batch, which agree in size and have a step left.
   absl::StatusOr<std::vector<DenoiseJob*>> BatchOf(absl::Span<const uint64_t> jobs);

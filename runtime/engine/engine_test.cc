@@ -253,7 +253,9 @@ TEST_F(EngineTest, MakesTheSameImageTwiceAndAPreviewChangesNothing) {
       ASSERT_TRUE(stepped.ok()) << stepped.status();
       EXPECT_EQ(stepped->completed, step);
       if (job == 2) {
-        EXPECT_TRUE(Decode(engine_, job).decoded.ok());
+        const Pixels preview = Decode(engine_, job);
+        ASSERT_TRUE(preview.decoded.ok());
+        EXPECT_EQ(preview.decoded->completed, step);
       }
     }
     const Pixels pixels = Decode(engine_, job);

@@ -273,7 +273,8 @@ class FakeHandler final : public control::CommandHandler {
       for (size_t i = 0; i < row.size(); ++i) row[i] = static_cast<uint8_t>(mixed + 2 * y + i);
       RETURN_IF_ERROR(rows(y, row));
     }
-    return control::Decoded{.height = job.parameters.height, .width = job.parameters.width, .seconds = seconds};
+    return control::Decoded{
+        .height = job.parameters.height, .width = job.parameters.width, .seconds = seconds, .completed = job.completed};
   }
 
   // Takes as long as it was ordered. The seconds that it took.

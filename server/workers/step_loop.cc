@@ -267,8 +267,8 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
     const auto found = running_.find(task);
     if (found == running_.end() || !IsPreviewDue(found->second)) continue;
     const absl::Time sent = trace_.Now();
-    const absl::StatusOr<control::DecodedPicture> picture = workers_.Decode(task, found->second.started);
-    Answered();
+    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendDecode(task));
+    const absl::StatusOr<control::DecodedPicture> picture = PictureOf(task, sequence);
     if (!picture.ok() && IsDead(picture.status())) return picture.status();
     trace_.OnDecoded(task, "preview", sent, picture.ok() ? picture->seconds : GroupTrace::kAllTheTime);
     if (picture.ok()) {
@@ -280,6 +280,17 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<control::DecodedPicture> StepLoop::PictureOf(TaskId task, uint64_t sequence) {
+  const Running& running = running_.at(task);
+  absl::StatusOr<control::DecodedPicture> picture = workers_.WaitForDecode(sequence, running.started);
+  Answered();
+  if (picture.ok() && picture->completed != running.sent) {
+    return absl::UnavailableError(
+        absl::StrCat("the worker made the picture of ", picture->completed, " steps and not of ", running.sent));
+  }
+  return picture;
+}
+
 absl::Status StepLoop::SendDecode(TaskId task) {
   const absl::Time sent = trace_.Now();
   ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendDecode(task));
@@ -289,9 +300,7 @@ absl::Status StepLoop::SendDecode(TaskId task) {
 
 absl::Status StepLoop::WaitForDecode(const Decoding& decoding) {
   const TaskId task = decoding.task;
-  absl::StatusOr<control::DecodedPicture> picture =
-      workers_.WaitForDecode(decoding.sequence, running_.at(task).started);
-  Answered();
+  absl::StatusOr<control::DecodedPicture> picture = PictureOf(task, decoding.sequence);
   if (!picture.ok()) {
     if (IsDead(picture.status())) return picture.status();
     owner_.OnFailed(options_.group, task, AfterStart(picture.status()));

@@ -204,6 +204,19 @@ TEST(StepLoopTest, AllStepsOfAPlanAreReportedWhenItsTasksHaveFailed) {
               ElementsAre("started 1", "stepped ", "stepped ", "failed 1", "ended 1", "stepped ", "stepped ", "idle"));
 }
 
+TEST(StepLoopTest, AWorkerThatMakesAPictureOfFewerStepsIsOfNoMoreUse) {
+  for (const std::vector<int32_t>& preview_after : {std::vector<int32_t>(), std::vector<int32_t>{2}}) {
+    ScriptedStepLoop loop;
+    loop.workers.steps_not_in_pictures = 1;
+    loop.owner.preview_after = preview_after;
+    EXPECT_EQ(loop.Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}, .decode = {1}}}).message(),
+              preview_after.empty() ? "the worker made the picture of 2 steps and not of 3"
+                                    : "the worker made the picture of 1 steps and not of 2");
+    EXPECT_THAT(loop.owner.heard,
+                ::testing::Not(::testing::AnyOf(::testing::Contains("decoded 1"), ::testing::Contains("preview 1"))));
+  }
+}
+
 TEST(StepLoopTest, AWorkerThatMakesFewerStepsIsOfNoMoreUse) {
   ScriptedStepLoop loop;
   loop.workers.lost_steps = 1;

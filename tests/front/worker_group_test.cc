@@ -94,6 +94,7 @@ TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
     const absl::StatusOr<control::DecodedPicture> picture = group_->Decode(1, started_);
     ASSERT_TRUE(picture.ok()) << picture.status();
     ASSERT_EQ(picture->image.rgb.size(), size_t{16 * 24 * 3});
+    EXPECT_EQ(picture->completed, 6);
     if (first.empty()) first = picture->image.rgb;
     EXPECT_EQ(picture->image.rgb, first) << layout;
     EXPECT_EQ(group_->EndJob(1), absl::OkStatus());

@@ -54,12 +54,12 @@ class FakeStepWorkers final : public server::StepWorkers {
   }
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override {
     Note("decode ", absl::StrCat(job, " after ", steps_[job]));
-    sent_[++sequence_] = {.number = ++number_};
+    sent_[++sequence_] = {.number = ++number_, .completed = steps_[job]};
     return sequence_;
   }
   absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted&) override {
     Note("wait ", sent_[sequence].number);
-    return control::DecodedPicture();
+    return control::DecodedPicture{.completed = sent_[sequence].completed - steps_not_in_pictures};
   }
   // Pictures before steps unless `slow_pictures` or `all_answered` says otherwise.
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override {
@@ -84,6 +84,7 @@ class FakeStepWorkers final : public server::StepWorkers {
   absl::Status step_error = absl::InternalError("a step failed");
   int32_t extra_steps = 0;  // counted by the worker alone
   int32_t lost_steps = 0;   // of each command
+  int32_t steps_not_in_pictures = 0;
   bool slow_pictures = false;
   bool all_answered = false;  // whatever is waited for
   int32_t prompts_encoded = 0;
