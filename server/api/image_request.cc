@@ -159,8 +159,8 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   generation.count = count;
   // A random seed leaves room for those that count up from it.
   generation.seed = request.seed.value_or(random_seed);
-  if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, model.description, limits);
-  ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, model.description, FieldNames::kApi));
+  if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, *model.description, limits);
+  ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, *model.description, FieldNames::kApi));
   RETURN_IF_ERROR(PinAdapters(model, parameters.adapters));
   RETURN_IF_ERROR(CheckValue("steps", int64_t{parameters.steps}, {1, static_cast<double>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;

@@ -42,10 +42,11 @@ struct ServedModel {
   // And by any name of OpenAI's image models that nobody else has, so that their clients need not name another.
   bool answers_to_openai_names = false;
   std::vector<ServedAdapter> adapters;  // by name
-  control::ModelDescription description;
+  // Never null. Shared, because a list of models is made for each request.
+  std::shared_ptr<const control::ModelDescription> description = std::make_shared<const control::ModelDescription>();
   absl::Time added = absl::UnixEpoch();
   bool ready = false;  // some group has it loaded and warm
-  // Why it cannot be read at present: then it has no description, and requests for it get this error. OK of others.
+  // Why it cannot be read at present: then its description is empty, and requests for it get this error. OK of others.
   absl::Status unreadable;
 };
 

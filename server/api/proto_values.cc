@@ -137,7 +137,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
 
 v1::Model ToProto(const ServedModel& model) {
   v1::Model message;
-  const control::ModelDescription& description = model.description;
+  const control::ModelDescription& description = *model.description;
   message.set_id(model.id);
   message.mutable_aliases()->Add(model.aliases.begin(), model.aliases.end());
   message.set_ready(model.ready);

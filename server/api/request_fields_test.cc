@@ -82,7 +82,7 @@ void Change(const RequestField&, std::vector<int64_t>& value) { value = {2, 1}; 
 void Change(const RequestField&, std::vector<AdapterRequest>& value) { value = {{.name = "x", .scale = 0.5}}; }
 
 TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
-  control::ModelDescription model = FakeModel().description;
+  control::ModelDescription model = *FakeModel().description;
   model.can_bin = true;
   model.options.clear();
   for (const RequestField& field : kRequestFields) {

@@ -191,7 +191,7 @@ std::vector<std::string> DurableImageService::ModelIds() {
 control::ModelDescription DurableImageService::DescriptionOf(const std::string& model) {
   const Lock lock = monitor_.Acquire();
   const ServedModels::Model found = models_.Find(model);
-  return found == nullptr ? control::ModelDescription() : found->description;
+  return found == nullptr ? control::ModelDescription() : *found->description;
 }
 
 absl::StatusOr<ImageService::LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {

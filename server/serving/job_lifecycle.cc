@@ -42,7 +42,7 @@ absl::Status JobLifecycle::Recover() {
     if (model == nullptr && context_.store.is_shared()) return;  // others may serve it
     const absl::Status fits = model == nullptr ? NotServedError()
                                                : context_.monitor.scheduler(lock).capacity().CheckFits(
-                                                     ShapeOf(model->id, model->description, request.parameters));
+                                                     ShapeOf(model->id, *model->description, request.parameters));
     if (fits.ok()) return Enqueue(lock, queued, /*ticket=*/0);
     refused.emplace_back(queued.id, fits);
     context_.log(
@@ -79,7 +79,7 @@ LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
   if (model == nullptr || !model->unreadable.ok()) return nullptr;
   const SchedulerTask plan = {.id = queued.id,
                               .key = queued.tenant,
-                              .shape = ShapeOf(request.model, model->description, request.parameters),
+                              .shape = ShapeOf(request.model, *model->description, request.parameters),
                               .steps = request.parameters.steps,
                               .priority = request.priority,
                               .enqueued = queued.created,

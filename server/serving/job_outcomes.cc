@@ -86,7 +86,7 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
   const absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
-      parameters, finished.started.sampler, group.model->id, group.model->description, group.load, group.layout));
+      parameters, finished.started.sampler, group.model->id, *group.model->description, group.load, group.layout));
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
   // Only JPEG has a bound for what it carries beside its pixels.
   if (!file.ok()) file = EncodeOutput(finished.image, finished.task.output);

@@ -48,7 +48,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
              .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
              .error = ErrorOf(record)};
   const ServedModels::Model model = context.models.Find(record.request.model);
-  if (model != nullptr) job.warnings = DropUnusedParameters(job.request.parameters, model->description);
+  if (model != nullptr) job.warnings = DropUnusedParameters(job.request.parameters, *model->description);
   for (const TaskRecord& task : record.tasks) {
     if (task.started.has_value()) job.started = std::min(job.started.value_or(*task.started), *task.started);
     if (IsEnded(job.state) && task.ended.has_value()) {
@@ -71,7 +71,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
     AddImage(task, job);
   }
   if (model != nullptr) {
-    std::vector<std::string> warnings = SizeWarnings(record.request.parameters, model->description);
+    std::vector<std::string> warnings = SizeWarnings(record.request.parameters, *model->description);
     job.warnings.insert(job.warnings.begin(), warnings.begin(), warnings.end());
   }
   if (job.state != JobState::kQueued) job.queue_position.reset();

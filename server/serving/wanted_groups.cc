@@ -192,8 +192,10 @@ void WantedGroups::ShowReadable(const Lock& lock, const DescribedGroup& group) {
   const std::string& name = group.options.name;
   const ServedModels::Model known = models_.Find(name);
   if (known != nullptr && known->unreadable.ok()) return;
-  models_.Put(
-      {.id = name, .aliases = group.options.aliases, .description = group.model, .added = base::SystemClock().Now()});
+  models_.Put({.id = name,
+               .aliases = group.options.aliases,
+               .description = std::make_shared<const control::ModelDescription>(group.model),
+               .added = base::SystemClock().Now()});
   monitor_.scheduler(lock).capacity().SetModel(
       name, CostOf(group.model, static_cast<int32_t>(control::ElementBytes(group.options.load.dtype))));
 }

@@ -120,7 +120,7 @@ class MetricsTest : public ::testing::Test {
   // Predicted seconds of so many steps, and the decoder, on one rank that has not stepped yet.
   double Seconds(const std::string& job, int steps) {
     const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
-    const control::ModelDescription model = service_->ListModels()[0].description;
+    const control::ModelDescription model = *service_->ListModels()[0].description;
     const server::ModelCost cost = server::CostOf(model, 4);
     const server::ShapeClass shape = server::ShapeOf("tiny", model, parameters);
     return (steps * server::StepFlops(cost, shape) + server::DecodeFlops(cost, shape)) /

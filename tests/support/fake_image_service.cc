@@ -35,7 +35,7 @@ server::ServedModel FakeModel(const std::string& id) {
   server::ServedModel model;
   model.id = id;
   model.ready = true;
-  control::ModelDescription& description = model.description;
+  control::ModelDescription description;
   description.pipeline = "FakePipeline";
   description.family = "fake";
   description.digest = std::string(64, '0');
@@ -53,6 +53,7 @@ server::ServedModel FakeModel(const std::string& id) {
   description.samplers = {"ddim", "dpmsolver++", "euler"};
   description.heads = 4;
   description.blocks = 4;
+  model.description = std::make_shared<const control::ModelDescription>(std::move(description));
   return model;
 }
 
@@ -162,7 +163,7 @@ absl::StatusOr<server::Submitted> FakeImageService::Submit(const server::Caller&
   job.layout = "serial";
   for (const server::ServedModel& model : options_.models) {
     if (model.id == request.model)
-      job.warnings = server::DropUnusedParameters(job.request.parameters, model.description);
+      job.warnings = server::DropUnusedParameters(job.request.parameters, *model.description);
   }
   if (absl::StrContains(request.parameters.prompt, "[warn]")) job.warnings.push_back("the prompt asks for a warning");
   jobs_[job.id] = record;

@@ -57,7 +57,7 @@ struct ServingParts {
     model.min_size = model.default_height = model.default_width = 16;
     model.max_size = 64;
     model.max_steps = 100;
-    models.Put({.id = "m", .description = model});
+    models.Put({.id = "m", .description = std::make_shared<const control::ModelDescription>(model)});
     monitor.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1});
     monitor.scheduler(lock).groups().Add({.id = kGroup, .model = "m", .max_rows = 2});
     monitor.scheduler(lock).groups().OnReady(kGroup);

@@ -73,7 +73,7 @@ class LocalItems final : public ItemMaker {
 
   ImageSize default_size() const override {
     if (models_.empty()) return {};
-    return {.width = models_[0].description.default_width, .height = models_[0].description.default_height};
+    return {.width = models_[0].description->default_width, .height = models_[0].description->default_height};
   }
 
   absl::Status Submit(const BatchItem& item) override {
