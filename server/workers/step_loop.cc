@@ -251,9 +251,12 @@ absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error)
     OnNotStepped(later.count);
     failed.insert(later.tasks.begin(), later.tasks.end());
   }
+  // One that was ended meanwhile may have been at fault.
+  const bool was_alone = failed.size() == 1;
   std::erase_if(failed, [this](TaskId task) { return !running_.contains(task); });
   const std::vector<TaskId> tasks(failed.begin(), failed.end());
-  if (tasks.size() == 1) {
+  if (tasks.empty()) return absl::OkStatus();
+  if (was_alone) {
     owner_.OnFailed(options_.group, tasks[0], AfterStart(error));
   } else {
     owner_.OnBatchFailed(options_.group, tasks, AfterStart(error));

@@ -55,7 +55,7 @@ class StepOwner {
                          double seconds) = 0;
   // The task has failed by itself; INVALID_ARGUMENT: the model refuses its request.
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
-  // A step of several tasks failed, and nobody knows whose fault it is.
+  // A step of several tasks failed, and nobody knows whose fault it is: those of them that were not ended meanwhile.
   virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
   // Its EndJob is sent, though perhaps not answered: what is sent from here on finds nothing of the task.
   virtual void OnEnded(GroupId group, TaskId task) = 0;

@@ -159,7 +159,22 @@ TEST(StepLoopTest, AStepOfSeveralThatFailsEndsAllOfThem) {
   loop.workers.failing_step = 1;
   ASSERT_TRUE(loop.Run({{.start = {1, 2}}, {.step = {1, 2}}}).ok());
   EXPECT_THAT(loop.owner.heard,
-              ElementsAre("started 1", "started 2", "stepped ", "failed 1+2", "ended 1", "ended 2", "idle"));
+              ElementsAre("started 1", "started 2", "stepped ", "batch failed 1+2", "ended 1", "ended 2", "idle"));
+}
+
+TEST(StepLoopTest, WhoIsLeftOfABatchThatFailedIsNotToBlame) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_step = 1;
+  ASSERT_TRUE(loop.Run({{.start = {1, 2}}, {.step = {1, 2}}, {.end = {1}}}).ok());
+  EXPECT_THAT(loop.owner.heard,
+              ElementsAre("started 1", "started 2", "ended 1", "stepped ", "batch failed 2", "ended 2", "idle"));
+}
+
+TEST(StepLoopTest, AStepWhoseImageWasEndedMeanwhileFailsNobody) {
+  ScriptedStepLoop loop;
+  loop.workers.failing_step = 1;
+  ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.end = {1}}}).ok());
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "ended 1", "stepped ", "idle"));
 }
 
 TEST(StepLoopTest, AWorkerThatIsGoneEndsTheLoop) {

@@ -139,7 +139,7 @@ class FakeStepOwner final : public server::StepOwner {
     heard.push_back(absl::StrCat("failed ", task));
   }
   void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>& tasks, const absl::Status&) override {
-    heard.push_back(absl::StrCat("failed ", absl::StrJoin(tasks, "+")));
+    heard.push_back(absl::StrCat("batch failed ", absl::StrJoin(tasks, "+")));
   }
   void OnEnded(server::GroupId, server::TaskId task) override { heard.push_back(absl::StrCat("ended ", task)); }
 
