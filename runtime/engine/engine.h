@@ -104,7 +104,7 @@ class Engine final : public control::CommandHandler {
   // The adapters of a job, added up; an error where any rank cannot read them, to all of which this call is made.
   absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters);
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
-  // `picture`: what is told of them, but for the seconds.
+  // `picture`: the answer but for the seconds, which are added.
   absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, control::Decoded picture,
                                               control::RowSink rows);
   // The jobs of one batch, which agree in size and have a step left.

@@ -1,6 +1,7 @@
 #include "server/serving/wanted_groups.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -270,8 +270,9 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
     const auto found = running_.find(task);
     if (found == running_.end() || !IsPreviewDue(found->second)) continue;
     const absl::Time sent = trace_.Now();
-    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendDecode(task));
-    const absl::StatusOr<control::DecodedPicture> picture = PictureOf(task, sequence);
+    const absl::StatusOr<control::DecodedPicture> picture =
+        OfAllSteps(task, workers_.Decode(task, found->second.started));
+    Answered();
     if (!picture.ok() && IsDead(picture.status())) return picture.status();
     trace_.OnDecoded(task, "preview", sent, picture.ok() ? picture->seconds : GroupTrace::kAllTheTime);
     if (picture.ok()) {
@@ -283,15 +284,12 @@ absl::Status StepLoop::ShowPreviews(const std::vector<TaskId>& tasks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<control::DecodedPicture> StepLoop::PictureOf(TaskId task, uint64_t sequence) {
-  const Running& running = running_.at(task);
-  absl::StatusOr<control::DecodedPicture> picture = workers_.WaitForDecode(sequence, running.started);
-  Answered();
-  if (picture.ok() && picture->completed != running.sent) {
-    return absl::UnavailableError(
-        absl::StrCat("the worker made the picture of ", picture->completed, " steps and not of ", running.sent));
-  }
-  return picture;
+absl::StatusOr<control::DecodedPicture> StepLoop::OfAllSteps(TaskId task,
+                                                             absl::StatusOr<control::DecodedPicture> picture) const {
+  const int32_t sent = running_.at(task).sent;
+  if (!picture.ok() || picture->completed == sent) return picture;
+  return absl::UnavailableError(
+      absl::StrCat("the worker made the picture of ", picture->completed, " steps and not of ", sent));
 }
 
 absl::Status StepLoop::SendDecode(TaskId task) {
@@ -303,7 +301,9 @@ absl::Status StepLoop::SendDecode(TaskId task) {
 
 absl::Status StepLoop::WaitForDecode(const Decoding& decoding) {
   const TaskId task = decoding.task;
-  absl::StatusOr<control::DecodedPicture> picture = PictureOf(task, decoding.sequence);
+  absl::StatusOr<control::DecodedPicture> picture =
+      OfAllSteps(task, workers_.WaitForDecode(decoding.sequence, running_.at(task).started));
+  Answered();
   if (!picture.ok()) {
     if (IsDead(picture.status())) return picture.status();
     owner_.OnFailed(options_.group, task, AfterStart(picture.status()));

@@ -144,8 +144,9 @@ class StepLoop final {
   static bool IsPreviewDue(const Running& running);
   int32_t StepsToPreview(const std::vector<TaskId>& tasks, int32_t most) const;
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
-  // Waits for the picture of a task; UNAVAILABLE if it is not of all steps that were sent.
-  absl::StatusOr<control::DecodedPicture> PictureOf(TaskId task, uint64_t sequence);
+  // The picture that the workers answered with; UNAVAILABLE if it is not of all steps that were sent.
+  absl::StatusOr<control::DecodedPicture> OfAllSteps(TaskId task,
+                                                     absl::StatusOr<control::DecodedPicture> picture) const;
   absl::Status SendDecode(TaskId task);
   absl::Status WaitForDecode(const Decoding& decoding);
   // For a step or a picture, whichever is there first.

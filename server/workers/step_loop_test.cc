@@ -127,14 +127,11 @@ TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
 
 // What the workers say they have of the prompts ahead decides whether they are asked again.
 std::vector<std::string> AskedWithPromptsAhead(int32_t encoded) {
-  FakeStepWorkers workers;
-  workers.prompts_encoded = encoded;
-  FakeStepOwner owner;
-  GroupTrace trace(nullptr, "", 1);
-  StepLoop loop(workers, owner, trace, {.next_prompts = [] { return std::vector<control::JobParameters>(5); }});
-  owner.plans = {{.start = {1}}, {.start = {2}}};
-  for (int turn = 0; turn < 2; ++turn) EXPECT_TRUE(loop.Turn().ok());
-  return workers.asked;
+  ScriptedStepLoop loop({.next_prompts = [] { return std::vector<control::JobParameters>(5); }});
+  loop.workers.prompts_encoded = encoded;
+  loop.owner.plans = {{.start = {1}}, {.start = {2}}};
+  for (int turn = 0; turn < 2; ++turn) EXPECT_TRUE(loop.loop.Turn().ok());
+  return loop.workers.asked;
 }
 
 TEST(StepLoopTest, PromptsAreEncodedAheadWhereOneWasNot) {
@@ -239,33 +236,27 @@ TEST(StepLoopTest, AWorkerThatMakesFewerStepsIsOfNoMoreUse) {
 }
 
 TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
-  FakeStepWorkers workers;
-  FakeStepOwner owner;
-  GroupTrace trace(nullptr, "", 1);
   NoProof proof;
-  StepLoop loop(workers, owner, trace, {.proof = &proof});
-  owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .decode = {1, 2}}};
-  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked,
+  ScriptedStepLoop loop({.proof = &proof});
+  loop.owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .decode = {1, 2}}};
+  for (int turn = 0; turn < 4; ++turn) ASSERT_TRUE(loop.loop.Turn().ok());
+  EXPECT_THAT(loop.workers.asked,
               ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2", "wait 2",
                           "decode 1 after 1", "decode 2 after 1", "wait 3", "end 1", "wait 4", "end 2"));
-  EXPECT_THAT(owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
-                                       "decoded 2", "ended 2"));
+  EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "started 2", "differs", "stepped 1+2", "decoded 1", "ended 1",
+                                            "decoded 2", "ended 2"));
 }
 
 // The first image fails while two others join it. The step that was planned for all is then of two, who
 // may share a batch.
 TEST(StepLoopTest, WhoIsLeftOfABatchIsAnotherBatch) {
-  FakeStepWorkers workers;
-  workers.failing_step = 2;
-  FakeStepOwner owner;
-  GroupTrace trace(nullptr, "", 1);
   ProofOfTwo proof;
-  StepLoop loop(workers, owner, trace, {.proof = &proof});
-  owner.plans = {{.start = {1}},    {.step = {1}},       {.step = {1}},
-                 {.start = {2, 3}}, {.step = {1, 2, 3}}, {.step = {2, 3}, .decode = {2, 3}}};
-  for (int turn = 0; turn < 9; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked,
+  ScriptedStepLoop loop({.proof = &proof});
+  loop.workers.failing_step = 2;
+  loop.owner.plans = {{.start = {1}},    {.step = {1}},       {.step = {1}},
+                      {.start = {2, 3}}, {.step = {1, 2, 3}}, {.step = {2, 3}, .decode = {2, 3}}};
+  for (int turn = 0; turn < 9; ++turn) ASSERT_TRUE(loop.loop.Turn().ok());
+  EXPECT_THAT(loop.workers.asked,
               ElementsAre("start 1", "started 1", "send 1", "send 1", "wait 1", "start 2", "start 3", "started 2",
                           "started 3", "wait 2", "end 1", "ended 1", "send 2+3", "send 2+3", "decode 2 after 2",
                           "decode 3 after 2", "wait 3", "wait 4", "wait 5", "end 2", "wait 6", "end 3"));
@@ -273,27 +264,22 @@ TEST(StepLoopTest, WhoIsLeftOfABatchIsAnotherBatch) {
 
 // Not even one of the next plan, which may hold the last step of an image and its picture.
 TEST(StepLoopTest, NothingIsSentWhileImagesAreSteppedOneByOne) {
-  FakeStepWorkers workers;
-  FakeStepOwner owner;
-  GroupTrace trace(nullptr, "", 1);
   NoProof proof;
-  StepLoop loop(workers, owner, trace, {.proof = &proof});
-  owner.plans = {{.start = {1, 2}}, {.step = {1, 2}}, {.step = {2}, .decode = {2}}};
-  for (int turn = 0; turn < 5; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2",
-                                         "wait 2", "send 2", "decode 2 after 2", "wait 3", "wait 4", "end 2"));
+  ScriptedStepLoop loop({.proof = &proof});
+  loop.owner.plans = {{.start = {1, 2}}, {.step = {1, 2}}, {.step = {2}, .decode = {2}}};
+  for (int turn = 0; turn < 5; ++turn) ASSERT_TRUE(loop.loop.Turn().ok());
+  EXPECT_THAT(loop.workers.asked,
+              ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2", "wait 2",
+                          "send 2", "decode 2 after 2", "wait 3", "wait 4", "end 2"));
 }
 
 TEST(StepLoopTest, StepsOfImagesThatChangeEachOtherAreNoOneCommand) {
-  FakeStepWorkers workers;
-  FakeStepOwner owner;
-  GroupTrace trace(nullptr, "", 1);
   NoProof proof;
-  StepLoop loop(workers, owner, trace, {.proof = &proof});
-  owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .steps = 2}};
-  for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(loop.Turn().ok());
-  EXPECT_THAT(workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1", "send 2",
-                                         "wait 2", "send 1", "wait 3", "send 2", "wait 4"));
+  ScriptedStepLoop loop({.proof = &proof});
+  loop.owner.plans = {{.start = {1, 2}}, {.step = {1, 2}, .steps = 2}};
+  for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(loop.loop.Turn().ok());
+  EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "start 2", "started 1", "started 2", "send 1", "wait 1",
+                                              "send 2", "wait 2", "send 1", "wait 3", "send 2", "wait 4"));
 }
 
 }  // namespace

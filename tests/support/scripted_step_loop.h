@@ -151,6 +151,8 @@ class FakeStepOwner final : public server::StepOwner {
 };
 
 struct ScriptedStepLoop {
+  explicit ScriptedStepLoop(server::StepLoopOptions options = {}) : loop(workers, owner, trace, std::move(options)) {}
+
   // Until nothing is left to do.
   absl::Status Run(std::deque<server::StepPlan> plans) {
     owner.plans = std::move(plans);
@@ -163,7 +165,7 @@ struct ScriptedStepLoop {
   FakeStepWorkers workers;
   FakeStepOwner owner;
   server::GroupTrace trace{nullptr, "", 1};
-  server::StepLoop loop{workers, owner, trace, {}};
+  server::StepLoop loop;
 };
 
 inline bool APreviewIsOfItsOwnStep() {
