@@ -1,13 +1,16 @@
 // Operators on a device against the host's in fp64, from the same numbers: `bench_operators DEVICE`. A line of JSON for
 // each operator and dtype: the largest error, as a part of the largest value, and what is allowed. Status 1 where one
 // is beyond that. fp32 means fp32: products in TF32 would be a hundred times beyond it.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/ops.h"
 #include "runtime/device/device.h"
 #include "tests/support/random_tensor.h"
@@ -17,18 +20,71 @@ namespace {
 
 constexpr double kEps = 1e-6;
 
+using Inputs = const std::vector<at::Tensor>&;
+
 struct Operator {
-  const char* name;
+  std::string name;
   std::vector<std::vector<int64_t>> inputs;  // shapes
-  std::function<at::Tensor(const std::vector<at::Tensor>&)> call;
+  std::function<at::Tensor(Inputs)> call;
+  std::function<at::Tensor(Inputs)> call_on_host = nullptr;  // null: the same
 };
+
+// Tables, factors and statistics are in max(fp32, dtype).
+at::Tensor Wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
+
+at::Tensor AttentionOf(Inputs x) {
+  return kernels::Attention(x[0], x[1], x[2], std::nullopt, 1 / std::sqrt(static_cast<double>(x[0].size(3))));
+}
+
+// At a published model's shape, of whose queries the host computes 64, spread over all of them.
+Operator FullSizeAttention(const std::string& name, int64_t rows, int64_t queries, int64_t keys, int64_t heads,
+                           int64_t head_dim) {
+  const auto sample = [queries](const at::Tensor& x) {
+    const at::Tensor indices = at::arange(0, queries, std::max<int64_t>(1, queries / 64));
+    return x.index_select(1, indices.to(x.device()));
+  };
+  return {.name = name,
+          .inputs = {{rows, queries, heads, head_dim}, {rows, keys, heads, head_dim}, {rows, keys, heads, head_dim}},
+          .call = [sample](Inputs x) { return sample(AttentionOf(x)); },
+          .call_on_host =
+              [sample](Inputs x) {
+                return AttentionOf({sample(x[0]), x[1], x[2]});
+              }};
+}
+
+// The projection of a block of FLUX.1, whose queries and keys are normalised and turned.
+at::Tensor HeadsOfFlux(Inputs x) {
+  const at::Tensor& packed = x[0];
+  const int64_t tokens = packed.size(1), head_dim = x[1].size(0), heads = packed.size(2) / (3 * head_dim);
+  const kernels::RotaryTables rotary{.cos = Wide(x[3]).contiguous(), .sin = Wide(x[4]).contiguous()};
+  const at::Tensor out = at::zeros({3, packed.size(0), tokens, 1, heads, head_dim}, packed.options());
+  kernels::QkvNormRope(packed, {.weight = x[1], .bias = {}, .eps = kEps}, {.weight = x[2], .bias = {}, .eps = kEps},
+                       rotary, {.q = out[0], .k = out[1], .v = out[2]});
+  return out;
+}
+
+at::Tensor MomentsOf(const at::Tensor& x) {
+  const auto [mean, squares] = kernels::GroupMoments(x, 32);
+  return at::cat({mean, (squares / static_cast<double>(x.numel() / x.size(0) / 32)).sqrt()});
+}
+
+// The autoencoder's images have their channels first on a host, and last on a GPU.
+void AddImageOperators(std::vector<Operator>& operators) {
+  for (const auto& [suffix, format] :
+       {std::pair("", at::MemoryFormat::Contiguous), {"_channels_last", at::MemoryFormat::ChannelsLast}}) {
+    operators.push_back({.name = std::string("channel_affine") + suffix,
+                         .inputs = {{1, 128, 255, 257}, {1, 128}, {1, 128}},
+                         .call = [format](Inputs x) {
+                           return kernels::ChannelAffine(x[0].contiguous(format), Wide(x[1]), Wide(x[2]), true);
+                         }});
+    operators.push_back({.name = std::string("group_moments") + suffix,
+                         .inputs = {{1, 512, 129, 127}},
+                         .call = [format](Inputs x) { return MomentsOf(x[0].contiguous(format)); }});
+  }
+}
 
 // Widths, heads and tokens of the published models, some of which nothing divides.
 std::vector<Operator> Operators() {
-  using Inputs = const std::vector<at::Tensor>&;
-  const auto attention = [](Inputs x) {
-    return kernels::Attention(x[0], x[1], x[2], std::nullopt, 1 / std::sqrt(static_cast<double>(x[0].size(3))));
-  };
   std::vector<Operator> operators = {
       {"layer_norm_modulate",
        {{2, 333, 3072}, {2, 3072}, {2, 3072}},
@@ -64,11 +120,31 @@ std::vector<Operator> Operators() {
          return std::get<0>(kernels::MergeAttention(read, lse, other, other_lse));
        }},
   };
-  static constexpr std::pair<const char*, int64_t> kHeads[] = {
-      {"attention_64", 64}, {"attention_72", 72}, {"attention_88", 88}, {"attention_128", 128}};
-  for (const auto& [name, head_dim] : kHeads) {
-    operators.push_back({name, {{2, 333, 4, head_dim}, {2, 411, 4, head_dim}, {2, 411, 4, head_dim}}, attention});
+  operators.push_back({"layer_norm_shift", {{2, 333, 1408}, {1408}, {2, 1408}}, [](Inputs x) {
+                         return kernels::LayerNormShift(x[0], x[1], x[2], kEps);
+                       }});
+  operators.push_back({"geglu_tanh", {{2, 77, 2 * 5120}}, [](Inputs x) {
+                         const std::vector<at::Tensor> halves = x[0].chunk(2, -1);
+                         return kernels::GegluTanh(halves[0], halves[1]);
+                       }});
+  operators.push_back({"gelu", {{7, 5000}}, [](Inputs x) { return kernels::Gelu(x[0]); }});
+  operators.push_back({"sigmoid", {{7, 5000}}, [](Inputs x) { return kernels::Sigmoid(x[0]); }});
+  operators.push_back({"weighted_sums", {{16, 128, 128}, {16, 128, 128}}, [](Inputs x) {
+                         return kernels::WeightedSums({Wide(x[0]), Wide(x[1])}, {0.75, -1.5}, std::nullopt).front();
+                       }});
+  operators.push_back({"qkv_norm_rope", {{1, 4608, 3 * 24 * 128}, {128}, {128}, {4608, 64}, {4608, 64}}, HeadsOfFlux});
+  AddImageOperators(operators);
+  for (const int64_t head_dim : {64, 72, 88, 128}) {
+    operators.push_back({absl::StrCat("attention_", head_dim),
+                         {{2, 333, 4, head_dim}, {2, 411, 4, head_dim}, {2, 411, 4, head_dim}},
+                         AttentionOf});
   }
+  operators.push_back(FullSizeAttention("attention_flux_dev", 1, 4608, 4608, 24, 128));
+  operators.push_back(FullSizeAttention("attention_sd3_medium", 2, 4096 + 333, 4096 + 333, 24, 64));
+  operators.push_back(FullSizeAttention("attention_pixart_sigma", 2, 4096, 4096, 16, 72));
+  operators.push_back(FullSizeAttention("attention_pixart_sigma_text", 2, 4096, 300, 16, 72));
+  operators.push_back(FullSizeAttention("attention_hunyuandit", 2, 4096, 4096, 16, 88));
+  operators.push_back(FullSizeAttention("attention_hunyuandit_text", 2, 4096, 333, 16, 88));
   return operators;
 }
 
@@ -85,7 +161,8 @@ double ErrorOf(const Operator& op, at::ScalarType dtype, at::Device device) {
     on_host.push_back(values.to(dtype).to(at::kDouble));
     on_device.push_back(values.to(dtype).to(device));
   }
-  const at::Tensor expected = op.call(on_host), actual = op.call(on_device).cpu().to(at::kDouble);
+  const at::Tensor expected = op.call_on_host ? op.call_on_host(on_host) : op.call(on_host);
+  const at::Tensor actual = op.call(on_device).cpu().to(at::kDouble);
   return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
 }
 
@@ -109,7 +186,7 @@ int Main(int argc, char** argv) {
       all_within = all_within && error <= tolerance;
       std::printf(R"({"operator":"%s","dtype":"%s","error":%.3g,"tolerance":%.3g})"
                   "\n",
-                  op.name, name, error, tolerance);
+                  op.name.c_str(), name, error, tolerance);
     }
   }
   return all_within ? 0 : 1;

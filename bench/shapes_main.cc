@@ -1,20 +1,31 @@
 // Speed of published models' shapes with random weights in bf16, as `bench_shapes DEVICE SHAPE [steps [blocks
-// [side]]]`: steps in a row of one image of `side` pixels (1024) behind one another, or decodings. Shapes: flux_dev,
+// [side]]]`: steps of one image of `side` pixels (1024) in a row, or decodings. Shapes: flux_dev, sd3_medium,
 // pixart_sigma, hunyuandit, autoencoder, and matmul, which says what the device multiplies in the meantime. With
-// `blocks` a transformer has fewer of them. Prints one line of JSON. Weights and activations are random because a
-// device that multiplies zeros takes less power and is faster.
+// `blocks` a transformer has fewer of them. Steps run as a worker runs them: passes are graphs where the device makes
+// graphs, unless TESSERA_GRAPHS=off.
+//
+// Prints one line of JSON: the mean of all steps in a row, the first, second (which captures a graph) and third step
+// of a shape apart, and the memory of the device at the end. With TESSERA_KERNEL_TABLE=FILE it writes a
+// table of the kernels of one step. Weights and activations are random because a device that multiplies zeros takes
+// less power and is faster.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "bench/kernel_table.h"
 #include "bench/random_family.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/flux/flux_transformer.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/pixart/pixart_transformer.h"
+#include "models/sd3/sd3_transformer.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/device/device.h"
 #include "runtime/device/mark.h"
@@ -43,13 +54,38 @@ at::Tensor RandomOn(at::Device device, at::IntArrayRef shape) {
   return at::randn(shape, at::TensorOptions(at::kBFloat16).device(device));
 }
 
-// The step of all steps of one job, each of whose branches has this row.
-double SecondsOfStep(const models::Family& family, const models::ConditioningRow& row, bool flow,
-                     const std::vector<double>& weights, const Arguments& arguments) {
+struct StepTimes {
+  double mean = 0;  // of all steps of one image, in seconds
+  double fastest = 0;
+  std::vector<double> beginning;  // of the first steps of a shape
+};
+
+runtime::DenoiserOptions OptionsOfAWorker() {
+  runtime::DenoiserOptions options;
+  const char* const graphs = std::getenv("TESSERA_GRAPHS");
+  if (graphs == nullptr || std::string_view(graphs) != "off") options.graphs.emplace();
+  return options;
+}
+
+// Writes the kernels that `work` runs to the file that TESSERA_KERNEL_TABLE names; nothing is run where it names none.
+void WriteKernelTable(at::Device device, const std::function<void()>& work) {
+  const char* const path = std::getenv("TESSERA_KERNEL_TABLE");
+  if (path == nullptr) return;
+  std::ofstream file(path);
+  file << "milliseconds\tcount\tkernel\n";
+  for (const KernelTime& kernel : KernelsOf(device, work)) {
+    file << kernel.milliseconds << "\t" << kernel.count << "\t" << kernel.name << "\n";
+  }
+}
+
+// The steps of a job, each of whose branches has this row.
+StepTimes TimesOfSteps(const models::Family& family, const models::ConditioningRow& row, bool flow,
+                       const std::vector<double>& weights, const Arguments& arguments) {
   parallel::SingleRank one;
   const parallel::RankGroups groups = parallel::RankGroups::Alone(one);
-  runtime::Denoiser denoiser(family, groups);
+  runtime::Denoiser denoiser(family, groups, OptionsOfAWorker());
   const int64_t side = arguments.side / kPixelsPerLatent;
+  // The seconds of each step.
   const auto denoise = [&](int steps) {
     runtime::DenoiseJob job{.geometry = family.Geometry(side, side)};
     for (const double weight : weights) {
@@ -61,20 +97,40 @@ double SecondsOfStep(const models::Family& family, const models::ConditioningRow
     job.noise = runtime::MakeTesseraNoise(1);
     runtime::DrawInitialLatents(job, family);
     runtime::DenoiseJob* batch[] = {&job};
-    const double seconds = DeviceSeconds(family.device(), [&] {
-      while (!job.done()) denoiser.Step(batch);
-    });
+    std::vector<std::unique_ptr<runtime::Mark>> marks;
+    marks.push_back(std::make_unique<runtime::Mark>(family.device()));
+    while (!job.done()) {
+      denoiser.Step(batch);
+      marks.push_back(std::make_unique<runtime::Mark>(family.device()));
+    }
+    marks.back()->Wait();
     denoiser.Flush();
-    return seconds / steps;
+    std::vector<double> seconds;
+    for (size_t i = 1; i < marks.size(); ++i) seconds.push_back(marks[i]->SecondsSince(*marks[i - 1]));
+    return seconds;
   };
-  denoise(2);  // memory, the choice of kernels
-  return denoise(arguments.steps);
+  StepTimes times;
+  times.beginning = denoise(3);  // memory and the choice of kernels, the graph, its first launch
+  const std::vector<double> seconds = denoise(arguments.steps);
+  for (const double step : seconds) times.mean += step / static_cast<double>(seconds.size());
+  times.fastest = *std::ranges::min_element(seconds);
+  WriteKernelTable(family.device(), [&] { denoise(1); });
+  return times;
 }
 
-void Print(const Arguments& arguments, double seconds, double flops) {
+void Print(const Arguments& arguments, at::Device device, const StepTimes& times, double flops) {
   std::printf(R"({"shape":"%s","side":%lld,"steps":%d,"milliseconds":%.3f)", arguments.shape.c_str(),
-              static_cast<long long>(arguments.side), arguments.steps, seconds * 1e3);
-  if (flops > 0) std::printf(R"(,"teraflops_per_second":%.1f)", flops / seconds / 1e12);
+              static_cast<long long>(arguments.side), arguments.steps, times.mean * 1e3);
+  if (times.fastest > 0) std::printf(R"(,"fastest_milliseconds":%.3f)", times.fastest * 1e3);
+  constexpr const char* kNames[] = {"first", "second", "third"};
+  for (size_t i = 0; i < times.beginning.size(); ++i) {
+    std::printf(R"(,"%s_milliseconds":%.3f)", kNames[i], times.beginning[i] * 1e3);
+  }
+  if (flops > 0) std::printf(R"(,"teraflops_per_second":%.1f)", flops / times.mean / 1e12);
+  if (const std::optional<kernels::DeviceMemory> memory = runtime::ReadDeviceMemory(device)) {
+    std::printf(R"(,"used_mib":%lld,"cached_mib":%lld,"free_mib":%lld)", static_cast<long long>(memory->used >> 20),
+                static_cast<long long>(memory->cached >> 20), static_cast<long long>(memory->free >> 20));
+  }
   std::printf("}\n");
 }
 
@@ -104,8 +160,27 @@ void Flux(at::Device device, const Arguments& arguments) {
       .text = RandomOn(device, {kText, config.text_width}),
       .extras = {RandomOn(device, {config.pooled_width}), at::full({}, 3.5, at::kFloat).to(device)}};
   const int64_t grid = arguments.side / kPixelsPerLatent / kPatch;
-  Print(arguments, SecondsOfStep(family, row, /*flow=*/true, {1}, arguments),
+  Print(arguments, device, TimesOfSteps(family, row, /*flow=*/true, {1}, arguments),
         FlopsOfFlux(config, static_cast<double>(grid * grid + kText)));
+}
+
+void Sd3(at::Device device, const Arguments& arguments) {
+  constexpr int64_t kText = 77 + 256;
+  const models::Sd3Config config{.heads = 24,
+                                 .head_dim = 64,
+                                 .layers = arguments.blocks > 0 ? arguments.blocks : 24,
+                                 .channels = 16,
+                                 .patch = 2,
+                                 .sample_size = 128,
+                                 .position_side = 192,
+                                 .text_width = 4096,
+                                 .pooled_width = 2048};
+  RandomFamily<models::Sd3Transformer, models::Sd3Config> family(config, config.channels, config.patch, at::kBFloat16,
+                                                                 device);
+  family.PackForInference();
+  const models::ConditioningRow row{.text = RandomOn(device, {kText, config.text_width}),
+                                    .extras = {RandomOn(device, {config.pooled_width})}};
+  Print(arguments, device, TimesOfSteps(family, row, /*flow=*/true, {-6, 7}, arguments), 0);
 }
 
 void PixArt(at::Device device, const Arguments& arguments) {
@@ -123,7 +198,7 @@ void PixArt(at::Device device, const Arguments& arguments) {
                                                                        at::kBFloat16, device);
   family.PackForInference();
   const models::ConditioningRow row{.text = RandomOn(device, {kText, config.caption_channels}), .extras = {}};
-  Print(arguments, SecondsOfStep(family, row, /*flow=*/false, {-3.5, 4.5}, arguments), 0);
+  Print(arguments, device, TimesOfSteps(family, row, /*flow=*/false, {-3.5, 4.5}, arguments), 0);
 }
 
 void Hunyuan(at::Device device, const Arguments& arguments) {
@@ -147,7 +222,7 @@ void Hunyuan(at::Device device, const Arguments& arguments) {
   const models::ConditioningRow row{.text = RandomOn(device, {config.bert_tokens, config.bert_width}),
                                     .extras = {RandomOn(device, {config.t5_tokens, config.t5_width}),
                                                all(config.bert_tokens), all(config.t5_tokens)}};
-  Print(arguments, SecondsOfStep(family, row, /*flow=*/false, {-5, 6}, arguments), 0);
+  Print(arguments, device, TimesOfSteps(family, row, /*flow=*/false, {-5, 6}, arguments), 0);
 }
 
 // FLUX.1's.
@@ -171,7 +246,12 @@ void Decode(at::Device device, const Arguments& arguments) {
     }
   };
   decode(2);
-  Print(arguments, DeviceSeconds(device, [&] { decode(arguments.steps); }) / arguments.steps, 0);
+  const double seconds = DeviceSeconds(device, [&] { decode(arguments.steps); });
+  Print(arguments, device, {.mean = seconds / arguments.steps}, 0);
+  WriteKernelTable(device, [&] {
+    decode(1);
+    runtime::Mark(device).Wait();
+  });
 }
 
 void Multiply(at::Device device, const Arguments& arguments) {
@@ -182,11 +262,12 @@ void Multiply(at::Device device, const Arguments& arguments) {
   };
   multiply(2);
   const auto operations = 2 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side);
-  Print(arguments, DeviceSeconds(device, [&] { multiply(arguments.steps); }) / arguments.steps, operations);
+  const double seconds = DeviceSeconds(device, [&] { multiply(arguments.steps); });
+  Print(arguments, device, {.mean = seconds / arguments.steps}, operations);
 }
 
 int Main(int argc, char** argv) {
-  const std::string shapes = "flux_dev, pixart_sigma, hunyuandit, autoencoder, matmul";
+  const std::string shapes = "flux_dev, sd3_medium, pixart_sigma, hunyuandit, autoencoder, matmul";
   if (argc < 3 || argc > 6) {
     std::fprintf(stderr, "usage: bench_shapes DEVICE SHAPE [steps [blocks [side]]]; shapes: %s\n", shapes.c_str());
     return 2;
@@ -202,11 +283,8 @@ int Main(int argc, char** argv) {
   }
   const c10::InferenceMode no_gradients;
   const std::vector<std::pair<std::string, std::function<void(at::Device, const Arguments&)>>> table = {
-      {"flux_dev", Flux},
-      {"pixart_sigma", PixArt},
-      {"hunyuandit", Hunyuan},
-      {"autoencoder", Decode},
-      {"matmul", Multiply}};
+      {"flux_dev", Flux},      {"sd3_medium", Sd3},     {"pixart_sigma", PixArt},
+      {"hunyuandit", Hunyuan}, {"autoencoder", Decode}, {"matmul", Multiply}};
   for (const auto& [name, run] : table) {
     if (name != arguments.shape) continue;
     run(*device, arguments);
