@@ -7,4 +7,8 @@ cudaError_t LaunchChannelAffine(const ChannelAffineArguments& arguments, cudaStr
   return RunChannelAffine(arguments, StreamLauncher(stream));
 }
 
+cudaError_t LaunchChannelAffine(const PixelAffineArguments& arguments, cudaStream_t stream) {
+  return RunChannelAffine(arguments, StreamLauncher(stream));
+}
+
 }  // namespace tessera::kernels::cuda

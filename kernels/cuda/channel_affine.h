@@ -15,7 +15,18 @@ struct ChannelAffineArguments {
   void* y = nullptr;  // dense
 };
 
+// The same of an image with its channels last.
+struct PixelAffineArguments {
+  Number number = Number::kFloat;
+  ConstPixels x;
+  const void* factor = nullptr;
+  const void* offset = nullptr;
+  bool silu = false;
+  void* y = nullptr;  // dense, its channels last too
+};
+
 // cudaErrorInvalidValue: planes are larger than a grid is. Without numbers nothing is launched.
 cudaError_t LaunchChannelAffine(const ChannelAffineArguments& arguments, cudaStream_t stream);
+cudaError_t LaunchChannelAffine(const PixelAffineArguments& arguments, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda

@@ -45,7 +45,8 @@ constexpr Shape kShapes[] = {{1, 4, 4096},
                              {2, 0, 64},
                              {2, 2, 0}};
 
-template <typename T>
+// kChannelsLast: a shape's planes are pixels, and its `plane` numbers their channels.
+template <typename T, bool kChannelsLast = false>
 class AffineRun final {
  public:
   using W = WideOf<T>;
@@ -60,31 +61,47 @@ class AffineRun final {
             .offset = shape.offset,
             .image_gap = shape.image_gap},
            0.5, 2, random_),
-        factor_({.images = shape.images, .tokens = shape.channels, .channels = 1}, 1, 0.5, random_),
-        offset_({.images = shape.images, .tokens = shape.channels, .channels = 1}, 0, 1, random_),
+        factor_({.images = shape.images, .tokens = VectorsOf(shape), .channels = 1}, 1, 0.5, random_),
+        offset_({.images = shape.images, .tokens = VectorsOf(shape), .channels = 1}, 0, 1, random_),
         y_({.images = shape.images, .tokens = shape.channels, .channels = shape.plane}) {}
 
   cudaError_t Launch(cuda_emulation::Order order) {
     const ConstRows rows = x_.View();
-    const ChannelAffineArguments arguments{.number = NumberTraits<T>::kNumber,
+    if constexpr (kChannelsLast) {
+      const PixelAffineArguments arguments{.number = NumberTraits<T>::kNumber,
                                            .x = {.data = rows.data,
                                                  .images = x_.layout().images,
-                                                 .channels = x_.layout().tokens,
-                                                 .plane = x_.layout().channels,
+                                                 .pixels = x_.layout().tokens,
+                                                 .channels = x_.layout().channels,
                                                  .image_stride = rows.image_stride,
-                                                 .channel_stride = rows.token_stride},
+                                                 .pixel_stride = rows.token_stride},
                                            .factor = factor_.data(),
                                            .offset = offset_.data(),
                                            .silu = silu_,
                                            .y = y_.data()};
-    return RunChannelAffine(arguments, EmulatedLauncher(order));
+      return RunChannelAffine(arguments, EmulatedLauncher(order));
+    } else {
+      const ChannelAffineArguments arguments{.number = NumberTraits<T>::kNumber,
+                                             .x = {.data = rows.data,
+                                                   .images = x_.layout().images,
+                                                   .channels = x_.layout().tokens,
+                                                   .plane = x_.layout().channels,
+                                                   .image_stride = rows.image_stride,
+                                                   .channel_stride = rows.token_stride},
+                                             .factor = factor_.data(),
+                                             .offset = offset_.data(),
+                                             .silu = silu_,
+                                             .y = y_.data()};
+      return RunChannelAffine(arguments, EmulatedLauncher(order));
+    }
   }
   double Worst() const {
     Errors<T> errors;
     for (int64_t image = 0; image < x_.layout().images; ++image) {
       for (int64_t channel = 0; channel < x_.layout().tokens; ++channel) {
-        const double factor = factor_(image, channel, 0), offset = offset_(image, channel, 0);
         for (int64_t i = 0; i < x_.layout().channels; ++i) {
+          const int64_t vector = kChannelsLast ? i : channel;
+          const double factor = factor_(image, vector, 0), offset = offset_(image, vector, 0);
           const double product = x_(image, channel, i) * factor, affine = product + offset;
           const double expected = silu_ ? affine / 2 * (1 + std::tanh(affine / 2)) : affine;
           errors.Add(y_(image, channel, i), expected, std::abs(product) + std::abs(offset));
@@ -96,6 +113,8 @@ class AffineRun final {
   bool SameBits(const AffineRun& other) const { return y_.SameBits(other.y_); }
 
  private:
+  static int64_t VectorsOf(const Shape& shape) { return kChannelsLast ? shape.plane : shape.channels; }
+
   const bool silu_;
   std::mt19937 random_;
   const Rows<T> x_;
@@ -112,6 +131,19 @@ TYPED_TEST(ChannelAffineKernel, EqualsItsDefinitionInBothOrdersOfWarps) {
     for (const Shape& shape : kShapes) {
       SCOPED_TRACE(testing::Message() << "silu " << silu << ", shape " << &shape - kShapes);
       AffineRun<TypeParam> run(shape, silu), other(shape, silu);
+      ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+      EXPECT_LE(run.Worst(), 1);
+      ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+      EXPECT_TRUE(run.SameBits(other)) << "the order of the warps shows";
+    }
+  }
+}
+
+TYPED_TEST(ChannelAffineKernel, EqualsItsDefinitionWithChannelsLast) {
+  for (const bool silu : {false, true}) {
+    for (const Shape& shape : kShapes) {
+      SCOPED_TRACE(testing::Message() << "silu " << silu << ", shape " << &shape - kShapes);
+      AffineRun<TypeParam, true> run(shape, silu), other(shape, silu);
       ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
       EXPECT_LE(run.Worst(), 1);
       ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);

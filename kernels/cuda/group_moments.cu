@@ -7,4 +7,8 @@ cudaError_t LaunchGroupMoments(const GroupMomentsArguments& arguments, cudaStrea
   return RunGroupMoments(arguments, StreamLauncher(stream));
 }
 
+cudaError_t LaunchGroupMoments(const PixelMomentsArguments& arguments, cudaStream_t stream) {
+  return RunGroupMoments(arguments, StreamLauncher(stream));
+}
+
 }  // namespace tessera::kernels::cuda

@@ -8,7 +8,7 @@
 
 namespace tessera::kernels::cuda {
 
-constexpr int kMomentThreads = 256;
+constexpr int kMomentThreads = 256, kSliceMergeThreads = 128;
 
 // Of `count` numbers: their mean, and the sum of the squared differences from it.
 template <typename W>
@@ -18,7 +18,7 @@ struct Moments {
   // Those of both (Chan, Golub and LeVeque, 1979).
   __device__ void Add(const Moments& other) {
     if (other.count == W(0)) return;
-    const W whole = count + other.count, difference = other.mean - mean, part = other.count / whole;
+    const W whole = count + other.count, difference = other.mean - mean, part = Quotient(other.count, whole);
     mean += difference * part;
     squares += other.squares + difference * difference * count * part;
     count = whole;
@@ -85,23 +85,99 @@ __global__ void __launch_bounds__(kMomentThreads) SliceMoments(const GroupMoment
   a.slice_squares[row * gridDim.y + blockIdx.y] = wide.squares;
 }
 
-// One thread a group; a template so that more than one file may include it.
+// A thread takes the same chunk of the channels of every so many pixels. The block then adds up the threads of a
+// channel, and after these the channels of a group, each in their order.
+template <typename T, bool kAligned>
+__global__ void __launch_bounds__(kMomentThreads) PixelSliceMoments(const PixelMomentsArguments a) {
+  using W = WideOf<T>;
+  const int64_t image = blockIdx.x, begin = blockIdx.y * a.slice_pixels;
+  const int64_t end = begin + a.slice_pixels < a.x.pixels ? begin + a.slice_pixels : a.x.pixels;
+  const int all_channels = static_cast<int>(a.x.channels), groups = static_cast<int>(a.groups);
+  const int chunks = (all_channels + kChunk<T> - 1) / kChunk<T>;  // of a pixel
+  const int lanes = kMomentThreads / chunks, lane = static_cast<int>(threadIdx.x) / chunks;
+  const int chunk = static_cast<int>(threadIdx.x) % chunks;
+  const T* from = static_cast<const T*>(a.x.data) + image * a.x.image_stride;
+  // Sums of the differences from a channel's first number, which is near enough to the mean for their precision.
+  W count = 0, base[kChunk<T>] = {}, sums[kChunk<T>] = {}, squares[kChunk<T>] = {};
+  for (int64_t pixel = begin + lane; lane < lanes && pixel < end; pixel += lanes) {
+    W x[kChunk<T>];
+    LoadNumbers<kAligned>(from + pixel * a.x.pixel_stride, static_cast<int64_t>(chunk) * kChunk<T>, a.x.channels, x);
+#pragma unroll
+    for (int i = 0; i < kChunk<T>; ++i) {
+      if (count == W(0)) base[i] = x[i];
+      const W difference = x[i] - base[i];
+      sums[i] += difference;
+      squares[i] += difference * difference;
+    }
+    count += W(1);
+  }
+  const W part = count == W(0) ? W(0) : Quotient(W(1), count);
+  // By lane and channel.
+  Moments<W>* const all = SharedMemory<Moments<W>>();
+  const int width = chunks * kChunk<T>;
+#pragma unroll
+  for (int i = 0; i < kChunk<T>; ++i) {
+    if (lane >= lanes) break;
+    Moments<W>& own = all[lane * width + chunk * kChunk<T> + i];
+    own.count = count;
+    const W left = squares[i] - sums[i] * sums[i] * part;
+    own.mean = base[i] + sums[i] * part;
+    own.squares = left > W(0) ? left : W(0);
+  }
+  if (!base::Planted("kernel_missing_barrier")) __syncthreads();
+  for (int channel = static_cast<int>(threadIdx.x); channel < width; channel += kMomentThreads) {
+    for (int of_lane = 1; of_lane < lanes; ++of_lane) all[channel].Add(all[of_lane * width + channel]);
+  }
+  __syncthreads();
+  const int channels = all_channels / groups;  // of a group
+  for (int group = static_cast<int>(threadIdx.x); group < groups; group += kMomentThreads) {
+    Moments<W> whole;
+    for (int channel = group * channels; channel < (group + 1) * channels; ++channel) whole.Add(all[channel]);
+    const int64_t place = (image * a.groups + group) * gridDim.y + blockIdx.y;
+    a.slice_means[place] = whole.mean;
+    a.slice_squares[place] = whole.squares;
+  }
+}
+
+// What of a group one slice holds, but for the last one.
+inline __host__ __device__ int64_t NumbersOfSlice(const GroupMomentsArguments&) { return kMomentSlice; }
+inline __host__ __device__ int64_t NumbersOfSlice(const PixelMomentsArguments& a) {
+  return a.slice_pixels * (a.x.channels / a.groups);
+}
+inline __host__ __device__ int64_t NumbersOfGroup(const GroupMomentsArguments& a) {
+  return a.x.channels / a.groups * a.x.plane;
+}
+inline __host__ __device__ int64_t NumbersOfGroup(const PixelMomentsArguments& a) {
+  return a.x.channels / a.groups * a.x.pixels;
+}
+
+// One block a group, whose threads take the slices in turns.
 template <typename Arguments>
-__global__ void __launch_bounds__(kWarp) MergeSlices(const Arguments a) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
-  if (row >= a.x.images * a.groups) return;
-  const int64_t numbers = a.x.channels / a.groups * a.x.plane, slices = (numbers + kMomentSlice - 1) / kMomentSlice;
-  Moments<double> whole;
-  for (int64_t slice = 0; slice < slices; ++slice) {
-    const int64_t left = numbers - slice * kMomentSlice;
+__global__ void __launch_bounds__(kSliceMergeThreads) MergeSlices(const Arguments a) {
+  const int64_t row = blockIdx.x, numbers = NumbersOfGroup(a), of_slice = NumbersOfSlice(a);
+  const int64_t slices = (numbers + of_slice - 1) / of_slice;
+  Moments<double> own;
+  for (int64_t slice = threadIdx.x; slice < slices; slice += kSliceMergeThreads) {
+    const int64_t left = numbers - slice * of_slice;
     Moments<double> moments;
-    moments.count = static_cast<double>(left < kMomentSlice ? left : kMomentSlice);
+    moments.count = static_cast<double>(left < of_slice ? left : of_slice);
     moments.mean = a.slice_means[row * slices + slice];
     moments.squares = a.slice_squares[row * slices + slice];
-    whole.Add(moments);
+    own.Add(moments);
   }
-  a.means[row] = whole.mean;
-  a.squares[row] = whole.squares;
+  own = BlockMoments(own, SharedMemory<Moments<double>>());
+  if (threadIdx.x != 0) return;
+  a.means[row] = own.mean;
+  a.squares[row] = own.squares;
+}
+
+template <typename Arguments, typename Launcher>
+cudaError_t RunMergeSlices(const Arguments& a, const Launcher& launch) {
+  const LaunchShape shape{.blocks = static_cast<unsigned>(a.x.images * a.groups),
+                          .blocks_y = 1,
+                          .threads = kSliceMergeThreads,
+                          .shared_bytes = kSliceMergeThreads / kWarp * sizeof(Moments<double>)};
+  return launch(MergeSlices<Arguments>, shape, a);
 }
 
 template <typename Launcher>
@@ -120,8 +196,30 @@ cudaError_t RunGroupMoments(const GroupMomentsArguments& a, const Launcher& laun
     return launch(PlanesAreAligned(a.x, kChunk<T>) ? SliceMoments<T, true> : SliceMoments<T, false>, shape, a);
   });
   if (sliced != cudaSuccess) return sliced;
-  const LaunchShape shape{.blocks = static_cast<unsigned>((rows + kWarp - 1) / kWarp), .blocks_y = 1, .threads = kWarp};
-  return launch(MergeSlices<GroupMomentsArguments>, shape, a);
+  return RunMergeSlices(a, launch);
+}
+
+template <typename Launcher>
+cudaError_t RunGroupMoments(PixelMomentsArguments a, const Launcher& launch) {
+  a.slice_pixels = MomentPixels(a.x);
+  if (a.x.images * a.groups == 0 || a.x.channels * a.x.pixels == 0) return cudaSuccess;
+  const int64_t slices = PixelMomentSlices(a.x);
+  constexpr int64_t kMostBlocks = 65535;
+  if (a.x.images * a.groups > INT32_MAX || slices > kMostBlocks || a.x.channels > kMostMomentChannels) {
+    return cudaErrorInvalidValue;
+  }
+  const cudaError_t sliced = VisitNumber(a.number, [&](auto number) {
+    using T = typename decltype(number)::Type;
+    using Place = Moments<WideOf<T>>;
+    static_assert(kMostMomentChannels <= int64_t{kMomentThreads} * kChunk<T>);
+    const LaunchShape shape{.blocks = static_cast<unsigned>(a.x.images),
+                            .blocks_y = static_cast<unsigned>(slices),
+                            .threads = kMomentThreads,
+                            .shared_bytes = kMomentThreads * kChunk<T> * sizeof(Place)};
+    return launch(PixelsAreAligned(a.x, kChunk<T>) ? PixelSliceMoments<T, true> : PixelSliceMoments<T, false>, shape,
+                  a);
+  });
+  return sliced != cudaSuccess ? sliced : RunMergeSlices(a, launch);
 }
 
 }  // namespace tessera::kernels::cuda

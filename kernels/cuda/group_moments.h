@@ -24,7 +24,31 @@ inline int64_t MomentSlices(const ConstPlanes& x, int64_t groups) {
   return (x.channels / groups * x.plane + kMomentSlice - 1) / kMomentSlice;
 }
 
-// cudaErrorInvalidValue: there are more slices than blocks in a grid. Without numbers nothing is launched.
+// The same of an image with its channels last. A slice is some pixels with all their channels.
+struct PixelMomentsArguments {
+  Number number = Number::kFloat;
+  ConstPixels x;             // of at most kMostMomentChannels
+  int64_t slice_pixels = 0;  // MomentPixels; set by the launch
+  int64_t groups = 0;
+  double* slice_means = nullptr;  // [images, groups, PixelMomentSlices]
+  double* slice_squares = nullptr;
+  double* means = nullptr;  // [images, groups]
+  double* squares = nullptr;
+};
+
+inline constexpr int64_t kMostMomentChannels = 512;
+
+// Pixels that one block takes.
+inline int64_t MomentPixels(const ConstPixels& x) {
+  constexpr int64_t kNumbers = 65536, kFewest = 64;
+  return x.channels == 0 || kNumbers / x.channels < kFewest ? kFewest : kNumbers / x.channels;
+}
+
+inline int64_t PixelMomentSlices(const ConstPixels& x) { return (x.pixels + MomentPixels(x) - 1) / MomentPixels(x); }
+
+// cudaErrorInvalidValue: there are more slices than blocks in a grid, or more channels than a block takes. Without
+// numbers nothing is launched.
 cudaError_t LaunchGroupMoments(const GroupMomentsArguments& arguments, cudaStream_t stream);
+cudaError_t LaunchGroupMoments(const PixelMomentsArguments& arguments, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda

@@ -66,5 +66,49 @@ TYPED_TEST(GroupMomentsKernel, GivesAnImageTheSameMomentsAloneAndInABatch) {
   }
 }
 
+// Channels of the autoencoder's levels, of slices that are whole, not whole and several; bands, whose images lie apart;
+// channels that are no whole chunks; more pixels than threads, and fewer.
+constexpr MomentsCase kPixelCases[] = {{1, 32, 4, 700},
+                                       {1, 32, 16, 300},
+                                       {2, 32, 8, 129},
+                                       {1, 32, 16, 3, 0, 0, 512},
+                                       {2, 4, 4, 64, 0, 0, 24},
+                                       {1, 4, 2, 1025},
+                                       {1, 2, 3, 50},
+                                       {2, 3, 5, 31, 1, 3, 7},
+                                       {1, 1, 1, 2000},
+                                       {1, 4, 16, 5, 8},
+                                       {1, 2, 4, 1},
+                                       {1, 8, 4, 512, 0, 0, 0, 100},
+                                       {1, 8, 4, 4096, 0, 0, 0, -30},
+                                       {0, 2, 2, 64}};
+
+TYPED_TEST(GroupMomentsKernel, EqualsItsDefinitionWithChannelsLast) {
+  for (const MomentsCase& moments : kPixelCases) {
+    SCOPED_TRACE(testing::Message() << "case " << &moments - kPixelCases);
+    GroupMomentsRun<TypeParam, true> run(moments), other(moments);
+    ASSERT_EQ(run.Launch(kOrders[0]), cudaSuccess);
+    EXPECT_LE(run.Worst(), 1);
+    ASSERT_EQ(other.Launch(kOrders[1]), cudaSuccess);
+    EXPECT_TRUE(run.SameBits(other)) << "the order of the warps shows";
+  }
+}
+
+TYPED_TEST(GroupMomentsKernel, WithChannelsLastAnImageHasTheSameMomentsAloneAndInABatch) {
+  GroupMomentsRun<TypeParam, true> alone({.images = 1, .groups = 4, .channels = 4, .plane = 5000});
+  GroupMomentsRun<TypeParam, true> batch({.images = 2, .groups = 4, .channels = 4, .plane = 5000});
+  ASSERT_EQ(alone.Launch(kOrders[0]), cudaSuccess);
+  ASSERT_EQ(batch.Launch(kOrders[0]), cudaSuccess);
+  for (size_t group = 0; group < 4; ++group) {
+    EXPECT_EQ(alone.means()[group], batch.means()[group]);
+    EXPECT_EQ(alone.squares()[group], batch.squares()[group]);
+  }
+}
+
+TYPED_TEST(GroupMomentsKernel, WithChannelsLastMoreChannelsThanABlockTakesAreRefused) {
+  GroupMomentsRun<TypeParam, true> run({.images = 1, .groups = 2, .channels = kMostMomentChannels, .plane = 2});
+  EXPECT_EQ(run.Launch(kOrders[0]), cudaErrorInvalidValue);
+}
+
 }  // namespace
 }  // namespace tessera::kernels::cuda

@@ -30,6 +30,13 @@ struct ConstPlanes {
   int64_t image_stride = 0, channel_stride = 0;
 };
 
+// The same images with their channels last: `pixels` of an image, the channels of each side by side.
+struct ConstPixels {
+  const void* data = nullptr;
+  int64_t images = 0, pixels = 0, channels = 0;
+  int64_t image_stride = 0, pixel_stride = 0;
+};
+
 // A grid of one or two dimensions, of blocks of whole warps.
 struct LaunchShape {
   unsigned blocks = 1, blocks_y = 1;

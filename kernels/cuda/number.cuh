@@ -40,6 +40,10 @@ __device__ inline T Narrow(WideOf<T> x) {
   }
 }
 
+// To 2 units of the last place in fp32, without the branches of the exact division; |b| is below 2^126.
+__device__ inline float Quotient(float a, float b) { return __fdividef(a, b); }
+__device__ inline double Quotient(double a, double b) { return a / b; }
+
 __device__ inline float InverseRoot(float x) { return rsqrtf(x); }
 __device__ inline double InverseRoot(double x) { return rsqrt(x); }
 

@@ -180,14 +180,15 @@ TEST_P(CudaOperators, MergeWhatAttentionReturns) {
   }
 }
 
-// Whole images, and a band of their rows.
+// Whole images, and a band of their rows, in the order of a host and in that of a GPU.
 TEST_P(CudaOperators, TakeChannelsOfImages) {
-  const at::Tensor whole = Make({kImages, 8, 12, 10});
+  const at::Tensor whole = Make({kImages, 8, 12, 10}), last = whole.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor factor = MakeWide({kImages, 8}), offset = MakeWide({kImages, 8});
-  for (const at::Tensor& x : {whole, whole.slice(2, 3, 9)}) {
+  for (const at::Tensor& x : {whole, whole.slice(2, 3, 9), last, last.slice(2, 3, 9)}) {
     at::Tensor y, mean, squares;
     EXPECT_EQ(Launches([&] { y = ChannelAffine(x, factor, offset, true); }), 1);
     ExpectNear(y, reference::ChannelAffine(Wide(x), Wide(factor), Wide(offset), true));
+    EXPECT_EQ(y.suggest_memory_format(), x.suggest_memory_format());
     EXPECT_EQ(Launches([&] { std::tie(mean, squares) = GroupMoments(x, 4); }), 2);
     const auto [expected_mean, expected_squares] = reference::GroupMoments(Wide(x), 4);
     EXPECT_TRUE(at::allclose(mean, expected_mean, 4e-6, 4e-6));
@@ -224,7 +225,7 @@ TEST_P(CudaOperators, TakeTheReferenceForWhatAKernelDoesNotTake) {
   EXPECT_TRUE(at::equal(y, reference::GeluTanh(apart)));
   EXPECT_EQ(Launches([&] { y = RmsNorm(apart, weight, kEps); }), 0);
   EXPECT_TRUE(at::equal(y, reference::RmsNorm(apart, weight, kEps)));
-  const at::Tensor image = Make({1, 4, 6, 8}).to(at::MemoryFormat::ChannelsLast);
+  const at::Tensor image = Make({1, 4, 8, 6}).transpose(2, 3);
   EXPECT_EQ(Launches([&] { GroupMoments(image, 2); }), 0);
   const at::Tensor half = Make({1, 2, 8}).to(at::kHalf);
   EXPECT_EQ(Launches([&] { Silu(half); }), 0);

@@ -17,7 +17,9 @@ cudaError_t LaunchActivation(const ActivationArguments& a, cudaStream_t) { retur
 cudaError_t LaunchChannelAffine(const ChannelAffineArguments& a, cudaStream_t) {
   return RunChannelAffine(a, kLauncher);
 }
+cudaError_t LaunchChannelAffine(const PixelAffineArguments& a, cudaStream_t) { return RunChannelAffine(a, kLauncher); }
 cudaError_t LaunchGroupMoments(const GroupMomentsArguments& a, cudaStream_t) { return RunGroupMoments(a, kLauncher); }
+cudaError_t LaunchGroupMoments(const PixelMomentsArguments& a, cudaStream_t) { return RunGroupMoments(a, kLauncher); }
 cudaError_t LaunchHeads(const HeadsArguments& a, cudaStream_t) { return RunHeads(a, kLauncher); }
 cudaError_t LaunchMerge(const MergeArguments& a, cudaStream_t) { return RunMerge(a, kLauncher); }
 cudaError_t LaunchResidualNorm(const ResidualNormArguments& a, cudaStream_t) { return RunResidualNorm(a, kLauncher); }

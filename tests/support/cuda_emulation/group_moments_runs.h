@@ -16,15 +16,16 @@ struct MomentsCase {
   double mean = 0.5;
 };
 
-template <typename T>
+// kChannelsLast: `gap` numbers lie between two pixels, not between two planes.
+template <typename T, bool kChannelsLast = false>
 class GroupMomentsRun final {
  public:
   explicit GroupMomentsRun(const MomentsCase& moments_case)
       : c_(moments_case),
         random_(1),
         x_({.images = c_.images,
-            .tokens = c_.groups * c_.channels,
-            .channels = c_.plane,
+            .tokens = kChannelsLast ? c_.plane : c_.groups * c_.channels,
+            .channels = kChannelsLast ? c_.groups * c_.channels : c_.plane,
             .gap = c_.gap,
             .offset = c_.offset,
             .image_gap = c_.image_gap},
@@ -34,22 +35,25 @@ class GroupMomentsRun final {
 
   cudaError_t Launch(cuda_emulation::Order order) {
     const kernels::cuda::ConstRows rows = x_.View();
-    kernels::cuda::GroupMomentsArguments arguments{.number = NumberTraits<T>::kNumber,
-                                                   .x = {.data = rows.data,
-                                                         .images = c_.images,
-                                                         .channels = c_.groups * c_.channels,
-                                                         .plane = c_.plane,
-                                                         .image_stride = rows.image_stride,
-                                                         .channel_stride = rows.token_stride},
-                                                   .groups = c_.groups,
-                                                   .means = means_.data(),
-                                                   .squares = squares_.data()};
-    const int64_t slices = kernels::cuda::MomentSlices(arguments.x, c_.groups);
-    std::vector<double> slice_means(means_.size() * static_cast<size_t>(slices), kUnwritten),
-        slice_squares(slice_means);
-    arguments.slice_means = slice_means.data();
-    arguments.slice_squares = slice_squares.data();
-    return kernels::cuda::RunGroupMoments(arguments, EmulatedLauncher(order));
+    if constexpr (kChannelsLast) {
+      kernels::cuda::PixelMomentsArguments arguments{.number = NumberTraits<T>::kNumber,
+                                                     .x = {.data = rows.data,
+                                                           .images = c_.images,
+                                                           .pixels = c_.plane,
+                                                           .channels = c_.groups * c_.channels,
+                                                           .image_stride = rows.image_stride,
+                                                           .pixel_stride = rows.token_stride}};
+      return Run(arguments, kernels::cuda::PixelMomentSlices(arguments.x), order);
+    } else {
+      kernels::cuda::GroupMomentsArguments arguments{.number = NumberTraits<T>::kNumber,
+                                                     .x = {.data = rows.data,
+                                                           .images = c_.images,
+                                                           .channels = c_.groups * c_.channels,
+                                                           .plane = c_.plane,
+                                                           .image_stride = rows.image_stride,
+                                                           .channel_stride = rows.token_stride}};
+      return Run(arguments, kernels::cuda::MomentSlices(arguments.x, c_.groups), order);
+    }
   }
 
   // The largest error, in units of 2e-6 (fp64: 1e-13) of the deviation for means and of themselves for squares.
@@ -76,11 +80,27 @@ class GroupMomentsRun final {
  private:
   static constexpr double kUnwritten = -1e300;
 
+  template <typename Arguments>
+  cudaError_t Run(Arguments& arguments, int64_t slices, cuda_emulation::Order order) {
+    std::vector<double> slice_means(means_.size() * static_cast<size_t>(slices), kUnwritten),
+        slice_squares(slice_means);
+    arguments.groups = c_.groups;
+    arguments.slice_means = slice_means.data();
+    arguments.slice_squares = slice_squares.data();
+    arguments.means = means_.data();
+    arguments.squares = squares_.data();
+    return kernels::cuda::RunGroupMoments(arguments, EmulatedLauncher(order));
+  }
+
+  double Value(int64_t image, int64_t channel, int64_t i) const {
+    return kChannelsLast ? x_(image, i, channel) : x_(image, channel, i);
+  }
+
   std::pair<double, double> Defined(int64_t image, int64_t group) const {
     double mean = 0, squares = 0;
     const auto each = [&](auto add) {
       for (int64_t channel = 0; channel < c_.channels; ++channel) {
-        for (int64_t i = 0; i < c_.plane; ++i) add(x_(image, group * c_.channels + channel, i));
+        for (int64_t i = 0; i < c_.plane; ++i) add(Value(image, group * c_.channels + channel, i));
       }
     };
     each([&](double x) { mean += x; });
