@@ -1,10 +1,12 @@
 """Model folders for measurements: a golden pipeline whose transformer has the full size of a published model.
 
-Its weights are zeros that take no room on the disk, so that nothing has to be fetched; text encoders and autoencoder stay
-the golden ones. A device multiplies zeros at least as fast as other numbers, and exchanges them as slowly.
+Nothing has to be fetched: weights are zeros that take no room on the disk, or random numbers of the spread that trained
+weights have; text encoders and autoencoder stay the golden ones. A device multiplies zeros faster than other numbers,
+because they take less power, and exchanges them as slowly.
 """
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -93,7 +95,35 @@ def byte_count(shape):
     return count
 
 
-def write_file(path, tensors):
+class RandomWeights:
+    """bf16 numbers of either sign between 0.0005 and 0.03, as Python's own library makes them fast enough."""
+
+    POOL = 1 << 26  # bytes, from which every tensor takes a part that begins elsewhere
+    ONE = b"\x80\x3f"
+
+    def __init__(self):
+        # The high byte of bf16 holds the sign and seven bits of the exponent; 60 is 2^-7 to 2^-5.
+        high = bytes((byte & 0x80) | (60 if byte & 0x60 else 59 if byte & 0x10 else 58) for byte in range(256))
+        self.pool = bytearray(self.POOL)
+        self.pool[0::2] = os.urandom(self.POOL // 2)
+        self.pool[1::2] = os.urandom(self.POOL // 2).translate(high)
+        self.at = 0
+
+    def write(self, file, name, count):
+        """`count` bytes of the tensor; the weights of norms are ones."""
+        if ".norm_" in name and name.endswith(".weight") and count < 1024:
+            file.write(self.ONE * (count // 2))
+            return
+        self.at = (self.at + 2 * 7919) % self.POOL
+        view = memoryview(self.pool)
+        while count > 0:
+            part = min(count, self.POOL - self.at)
+            file.write(view[self.at:self.at + part])
+            self.at = (self.at + part) % self.POOL
+            count -= part
+
+
+def write_file(path, tensors, weights=None):
     header, end = {}, 0
     for name, shape in tensors:
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + byte_count(shape)]}
@@ -101,11 +131,16 @@ def write_file(path, tensors):
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+        if weights is None:
+            file.truncate(8 + len(text) + end)
+        else:
+            for tensor, shape in tensors:
+                weights.write(file, tensor, byte_count(shape))
 
 
-def write_model(name, goldens, folder):
-    """Of MODELS, into a new folder; `goldens` is tests/golden of a clone."""
+def write_model(name, goldens, folder, random=False):
+    """Of MODELS, into a new folder; `goldens` is tests/golden of a clone. `random` weights take their size on the disk."""
+    weights = RandomWeights() if random else None
     golden, tensors, changes = MODELS[name]
     shutil.copytree(pathlib.Path(goldens, "pipelines", golden), folder)
     transformer = pathlib.Path(folder, "transformer")
@@ -123,7 +158,7 @@ def write_model(name, goldens, folder):
     stem, places = "diffusion_pytorch_model", {}
     for number, shard in enumerate(shards, 1):
         file = f"{stem}.safetensors" if len(shards) == 1 else f"{stem}-{number}-of-{len(shards)}.safetensors"
-        write_file(transformer / file, shard)
+        write_file(transformer / file, shard, weights)
         places.update({tensor: file for tensor, _ in shard})
     if len(shards) > 1:
         (transformer / f"{stem}.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
