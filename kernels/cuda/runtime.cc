@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -28,9 +29,16 @@ namespace allocator = c10::cuda::CUDACachingAllocator;
 
 struct CudaMark : DeviceMark {
   cudaEvent_t event = nullptr;
+  int device = 0;
 };
 
-cudaEvent_t EventOf(const DeviceMark& mark) { return static_cast<const CudaMark&>(mark).event; }
+// Its event, whose device is now the calling thread's: a thread whose first call is for another device takes memory of
+// that one for a context.
+cudaEvent_t EventOf(const DeviceMark& mark) {
+  const auto& cuda = static_cast<const CudaMark&>(mark);
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(cuda.device));
+  return cuda.event;
+}
 
 struct CudaGraph : DeviceGraph {
   at::cuda::CUDAGraph graph;
@@ -39,6 +47,80 @@ struct CudaGraph : DeviceGraph {
 
 // One at a time; the thread that began it ends it.
 thread_local std::unique_ptr<CudaGraph> captured;
+
+// One launch is done before the next begins, so that graphs may share the memory of what lives within them.
+c10::MempoolId_t GraphPool() {
+  static const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+  return pool;
+}
+
+// LibTorch ends its allocators' pools only when a capture has ended well, and until then takes every allocation for one
+// of the capture (pytorch/pytorch#180395).
+void EndPoolsOfFailedCapture(int device) noexcept {
+  const auto attempt = [](const auto& end) {
+    try {
+      end();
+    } catch (const std::exception&) {  // this one had ended
+      (void)cudaGetLastError();
+    }
+  };
+  const auto index = static_cast<c10::DeviceIndex>(device);
+  at::HostAllocator* const host = at::getHostAllocator(at::kCUDA);
+  attempt([&] { allocator::endAllocateToPool(index, GraphPool()); });
+  attempt([&] { host->end_allocate_to_pool(GraphPool()); });
+  attempt([&] { allocator::releasePool(index, GraphPool()); });
+  attempt([&] { host->release_pool(GraphPool()); });
+}
+
+// LibTorch's page-locked memory. A block that comes back has LibTorch record an event in each stream that used it, from
+// whichever thread. Recorded in a stream under capture that event would belong to the graph, and every later question
+// about it would be an error; so blocks that come back during a capture wait for its end.
+class PinnedMemory final : public c10::Allocator {
+ public:
+  static PinnedMemory& Get() {
+    static PinnedMemory memory;
+    return memory;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr block = memory_->allocate(bytes);
+    delete_ = block.get_deleter();  // always the same
+    void* const data = block.get();
+    return {data, block.release_context(), &Return, block.device()};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  void BeginCapture() {
+    const std::lock_guard lock(mutex_);
+    ++captures_;
+  }
+  void EndCapture() {
+    std::vector<void*> blocks;
+    {
+      const std::lock_guard lock(mutex_);
+      if (--captures_ == 0) blocks.swap(waiting_);
+    }
+    for (void* block : blocks) Return(block);
+  }
+
+ private:
+  static void Return(void* block) {
+    PinnedMemory& memory = Get();
+    // Held while the event is recorded, so that no capture begins meanwhile.
+    const std::lock_guard lock(memory.mutex_);
+    if (memory.captures_ > 0) {
+      memory.waiting_.push_back(block);
+    } else {
+      memory.delete_(block);
+    }
+  }
+
+  c10::Allocator* const memory_ = at::getHostAllocator(at::kCUDA);
+  std::atomic<c10::DeleterFnPtr> delete_ = nullptr;
+  std::mutex mutex_;
+  int captures_ = 0;            // under way
+  std::vector<void*> waiting_;  // blocks that came back meanwhile
+};
 
 int64_t ReservedBytes(int device) {
   return allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current;
@@ -146,6 +228,7 @@ bool CudaDeviceWorks(int device) noexcept {
 
 DeviceMark* RecordCudaMark(int device) {
   auto mark = std::make_unique<CudaMark>();
+  mark->device = device;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&mark->event, cudaEventDefault));  // with times
   const cudaError_t recorded =
       cudaEventRecord(mark->event, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream());
@@ -176,18 +259,25 @@ double SecondsBetweenCudaMarks(const DeviceMark& from, const DeviceMark& to) {
 
 void DestroyCudaMark(DeviceMark* mark) noexcept {
   const std::unique_ptr<CudaMark> destroyed(static_cast<CudaMark*>(mark));
+  (void)cudaSetDevice(destroyed->device);
   (void)cudaEventDestroy(destroyed->event);
 }
 
-c10::Allocator* CudaPinnedMemory() { return at::getHostAllocator(at::kCUDA); }
+c10::Allocator* CudaPinnedMemory() { return &PinnedMemory::Get(); }
 
 bool BeginCudaCapture(int device) {
-  // One launch is done before the next begins, so that graphs may share the memory of what lives within them.
-  static const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
   auto graph = std::make_unique<CudaGraph>();
   graph->reserved = ReservedBytes(device);
-  // Other threads decode and read on streams of their own meanwhile.
-  graph->graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  PinnedMemory::Get().BeginCapture();
+  try {
+    // Other threads decode and read on streams of their own meanwhile.
+    graph->graph.capture_begin(GraphPool(), cudaStreamCaptureModeThreadLocal);
+  } catch (const std::exception&) {
+    (void)cudaGetLastError();
+    EndPoolsOfFailedCapture(device);
+    PinnedMemory::Get().EndCapture();
+    return false;
+  }
   captured = std::move(graph);
   return true;
 }
@@ -195,14 +285,22 @@ bool BeginCudaCapture(int device) {
 DeviceGraph* EndCudaCapture(int device) noexcept {
   std::unique_ptr<CudaGraph> graph = std::move(captured);
   if (graph == nullptr) return nullptr;
+  bool ended = false;
   try {
     graph->graph.capture_end();
+    ended = true;
     graph->reserved = std::max<int64_t>(0, ReservedBytes(device) - graph->reserved);
   } catch (const std::exception&) {
     (void)cudaGetLastError();
-    return nullptr;
+    // Where it failed afterwards, the graph itself gives its pool back.
+    try {
+      (void)graph->graph.pool();
+    } catch (const std::exception&) {
+      EndPoolsOfFailedCapture(device);
+    }
   }
-  return graph.release();
+  PinnedMemory::Get().EndCapture();
+  return ended ? graph.release() : nullptr;
 }
 
 int64_t CudaGraphBytes(const DeviceGraph& graph) noexcept { return static_cast<const CudaGraph&>(graph).reserved; }
