@@ -8,7 +8,8 @@
 #                 with random faults, full-size models on eight fake cards, every layout where a send waits for its
 #                 receiver, every test three times in random order, goldens, layouts, batches and soak with each
 #                 instruction set, real clients of other makers against the server, the conversion of foreign weights,
-#                 a server under mixed load for ten minutes, a style that the built-in model is taught, the CPU
+#                 a server under mixed load for ten minutes, an
+#                 image whose steps take minutes, a style that the built-in model is taught, the CPU
 #                 image's file tree with this build, run, and the Debian package, installed and removed in a tree of
 #                 Debian 12
 #
@@ -113,6 +114,9 @@ if ((long)); then
     stage "Conversion of foreign weights" scripts/convert-tests.sh
     scripts/python-environment.sh emoji-style "$(sha256sum <scripts/emoji-style-requirements.txt)" -r scripts/emoji-style-requirements.txt
     stage "A style that an adapter learns" .deps/emoji-style/bin/python scripts/train-emoji-style.py --output "$(mktemp -d)/run"
+    # Two of them, each of a few operators.
+    stage "Steps of minutes" "build/$preset/bin/tessera" generate "red apple" --size 1536 --steps 2 --quiet \
+      --output "$(mktemp -d)/large.png"
     stage "Ten minutes of mixed load" scripts/soak.sh 10
     stage "The CPU image's file tree by its Dockerfile" "${as_root[@]}" scripts/image-tree.py --installed "build/$preset"
     stage "The Debian package, installed and removed" "${as_root[@]}" scripts/package-check.py "build/$preset"

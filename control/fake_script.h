@@ -9,6 +9,9 @@
 //   CALL=exhausted          std::bad_alloc
 //   CALL=die                SIGKILL
 //   CALL=hang               never answers
+//   CALL=spin               never answers, and keeps a processor busy
+//   CALL=spin-in-call       the same within a call of a communicator, as one that waits for another rank busily
+//   silent                  work shows no operators: it keeps a processor busy instead, as one long operator does
 //   start=warn              the job is started with a warning
 //   when=FILE               calls go wrong only while FILE exists
 //   faults=FILE             a line more in this file whenever one goes wrong

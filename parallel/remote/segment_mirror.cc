@@ -18,7 +18,8 @@ using host_layout::SlotHeader;
 
 constexpr size_t kFullBatch = 512 << 10;
 constexpr std::chrono::milliseconds kBeatInterval{20};
-constexpr int kAnyOther = -1;  // host: the hub hands on what ranks of all of them have written
+constexpr uint64_t kLeastEffort = 20'000'000;  // nanoseconds of a rank without beats that are worth an update
+constexpr int kAnyOther = -1;                  // host: the hub hands on what ranks of all of them have written
 
 absl::Status Disorder(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("another host's update of a segment is refused: ", what));
@@ -31,7 +32,8 @@ SegmentMirror::SegmentMirror(std::shared_ptr<HostSegment> segment, std::vector<i
       host_of_rank_(std::move(host_of_rank)),
       here_(here),
       bell_(segment_->RingForMirror()),
-      beats_(host_of_rank_.size()) {
+      beats_(host_of_rank_.size()),
+      efforts_(host_of_rank_.size()) {
   for (const HostGroup& group : segment_->groups()) {
     Group& made = groups_.emplace_back();
     for (const int rank : group.ranks) made.hosts.push_back(host_of_rank_[static_cast<size_t>(rank)]);
@@ -68,8 +70,11 @@ void SegmentMirror::CollectWorld(std::string& batch) {
   for (size_t rank = 0; rank < beats_.size(); ++rank) {
     if (host_of_rank_[rank] != here_) continue;
     const uint64_t beats = segment_->Beats(static_cast<int>(rank)).load(std::memory_order_relaxed);
-    if (std::exchange(beats_[rank], beats) == beats) continue;
-    AppendUpdate({.kind = UpdateKind::kBeats, .from = static_cast<int>(rank), .index = beats}, batch);
+    const uint64_t effort = segment_->Effort(static_cast<int>(rank)).load(std::memory_order_relaxed);
+    if (beats_[rank] == beats && effort - efforts_[rank] < kLeastEffort) continue;
+    beats_[rank] = beats;
+    efforts_[rank] = effort;
+    AppendUpdate({.kind = UpdateKind::kBeats, .from = static_cast<int>(rank), .index = beats, .effort = effort}, batch);
   }
 }
 
@@ -229,6 +234,7 @@ absl::Status SegmentMirror::Write(const SegmentUpdate& update) {
       return WriteArea(update);
     case UpdateKind::kBeats:
       segment_->Beats(update.from).store(update.index, std::memory_order_relaxed);
+      segment_->Effort(update.from).store(update.effort, std::memory_order_relaxed);
       return absl::OkStatus();
     case UpdateKind::kPoison:
       poison_known_ = true;

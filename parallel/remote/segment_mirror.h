@@ -73,7 +73,7 @@ class SegmentMirror {
   const int here_;
   host_layout::Bell& bell_;
   std::vector<Group> groups_;
-  std::vector<uint64_t> beats_;
+  std::vector<uint64_t> beats_, efforts_;
   std::vector<int> hosts_;  // of ranks, each once
   std::chrono::steady_clock::time_point beaten_ = {};
   uint32_t seen_ = 0;

@@ -58,7 +58,7 @@ bool ReadBody(const Frame& frame, std::string_view body, SegmentUpdate& update) 
       }
       break;
     case UpdateKind::kBeats:
-      read = reader.Take(update.index);
+      read = reader.Take(update.index) && reader.Take(update.effort);
       break;
     case UpdateKind::kPoison:
       read = true;
@@ -98,6 +98,7 @@ void AppendUpdate(const SegmentUpdate& update, std::string& batch) {
       break;
     case UpdateKind::kBeats:
       Put(update.index, batch);
+      Put(update.effort, batch);
       break;
     case UpdateKind::kPoison:
       break;

@@ -30,6 +30,7 @@ struct SegmentUpdate {
       0;       // of the group: who writes the channel, or whose area it is. Of the world: whose beats, who is to blame
   int to = 0;  // of the group: who reads the channel
   uint64_t index = 0;                                          // of a slot; slots that were read; beats
+  uint64_t effort = 0;                                         // beside beats
   uint64_t posted = 0;                                         // of what is read
   host_layout::SlotHeader header = {};                         // of a slot
   uint64_t entered = 0, barriers = 0, activity = 0, call = 0;  // of an area

@@ -275,9 +275,13 @@ std::optional<HostPoison> HostSegment::poison() const {
   return HostPoison{.rank = from.poison_rank, .reason = std::string(from.poison_reason.data(), length)};
 }
 
-std::atomic<uint64_t>& HostSegment::Beats(int rank) const {
-  return reinterpret_cast<Heart*>(base_ + hearts_)[rank].beats;
-}
+host_layout::Heart& HostSegment::HeartOf(int rank) const { return reinterpret_cast<Heart*>(base_ + hearts_)[rank]; }
+
+std::atomic<uint64_t>& HostSegment::Beats(int rank) const { return HeartOf(rank).beats; }
+
+std::atomic<uint64_t>& HostSegment::Effort(int rank) const { return HeartOf(rank).effort; }
+
+std::atomic<uint32_t>& HostSegment::DeviceWaits(int rank) const { return HeartOf(rank).device_waits; }
 
 bool HostSegment::IsInCall(int rank) const {
   for (size_t g = 0; g < groups_.size(); ++g) {

@@ -71,9 +71,11 @@ struct alignas(128) RankArea {
   alignas(128) std::array<Note, kNotes> notes;
 };
 
-// Counts up for as long as a rank gets on with whatever it does.
+// What a rank reports of its progress.
 struct alignas(128) Heart {
-  std::atomic<uint64_t> beats;
+  std::atomic<uint64_t> beats;         // operators of the tensor library that it has begun
+  std::atomic<uint64_t> effort;        // nanoseconds; see effort_meter.h
+  std::atomic<uint32_t> device_waits;  // threads that wait for its device
 };
 
 // A queue of slots from one rank to another.
@@ -142,8 +144,12 @@ class HostSegment {
   bool IsPoisoned() const;
   std::optional<HostPoison> poison() const;
 
-  // Of one rank of the world. Only the rank itself counts up.
+  // Of one rank of the world. Only the rank itself, and the mirror of its host, count up.
   std::atomic<uint64_t>& Beats(int rank) const;
+  // Nanoseconds of work that a rank has spent outside calls of a communicator (effort_meter.h).
+  std::atomic<uint64_t>& Effort(int rank) const;
+  // How many of its threads wait for work that its device has begun. Read on its own host alone.
+  std::atomic<uint32_t>& DeviceWaits(int rank) const;
   // Whether it is within a call of a communicator, where it may be waiting for another rank.
   bool IsInCall(int rank) const;
 
@@ -167,6 +173,7 @@ class HostSegment {
   HostSegment() = default;
   static absl::StatusOr<std::shared_ptr<HostSegment>> Plan(const HostSegmentOptions& options);
   host_layout::Header& header() const;
+  host_layout::Heart& HeartOf(int rank) const;
   host_layout::GroupEntry* entries() const;
   void WriteHeader();
 

@@ -34,6 +34,7 @@
 #include "control/device.h"
 #include "control/fake_script.h"
 #include "control/worker_version.h"
+#include "parallel/segment/effort_meter.h"
 #include "parallel/segment/segment.h"
 
 namespace tessera::runtime {
@@ -77,12 +78,14 @@ absl::StatusOr<std::string> AdaptersOf(const control::JobParameters& job) {
 
 class FakeHandler final : public control::CommandHandler {
  public:
-  // `beats` counts the progress that the group watches.
-  FakeHandler(control::FakeScript script, const std::string& layout, bool sends_results, std::atomic<uint64_t>& beats)
+  // `segment`, in which the group watches the rank's progress, may be null.
+  FakeHandler(control::FakeScript script, const std::string& layout, std::shared_ptr<parallel::HostSegment> segment,
+              int rank)
       : script_(std::move(script)),
         serial_(layout.empty() || layout == "serial"),
-        sends_results_(sends_results),
-        beats_(beats) {}
+        sends_results_(rank == 0),
+        segment_(std::move(segment)),
+        rank_(rank) {}
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model) override {
     RETURN_IF_ERROR(Obey("describe"));
@@ -282,9 +285,12 @@ class FakeHandler final : public control::CommandHandler {
     const absl::Duration began = base::SteadyNow();
     const absl::Duration end = began + script_.Time(time);
     absl::Duration now = began;
+    const bool silent = script_.Has("silent");
     do {
-      ++beats_;
-      absl::SleepFor(std::min(end - now, kBeat));
+      if (!silent) {
+        if (segment_ != nullptr) ++segment_->Beats(rank_);
+        absl::SleepFor(std::min(end - now, kBeat));
+      }
       now = base::SteadyNow();
     } while (now < end);
     return absl::ToDoubleSeconds(now - began);
@@ -299,6 +305,8 @@ class FakeHandler final : public control::CommandHandler {
     const int64_t every = script_.Number(order);
     return every > 0 && started_jobs_ % every == 0;
   }
+
+  static void Spin() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
   [[noreturn]] static void Die(const std::string& where) {
     std::cerr << "fake worker: die in " << where << std::endl;
@@ -333,13 +341,16 @@ class FakeHandler final : public control::CommandHandler {
     if (fault == "exhausted") throw std::bad_alloc();
     if (fault == "die") Die(call);
     std::cerr << "fake worker: " << fault << " in " << call << std::endl;
+    if (fault == "spin-in-call" && segment_ != nullptr) segment_->Area(0, rank_).activity = 1;
+    while (fault != "hang") Spin();
     while (true) pause();
   }
 
   const control::FakeScript script_;
   const bool serial_;
   const bool sends_results_;
-  std::atomic<uint64_t>& beats_;
+  const std::shared_ptr<parallel::HostSegment> segment_;
+  const int rank_;
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
   bool on_device_ = false;
@@ -384,8 +395,9 @@ int Main(int argc, char** argv) {
     }
     shared = *std::move(mapped);
   }
-  std::atomic<uint64_t> alone = 0;
-  FakeHandler handler(*std::move(script), options["--layout"], first, shared ? shared->Beats(rank) : alone);
+  std::optional<parallel::EffortMeter> meter;
+  if (shared != nullptr) meter.emplace(shared, rank);
+  FakeHandler handler(*std::move(script), options["--layout"], shared, rank);
   double orphan_grace_period = 0;
   if (outlives && !absl::SimpleAtod(options["--orphan-grace-period"], &orphan_grace_period)) return 2;
   const absl::Status status =

@@ -20,6 +20,7 @@
 #include "control/worker_version.h"
 #include "models/loading/weight_memory.h"
 #include "parallel/host/mesh_communicators.h"
+#include "parallel/segment/effort_meter.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"
 #include "runtime/device/nccl_log.h"
@@ -150,7 +151,11 @@ int Main(int argc, char** argv) {
   } else if (place.ok() && !rated_dtype.empty()) {
     served = PrintRankRates(*place, rated_dtype, products);
   } else if (place.ok()) {
-    if (place->segment != nullptr) BeatWithEveryOperator(place->segment->Beats(rank));
+    std::optional<parallel::EffortMeter> meter;
+    if (place->segment != nullptr) {
+      BeatWithEveryOperator(place->segment->Beats(rank));
+      meter.emplace(place->segment, rank);
+    }
     const std::unique_ptr<control::CommandHandler> engine = MakeEngine(*place);
     served = control::ServeControlChannel(*engine, options);
   }

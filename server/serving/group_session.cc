@@ -90,6 +90,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
   RETURN_IF_ERROR(Use(group));
   if (options.orphan_grace_period > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
   RETURN_IF_ERROR(group->Connect(options_.start_timeout));
+  group->Predict(options_.model);
   trace_.OnWorkers(group->Pids());
   return group;
 }
@@ -144,6 +145,7 @@ absl::Status GroupSession::Adopt() {
   }
   RETURN_IF_ERROR(Use(group));
   RETURN_IF_ERROR(group->Connect(kAdoptionTimeout));
+  group->Predict(options_.model);
   RETURN_IF_ERROR(group->Resume());
   device_memory_ = record.memory_budget;
   trace_.OnWorkers(group->Pids());

@@ -14,17 +14,15 @@ namespace {
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 // Somebody may stop a process for a moment, a debugger for example.
 constexpr absl::Duration kStoppedTimeout = absl::Seconds(1);
-constexpr int kPausesInAStep = 10;
 
 }  // namespace
 
-ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, absl::Duration step_bound,
-                             Events events)
+ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, Events events)
     : ranks_(std::move(ranks)),
       segment_(segment),
-      step_bound_(step_bound),
       events_(std::move(events)),
-      beats_(ranks_.size()),
+      judge_(ranks_.size()),
+      progress_(ranks_.size()),
       thread_([this] { Watch(); }) {}
 
 ProgressWatch::~ProgressWatch() {
@@ -43,33 +41,38 @@ void ProgressWatch::Watch() {
   }
 }
 
-void ProgressWatch::CheckProgress(absl::Duration now) {
-  const int64_t bound = bound_nanoseconds_;
-  bool beaten = false, stopped = false;
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const uint64_t beats = segment_.Beats(static_cast<int>(rank));
-    const bool beats_on = std::exchange(beats_[rank], beats) != beats;
-    beaten = beaten || beats_on;
-    // To ask costs as much as a small operator.
-    stopped = stopped || (bound != 0 && !beats_on && ranks_[rank].process->IsStopped());
-  }
-  if (bound == 0 || last_bound_ == 0 || beaten) {
-    if (bound != 0 && last_bound_ == bound && bound == absl::ToInt64Nanoseconds(step_bound_)) {
-      longest_pause_ = std::max(longest_pause_, now - progress_at_);
-    }
-    progress_at_ = now;
-  }
-  last_bound_ = bound;
-  if (bound == 0 || !stopped) stopped_since_ = now;
-  if (bound == 0) return;
-  absl::Duration limit = absl::Nanoseconds(bound);
-  if (limit == step_bound_) limit = std::max(limit, kPausesInAStep * longest_pause_);
-  if (now - stopped_since_ < kStoppedTimeout && now - progress_at_ < limit) return;
-  const absl::Duration pause = absl::Trunc(now - progress_at_, absl::Milliseconds(100));
-  events_.hangs(absl::StrCat(Culprit(), ": no rank has got on for ", absl::FormatDuration(pause)));
+void ProgressWatch::SetBound(const std::optional<PauseBound>& bound) {
+  const std::lock_guard lock(mutex_);
+  bound_ = bound;
 }
 
-// Who keeps the others waiting.
+void ProgressWatch::CheckProgress(absl::Duration now) {
+  std::optional<PauseBound> bound;
+  {
+    const std::lock_guard lock(mutex_);
+    bound = bound_;
+  }
+  bool stopped = false;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const auto number = static_cast<int>(rank);
+    const RankProgress last = std::exchange(
+        progress_[rank],
+        {.beats = segment_.Beats(number).load(std::memory_order_relaxed),
+         .effort = absl::Nanoseconds(static_cast<int64_t>(segment_.Effort(number).load(std::memory_order_relaxed)))});
+    // To ask costs as much as a small operator.
+    stopped =
+        stopped || (bound.has_value() && last.beats == progress_[rank].beats && ranks_[rank].process->IsStopped());
+  }
+  if (!stopped) stopped_since_ = now;
+  std::optional<absl::Duration> pause = judge_.Observe(now, progress_, bound);
+  if (stopped && now - stopped_since_ >= kStoppedTimeout)
+    pause = std::max(pause.value_or(absl::ZeroDuration()), now - stopped_since_);
+  if (!pause.has_value()) return;
+  events_.hangs(absl::StrCat(Culprit(), ": no rank has made progress for ",
+                             absl::FormatDuration(absl::Trunc(*pause, absl::Milliseconds(100)))));
+}
+
+// Which ranks keep the others waiting.
 std::string ProgressWatch::Culprit() const {
   std::vector<std::string> stopped, busy;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {

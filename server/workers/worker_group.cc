@@ -44,6 +44,14 @@ std::string DeviceOfRank(const std::string& devices, int rank, int ranks) {
   return ranks > 1 && control::ParseDevice(name) == control::Device{.kind = of_rank.kind} ? DeviceText(of_rank) : name;
 }
 
+namespace {
+
+bool IsOnCpu(const std::string& device) {
+  return control::IsDevice(control::DeviceOnItsHost(device), control::DeviceKind::kCpu);
+}
+
+}  // namespace
+
 bool IsOnNodes(const std::string& devices) {
   const std::vector<std::string> names = absl::StrSplit(devices, ',');
   return std::ranges::any_of(names, [](const std::string& name) { return !control::SplitDevice(name).node.empty(); });
@@ -136,7 +144,9 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGrou
 }
 
 WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<parallel::HostSegment> segment)
-    : options_(options), segment_(std::move(segment)) {}
+    : options_(options), segment_(std::move(segment)) {
+  prediction_.Place(IsOnCpu(DeviceOfRank(options.devices, 0, options.layout.ranks())));
+}
 
 WorkerGroup::~WorkerGroup() {
   ending_ = true;
@@ -169,7 +179,7 @@ absl::Status WorkerGroup::Connect(absl::Duration timeout) {
     if (!ending_) Ending(rank);
   };
   watch_ = std::make_unique<ProgressWatch>(
-      std::move(watched), *segment_, options_.progress.step,
+      std::move(watched), *segment_,
       ProgressWatch::Events{.ended = ended, .hangs = [this](const std::string& reason) { End(reason); }});
   return absl::OkStatus();
 }
@@ -193,7 +203,7 @@ std::vector<pid_t> WorkerGroup::Pids() const {
 absl::Status WorkerGroup::Resume() {
   std::vector<absl::StatusOr<control::WorkerProgress>> answers;
   const absl::StatusOr<control::WorkerProgress> resumed = OnAll<control::WorkerProgress>(
-      kResumeTimeout, answers, [](control::WorkerClient& client, int) { return client.Resume(); });
+      {.idle = kResumeTimeout}, answers, [](control::WorkerClient& client, int) { return client.Resume(); });
   if (!resumed.ok()) return resumed.status();
   for (const absl::StatusOr<control::WorkerProgress>& answer : answers) {
     if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
@@ -288,7 +298,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
 
 template <class Result>
 absl::StatusOr<Result> WorkerGroup::OnAll(
-    absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
+    const PauseBound& bound, std::vector<absl::StatusOr<Result>>& answers,
     const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
   const ProgressWatch::Due due(*watch_, bound);
   answers.assign(workers_.size(), absl::UnknownError("not asked"));
@@ -307,14 +317,14 @@ absl::StatusOr<Result> WorkerGroup::OnAll(
 
 template <class Result>
 absl::StatusOr<Result> WorkerGroup::OnAll(
-    absl::Duration bound, const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
+    const PauseBound& bound, const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
   std::vector<absl::StatusOr<Result>> answers;
   return OnAll(bound, answers, call);
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendToAll(
     const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send) {
-  const ProgressWatch::Due due(*watch_, options_.progress.other);
+  const ProgressWatch::Due due(*watch_, {.idle = options_.progress.other});
   std::vector<absl::StatusOr<uint64_t>> sent;
   std::vector<absl::Status> statuses;
   for (const Worker& worker : workers_) statuses.push_back(sent.emplace_back(send(*worker.client)).status());
@@ -322,9 +332,24 @@ absl::StatusOr<uint64_t> WorkerGroup::SendToAll(
   return sent.front();
 }
 
+void WorkerGroup::Predict(const control::ModelDescription& model) { prediction_.Describe(model); }
+
+PauseBound WorkerGroup::BoundOf(uint64_t sequence) const {
+  if (const auto steps = unanswered_steps_.find(sequence); steps != unanswered_steps_.end()) {
+    return {.idle = stepped_ ? options_.progress.step : options_.progress.other,
+            .predicted = prediction_.Step(steps->second),
+            .is_step = true};
+  }
+  const auto decode = unanswered_decodes_.find(sequence);
+  return {.idle = options_.progress.other,
+          .predicted = decode == unanswered_decodes_.end() ? absl::ZeroDuration() : prediction_.Decode(decode->second)};
+}
+
 absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
-  return OnAll<control::ModelDescription>(options_.progress.loading,
-                                          [&](control::WorkerClient& client, int) { return client.Describe(model); });
+  absl::StatusOr<control::ModelDescription> description = OnAll<control::ModelDescription>(
+      {.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) { return client.Describe(model); });
+  if (description.ok()) Predict(*description);
+  return description;
 }
 
 absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string& devices, int ranks) {
@@ -333,10 +358,10 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string device = control::DeviceOnItsHost(DeviceOfRank(devices, rank, ranks));
     if (!asked.insert(device).second) continue;
-    ASSIGN_OR_RETURN(const control::DeviceIdentity one,
-                     OnAll<control::DeviceIdentity>(options_.progress.loading, [&](control::WorkerClient& client, int) {
-                       return client.Identify(device);
-                     }));
+    ASSIGN_OR_RETURN(
+        const control::DeviceIdentity one,
+        OnAll<control::DeviceIdentity>({.idle = options_.progress.loading},
+                                       [&](control::WorkerClient& client, int) { return client.Identify(device); }));
     if (asked.size() == 1) all = one;
     for (std::string control::DeviceIdentity::*part :
          {&control::DeviceIdentity::device, &control::DeviceIdentity::driver, &control::DeviceIdentity::cudnn,
@@ -365,9 +390,10 @@ std::vector<std::optional<control::DeviceMemory>> WorkerGroup::DeviceMemories() 
 }
 
 absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters& parameters) {
+  prediction_.Place(IsOnCpu(DeviceOfRank(parameters.device, 0, ranks())));
   std::vector<absl::StatusOr<control::Loaded>> answers;
   absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
-      options_.progress.loading, answers,
+      {.idle = options_.progress.loading}, answers,
       [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank)); });
   KeepMemories(answers, [](const control::Loaded& answer) { return answer.device_memory; });
   if (!loaded.ok()) return loaded;
@@ -381,13 +407,14 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
 
 absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::JobParameters& parameters) {
   stepped_ = false;
+  prediction_.Start(job, parameters);
   return SendToAll([&](control::WorkerClient& client) { return client.SendStartJob(job, parameters); });
 }
 
 absl::StatusOr<control::JobStarted> WorkerGroup::WaitForStart(uint64_t sequence) {
   std::vector<absl::StatusOr<control::JobStarted>> answers;
   absl::StatusOr<control::JobStarted> started =
-      OnAll<control::JobStarted>(options_.progress.other, answers,
+      OnAll<control::JobStarted>({.idle = options_.progress.other}, answers,
                                  [&](control::WorkerClient& client, int) { return client.WaitForStart(sequence); });
   if (!started.ok()) return started;
   for (int rank = 1; rank < ranks(); ++rank) {
@@ -401,21 +428,24 @@ absl::StatusOr<control::JobStarted> WorkerGroup::WaitForStart(uint64_t sequence)
 }
 
 absl::StatusOr<int32_t> WorkerGroup::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
-  return OnAll<int32_t>(options_.progress.other,
+  return OnAll<int32_t>({.idle = options_.progress.other},
                         [&](control::WorkerClient& client, int) { return client.EncodePrompts(jobs); });
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
-  return SendToAll([&](control::WorkerClient& client) { return client.SendSteps(jobs, count); });
+  const absl::StatusOr<uint64_t> sequence =
+      SendToAll([&](control::WorkerClient& client) { return client.SendSteps(jobs, count); });
+  if (sequence.ok()) unanswered_steps_[*sequence].assign(jobs.begin(), jobs.end());
+  return sequence;
 }
 
 absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t sequence) {
   using Steps = std::vector<control::Stepped>;
   std::vector<absl::StatusOr<Steps>> answers;
-  absl::StatusOr<Steps> steps =
-      OnAll<Steps>(stepped_ ? options_.progress.step : options_.progress.other, answers,
-                   [&](control::WorkerClient& client, int) { return client.WaitForSteps(sequence); });
+  absl::StatusOr<Steps> steps = OnAll<Steps>(
+      BoundOf(sequence), answers, [&](control::WorkerClient& client, int) { return client.WaitForSteps(sequence); });
   KeepMemories(answers, [](const Steps& answer) { return answer.back().device_memory; });
+  const auto made = unanswered_steps_.extract(sequence);
   if (!steps.ok()) return steps;
   stepped_ = true;
   for (int rank = 1; rank < ranks(); ++rank) {
@@ -436,44 +466,54 @@ absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t
       stepped.seconds = std::max(stepped.seconds, other.seconds);
     }
   }
+  if (!made.empty()) {
+    for (const control::Stepped& step : *steps) prediction_.Observe(made.mapped(), absl::Seconds(step.seconds));
+  }
   return steps;
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendDecode(uint64_t job) {
-  return SendToAll([&](control::WorkerClient& client) { return client.SendDecode(job); });
+  const absl::StatusOr<uint64_t> sequence =
+      SendToAll([&](control::WorkerClient& client) { return client.SendDecode(job); });
+  if (sequence.ok()) unanswered_decodes_[*sequence] = job;
+  return sequence;
 }
 
 absl::StatusOr<control::DecodedPicture> WorkerGroup::WaitForDecode(uint64_t sequence,
                                                                    const control::JobStarted& started) {
-  return OnAll<control::DecodedPicture>(options_.progress.other, [&](control::WorkerClient& client, int) {
-    return client.WaitForDecode(sequence, started);
-  });
+  absl::StatusOr<control::DecodedPicture> picture = OnAll<control::DecodedPicture>(
+      BoundOf(sequence), [&](control::WorkerClient& client, int) { return client.WaitForDecode(sequence, started); });
+  unanswered_decodes_.erase(sequence);
+  return picture;
 }
 
 uint64_t WorkerGroup::WaitForAny(absl::Span<const uint64_t> sequences) {
   if (sequences.size() == 1) return sequences.front();  // whose own bound counts
-  const ProgressWatch::Due due(*watch_, options_.progress.other);
+  PauseBound bound = {.idle = options_.progress.other};
+  for (const uint64_t sequence : sequences) bound.predicted = std::max(bound.predicted, BoundOf(sequence).predicted);
+  const ProgressWatch::Due due(*watch_, bound);
   return workers_[0].client->WaitForAny(sequences);
 }
 
 absl::StatusOr<control::LatentValues> WorkerGroup::Latents(uint64_t job) {
-  return OnAll<control::LatentValues>(options_.progress.other,
+  return OnAll<control::LatentValues>({.idle = options_.progress.other},
                                       [&](control::WorkerClient& client, int) { return client.Latents(job); });
 }
 
 absl::StatusOr<control::LatentValues> WorkerGroup::Predict(uint64_t job, const control::LatentValues& latents,
                                                            absl::Span<const uint64_t> beside) {
-  return OnAll<control::LatentValues>(options_.progress.other, [&](control::WorkerClient& client, int) {
+  return OnAll<control::LatentValues>({.idle = options_.progress.other}, [&](control::WorkerClient& client, int) {
     return client.Predict(job, latents, beside);
   });
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendEndJob(uint64_t job) {
+  prediction_.End(job);
   return SendToAll([&](control::WorkerClient& client) { return client.SendEndJob(job); });
 }
 
 absl::Status WorkerGroup::WaitForEnd(uint64_t sequence) {
-  return OnAll<bool>(options_.progress.other,
+  return OnAll<bool>({.idle = options_.progress.other},
                      [&](control::WorkerClient& client, int) -> absl::StatusOr<bool> {
                        RETURN_IF_ERROR(client.WaitForEnd(sequence));
                        return true;
@@ -482,19 +522,21 @@ absl::Status WorkerGroup::WaitForEnd(uint64_t sequence) {
 }
 
 absl::StatusOr<control::TrainingStarted> WorkerGroup::StartTraining(const control::TrainingStart& start) {
-  return OnAll<control::TrainingStarted>(
-      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.StartTraining(start); });
+  return OnAll<control::TrainingStarted>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
+    return client.StartTraining(start);
+  });
 }
 
 absl::StatusOr<control::SamplesPrepared> WorkerGroup::PrepareSamples(int64_t most) {
-  return OnAll<control::SamplesPrepared>(
-      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.PrepareSamples(most); });
+  return OnAll<control::SamplesPrepared>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
+    return client.PrepareSamples(most);
+  });
 }
 
 absl::StatusOr<control::Trained> WorkerGroup::Train() {
   std::vector<absl::StatusOr<control::Trained>> answers;
   absl::StatusOr<control::Trained> trained = OnAll<control::Trained>(
-      options_.progress.loading, answers, [](control::WorkerClient& client, int) { return client.Train(); });
+      {.idle = options_.progress.loading}, answers, [](control::WorkerClient& client, int) { return client.Train(); });
   if (!trained.ok()) return trained;
   // NaN differs from itself.
   const auto differ = [](double a, double b) { return std::memcmp(&a, &b, sizeof(a)) != 0; };
@@ -511,18 +553,20 @@ absl::StatusOr<control::Trained> WorkerGroup::Train() {
 }
 
 absl::StatusOr<control::TrainingSaved> WorkerGroup::SaveTraining(bool exports) {
-  return OnAll<control::TrainingSaved>(
-      options_.progress.loading, [&](control::WorkerClient& client, int) { return client.SaveTraining(exports); });
+  return OnAll<control::TrainingSaved>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
+    return client.SaveTraining(exports);
+  });
 }
 
 absl::StatusOr<control::TrainingSaved> WorkerGroup::ExportTraining(const std::string& path) {
-  return OnAll<control::TrainingSaved>(options_.progress.loading,
+  return OnAll<control::TrainingSaved>({.idle = options_.progress.loading},
                                        [&](control::WorkerClient& client, int) { return client.ExportTraining(path); });
 }
 
 absl::StatusOr<control::TrainingEvaluated> WorkerGroup::EvaluateTraining() {
-  return OnAll<control::TrainingEvaluated>(
-      options_.progress.loading, [](control::WorkerClient& client, int) { return client.EvaluateTraining(); });
+  return OnAll<control::TrainingEvaluated>({.idle = options_.progress.loading}, [](control::WorkerClient& client, int) {
+    return client.EvaluateTraining();
+  });
 }
 
 absl::Status WorkerGroup::Shutdown() {

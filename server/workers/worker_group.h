@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "parallel/segment/segment.h"
 #include "server/workers/progress_watch.h"
 #include "server/workers/remote_hosts.h"
+#include "server/workers/step_prediction.h"
 #include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
@@ -74,6 +76,9 @@ class WorkerGroup final : public StepWorkers {
 
   // DATA_LOSS when the ranks of an adopted group were not left alike.
   absl::Status Resume();
+
+  // The model that is loaded, for what is predicted of its steps; Describe does so itself.
+  void Predict(const control::ModelDescription& model);
 
   // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
   // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
@@ -149,15 +154,18 @@ class WorkerGroup final : public StepWorkers {
   // Calls `call` for every rank at once, each within `bound` of progress, and makes one answer of theirs: the first
   // rank's, if all are of one mind.
   template <class Result>
-  absl::StatusOr<Result> OnAll(absl::Duration bound, std::vector<absl::StatusOr<Result>>& answers,
+  absl::StatusOr<Result> OnAll(const PauseBound& bound, std::vector<absl::StatusOr<Result>>& answers,
                                const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
   template <class Result>
-  absl::StatusOr<Result> OnAll(absl::Duration bound,
+  absl::StatusOr<Result> OnAll(const PauseBound& bound,
                                const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
   // Sends a command to every rank without waiting for an answer. Its sequence number.
   absl::StatusOr<uint64_t> SendToAll(const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send);
   // The status of the group after its ranks have answered so.
   absl::Status Agree(const std::vector<absl::Status>& answers);
+
+  // Of a command that makes steps or a picture, or of another one.
+  PauseBound BoundOf(uint64_t sequence) const;
 
   // What the ranks have said with their answers.
   template <class Result, class MemoryOf>
@@ -179,6 +187,9 @@ class WorkerGroup final : public StepWorkers {
   std::unique_ptr<ProgressWatch> watch_;  // since Connect
 
   bool stepped_ = false;  // the job in hand has made a step
+  StepPrediction prediction_;
+  std::map<uint64_t, std::vector<uint64_t>> unanswered_steps_;  // jobs, by the command's sequence number
+  std::map<uint64_t, uint64_t> unanswered_decodes_;             // job, likewise
 
   mutable std::mutex memory_mutex_;
   std::vector<std::optional<control::DeviceMemory>> memories_;  // by rank; guarded by memory_mutex_

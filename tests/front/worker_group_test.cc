@@ -42,11 +42,11 @@ class WorkerGroupTest : public ::testing::Test {
     ASSERT_TRUE(connected.ok()) << connected;
   }
 
-  absl::Status LoadAndStep(int steps) {
+  absl::Status LoadAndStep(int steps, int32_t side = 16) {
     if (absl::StatusOr<control::Loaded> loaded = group_->Load({.model = model_.path()}); !loaded.ok())
       return loaded.status();
     absl::StatusOr<control::JobStarted> started =
-        group_->StartJob(1, {.prompt = "x", .height = 16, .width = 24, .steps = 6});
+        group_->StartJob(1, {.prompt = "x", .height = side, .width = side == 16 ? 24 : side, .steps = 6});
     if (!started.ok()) return started.status();
     started_ = *started;
     for (int i = 0; i < steps; ++i) {
@@ -175,6 +175,40 @@ TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
     due = next;
   }
   EXPECT_TRUE(group_->WaitForStep(*due).ok());
+}
+
+constexpr absl::Duration kShort = absl::Milliseconds(500);
+constexpr server::ProgressBounds kShortBounds = {.loading = absl::Seconds(30), .other = kShort, .step = kShort};
+
+// Of an operator that takes long the processor time counts, from the first step on, where a step is predicted to take
+// so long; the fake worker's model takes a minute for the largest size on the slowest machine.
+TEST_F(WorkerGroupTest, AStepThatIsOneLongOperatorIsNoHang) {
+  Start("cfg=2", "step-time=1200 silent", kShortBounds);
+  ASSERT_TRUE(group_->Describe(model_.path()).ok());
+  ASSERT_EQ(LoadAndStep(2, /*side=*/2048), absl::OkStatus());
+}
+
+TEST_F(WorkerGroupTest, ARankThatDoesNothingInALongStepIsFoundAtTheBound) {
+  for (const char* script : {"rank1:step1=hang", "rank1:step2=hang"}) {
+    Start("cfg=2", script, kShortBounds);
+    ASSERT_TRUE(group_->Describe(model_.path()).ok());
+    EXPECT_THAT(Text(LoadAndStep(2, /*side=*/2048)), HasSubstr("rank 1 of 2 hangs: no rank has made progress for"));
+  }
+}
+
+TEST_F(WorkerGroupTest, ARankThatSpinsIsFoundOnceNoStepTakesSoLong) {
+  for (const char* script : {"rank1:step1=spin", "rank1:step2=spin"}) {
+    Start("cfg=2", script, kShortBounds);
+    ASSERT_TRUE(group_->Describe(model_.path()).ok());
+    EXPECT_THAT(Text(LoadAndStep(2)), HasSubstr("rank 1 of 2 hangs: no rank has made progress for")) << script;
+  }
+}
+
+// As one whose peer is gone, though its step may take long.
+TEST_F(WorkerGroupTest, ARankThatWaitsBusilyForAnotherDoesNotWork) {
+  Start("cfg=2", "rank0:step1=spin-in-call rank1:step1=hang", kShortBounds);
+  ASSERT_TRUE(group_->Describe(model_.path()).ok());
+  EXPECT_THAT(Text(LoadAndStep(1, /*side=*/2048)), HasSubstr("rank 1 of 2 hangs: no rank has made progress for"));
 }
 
 TEST_F(WorkerGroupTest, RanksWithDifferentLatentsAreCaught) {

@@ -1,0 +1,62 @@
+#include "server/workers/step_prediction.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tessera::server {
+namespace {
+
+// Before a step was seen: operations a second of a rank that is slow, such as two threads of an old processor without a
+// fast kernel for a type, or a small card in fp32.
+constexpr double kSlowCpu = 2e9, kSlowDevice = 1e13;
+// Of a faster step than before.
+constexpr double kNewest = 0.1;
+constexpr int32_t kElementBytes = 2;  // changes memory alone
+
+absl::Duration Seconds(double seconds) {
+  return std::isfinite(seconds) ? absl::Seconds(seconds) : absl::ZeroDuration();
+}
+
+}  // namespace
+
+void StepPrediction::Describe(const control::ModelDescription& model) {
+  model_ = Model{.description = model, .cost = CostOf(model, kElementBytes)};
+}
+
+void StepPrediction::Place(bool on_cpu) {
+  seconds_per_flop_ = 1 / (on_cpu ? kSlowCpu : kSlowDevice);
+  observed_ = false;
+}
+
+void StepPrediction::Start(uint64_t job, const control::JobParameters& parameters) {
+  if (!model_.has_value()) return;
+  const ShapeClass shape = ShapeOf("", model_->description, parameters);
+  jobs_[job] = {.step = StepFlops(model_->cost, shape), .decode = DecodeFlops(model_->cost, shape)};
+}
+
+double StepPrediction::StepFlopsOf(absl::Span<const uint64_t> jobs) const {
+  double flops = 0;
+  for (const uint64_t job : jobs) {
+    const auto known = jobs_.find(job);
+    if (known != jobs_.end()) flops += known->second.step;
+  }
+  return flops;
+}
+
+absl::Duration StepPrediction::Step(absl::Span<const uint64_t> jobs) const {
+  return Seconds(StepFlopsOf(jobs) * seconds_per_flop_);
+}
+
+absl::Duration StepPrediction::Decode(uint64_t job) const {
+  const auto known = jobs_.find(job);
+  return known == jobs_.end() ? absl::ZeroDuration() : Seconds(known->second.decode * seconds_per_flop_);
+}
+
+void StepPrediction::Observe(absl::Span<const uint64_t> jobs, absl::Duration took) {
+  const double seen = absl::ToDoubleSeconds(took) / StepFlopsOf(jobs);
+  if (!std::isfinite(seen) || seen <= 0) return;
+  seconds_per_flop_ = observed_ ? std::max(seen, seconds_per_flop_ + kNewest * (seen - seconds_per_flop_)) : seen;
+  observed_ = true;
+}
+
+}  // namespace tessera::server
