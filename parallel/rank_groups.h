@@ -16,7 +16,8 @@ struct RankGroups {
             .ulysses = one,
             .tensor = one,
             .world = one,
-            .control = one};
+            .control = one,
+            .rows = one};
   }
 
   Communicator& cfg;       // guidance branches are dealt over it
@@ -27,6 +28,7 @@ struct RankGroups {
   Communicator& tensor;    // every matrix
   Communicator& world;     // all of these ranks, by their number in the mesh
   Communicator& control;   // the same ranks, in host memory whatever the device: verdicts, descriptions, agreements
+  Communicator& rows;      // those that compute the same rows (ring x Ulysses x tensor), in host memory too
 };
 
 }  // namespace tessera::parallel

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
@@ -40,7 +41,23 @@ cudaEvent_t EventOf(const DeviceMark& mark) {
   return cuda.event;
 }
 
+// Memory of what lives within graphs. One launch is done before the next begins, so that they may share it; LibTorch
+// wants another one once all graphs that shared it are gone.
+struct GraphPool {
+  const c10::MempoolId_t id = at::cuda::graph_pool_handle();
+
+  static std::shared_ptr<const GraphPool> OfAll() {
+    static std::mutex mutex;
+    static std::weak_ptr<const GraphPool> shared;
+    const std::lock_guard lock(mutex);
+    std::shared_ptr<const GraphPool> pool = shared.lock();
+    if (pool == nullptr) shared = pool = std::make_shared<const GraphPool>();
+    return pool;
+  }
+};
+
 struct CudaGraph : DeviceGraph {
+  std::shared_ptr<const GraphPool> pool = GraphPool::OfAll();
   at::cuda::CUDAGraph graph;
   int64_t reserved = 0;  // bytes of the device before, and what was added since
 };
@@ -48,15 +65,16 @@ struct CudaGraph : DeviceGraph {
 // One at a time; the thread that began it ends it.
 thread_local std::unique_ptr<CudaGraph> captured;
 
-// One launch is done before the next begins, so that graphs may share the memory of what lives within them.
-c10::MempoolId_t GraphPool() {
-  static const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
-  return pool;
+// For the log: steps go on without the graph.
+void SayThatCaptureFailed(const std::exception& error) {
+  const std::string text = error.what();
+  std::fprintf(stderr, "a CUDA graph could not be made, operators are issued one by one: %s\n",
+               text.substr(0, text.find('\n')).c_str());
 }
 
 // LibTorch ends its allocators' pools only when a capture has ended well, and until then takes every allocation for one
 // of the capture (pytorch/pytorch#180395).
-void EndPoolsOfFailedCapture(int device) noexcept {
+void EndPoolsOfFailedCapture(int device, c10::MempoolId_t pool) noexcept {
   const auto attempt = [](const auto& end) {
     try {
       end();
@@ -66,10 +84,10 @@ void EndPoolsOfFailedCapture(int device) noexcept {
   };
   const auto index = static_cast<c10::DeviceIndex>(device);
   at::HostAllocator* const host = at::getHostAllocator(at::kCUDA);
-  attempt([&] { allocator::endAllocateToPool(index, GraphPool()); });
-  attempt([&] { host->end_allocate_to_pool(GraphPool()); });
-  attempt([&] { allocator::releasePool(index, GraphPool()); });
-  attempt([&] { host->release_pool(GraphPool()); });
+  attempt([&] { allocator::endAllocateToPool(index, pool); });
+  attempt([&] { host->end_allocate_to_pool(pool); });
+  attempt([&] { allocator::releasePool(index, pool); });
+  attempt([&] { host->release_pool(pool); });
 }
 
 // LibTorch's page-locked memory. A block that comes back has LibTorch record an event in each stream that used it, from
@@ -271,10 +289,13 @@ bool BeginCudaCapture(int device) {
   PinnedMemory::Get().BeginCapture();
   try {
     // Other threads decode and read on streams of their own meanwhile.
-    graph->graph.capture_begin(GraphPool(), cudaStreamCaptureModeThreadLocal);
-  } catch (const std::exception&) {
+    graph->graph.capture_begin(graph->pool->id, cudaStreamCaptureModeThreadLocal);
+  } catch (const std::exception& error) {
+    SayThatCaptureFailed(error);
     (void)cudaGetLastError();
-    EndPoolsOfFailedCapture(device);
+    EndPoolsOfFailedCapture(device, graph->pool->id);
+    graph->pool.reset();
+    (void)graph.release();  // whose destructor throws before a capture has begun
     PinnedMemory::Get().EndCapture();
     return false;
   }
@@ -290,13 +311,14 @@ DeviceGraph* EndCudaCapture(int device) noexcept {
     graph->graph.capture_end();
     ended = true;
     graph->reserved = std::max<int64_t>(0, ReservedBytes(device) - graph->reserved);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    SayThatCaptureFailed(error);
     (void)cudaGetLastError();
     // Where it failed afterwards, the graph itself gives its pool back.
     try {
       (void)graph->graph.pool();
     } catch (const std::exception&) {
-      EndPoolsOfFailedCapture(device);
+      EndPoolsOfFailedCapture(device, graph->pool->id);
     }
   }
   PinnedMemory::Get().EndCapture();

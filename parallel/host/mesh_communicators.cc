@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 
 #include "kernels/device_runtimes.h"
@@ -13,6 +14,13 @@ namespace {
 constexpr std::array<std::string_view, 7> kNames = {
     MeshGroupName::kWorld, MeshGroupName::kCfg,     MeshGroupName::kPipe,  MeshGroupName::kSequence,
     MeshGroupName::kRing,  MeshGroupName::kUlysses, MeshGroupName::kTensor};
+
+// A call of each of NCCL's three protocols, which take memory of their own: of 4 bytes, 64 KiB and 4 MiB.
+constexpr std::array<int64_t, 3> kWarmUpNumbers = {1, 1 << 14, 1 << 20};
+
+bool HasGroup(const HostSegment& segment, std::string_view name) {
+  return std::ranges::any_of(segment.groups(), [&](const HostGroup& group) { return group.name == name; });
+}
 
 std::unique_ptr<NcclGroups> ConnectNccl(at::Device device, const std::shared_ptr<HostSegment>& segment, int rank,
                                         Communicator& control, const NcclOptions& options, std::string& why_not) {
@@ -29,6 +37,8 @@ MeshCommunicators::MeshCommunicators(at::Device device, const std::shared_ptr<Ho
       rank_(rank),
       options_(options),
       control_(JoinGroup(segment, MeshGroupName::kControl, rank, options)),
+      rows_(HasGroup(*segment, MeshGroupName::kRows) ? JoinGroup(segment, MeshGroupName::kRows, rank, options)
+                                                     : nullptr),
       nccl_(ConnectNccl(device, segment, rank, *control_, nccl, why_not_nccl_)),
       cfg_(Join(MeshGroupName::kCfg)),
       pipe_(Join(MeshGroupName::kPipe)),
@@ -47,13 +57,17 @@ void MeshCommunicators::WarmUp() const {
   for (const std::string_view name : kNames) {
     const std::unique_ptr<Communicator> group = nccl_->Join(name);
     if (group->size() == 1) continue;
-    // The world has collectives alone, and an end of each of its channels takes memory.
-    if (name != kNames[0]) {
+    for (const int64_t numbers : kWarmUpNumbers) {
       const auto parts = [&] {
-        return at::ones({group->size(), 1}, at::TensorOptions(at::kFloat).device(device_)).unbind(0);
+        return at::ones({group->size(), numbers}, at::TensorOptions(at::kFloat).device(device_));
       };
-      const std::vector<at::Tensor> sent = parts(), received = parts();
-      group->AllToAll(sent, received);
+      const at::Tensor sent = parts(), received = parts();
+      // The world has collectives alone, and an end of each of its channels takes memory.
+      if (name != kNames[0]) group->AllToAll(sent.unbind(0), received.unbind(0));
+      group->Gather(sent[0], received.flatten());
+      group->Sum(sent, received);
+      group->ReduceScatter(sent, received[0].unsqueeze(0), std::vector<int64_t>(static_cast<size_t>(group->size()), 1));
+      group->Broadcast(received, 0);
     }
     group->Barrier();
   }

@@ -29,8 +29,8 @@ class MeshCommunicators {
   // The ranks' cards by rank, as DeviceRuntime::card has them; only with NCCL.
   const std::vector<std::string>& cards() const { return nccl_->cards(); }
 
-  // Has NCCL connect all ranks by a small call of each kind on every group, so that the first step waits for nothing of
-  // it, and the memory that it takes counts as taken. All ranks call it; nothing is done without NCCL.
+  // Has NCCL connect all ranks by calls of each kind and size class on every group, so that the first step waits for
+  // nothing of it, and the memory that it takes counts as taken. All ranks call it; nothing is done without NCCL.
   void WarmUp() const;
 
   // Returns when it is so; only with NCCL. Throws CommError as NcclGroups has it. Any thread may call it.
@@ -45,7 +45,8 @@ class MeshCommunicators {
             .ulysses = *ulysses_,
             .tensor = *tensor_,
             .world = *world_,
-            .control = *control_};
+            .control = *control_,
+            .rows = rows_ == nullptr ? *control_ : *rows_};
   }
 
  private:
@@ -57,7 +58,8 @@ class MeshCommunicators {
   const HostCommunicatorOptions options_;
   std::string why_not_nccl_;
   std::unique_ptr<Communicator> control_;
-  std::unique_ptr<NcclGroups> nccl_;  // outlives what is joined of it
+  std::unique_ptr<Communicator> rows_;  // null: control_
+  std::unique_ptr<NcclGroups> nccl_;    // outlives what is joined of it
   std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_;
 };
 

@@ -29,6 +29,8 @@ std::vector<HostGroup> MeshGroups(const Mesh& mesh) {
   for (const char* all : {MeshGroupName::kWorld, MeshGroupName::kControl}) {
     add(all, {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor});
   }
+  const std::initializer_list<Axis> rows = {Axis::kRing, Axis::kUlysses, Axis::kTensor};
+  if (mesh.Group(0, rows).size() < static_cast<size_t>(mesh.world_size())) add(MeshGroupName::kRows, rows);
   return groups;
 }
 

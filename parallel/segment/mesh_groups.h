@@ -19,8 +19,10 @@ struct MeshGroupName {
   static constexpr char kTensor[] = "tensor";
   static constexpr char kWorld[] = "world";      // every rank of one data coordinate
   static constexpr char kControl[] = "control";  // the same ranks, apart from their tensors
-  static constexpr char kData[] = "data";        // of training: the ranks that hold the same part of the model
-  static constexpr char kAll[] = "all";          // of training: every rank of the mesh
+  // Apart from their tensors too: ring x Ulysses x tensor, where these are not all ranks. They compute the same rows.
+  static constexpr char kRows[] = "rows";
+  static constexpr char kData[] = "data";  // of training: the ranks that hold the same part of the model
+  static constexpr char kAll[] = "all";    // of training: every rank of the mesh
 };
 
 // The groups of more than one rank that a segment for this mesh needs: to make images, and to train, of which the

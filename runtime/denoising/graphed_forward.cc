@@ -36,7 +36,8 @@ GraphedForward::GraphedForward(const models::Transformer& transformer, const par
       forward_(transformer, groups, pipeline, rows_),
       patches_(at::empty({rows_.patches.size(0), rows_.grid.count(), rows_.patches.size(2)}, rows_.patches.options())),
       modulations_(static_cast<size_t>(transformer.num_blocks()) + 1),
-      runtime_(kernels::DeviceRuntimeOf(patches_.device().type())) {}
+      runtime_(kernels::DeviceRuntimeOf(patches_.device().type())),
+      agreeing_(groups.rows) {}
 
 void GraphedForward::Rebind(const ForwardRows& rows) {
   if (base::Planted("graph_reads_the_text_before")) return;
@@ -71,15 +72,30 @@ void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
   forward_.Compute(op, modulations, patches_);
 }
 
+kernels::DeviceGraph* GraphedForward::CaptureHere(const parallel::StageOp& op) {
+  if (!runtime_.begin_capture(device_index())) return nullptr;
+  try {
+    ComputeFilled(op);
+    return runtime_.end_capture(device_index());
+  } catch (const c10::Error&) {  // if the device itself has failed, so will the operators
+    if (kernels::DeviceGraph* part = runtime_.end_capture(device_index())) runtime_.destroy_graph(part);
+    return nullptr;
+  }
+}
+
 bool GraphedForward::Capture(const parallel::StageOp& op) {
   // For good: what a graph cannot hold now it cannot hold later.
   may_capture_ = false;
-  if (!runtime_.begin_capture(device_index())) return false;
-  try {
-    ComputeFilled(op);
-    graph_ = runtime_.end_capture(device_index());
-  } catch (const c10::Error&) {  // if the device itself has failed, so will the operators
-    if (kernels::DeviceGraph* part = runtime_.end_capture(device_index())) runtime_.destroy_graph(part);
+  graph_ = CaptureHere(op);
+  if (agreeing_.size() > 1 && !base::Planted("ranks_capture_alone")) {
+    // [ranks, 1]; -1: that rank has none.
+    const at::Tensor bytes =
+        agreeing_.AllGather(at::full({1}, graph_ == nullptr ? -1 : runtime_.graph_bytes(*graph_), at::kLong),
+                            std::vector<int64_t>(static_cast<size_t>(agreeing_.size()), 1));
+    graph_bytes_ = bytes.max().item<int64_t>();
+    if (graph_ != nullptr && bytes.min().item<int64_t>() < 0) runtime_.destroy_graph(std::exchange(graph_, nullptr));
+  } else if (graph_ != nullptr) {
+    graph_bytes_ = runtime_.graph_bytes(*graph_);
   }
   if (graph_ == nullptr) return false;
   output_ = forward_.output();

@@ -1,6 +1,9 @@
 // Passes over rows of one shape that a device does again as a whole, without being told each operator anew (CUDA
 // graphs): what they read lies at addresses that stay, and each step fills these.
 //
+// Ranks that compute the same rows have a graph of them or none does: NCCL wants a call captured on all ranks or on
+// none. They agree once for each graph, when it was captured, and by the same numbers they drop it.
+//
 // A graph never decides what an image is. It holds the very operators of MeshForward over the same numbers, and where
 // it cannot be made these are issued one by one.
 #pragma once
@@ -35,8 +38,8 @@ class GraphedForward {
   void Compute(const parallel::StageOp& op, Modulations modulations, const at::Tensor& patches);
 
   MeshForward& forward() { return forward_; }
-  // Of the device's memory, that the graph keeps; 0 without one.
-  int64_t graph_bytes() const { return graph_ == nullptr ? 0 : runtime_.graph_bytes(*graph_); }
+  // Of the device's memory, that the graph keeps on the rank where it keeps most; 0 without one.
+  int64_t graph_bytes() const { return graph_ == nullptr ? 0 : graph_bytes_; }
   bool has_graph() const { return graph_ != nullptr; }
   // Gives it up, after the device has done what it was told; operators are issued one by one from here on.
   void DropGraph();
@@ -46,8 +49,10 @@ class GraphedForward {
   void Fill(Modulations modulations, const at::Tensor& patches);
   // The pass over that.
   void ComputeFilled(const parallel::StageOp& op);
-  // Keeps it as a graph, of which nothing is done yet; false: there can be none.
+  // Keeps it as a graph, of which nothing is done yet; false: there can be none on one of the ranks.
   bool Capture(const parallel::StageOp& op);
+  // Null where this rank cannot.
+  kernels::DeviceGraph* CaptureHere(const parallel::StageOp& op);
   int device_index() const { return patches_.device().has_index() ? patches_.device().index() : 0; }
 
   const std::vector<int> blocks_;  // that a pass runs, and behind them the head's number
@@ -56,7 +61,9 @@ class GraphedForward {
   at::Tensor patches_;
   std::vector<at::Tensor> modulations_;  // [rows, …] by block; undefined before the first pass
   const kernels::DeviceRuntime& runtime_;
+  parallel::Communicator& agreeing_;  // the ranks that compute the same rows
   kernels::DeviceGraph* graph_ = nullptr;
+  int64_t graph_bytes_ = 0;
   at::Tensor output_;  // of the graph, in memory that it shares with others
   at::Tensor result_;  // that it is copied to
   bool has_run_ = false;

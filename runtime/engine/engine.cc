@@ -27,6 +27,7 @@
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "models/precision.h"
+#include "parallel/segment/effort_meter.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/device/device.h"
@@ -547,6 +548,7 @@ absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
 }
 
 void Engine::WaitFor(const Mark& mark) const {
+  const parallel::DeviceWait waiting(place_.segment.get(), place_.rank);
   if (ranks_->communicators != nullptr && ranks_->communicators->uses_nccl()) {
     ranks_->communicators->WaitUntil([&] { return mark.IsReached(); });
   } else {

@@ -48,7 +48,8 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
                                         .ulysses = one,
                                         .tensor = thread.world(),
                                         .world = thread.world(),
-                                        .control = one};
+                                        .control = one,
+                                        .rows = one};
       TrainingPass training(family, groups, {.recompute = pass.recompute, .sequence_parallel = pass.shares_tokens});
       Cost& cost = costs[static_cast<size_t>(thread.rank())];
       thread.world().ResetCounts();
@@ -83,7 +84,8 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
                                         .ulysses = one,
                                         .tensor = one,
                                         .world = thread.world(),
-                                        .control = one};
+                                        .control = one,
+                                        .rows = one};
       TrainingPass training(family, groups, {.stage_bounds = bounds});
       const TensorBytes bytes;
       training.Run(batches, 1);

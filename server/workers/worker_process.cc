@@ -60,6 +60,37 @@ bool WaitReadable(int descriptor, absl::Duration timeout) {
   }
 }
 
+// What workers have in their environment unless the user has an opinion: "NAME=VALUE".
+std::vector<std::string> DefaultEnvironment() {
+  struct Default {
+    const char* name;
+    const char* value;
+    const char* other_name = nullptr;  // that says the same
+  };
+  constexpr Default kDefaults[] = {
+      // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins
+      // for milliseconds, which on a machine with other work makes every step several times slower.
+      {"GOMP_SPINCOUNT", "20000", "OMP_WAIT_POLICY"},
+      // Sizes change with prompts, batches and images, and blocks of fixed size would leave a GPU's memory in pieces.
+      {"PYTORCH_ALLOC_CONF", "expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF"},
+      // NCCL 2.28 registers the buffers of captured calls, and sees one mapping of expandable memory only: of two ranks
+      // one may register and the other not, and both wait for ever (pytorch/torchtitan#3306).
+      {"NCCL_GRAPH_REGISTER", "0"},
+      // NCCL connects ranks when its communicators are made, so that the memory for it is there before plans count.
+      {"NCCL_RUNTIME_CONNECT", "0"},
+      // Weights and activations on large pages: fewer faults while a model is loaded. C libraries that do not know it,
+      // and kernels that give none, go on as without.
+      {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"},
+  };
+  std::vector<std::string> variables;
+  for (const Default& variable : kDefaults) {
+    if (std::getenv(variable.name) != nullptr) continue;
+    if (variable.other_name != nullptr && std::getenv(variable.other_name) != nullptr) continue;
+    variables.push_back(absl::StrCat(variable.name, "=", variable.value));
+  }
+  return variables;
+}
+
 // Where sockets may be, in the order in which places are tried.
 std::vector<std::string> SocketPlaces() {
   std::vector<std::string> places;
@@ -209,23 +240,10 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   if (failure_write.get() < 0) return SystemError("cannot start the worker");
   failure_low.Close();
 
-  // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins for
-  // milliseconds, which on a machine with other work makes every step several times slower.
-  std::string spin = "GOMP_SPINCOUNT=20000";
-  // Sizes change with prompts, batches and images, and blocks of fixed size would leave a GPU's memory in pieces.
-  std::string segments = "PYTORCH_ALLOC_CONF=expandable_segments:True";
-  // Weights and activations on large pages: fewer faults while a model is loaded. C libraries that do not know it, and
-  // kernels that give none, go on as without.
-  std::string pages = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+  std::vector<std::string> defaults = DefaultEnvironment();
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) environment.push_back(*variable);
-  if (std::getenv("GOMP_SPINCOUNT") == nullptr && std::getenv("OMP_WAIT_POLICY") == nullptr) {
-    environment.push_back(spin.data());
-  }
-  if (std::getenv("PYTORCH_ALLOC_CONF") == nullptr && std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
-    environment.push_back(segments.data());
-  }
-  if (std::getenv("GLIBC_TUNABLES") == nullptr) environment.push_back(pages.data());
+  for (std::string& variable : defaults) environment.push_back(variable.data());
   environment.push_back(nullptr);
 
   const Child child = {.arguments = arguments.data(),

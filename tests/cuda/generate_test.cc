@@ -234,6 +234,34 @@ TEST_F(FakeCudaNcclTest, RanksThatShareACardExchangeThroughTheHost) {
   }
 }
 
+// As where one card's driver takes exception to what the other's took: none launches a graph, and the image is made.
+TEST_F(FakeCudaNcclTest, WhereOneRankCannotMakeAGraphNoneDoes) {
+  for (const char* layout : {"ulysses=2", "tensor=2"}) {
+    const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16",
+                              "--steps=5", "--certify=off", "--verbose", "--overwrite",
+                              absl::StrCat("--layout=", layout), "--device=cuda", "--output=" + (folder_ / "a.png")},
+                             {{"FAKE_CUDA_DEVICES", "2"}, {"FAKE_CUDA_FAIL", "1/cudaStreamEndCapture:1"}});
+    ASSERT_EQ(run.exit_code, 0) << run.errors;
+    ASSERT_EQ(run.logs.size(), 2u);
+    EXPECT_THAT(run.errors, HasSubstr("a CUDA graph could not be made"));
+    for (const FakeCudaLog& log : run.logs) EXPECT_EQ(log.Count("graph"), 0) << layout;
+  }
+}
+
+// No rank takes memory of another one's card for a context that it does not use.
+TEST_F(FakeCudaNcclTest, ARankHasAContextOnItsOwnCardAlone) {
+  const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16", "--steps=5",
+                            "--certify=off", "--layout=ulysses=2", "--device=cuda", "--output=" + (folder_ / "a.png")},
+                           {{"FAKE_CUDA_DEVICES", "2"}});
+  ASSERT_EQ(run.exit_code, 0) << run.errors;
+  std::multiset<int64_t> contexts;
+  for (const FakeCudaLog& log : run.logs) {
+    EXPECT_EQ(log.Count("context"), 1);
+    for (const FakeCudaEvent& event : log.Of("context")) contexts.insert(event.Number(0));
+  }
+  EXPECT_THAT(contexts, testing::ElementsAre(0, 1));
+}
+
 TEST_F(FakeCudaNcclTest, NcclsVariablesReachTheWorkersAndEachSaysWhereItRuns) {
   const std::map<std::string, std::string> variables = {{"NCCL_IB_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"}};
   std::map<std::string, std::string> environment = variables;
@@ -250,6 +278,9 @@ TEST_F(FakeCudaNcclTest, NcclsVariablesReachTheWorkersAndEachSaysWhereItRuns) {
       seen.insert(absl::StrSplit(event.fields.at(0), absl::MaxSplits('=', 1)));
     }
     for (const auto& [name, value] : variables) EXPECT_EQ(seen[name], value);
+    // What workers have unless the user says otherwise.
+    EXPECT_EQ(seen["NCCL_GRAPH_REGISTER"], "0");
+    EXPECT_EQ(seen["NCCL_RUNTIME_CONNECT"], "0");
   }
   // The fake's cards are on no bus of this machine.
   for (const char* address : {"0000:10:00.0", "0000:11:00.0"}) {

@@ -18,7 +18,13 @@ namespace tessera {
 
 // All ranks of a communicator ask for the same collectives in one order, and what one sends another one receives, in
 // counts and types.
+//
+// NCCL wants a call captured on all ranks or on none: all ranks make and launch as many graphs.
 inline void ExpectMatchingNcclCalls(const std::vector<FakeCudaLog>& logs) {
+  for (const FakeCudaLog& log : logs) {
+    EXPECT_EQ(log.Count("captured"), logs[0].Count("captured")) << "graphs of a rank and of rank 0";
+    EXPECT_EQ(log.Count("graph"), logs[0].Count("graph")) << "launches of a rank and of rank 0";
+  }
   using Calls = std::vector<std::string>;
   std::map<std::string, std::map<int64_t, Calls>> collectives;                            // by communicator and rank
   std::map<std::tuple<std::string, int64_t, int64_t>, std::pair<Calls, Calls>> channels;  // from and to: both ends

@@ -24,6 +24,19 @@ Stream* Of(cudaStream_t stream) {
              : reinterpret_cast<Stream*>(stream);
 }
 
+bool IsHere(const Stream* stream) { return stream == nullptr || stream->device == CurrentDevice(); }
+
+Event* Of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
+
+// What the host may know of an event; the mutex is held.
+cudaError_t CheckKnown(const Event& event) {
+  if (event.device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
+  if (event.graph == nullptr) return cudaSuccess;
+  if (!recording.contains(event.graph)) return cudaErrorInvalidValue;
+  event.graph->spoiled = true;
+  return cudaErrorCapturedEvent;
+}
+
 }  // namespace
 
 long Record(const char* function, cudaStream_t stream) {
@@ -32,6 +45,8 @@ long Record(const char* function, cudaStream_t stream) {
   if (found == nullptr) TheMachine().log().Write("default_stream", function);
   if (found == nullptr || found->graph == nullptr) return 0;
   ++found->graph->operations;
+  ++found->work;
+  if (found != found->graph->origin) found->joined = false;
   return found->graph->number;
 }
 
@@ -104,15 +119,21 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex);
-  Graph* graph = reinterpret_cast<Event*>(event)->graph;
-  if (Stream* found = Of(stream); found != nullptr && graph != nullptr && recording.contains(graph)) {
+  const Event& waited = *Of(event);
+  Graph* graph = waited.graph;
+  Stream* found = Of(stream);
+  if (!IsHere(found)) return Finish("cudaStreamWaitEvent", cudaErrorInvalidResourceHandle);
+  if (graph != nullptr && !recording.contains(graph)) return Finish("cudaStreamWaitEvent", cudaErrorInvalidValue);
+  if (found != nullptr && graph != nullptr) {
     found->graph = graph;
+    if (found != graph->origin) found->joined = false;
+    if (waited.stream->work == waited.work) waited.stream->joined = true;
   }
   return Finish("cudaStreamWaitEvent");
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(new Event());
+  *event = reinterpret_cast<cudaEvent_t>(new Event{.device = CurrentDevice()});
   return Finish("cudaEventCreateWithFlags");
 }
 
@@ -125,9 +146,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
-  auto* recorded = reinterpret_cast<Event*>(event);
+  Event* recorded = Of(event);
   Stream* found = Of(stream);
+  if (!IsHere(found) || recorded->device != CurrentDevice()) {
+    return Finish("cudaEventRecord", cudaErrorInvalidResourceHandle);
+  }
   recorded->graph = found == nullptr ? nullptr : found->graph;
+  recorded->stream = found;
+  recorded->work = found == nullptr ? 0 : found->work;
   recorded->time = std::chrono::steady_clock::now();
   return Finish("cudaEventRecord");
 }
@@ -138,21 +164,29 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  Graph* graph = reinterpret_cast<Event*>(event)->graph;
-  const bool forbidden = graph != nullptr && recording.contains(graph);
-  if (forbidden) graph->spoiled = true;
-  return Finish("cudaEventQuery", forbidden ? cudaErrorCapturedEvent : cudaSuccess);
+  return Finish("cudaEventQuery", CheckKnown(*Of(event)));
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   TheMachine().log().Write("wait", "cudaEventSynchronize");
   TheMachine().log().Flush();
+  {
+    const std::lock_guard lock(mutex);
+    if (const cudaError_t known = CheckKnown(*Of(event)); known != cudaSuccess) {
+      return Finish("cudaEventSynchronize", known);
+    }
+  }
   return Finish("cudaEventSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   const std::lock_guard lock(mutex);
-  const auto elapsed = reinterpret_cast<Event*>(end)->time - reinterpret_cast<Event*>(begin)->time;
+  for (const cudaEvent_t event : {begin, end}) {
+    if (const cudaError_t known = CheckKnown(*Of(event)); known != cudaSuccess) {
+      return Finish("cudaEventElapsedTime", known);
+    }
+  }
+  const auto elapsed = Of(end)->time - Of(begin)->time;
   *milliseconds = std::chrono::duration<float, std::milli>(elapsed).count();
   return Finish("cudaEventElapsedTime");
 }
@@ -188,14 +222,15 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   const std::lock_guard lock(mutex);
   Stream* found = Of(stream);
-  if (found == nullptr || found->graph != nullptr) {
+  if (found == nullptr || found->graph != nullptr || !IsHere(found)) {
     return Finish("cudaStreamBeginCapture", cudaErrorStreamCaptureUnsupported);
   }
-  found->graph = new Graph{.number = ++last_graph, .mode = mode};
+  if (const cudaError_t begun = Finish("cudaStreamBeginCapture"); begun != cudaSuccess) return begun;
+  found->graph = new Graph{.number = ++last_graph, .origin = found, .mode = mode};
   recording.insert(found->graph);
   own_graphs.insert(found->graph);
   TheMachine().log().Write("capture", found->graph->number);
-  return Finish("cudaStreamBeginCapture");
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -203,14 +238,27 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   Stream* found = Of(stream);
   if (found == nullptr || found->graph == nullptr) return Finish("cudaStreamEndCapture", cudaErrorIllegalState);
   Graph* recorded = found->graph;
+  *graph = nullptr;
+  if (!own_graphs.contains(recorded) && recorded->mode != cudaStreamCaptureModeRelaxed) {
+    return Finish("cudaStreamEndCapture", cudaErrorStreamCaptureWrongThread);
+  }
+  cudaError_t error = recorded->spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   for (Stream* joined : streams) {
-    if (joined->graph == recorded) joined->graph = nullptr;
+    if (joined->graph != recorded) continue;
+    if (!joined->joined && error == cudaSuccess) error = cudaErrorStreamCaptureUnjoined;
+    joined->joined = true;
+    joined->graph = nullptr;
   }
   recording.erase(recorded);
   own_graphs.erase(recorded);
-  *graph = recorded->spoiled ? nullptr : reinterpret_cast<cudaGraph_t>(recorded);
+  error = Finish("cudaStreamEndCapture", error);
+  if (error != cudaSuccess) {
+    TheMachine().log().Write("capture_failed", recorded->number);
+    return error;
+  }
+  *graph = reinterpret_cast<cudaGraph_t>(recorded);
   TheMachine().log().Write("captured", recorded->number, recorded->operations);
-  return Finish("cudaStreamEndCapture", recorded->spoiled ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+  return cudaSuccess;
 }
 
 // A graph and what is made of it are one object here, which lives to the end of the process.

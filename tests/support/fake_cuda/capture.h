@@ -1,5 +1,10 @@
 // Streams, events and the capture of graphs, as strict as CUDA's rules: while a stream records, a wait, an allocation
-// or a copy of pageable memory is an error and spoils the graph.
+// or a copy of pageable memory is an error and spoils the graph; the thread that began a capture ends it, with every
+// stream that took part joined again; and an event that was recorded in a capture, by whatever thread, is of no use
+// outside of it, where an H200 answers cudaErrorInvalidValue.
+//
+// Calls for a stream or an event are refused where the thread's current device is another one: CUDA would take some of
+// them, and make a context on the wrong card.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,6 +17,7 @@ namespace tessera::fake_cuda {
 struct Graph {
   long number = 0;
   long operations = 0;
+  struct Stream* origin = nullptr;
   bool spoiled = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
 };
@@ -19,11 +25,16 @@ struct Graph {
 struct Stream {
   int device = 0;
   Graph* graph = nullptr;  // that it records into
+  long work = 0;           // calls that it has taken
+  bool joined = true;      // whether the stream that the capture began on waits for all of its work
 };
 
 struct Event {
+  int device = 0;
   std::chrono::steady_clock::time_point time;
   Graph* graph = nullptr;  // that it was recorded in
+  Stream* stream = nullptr;
+  long work = 0;  // of the stream, when it was recorded
 };
 
 // Counts an operation on the stream. The number of the graph that records it; 0: it is executed. One on a default

@@ -13,6 +13,8 @@
 //   communicator NAME RANK RANKS     made
 //   variable NAME=VALUE              of NCCL's in the environment
 //   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
+//   capture_failed GRAPH
+//   context DEVICE                   made by the first call for the device that needs one
 //   wait FUNCTION                    of the host for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
 //   error FUNCTION CODE

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/fake_cuda/fake_cuda_log.h"
@@ -159,6 +160,58 @@ INSTANTIATE_TEST_SUITE_P(
                               return cudaMemcpyAsync(block, &number, sizeof(number), cudaMemcpyHostToDevice, stream);
                             }}),
     [](const auto& info) { return std::string(info.param.name); });
+
+cudaEvent_t NewEvent() {
+  cudaEvent_t event = nullptr;
+  EXPECT_EQ(cudaEventCreateWithFlags(&event, 0), cudaSuccess);
+  return event;
+}
+
+// Whoever records it.
+TEST(FakeCudaTest, AnEventThatWasRecordedInACaptureIsOfNoUseAfterwards) {
+  cudaStream_t stream = NewStream();
+  const cudaEvent_t event = NewEvent();
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(Launch(stream), cudaSuccess);
+  std::thread([&] { EXPECT_EQ(cudaEventRecord(event, stream), cudaSuccess); }).join();
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorInvalidValue);
+  EXPECT_EQ(cudaEventSynchronize(event), cudaErrorInvalidValue);
+  ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+}
+
+TEST(FakeCudaTest, ACaptureEndsOnItsThreadWithEveryStreamJoined) {
+  cudaStream_t stream = NewStream(), side = NewStream();
+  const cudaEvent_t fork = NewEvent(), join = NewEvent();
+  cudaGraph_t graph = nullptr;
+  for (const bool joins : {true, false}) {
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(fork, stream), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(side, fork, 0), cudaSuccess);
+    ASSERT_EQ(Launch(side), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(join, side), cudaSuccess);
+    if (!joins) {
+      ASSERT_EQ(Launch(side), cudaSuccess);  // after the event
+    }
+    ASSERT_EQ(cudaStreamWaitEvent(stream, join, 0), cudaSuccess);
+    std::thread([&] { EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread); }).join();
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), joins ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+    EXPECT_EQ(graph != nullptr, joins);
+  }
+}
+
+TEST(FakeCudaTest, CallsForAnotherDeviceThanTheCurrentOneAreRefused) {
+  cudaStream_t stream = NewStream();
+  const cudaEvent_t event = NewEvent();
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(event, stream), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorInvalidResourceHandle);
+  EXPECT_EQ(cudaStreamWaitEvent(stream, event, 0), cudaErrorInvalidResourceHandle);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  EXPECT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+}
 
 TEST(FakeCudaTest, AFileMakesTheDeviceFailAfterThatManyLaunches) {
   const auto fail = [] {

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 namespace tessera::fake_cuda {
@@ -15,6 +17,25 @@ namespace {
 long Number(const char* variable, long otherwise) {
   const char* text = std::getenv(variable);
   return text == nullptr ? otherwise : std::atol(text);
+}
+
+// "cudaMalloc:3,1/cudaEventRecord:2".
+std::map<std::string, long> FailingCalls(const char* text) {
+  std::map<std::string, long> calls;
+  std::stringstream list(text == nullptr ? "" : text);
+  for (std::string call; std::getline(list, call, ',');) {
+    const size_t colon = call.find(':');
+    calls[call.substr(0, colon)] = colon == std::string::npos ? 1 : std::atol(call.c_str() + colon + 1);
+  }
+  return calls;
+}
+
+// What a function says when it fails as it was asked to.
+cudaError_t FailureOf(std::string_view function) {
+  if (function.find("Capture") != std::string_view::npos) return cudaErrorStreamCaptureInvalidated;
+  const bool allocates =
+      function.find("Alloc") != std::string_view::npos || function.find("Instantiate") != std::string_view::npos;
+  return allocates ? cudaErrorMemoryAllocation : cudaErrorUnknown;
 }
 
 }  // namespace
@@ -31,7 +52,8 @@ Options Options::FromEnvironment() {
           .cudnn = static_cast<size_t>(Number("FAKE_CUDA_CUDNN", 91900)),
           .nvlink = Number("FAKE_CUDA_NVLINK", 0) != 0,
           .nccl_via = via == nullptr ? "P2P/CUMEM" : via,
-          .fault_file = fault == nullptr ? "" : fault};
+          .fault_file = fault == nullptr ? "" : fault,
+          .failing_calls = FailingCalls(std::getenv("FAKE_CUDA_FAIL"))};
 }
 
 void AddressRanges::Add(void* begin, Range range) {
@@ -135,6 +157,26 @@ bool Machine::CountLaunch() {
   return !failed_;
 }
 
+bool Machine::FailsNow(const std::string& function) {
+  if (options_.failing_calls.empty()) return false;
+  const std::lock_guard lock(mutex_);
+  bool fails = false;
+  for (const std::string& name : {function, std::to_string(CurrentDevice()) + "/" + function}) {
+    const auto failing = options_.failing_calls.find(name);
+    if (failing != options_.failing_calls.end() && ++calls_[name] == failing->second) fails = true;
+  }
+  return fails;
+}
+
+void Machine::NeedContext(int device) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (contexts_[static_cast<size_t>(device)]) return;
+    contexts_[static_cast<size_t>(device)] = true;
+  }
+  log_.Write("context", device);
+}
+
 bool Machine::failed() const {
   const std::lock_guard lock(mutex_);
   return failed_;
@@ -156,7 +198,13 @@ cudaError_t& LastError() {
 }
 
 cudaError_t Finish(const char* function, cudaError_t error) {
+  TheMachine().NeedContext(CurrentDevice());
+  return FinishWithoutContext(function, error);
+}
+
+cudaError_t FinishWithoutContext(const char* function, cudaError_t error) {
   if (error == cudaSuccess && TheMachine().failed()) error = cudaErrorIllegalAddress;
+  if (error == cudaSuccess && TheMachine().FailsNow(function)) error = FailureOf(function);
   if (error == cudaSuccess) return error;
   LastError() = error;
   TheMachine().log().Write("error", function, static_cast<int>(error));

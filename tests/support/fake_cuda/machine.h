@@ -17,6 +17,9 @@
 //   FAKE_CUDA_CUDNN       version of cuDNN; 91900
 //   FAKE_CUDA_FAULT       a file that a test may write a number N into: the process that launches a kernel next removes
 //                         it, and after N more launches every call fails as after an illegal address
+//   FAKE_CUDA_FAIL        calls that fail, with commas between them: FUNCTION:N is the N-th call of that function in
+//   each
+//                         process, 1/FUNCTION:N in those whose thread has card 1 current
 //   FAKE_CUDA_NVLINK      1: NVML says that all cards have it; 0
 //   FAKE_CUDA_NCCL_VIA    what NCCL's log says that ranks are connected by; P2P/CUMEM
 //   FAKE_CUDA_LOG         event_log.h
@@ -47,6 +50,7 @@ struct Options {
   bool nvlink = false;
   std::string nccl_via;
   std::string fault_file;
+  std::map<std::string, long> failing_calls;  // by function, or by device/function: which call of it
 
   static Options FromEnvironment();
 };
@@ -97,6 +101,12 @@ class Machine final {
   bool CountLaunch();
   bool failed() const;
 
+  // Counts a call that may be one of those that shall fail.
+  bool FailsNow(const std::string& function);
+
+  // A context of the device is made by the first call for it that needs one; each is logged.
+  void NeedContext(int device);
+
  private:
   const Options options_;
   EventLog log_;
@@ -105,6 +115,8 @@ class Machine final {
   std::array<size_t, kMostDevices> used_{};
   std::map<const void*, std::string> contents_;
   std::optional<long> launches_left_;  // until the fault
+  std::map<std::string, long> calls_;  // of functions that shall fail
+  std::array<bool, kMostDevices> contexts_{};
   bool failed_ = false;
 };
 
@@ -117,6 +129,8 @@ int& CurrentDevice();
 // Every function of cudart ends in it: keeps the error for cudaGetLastError, logs it, and turns success into failure
 // once the device has failed.
 cudaError_t Finish(const char* function, cudaError_t error = cudaSuccess);
+// The same of a function that needs no context.
+cudaError_t FinishWithoutContext(const char* function, cudaError_t error = cudaSuccess);
 cudaError_t& LastError();
 
 }  // namespace tessera::fake_cuda

@@ -91,7 +91,7 @@ void FakeCudaStub(const char* function) { TheMachine().log().Write("stub", funct
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = TheMachine().options().devices;
-  return Finish("cudaGetDeviceCount");
+  return FinishWithoutContext("cudaGetDeviceCount");
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
@@ -144,10 +144,10 @@ const char* cudaGetErrorName(cudaError_t error) { return cudaGetErrorString(erro
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= TheMachine().options().devices) {
-    return Finish("cudaGetDeviceProperties", cudaErrorInvalidDevice);
+    return FinishWithoutContext("cudaGetDeviceProperties", cudaErrorInvalidDevice);
   }
   *properties = Properties(device);
-  return Finish("cudaGetDeviceProperties");
+  return FinishWithoutContext("cudaGetDeviceProperties");
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
@@ -166,23 +166,23 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
   for (const auto& [known, number] : values) {
     if (attribute == known) *value = number;
   }
-  return Finish("cudaDeviceGetAttribute");
+  return FinishWithoutContext("cudaDeviceGetAttribute");
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   std::snprintf(id, static_cast<size_t>(length), "0000:%02x:00.0", 16 + device);
-  return Finish("cudaDeviceGetPCIBusId");
+  return FinishWithoutContext("cudaDeviceGetPCIBusId");
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
-  return Finish("cudaDeviceGetStreamPriorityRange");
+  return FinishWithoutContext("cudaDeviceGetStreamPriorityRange");
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 1;
-  return Finish("cudaDeviceCanAccessPeer");
+  return FinishWithoutContext("cudaDeviceCanAccessPeer");
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return Finish("cudaDeviceEnablePeerAccess"); }
@@ -301,7 +301,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
   if (result != nullptr) {
     *result = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   }
-  return Finish("cudaGetDriverEntryPointByVersion");
+  return FinishWithoutContext("cudaGetDriverEntryPointByVersion");
 }
 
 }  // extern "C"
