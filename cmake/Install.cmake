@@ -44,8 +44,9 @@ endif()
 foreach(program tessera-golden bench_operators bench_shapes)
   tessera_install_with_libtorch(${program} COMPONENT golden EXCLUDE_FROM_ALL)
 endforeach()
-install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/golden.sh ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.sh
-          ${PROJECT_SOURCE_DIR}/scripts/gpu-suite.py ${PROJECT_SOURCE_DIR}/scripts/nccl_checks.py
+install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/golden.sh ${PROJECT_SOURCE_DIR}/scripts/first-card.sh
+          ${PROJECT_SOURCE_DIR}/scripts/first_card.py ${PROJECT_SOURCE_DIR}/scripts/first_card_report.py
+          ${PROJECT_SOURCE_DIR}/scripts/nccl_checks.py ${PROJECT_SOURCE_DIR}/scripts/nccl_bandwidth.py
           ${PROJECT_SOURCE_DIR}/scripts/full_size_models.py
   DESTINATION scripts COMPONENT golden EXCLUDE_FROM_ALL OPTIONAL)
 if(TARGET tessera_cuda)

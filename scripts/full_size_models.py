@@ -162,3 +162,7 @@ def write_model(name, goldens, folder, random=False):
         places.update({tensor: file for tensor, _ in shard})
     if len(shards) > 1:
         (transformer / f"{stem}.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+# What the weights of each take on the disk.
+BYTES = {name: sum(byte_count(shape) for _, shape in tensors()) for name, (_, tensors, _) in MODELS.items()}

@@ -1,8 +1,9 @@
-"""What scripts/gpu-suite.sh --nccl proves and measures on two or more GPUs that exchange tensors through NCCL."""
+"""What scripts/first-card.sh proves and measures on two or more GPUs that exchange tensors through NCCL."""
 
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import threading
@@ -181,18 +182,38 @@ def kill_a_rank(suite, model, layout, seconds):
 
 
 class Models:
-    """Folders of models by name: the user's own FLUX.1-dev if there is one, and otherwise one of the full size."""
+    """Folders of models by name: the user's own FLUX.1-dev if there is one, and otherwise one of the full size, which is made
+    in set-up."""
 
-    def __init__(self, flux, golden, work):
-        self.flux, self.golden, self.work = flux, golden, work
+    def __init__(self, flux, golden, work, random):
+        self.flux, self.golden, self.work, self.random = flux, golden, work, random
+        self.reasons = {}
 
     def folder(self, name):
         return self.flux if name == "flux_dev" and self.flux else str(self.work / f"full-size-{name}")
 
-    def make(self, name):
-        folder = pathlib.Path(self.folder(name))
-        if folder.exists():
+    def made(self, name):
+        return pathlib.Path(self.folder(name), "model_index.json").exists() and name not in self.reasons
+
+    def why_not(self, name):
+        return self.reasons.get(name, "its model of full size was not made")
+
+    def make_in_time(self, name):
+        """Makes it, or keeps the reason why not."""
+        if self.made(name):
             return
+        needed = full_size_models.BYTES[name] * 11 // 10 if self.random else 0
         if self.golden is None:
-            raise ValueError("no --golden holds pipelines, of which models of full size are made")
-        full_size_models.write_model(name, self.golden, folder)
+            self.reasons[name] = "its small parts are in a clone: git clone, cd there, and give --golden tests/golden; or --flux DIR"
+        elif shutil.disk_usage(self.work).free < needed:
+            self.reasons[name] = f"it takes {needed >> 30} GiB, and {self.work} has less; --weights zeros, or --flux DIR"
+        else:
+            full_size_models.write_model(name, self.golden, pathlib.Path(self.folder(name)), self.random)
+
+
+def bus_bandwidth(_run, done):
+    """A judge of scripts/nccl_bandwidth.py."""
+    if done.returncode != 0:
+        return {"outcome": "failed", "detail": last_line(done.stderr)}
+    found = report_of(done)
+    return {"outcome": "passed", "detail": ", ".join(f"{name} {value:.0f} GB/s" for name, value in found.items()), **found}
