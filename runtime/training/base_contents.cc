@@ -17,7 +17,7 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;  // of a configuration or a vocabulary
+constexpr size_t kMaxFileBytes = size_t{256} << 20;  // that is read as a whole, such as a vocabulary
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
 // Adds the files' names and headers and the bytes of all tensors.
@@ -37,6 +37,13 @@ absl::Status AddWeights(const models::WeightFolder& weights, const std::function
   return absl::OkStatus();
 }
 
+// A file of weights that is too large to be read as a whole; AddWeights covers all of it.
+bool IsLargeWeights(const std::string& path) {
+  std::error_code failed;
+  const uintmax_t bytes = std::filesystem::file_size(path, failed);
+  return path.ends_with(".safetensors") && !failed && bytes > kMaxFileBytes;
+}
+
 absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const control::ModelComponent& component,
                                      const std::function<void()>& progress) {
   ASSIGN_OR_RETURN(const std::string path, folder.ComponentPath(component.name));
@@ -45,10 +52,11 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
   std::error_code ignored;
   if (std::filesystem::exists(path + "/config.json", ignored)) files.emplace_back("config.json");
   for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(
-        const std::string bytes,
-        base::ReadWholeFile(absl::StrCat(path, "/", file), absl::StrCat(component.name, "/", file), kMaxFileBytes));
     digest.UpdatePart(file);
+    const std::string file_path = absl::StrCat(path, "/", file);
+    if (IsLargeWeights(file_path)) continue;
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     base::ReadWholeFile(file_path, absl::StrCat(component.name, "/", file), kMaxFileBytes));
     digest.UpdatePart(bytes);
   }
   if (models::WeightFolder::HasWeights(path)) {
