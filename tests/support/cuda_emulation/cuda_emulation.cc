@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <exception>
 #include <new>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -107,14 +109,18 @@ class Launch final {
  private:
   static void Enter();
   void Resume(unsigned thread);
-  unsigned InOrder(unsigned index, unsigned count) const {
-    return order_ == Order::kAscending ? index : count - 1 - index;
-  }
+  // The numbers below `count` in the order of their turns.
+  std::vector<unsigned> Turns(unsigned count);
+  // Until every lane of the warp waits for the same thing, which is returned.
+  Waits RunToWait(unsigned warp);
   // Until every lane of the warp waits for the block or is done.
   void RunWarp(unsigned warp);
+  // The same of all warps, of which any may go on at each shuffle.
+  void RunWarpsInTurns(unsigned warps);
   void ReleaseWarp(unsigned first, Waits what);
 
   const Order order_;
+  std::mt19937 random_{1};
   const size_t shared_bytes_;
   const std::function<void()>& body_;
   Stacks stacks_;
@@ -195,21 +201,46 @@ void Launch::ReleaseWarp(unsigned first, Waits what) {
   }
 }
 
-void Launch::RunWarp(unsigned warp) {
+std::vector<unsigned> Launch::Turns(unsigned count) {
+  std::vector<unsigned> turns(count);
+  std::iota(turns.begin(), turns.end(), 0u);
+  if (order_ == Order::kDescending) std::reverse(turns.begin(), turns.end());
+  if (order_ == Order::kRandom) std::shuffle(turns.begin(), turns.end(), random_);
+  return turns;
+}
+
+Waits Launch::RunToWait(unsigned warp) {
   const unsigned first = warp * kWarp;
+  for (const unsigned lane : Turns(kWarp)) {
+    if (fibers_[first + lane].waits == Waits::kNot) Resume(first + lane);
+  }
+  const Waits what = fibers_[first].waits;
+  for (unsigned lane = 1; lane < kWarp; ++lane) {
+    if (fibers_[first + lane].waits != what) {
+      throw std::logic_error("threads of one warp wait at different barriers, or one has ended before another's");
+    }
+  }
+  return what;
+}
+
+void Launch::RunWarp(unsigned warp) {
   for (;;) {
-    for (unsigned i = 0; i < kWarp; ++i) {
-      const unsigned thread = first + InOrder(i, kWarp);
-      if (fibers_[thread].waits == Waits::kNot) Resume(thread);
-    }
-    const Waits what = fibers_[first].waits;
-    for (unsigned lane = 1; lane < kWarp; ++lane) {
-      if (fibers_[first + lane].waits != what) {
-        throw std::logic_error("threads of one warp wait at different barriers, or one has ended before another's");
-      }
-    }
+    const Waits what = RunToWait(warp);
     if (what == Waits::kForBlock || what == Waits::kDone) return;
-    ReleaseWarp(first, what);
+    ReleaseWarp(warp * kWarp, what);
+  }
+}
+
+void Launch::RunWarpsInTurns(unsigned warps) {
+  std::vector<unsigned> running = Turns(warps);
+  while (!running.empty()) {
+    const size_t turn = random_() % running.size();
+    const Waits what = RunToWait(running[turn]);
+    if (what == Waits::kForBlock || what == Waits::kDone) {
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(turn));
+    } else {
+      ReleaseWarp(running[turn] * kWarp, what);
+    }
   }
 }
 
@@ -221,7 +252,11 @@ void Launch::RunBlock(unsigned x, unsigned y, unsigned z) {
   }
   const auto warps = static_cast<unsigned>(fibers_.size()) / kWarp;
   for (;;) {
-    for (unsigned i = 0; i < warps; ++i) RunWarp(InOrder(i, warps));
+    if (order_ == Order::kRandom) {
+      RunWarpsInTurns(warps);
+    } else {
+      for (const unsigned warp : Turns(warps)) RunWarp(warp);
+    }
     const Waits what = fibers_[0].waits;
     for (Fiber& fiber : fibers_) {
       if (fiber.waits != what) throw std::logic_error("a barrier of the block that not all its threads reach");
@@ -278,7 +313,7 @@ void RunKernel(Order order, dim3 grid, unsigned threads, size_t shared_bytes, co
   const Current running(&launch, shared_bytes);
   const int64_t blocks = int64_t{grid.x} * grid.y * grid.z;
   for (int64_t i = 0; i < blocks; ++i) {
-    const int64_t block = order == Order::kAscending ? i : blocks - 1 - i;
+    const int64_t block = order == Order::kDescending ? blocks - 1 - i : i;
     const auto x = static_cast<unsigned>(block % grid.x), y = static_cast<unsigned>(block / grid.x % grid.y);
     const auto z = static_cast<unsigned>(block / grid.x / grid.y);
     launch.RunBlock(x, y, z);

@@ -4,7 +4,8 @@
 // wrong number. Shared memory starts as garbage in every block. What hangs or is undefined on a GPU throws
 // std::logic_error.
 //
-// Not shown: races within the two orders that a launch can have, and the last bit of CUDA's own mathematical functions.
+// Not shown: races that none of the three orders of a launch shows, and the last bit of CUDA's own mathematical
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +36,8 @@ namespace tessera::cuda_emulation {
 inline constexpr size_t kSharedBytes = size_t{48} << 10;  // what a block may have without asking for more
 
 // In which blocks, the warps of a block and the lanes of a warp have their turns. A right kernel computes the same bits
-// in both.
-enum class Order { kAscending, kDescending };
+// in all of them. kRandom: of a fixed seed, lanes and warps at random, and a warp loses its turn at each shuffle.
+enum class Order { kAscending, kDescending, kRandom };
 
 // What the running thread of a kernel knows about itself.
 struct Position {

@@ -18,10 +18,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-constexpr Order kBoth[] = {Order::kAscending, Order::kDescending};
+constexpr Order kAll[] = {Order::kAscending, Order::kDescending, Order::kRandom};
 
 TEST(CudaEmulation, RunsEveryThreadOfEveryBlockOnce) {
-  for (const Order order : kBoth) {
+  for (const Order order : kAll) {
     std::vector<int> runs(size_t{3} * 2 * 64);
     RunKernel(order, {3, 2, 1}, 64, 0,
               [&] { ++runs[(blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x]; });
@@ -40,7 +40,7 @@ TEST(CudaEmulation, RunsWarpsAndLanesInTheOrderThatIsAskedFor) {
 }
 
 TEST(CudaEmulation, HoldsABlockAtItsBarrierUntilAllThreadsAreThere) {
-  for (const Order order : kBoth) {
+  for (const Order order : kAll) {
     int arrived = 0;
     std::vector<int> seen;
     RunKernel(order, {1, 1, 1}, 128, 0, [&] {
@@ -53,7 +53,7 @@ TEST(CudaEmulation, HoldsABlockAtItsBarrierUntilAllThreadsAreThere) {
 }
 
 TEST(CudaEmulation, ShufflesWhatTheLanesOfAWarpBring) {
-  for (const Order order : kBoth) {
+  for (const Order order : kAll) {
     std::vector<double> other(64);
     std::vector<unsigned> first(64), below(64);
     RunKernel(order, {1, 1, 1}, 64, 0, [&] {

@@ -37,6 +37,8 @@ class EmulatedLauncher final {
 
 inline constexpr cuda_emulation::Order kOrders[] = {cuda_emulation::Order::kAscending,
                                                     cuda_emulation::Order::kDescending};
+inline constexpr cuda_emulation::Order kOtherOrders[] = {cuda_emulation::Order::kDescending,
+                                                         cuda_emulation::Order::kRandom};
 
 // A kernel's number: its name, the conversions, and how far from the definition a result may be.
 template <typename T>
