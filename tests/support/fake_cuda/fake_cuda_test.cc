@@ -202,6 +202,24 @@ TEST(FakeCudaTest, ACaptureEndsOnItsThreadWithEveryStreamJoined) {
   }
 }
 
+TEST(FakeCudaTest, ALaunchThatNoCardTakesIsRefused) {
+  cudaStream_t stream = NewStream();
+  const auto launch = [&](dim3 grid, dim3 block, size_t shared_bytes) {
+    return cudaLaunchKernel(reinterpret_cast<const void*>(&Kernel), grid, block, nullptr, shared_bytes, stream);
+  };
+  EXPECT_EQ(launch(1, 1024, 48 << 10), cudaSuccess);
+  EXPECT_EQ(launch(0, 32, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(1, 1025, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(1, dim3(32, 32, 2), 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
+  EXPECT_EQ(launch(1, 32, (48 << 10) + 1), cudaErrorInvalidValue);
+  const auto* kernel = reinterpret_cast<const void*>(&Kernel);
+  EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10), cudaSuccess);
+  EXPECT_EQ(launch(1, 32, 64 << 10), cudaSuccess);
+}
+
 TEST(FakeCudaTest, CallsForAnotherDeviceThanTheCurrentOneAreRefused) {
   cudaStream_t stream = NewStream();
   const cudaEvent_t event = NewEvent();

@@ -18,6 +18,7 @@ struct Kernel {
   const ModuleImages* module = nullptr;  // null where the kernel is of no module
   long number = 0;                       // 0: not launched yet
   bool has_code = true;                  // for the card
+  size_t most_shared_bytes = 48 << 10;   // of a block, until the kernel is given more
 };
 
 struct Launch {
@@ -63,10 +64,26 @@ bool IsProbe(const char* name) {
   return std::strstr(name, "tessera") != nullptr && std::strstr(name, "Square") != nullptr;
 }
 
+// As a Hopper card takes it.
+cudaError_t CheckLaunch(const Launch& launch, const Kernel& kernel) {
+  constexpr unsigned kMostThreads = 1024, kMostDepth = 64, kMostBlocks = 2147483647, kMostRows = 65535;
+  const auto within = [](unsigned number, unsigned most) { return number >= 1 && number <= most; };
+  const bool block = within(launch.block.x, kMostThreads) && within(launch.block.y, kMostThreads) &&
+                     within(launch.block.z, kMostDepth) &&
+                     within(launch.block.x * launch.block.y * launch.block.z, kMostThreads);
+  const bool grid =
+      within(launch.grid.x, kMostBlocks) && within(launch.grid.y, kMostRows) && within(launch.grid.z, kMostRows);
+  if (!block || !grid) return cudaErrorInvalidConfiguration;
+  return launch.shared_bytes > kernel.most_shared_bytes ? cudaErrorInvalidValue : cudaSuccess;
+}
+
 cudaError_t Issue(const void* function, const Launch& launch, void** arguments) {
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
   const Kernel kernel = Find(function);
   if (!kernel.has_code) return Finish("cudaLaunchKernel", cudaErrorNoKernelImageForDevice);
+  if (const cudaError_t legal = CheckLaunch(launch, kernel); legal != cudaSuccess) {
+    return Finish("cudaLaunchKernel", legal);
+  }
   const bool is_probe = IsProbe(kernel.name);
   if (is_probe) ComputeProbe(arguments);
   TheMachine().log().Write("kernel", is_probe ? 0 : Record(kernel.name, launch.stream), kernel.number,
@@ -121,23 +138,28 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
   return Finish("__cudaPopCallConfiguration");
 }
 
-cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t,
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
                              cudaStream_t stream) {
-  return Issue(function, {.grid = grid, .block = block, .stream = stream}, arguments);
+  return Issue(function, {.grid = grid, .block = block, .shared_bytes = shared, .stream = stream}, arguments);
 }
 
-cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t,
+cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
                                         cudaStream_t stream) {
-  return Issue(function, {.grid = grid, .block = block, .stream = stream}, arguments);
+  return Issue(function, {.grid = grid, .block = block, .shared_bytes = shared, .stream = stream}, arguments);
 }
 
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function, void** arguments) {
-  return Issue(function, {.grid = config->gridDim, .block = config->blockDim, .stream = config->stream}, arguments);
+  return Issue(function,
+               {.grid = config->gridDim,
+                .block = config->blockDim,
+                .shared_bytes = config->dynamicSmemBytes,
+                .stream = config->stream},
+               arguments);
 }
 
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t,
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, size_t shared,
                                cudaStream_t stream) {
-  return Issue(kernel, {.grid = grid, .block = block, .stream = stream}, arguments);
+  return Issue(kernel, {.grid = grid, .block = block, .shared_bytes = shared, .stream = stream}, arguments);
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
@@ -154,7 +176,17 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   return Finish("cudaFuncGetAttributes");
 }
 
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return Finish("cudaFuncSetAttribute"); }
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  constexpr int kMostSharedBytes = 227 << 10;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return Finish("cudaFuncSetAttribute");
+  if (value < 0 || value > kMostSharedBytes) return Finish("cudaFuncSetAttribute", cudaErrorInvalidValue);
+  Kernels& kernels = TheKernels();
+  {
+    const std::lock_guard lock(kernels.mutex);
+    kernels.by_function[function].most_shared_bytes = static_cast<size_t>(value);
+  }
+  return Finish("cudaFuncSetAttribute");
+}
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int, size_t, unsigned) {
   *blocks = 2;
