@@ -175,7 +175,7 @@ def like_the_cpu(least):
     def judge(_suite, done):
         if done.returncode not in (0, 7):
             return result(False, last_line(done.stderr))
-        squared = report_of(done)["mean_squared_difference"]
+        squared = report_of(done, "replay")["mean_squared_difference"]
         ratio = math.inf if squared == 0 else 10 * math.log10(255 * 255 / squared)
         return result(ratio >= least, f"PSNR {ratio:.1f} dB, at least {least} dB")
 
@@ -261,6 +261,8 @@ class Run:
         self.kept = set()
         failed = []
         for row in self.plan():
+            if self.arguments.only and not re.search(self.arguments.only, row.name):
+                continue
             outcome = {"name": row.name, **self.once(row)}
             self.rows.append(outcome)
             self.say(outcome)
@@ -460,6 +462,7 @@ def parse(arguments):
                         help="folder of golden cases (default: tests/golden and tests/emoji of the current folder)")
     parser.add_argument("--model", action="append", default=[], metavar="DIR",
                         help="model folder to measure beside the embedded model")
+    parser.add_argument("--only", metavar="REGEX", help="only rows whose names it is found in")
     parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), help="to certify, all ranks on the one card")
     parser.add_argument("--flux", metavar="DIR", help="FLUX.1-dev (default: one of its size with random weights)")
     parser.add_argument("--weights", choices=("random", "zeros"), default="random",
@@ -495,7 +498,7 @@ def parse(arguments):
 
 def find_programs():
     if given := os.environ.get("TESSERA_FIRST_CARD_PROGRAMS"):
-        return pathlib.Path(given)
+        return pathlib.Path(given).resolve()
     for folder in (ROOT / "bin", ROOT / "build/cuda/bin", ROOT / "build/release/bin"):
         if (folder / "tessera").exists():
             return folder

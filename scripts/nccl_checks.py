@@ -45,12 +45,12 @@ def last_line(text):
     return lines[-1] if lines else "no output"
 
 
-def report_of(done):
-    """The last JSON object of a command's output."""
+def report_of(done, event=None):
+    """The last JSON object of a command's output, or the last one of that event."""
     for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
+        if line.startswith("{") and (event is None or json.loads(line).get("event") == event):
             return json.loads(line)
-    raise ValueError("no JSON in the output")
+    raise ValueError("no JSON in the output" + (f" of the event {event}" if event else ""))
 
 
 def step_seconds(model, layout):

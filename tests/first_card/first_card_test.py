@@ -103,7 +103,8 @@ elif name == "tessera" and arguments[0] == "generate":
     for number in range(seed, seed + count):
         picture(pathlib.Path(option("--output", "").replace("{seed}", str(number))), number, count > 1)
 elif name == "tessera" and arguments[0] == "replay":
-    print(json.dumps({"mean_squared_difference": 900 if "picture" in bugs else 0.01}))
+    print(json.dumps({"event": "replay", "mean_squared_difference": 900 if "picture" in bugs else 0.01}))
+    print(json.dumps({"event": "done", "images": 1}))
 elif name == "tessera" and arguments[0] == "verify":
     if "layout" in bugs and "ring" in option("--layout", ""):
         sys.exit("the images differ")

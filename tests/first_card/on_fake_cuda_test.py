@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu-suite.sh --nccl with the real programs on two cards of the fake CUDA: from end to end, and no time counts.
+"""scripts/first-card.sh with the real programs on the fake CUDA: from end to end, and no time counts.
 
 on_fake_cuda_test.py PROGRAMS LIBRARY: the folder of the programs, and the fake.
 """
@@ -9,6 +9,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -17,14 +18,23 @@ PROGRAMS, LIBRARY = sys.argv[1:3]
 
 
 class OnFakeCudaTest(unittest.TestCase):
-    def test_two_cards_run_everything_that_two_cards_can(self):
+    def visit(self, *options, **cards):
+        """The rows by name, and the names of the archive's files."""
         with tempfile.TemporaryDirectory() as folder:
-            environment = dict(os.environ, LD_PRELOAD=LIBRARY, FAKE_CUDA_DEVICES="2", TESSERA_GPU_SUITE_PROGRAMS=PROGRAMS,
-                               XDG_RUNTIME_DIR=folder)
-            done = subprocess.run([ROOT / "scripts/gpu-suite.sh", "--nccl", "--steps", "4", "--golden", "tests/golden",
-                                   "--output", f"{folder}/report"], capture_output=True, text=True, cwd=ROOT, env=environment)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            environment = dict(os.environ, LD_PRELOAD=LIBRARY, TESSERA_FIRST_CARD_PROGRAMS=PROGRAMS, XDG_RUNTIME_DIR=folder,
+                               TESSERA_LIBTORCH=str(ROOT / ".deps/libtorch"), **cards)
+            done = subprocess.run([ROOT / "scripts/first-card.sh", "--weights", "zeros", "--steps", "4", "--golden",
+                                   "tests/golden", "--output", f"{folder}/report", *options], capture_output=True, text=True,
+                                  cwd=ROOT, env=environment)
             rows = {row["name"]: row for row in json.loads(pathlib.Path(folder, "report.json").read_text())["rows"]}
+            with tarfile.open(f"{folder}/report.tar.gz") as tar:
+                names = tar.getnames()
+        return done, rows, names
+
+    def test_two_cards_run_everything_that_two_cards_can(self):
+        done, rows, names = self.visit("--only", "over NCCL|flux_dev at|sd3_medium at|against one card|killed",
+                                       FAKE_CUDA_DEVICES="2")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for layout in ("cfg=2", "ulysses=2", "ring=2", "tensor=2", "pipe=2", "pipe=2,patches=2,warmup=1"):
             self.assertEqual(rows[f"certificate of {layout} over NCCL"]["outcome"], "passed", rows)
         for name in ("flux_dev at 1024x1024, serial", "ulysses=2 of flux_dev against one card",
@@ -33,6 +43,23 @@ class OnFakeCudaTest(unittest.TestCase):
         self.assertIn("its job was made", rows["a rank of ulysses=2 is killed"]["detail"])
         for name in ("certificate of ulysses=4 over NCCL", "ulysses=8 of flux_dev against one card"):
             self.assertEqual(rows[name]["outcome"], "not measured", rows[name])
+        self.assertTrue(any("certificate-of-ring-2-over-NCCL/stderr" in name for name in names), names)
+
+    def test_one_card_makes_images_and_trains_at_full_size(self):
+        # A run digests all 24 GB of its base, which takes half a minute of a processor.
+        long = os.environ.get("TESSERA_LONG") == "1"
+        done, rows, _ = self.visit("--only", "doctor|first image|full size|four images|CPU$" + ("|LoRA" if long else ""))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(rows["first image"]["outcome"], "passed")
+        for name in ("FLUX.1-dev of full size",) + (("LoRA steps of FLUX.1-dev at 512x512",) if long else ()):
+            self.assertEqual(rows[name]["outcome"], "not a measurement", rows[name])
+
+    def test_a_fault_in_a_row_is_kept_with_what_the_row_said(self):
+        done, rows, names = self.visit("--only", "doctor|first image|four images", FAKE_CUDA_FAIL="cudaLaunchKernel:40")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertEqual(rows["first image"]["outcome"], "failed")
+        self.assertEqual(len(rows["first image"]["again"]), 4)
+        self.assertEqual(sum("first-image/stderr" in name for name in names), 5, names)
 
 
 if __name__ == "__main__":
