@@ -15,6 +15,7 @@
 #include "control/device.h"
 #include "server/api/generation_request.h"
 #include "server/api/picture_size.h"
+#include "server/config/web_url.h"
 
 namespace tessera::server {
 namespace {
@@ -288,6 +289,25 @@ void CheckNodes(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
+// A browser names its page's origin, never a path: an origin with one would match no page.
+void CheckUrls(YamlMapping& document, const ServerConfig& config) {
+  for (const std::string& origin : config.origins) {
+    const std::optional<WebUrl> url = ParseWebUrl(origin);
+    if (url.has_value() && url->path.empty()) continue;
+    document.Fail(
+        "origins",
+        absl::StrCat("holds ", QuotedValue(origin),
+                     "; valid values are origins such as https://studio.example or http://localhost:3000, with "
+                     "no path and no wildcard",
+                     url.has_value() ? absl::StrCat("; the nearest is ", url->origin) : ""));
+  }
+  if (!config.public_url.empty() && !ParseWebUrl(config.public_url).has_value()) {
+    document.Fail("public_url", absl::StrCat("is ", QuotedValue(config.public_url),
+                                             "; it must be a URL such as https://images.example or "
+                                             "https://images.example:8443/tessera, with no user, query or fragment"));
+  }
+}
+
 // What only makes sense together.
 void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   const auto beyond = [](const ListenConfig& listener) {
@@ -304,17 +324,7 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   if (!config.http.enabled && !config.grpc.enabled) {
     document.Fail("listen", "has http and grpc off; at least one of them must be on");
   }
-  for (const std::string& origin : config.origins) {
-    if (!absl::StartsWith(origin, "http://") && !absl::StartsWith(origin, "https://")) {
-      document.Fail("origins", absl::StrCat("holds ", QuotedValue(origin),
-                                            "; valid values are origins such as https://studio.example"));
-    }
-  }
-  if (!config.public_url.empty() && !absl::StartsWith(config.public_url, "http://") &&
-      !absl::StartsWith(config.public_url, "https://")) {
-    document.Fail("public_url", absl::StrCat("is ", QuotedValue(config.public_url),
-                                             "; it must be a URL such as https://images.example"));
-  }
+  CheckUrls(document, config);
   if (config.data_folder.empty()) document.Fail("data_folder", "is empty; it must be a folder");
 }
 
@@ -339,6 +349,7 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   CheckNodes(document, config);
   RETURN_IF_ERROR(document.Finish());
   while (absl::EndsWith(config.public_url, "/")) config.public_url.pop_back();
+  for (std::string& origin : config.origins) origin = ParseWebUrl(origin)->origin;
   return config;
 }
 

@@ -159,9 +159,15 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"tls: {private_key: a}", "both or neither"}, BadConfig{"behind_proxy: yes", "true and false"},
         BadConfig{"hosts: images.example", "hosts is not a list"},
         BadConfig{"origins: [images.example]", "valid values are origins"},
-        BadConfig{"public_url: images.example", "a URL"}, BadConfig{"retention: 24", "duration above 0 with its unit"},
-        BadConfig{"retention: -1h", "duration above 0"}, BadConfig{"retention: inf", "duration above 0"},
-        BadConfig{"retention_bytes: -1", "retention_bytes"},
+        BadConfig{"origins: ['*']", "valid values are origins"},
+        BadConfig{"origins: ['https://*.studio.example']", "no wildcard"},
+        BadConfig{"origins: ['https://studio.example/']", "the nearest is https://studio.example"},
+        BadConfig{"origins: ['https://studio.example:8443/app']", "the nearest is https://studio.example:8443"},
+        BadConfig{"origins: ['https://me@studio.example']", "valid values are origins"},
+        BadConfig{"public_url: images.example", "a URL"}, BadConfig{"public_url: 'https://'", "a URL"},
+        BadConfig{"public_url: 'https://images.example/?a=b'", "no user, query or fragment"},
+        BadConfig{"retention: 24", "duration above 0 with its unit"}, BadConfig{"retention: -1h", "duration above 0"},
+        BadConfig{"retention: inf", "duration above 0"}, BadConfig{"retention_bytes: -1", "retention_bytes"},
         BadConfig{"committed_image_bytes: 2000000000", "committed_image_bytes"},
         BadConfig{"certify: never", "valid values are auto, require, off"},
         BadConfig{"log_level: loud", "valid values are debug, info, warning, error"},
@@ -181,6 +187,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"? [a]\n: b", "a key that is no text"}, BadConfig{"a: [", "not readable as YAML"},
         BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
         BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
+
+TEST(ServerConfigTest, OriginsAreKeptAsBrowsersSendThem) {
+  const auto config = ReadServerConfig("origins: ['HTTPS://Studio.example:443', 'http://localhost:3000']\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->origins, (std::vector<std::string>{"https://studio.example", "http://localhost:3000"}));
+}
 
 TEST(ServerConfigTest, NodesAndTheirDevicesAreReadAndWritten) {
   constexpr char kYaml[] =

@@ -73,6 +73,7 @@ struct ApiCall {
   std::vector<std::string> parameters;  // what stands for {…} in the pattern, in order, decoded
   Caller caller;
   std::string base_url;
+  std::string base_path;  // before paths that a client resolves itself: that of public_url
   std::shared_ptr<ApiReply> reply;
 };
 

@@ -8,7 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "server/calls/call_ids.h"
+#include "server/config/web_url.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 
@@ -52,6 +54,25 @@ bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   return false;
 }
 
+// What scripts of another origin may read of an answer besides its body and type: all that callers are promised.
+constexpr char kExposedHeaders[] = "Allow, Location, Retry-After, WWW-Authenticate, x-request-id, x-should-retry";
+
+// What scripts of an allowed origin may send: whatever they ask for. Clients and tracers add headers of their own,
+// which the server does not read and so need no list. `*` would leave out Authorization (Fetch, 4.8).
+std::string AllowedHeaders(const HttpRequest& request) {
+  std::vector<std::string> names;
+  const std::string asked = request.Header("access-control-request-headers").value_or("");
+  for (absl::string_view name : absl::StrSplit(asked, ',')) {
+    name = absl::StripAsciiWhitespace(name);
+    const bool is_token = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return absl::ascii_isalnum(c) || absl::string_view("!#$%&'*+-.^_`|~").find(c) != absl::string_view::npos;
+    });
+    if (is_token) names.push_back(absl::AsciiStrToLower(name));
+  }
+  if (names.empty()) return "authorization, content-type, idempotency-key, traceparent, x-request-id";
+  return absl::StrJoin(names, ", ");
+}
+
 // What OpenAI's clients ask for under paths that name an image here, and nobody makes.
 std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   if (request.method != "POST") return std::nullopt;
@@ -86,6 +107,7 @@ absl::Status CheckQuery(const ApiRoute& route, const HttpRequest& request) {
 
 ApiHandler::ApiHandler(ImageService& service, CallGate& gate, ApiOptions options)
     : options_(std::move(options)),
+      base_path_(ParseWebUrl(options_.public_url).value_or(WebUrl()).path),
       gate_(gate),
       pool_(options_.task_threads),
       routes_(AllRoutes({service, gate, pool_, options_})) {}
@@ -102,7 +124,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const std::optional<CheckFailure> wrong_origin = CheckOrigin(request, options_.hosts);
   if (const auto origin = request.Header("origin"); origin.has_value() && !wrong_origin) {
     headers.push_back({"Access-Control-Allow-Origin", *origin});
-    headers.push_back({"Access-Control-Expose-Headers", "x-request-id, Retry-After"});
+    headers.push_back({"Access-Control-Expose-Headers", kExposedHeaders});
     headers.push_back({"Vary", "Origin"});
   }
   ApiCall call;
@@ -118,6 +140,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   call.base_url = !options_.public_url.empty()
                       ? options_.public_url
                       : absl::StrCat(call.request.secure ? "https://" : "http://", *call.request.Header("host"));
+  call.base_path = base_path_;
   Route(std::move(call));
 }
 
@@ -128,12 +151,13 @@ void ApiHandler::Route(ApiCall call) {
   }
   const std::string allowed = absl::StrJoin(match.methods, ", ");
   if (call.request.method == "OPTIONS" && call.request.Header("origin").has_value()) {
-    return call.reply->Send({.status = 204,
-                             .headers = {{"Access-Control-Allow-Methods", allowed},
-                                         {"Access-Control-Allow-Headers",
-                                          "authorization, content-type, idempotency-key, x-request-id, traceparent"},
-                                         {"Access-Control-Max-Age", "600"}},
-                             .body = ""});
+    return call.reply->Send(
+        {.status = 204,
+         .headers = {{"Access-Control-Allow-Methods", allowed},
+                     {"Access-Control-Allow-Headers", AllowedHeaders(call.request)},
+                     {"Access-Control-Max-Age", "600"},
+                     {"Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers"}},
+         .body = ""});
   }
   if (match.route == nullptr) {
     if (const auto reason = NotMadeHere(call.request); reason.has_value()) {

@@ -24,6 +24,7 @@ class ApiHandler final : public HttpHandler {
   void Route(ApiCall call);
 
   const ApiOptions options_;
+  const std::string base_path_;  // of public_url
   CallGate& gate_;
   base::TaskPool pool_;  // for what follows events of jobs
   const std::vector<ApiRoute> routes_;

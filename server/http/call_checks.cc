@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/generation_request.h"
+#include "server/config/web_url.h"
 
 namespace tessera::server {
 namespace {
@@ -52,8 +53,10 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
 std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules) {
   const std::optional<std::string> origin = request.Header("origin");
   if (!origin.has_value()) return std::nullopt;
-  const std::string own = absl::StrCat(request.secure ? "https://" : "http://", request.Header("host").value_or(""));
-  if (absl::EqualsIgnoreCase(*origin, own)) return std::nullopt;
+  // A proxy may write the scheme's own port into Host; no browser writes it into Origin.
+  const auto own =
+      ParseWebUrl(absl::StrCat(request.secure ? "https://" : "http://", request.Header("host").value_or("")));
+  if (own.has_value() && absl::EqualsIgnoreCase(*origin, own->origin)) return std::nullopt;
   for (const std::string& valid : rules.origins) {
     if (absl::EqualsIgnoreCase(valid, *origin)) return std::nullopt;
   }

@@ -64,10 +64,10 @@ std::vector<ApiRoute> JobRoutes(const ApiContext& context) {
          const absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, BodyKind::kJob);
          if (!accepted.ok()) return call.reply->SendError(accepted.status());
          const Job& job = accepted->submitted.job;
-         call.reply->Send(
-             {.status = 202,
-              .headers = {{"Content-Type", "application/json"}, {"Location", absl::StrCat("/v1/jobs/", job.id)}},
-              .body = JobJson(job, call.base_url)});
+         call.reply->Send({.status = 202,
+                           .headers = {{"Content-Type", "application/json"},
+                                       {"Location", absl::StrCat(call.base_path, "/v1/jobs/", job.id)}},
+                           .body = JobJson(job, call.base_url)});
        }});
   routes.push_back({.method = "GET",
                     .pattern = "/v1/jobs",

@@ -194,6 +194,58 @@ TEST(JobRoutesTest, ScriptsOfAnAllowedOriginMayCall) {
   EXPECT_EQ(api.Call("GET", "/v1/models").Header("access-control-allow-origin"), "");
 }
 
+TEST(JobRoutesTest, ScriptsOfAnAllowedOriginMaySendTheHeadersOfTheirClientsAndTracers) {
+  ApiFixture api({.api = {.hosts = {.origins = {"https://studio.example"}}}});
+  const std::string asked =
+      "authorization,baggage,content-type,openai-organization,traceparent,tracestate,x-stainless-lang,x-stainless-os";
+  const TestResponse preflight = api.Call("OPTIONS", "/v1/images/generations", "",
+                                          {{"Origin", "https://studio.example"},
+                                           {"Access-Control-Request-Method", "POST"},
+                                           {"Access-Control-Request-Headers", asked}});
+  EXPECT_EQ(preflight.status, 204);
+  const std::vector<std::string> allowed = absl::StrSplit(preflight.Header("access-control-allow-headers"), ", ");
+  EXPECT_EQ(allowed, (std::vector<std::string>(absl::StrSplit(asked, ','))));
+  EXPECT_THAT(preflight.Header("vary"), HasSubstr("Access-Control-Request-Headers"));
+}
+
+TEST(JobRoutesTest, APreflightAllowsNoHeaderThatHasNoName) {
+  ApiFixture api({.api = {.hosts = {.origins = {"https://studio.example"}}}});
+  const TestResponse preflight =
+      api.Call("OPTIONS", "/v1/jobs", "",
+               {{"Origin", "https://studio.example"}, {"Access-Control-Request-Headers", "x-a, b c, , d:e, X-F"}});
+  EXPECT_EQ(preflight.Header("access-control-allow-headers"), "x-a, x-f");
+  EXPECT_EQ(api.Call("OPTIONS", "/v1/jobs", "",
+                     {{"Origin", "https://other.example"}, {"Access-Control-Request-Headers", "x-a"}})
+                .Header("access-control-allow-headers"),
+            "");
+}
+
+TEST(JobRoutesTest, ScriptsOfAnAllowedOriginReadWhatCallersArePromised) {
+  ApiFixture api({.api = {.hosts = {.origins = {"https://studio.example"}}}});
+  const std::vector<HttpHeader> origin = {{"Origin", "https://studio.example"}};
+  for (const TestResponse& response : {api.Call("POST", "/v1/jobs", R"({"prompt":"a"})", origin),
+                                       api.Call("POST", "/v1/jobs", R"({"prompt":1})", origin)}) {
+    const std::vector<std::string> exposed = absl::StrSplit(response.Header("access-control-expose-headers"), ", ");
+    EXPECT_THAT(exposed, ::testing::IsSupersetOf({"Location", "x-should-retry", "Retry-After", "x-request-id"}));
+  }
+}
+
+TEST(JobRoutesTest, TheServersOwnOriginIsKnownByTheSchemesOwnPortToo) {
+  ApiFixture api;
+  const auto status = [&](const std::string& host, const std::string& origin) {
+    HttpTestClient client(api.port());
+    client.Send(absl::StrCat("GET /v1/models HTTP/1.1\r\nHost: ", host, "\r\nOrigin: ", origin, "\r\n\r\n"));
+    return client.ReadUntil("\r\n").substr(0, 12);
+  };
+  EXPECT_EQ(status("localhost:80", "http://localhost"), "HTTP/1.1 200");
+  EXPECT_EQ(status("localhost:81", "http://localhost"), "HTTP/1.1 403");
+}
+
+TEST(JobRoutesTest, TheLocationOfAJobLiesUnderThePathOfThePublicUrl) {
+  ApiFixture api({.api = {.public_url = "https://images.example/tessera"}});
+  EXPECT_THAT(Submit(api), ::testing::StartsWith("/tessera/v1/jobs/job_"));
+}
+
 TEST(JobRoutesTest, ReadinessIsTheServicesAndLivenessIsNot) {
   ApiFixture api;
   EXPECT_EQ(api.Call("GET", "/readyz").status, 200);

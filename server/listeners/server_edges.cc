@@ -12,6 +12,7 @@
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/calls/process_metrics.h"
+#include "server/config/web_url.h"
 #include "server/grpc/grpc_server.h"
 #include "server/http/admin_handler.h"
 #include "server/http/api_handler.h"
@@ -25,7 +26,7 @@ namespace {
 HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
   HostRules rules = {.hosts = config.hosts, .origins = config.origins};
   // Pages that the server's own name serves, where a proxy ends TLS.
-  if (!config.public_url.empty()) rules.origins.push_back(config.public_url);
+  if (const std::optional<WebUrl> url = ParseWebUrl(config.public_url)) rules.origins.push_back(url->origin);
   // Names protect those without keys from pages in their own browser, which reach only loopback.
   if (rules.hosts.empty() && !IsLoopbackAddress(listener.address)) rules.hosts = {"*"};
   return rules;

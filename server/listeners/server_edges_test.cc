@@ -67,6 +67,23 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   WaitUntil("the count", counted);
 }
 
+TEST(ServerEdgesTest, ThePageAtThePublicUrlMayCallWhateverItsPathAndPort) {
+  FakeImageService service;
+  const std::pair<const char*, const char*> cases[] = {
+      {"https://images.example/tessera", "https://images.example"},
+      {"https://images.example:443", "https://images.example"},
+      {"https://images.example:8443/a", "https://images.example:8443"}};
+  for (const auto& [public_url, origin] : cases) {
+    ServerConfig config = AnyPorts();
+    config.public_url = public_url;
+    auto edges = ServerEdges::Start(config, service, {});
+    ASSERT_TRUE(edges.ok()) << edges.status();
+    HttpTestClient client((*edges)->http_port());
+    EXPECT_EQ(client.Call("GET", "/v1/models", "", {{"Origin", origin}}).status, 200) << public_url;
+    EXPECT_EQ(client.Call("GET", "/v1/models", "", {{"Origin", "https://images.example:1"}}).status, 403);
+  }
+}
+
 TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo) {
   FakeImageService service;
   std::mutex mutex;

@@ -13,6 +13,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
 from browser import Browser, wait_until  # noqa: E402
 from fake_server import Server  # noqa: E402
+from sites import EmptySite, PathProxy  # noqa: E402
 
 TESSERA = sys.argv[1]
 # Words of OpenAI's clients that the page leaves out (server/web/form.js).
@@ -687,6 +688,68 @@ class EveryoneTest(PageCase):
     def test_a_violation_of_the_policy_would_be_seen(self):
         self.browser.run("document.body.setAttribute('style', 'color: red')")
         self.assertTrue(any("Content Security Policy" in text for text in self.complaints()))
+
+
+class OtherOriginTest(unittest.TestCase):
+    """Scripts of another origin, as the browser lets them call the server and read its answers."""
+
+    # The headers of OpenAI's client, of a tracer, and of the API.
+    CALL = """
+    const headers = {};
+    for (const name of ['x-stainless-lang', 'x-stainless-os', 'x-stainless-retry-count', 'traceparent', 'tracestate',
+                        'baggage', 'Idempotency-Key', 'Authorization']) headers[name] = 'a=b';
+    headers['Content-Type'] = 'application/json';
+    const answer = await fetch(arguments[0] + '/v1/jobs', {method: 'POST', headers, body: arguments[1]});
+    return {status: answer.status, location: answer.headers.get('Location'),
+            retry: answer.headers.get('x-should-retry'), id: answer.headers.get('x-request-id')};
+    """
+
+    @classmethod
+    def setUpClass(cls):
+        cls.allowed, cls.other = EmptySite(), EmptySite()
+        for site in (cls.allowed, cls.other):
+            cls.addClassCleanup(site.stop)
+        cls.server = Server(TESSERA, f'origins: ["{cls.allowed.url}"]')
+        cls.addClassCleanup(cls.server.stop)
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def call_from(self, site, body):
+        self.browser.open(site.url)
+        return self.browser.run_async(self.CALL, self.server.url, json.dumps(body))
+
+    def test_a_client_of_an_allowed_origin_calls_and_reads_the_headers_that_are_promised(self):
+        answer = self.call_from(self.allowed, {"prompt": "a"})
+        self.assertEqual(answer["status"], 202, answer)
+        self.assertRegex(answer["location"], "^/v1/jobs/job[-_][0-9a-f]+$")
+        self.assertTrue(answer["id"])
+
+    def test_a_client_of_an_allowed_origin_reads_whether_to_try_again(self):
+        answer = self.call_from(self.allowed, {"prompt": 1})
+        self.assertEqual((answer["status"], answer["retry"]), (400, "false"))
+
+    def test_a_client_of_another_origin_does_not_call(self):
+        self.assertIn("Failed to fetch", str(self.call_from(self.other, {"prompt": "a"})))
+
+
+class PathTest(unittest.TestCase):
+    """The page that a proxy serves under a path, on a port of its own."""
+
+    def test_the_page_makes_an_image_at_a_public_url_with_a_path_and_a_port(self):
+        proxy = PathProxy("/studio")
+        self.addCleanup(proxy.stop)
+        server = Server(TESSERA, f"public_url: {proxy.url}")
+        self.addCleanup(server.stop)
+        proxy.upstream = server.ports["http"]
+        browser = Browser()
+        self.addCleanup(browser.close)
+        browser.open(f"{proxy.url}/")
+        ready = "return !document.querySelector('#composer').hasAttribute('aria-busy')"
+        wait_until("the form is there", lambda: browser.run(ready))
+        browser.type("#field-prompt", "plum")
+        browser.click("#submit")
+        finished = "const p = document.querySelector('#pictures [data-kind=finished] img'); return !!p && p.naturalWidth > 0"
+        wait_until("the image is there", lambda: browser.run(finished))
 
 
 if __name__ == "__main__":
