@@ -21,16 +21,17 @@ RETRIES = 8
 
 class Client:
     def __init__(self, address, key=None):
-        self.channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", 256 << 20),
-                                                               ("grpc.initial_reconnect_backoff_ms", 100)])
+        self.channel = grpc.insecure_channel(address, options=[("grpc.initial_reconnect_backoff_ms", 100)])
         self.stub = rpc.ImageServiceStub(self.channel)
         self.metadata = [("authorization", f"Bearer {key}")] if key else []
 
     def call(self, method, request, timeout=60):
-        """Tries again what did not get through, as soon as the server says that it may."""
+        """The answer, or the list of those of a stream. Tries again what did not get through, as soon as the server says
+        that it may."""
         for failures in range(RETRIES + 1):
             try:
-                return method(request, metadata=self.metadata, timeout=timeout)
+                answer = method(request, metadata=self.metadata, timeout=timeout)
+                return list(answer) if isinstance(answer, grpc.Call) else answer
             except grpc.RpcError as error:
                 pause = pause_after(error, failures)
                 if pause is None:
@@ -46,7 +47,7 @@ class Client:
         failures = 0
         while True:
             try:
-                for event in self.stub.WatchJob(pb.WatchJobRequest(id=job), metadata=self.metadata):
+                for event in with_files(self.stub.WatchJob(pb.WatchJobRequest(id=job), metadata=self.metadata)):
                     failures = 0
                     yield event
                     if event.WhichOneof("event") == "ended":
@@ -93,9 +94,23 @@ def write(path, data):
     print("wrote", path)
 
 
+def with_files(events):
+    """The events without parts of files: what is too large for one message is put together into its image or preview."""
+    parts = []
+    for event in events:
+        kind = event.WhichOneof("event")
+        if kind == "file_part":
+            parts.append(event.file_part.data)
+            continue
+        if parts:
+            getattr(event, kind).file = b"".join(parts)
+            parts = []
+        yield event
+
+
 def generate(client, image, path):
     # Ending this call early, with Ctrl-C too, cancels its job.
-    for event in client.stub.Generate(pb.GenerateRequest(image=image), metadata=client.metadata):
+    for event in with_files(client.stub.Generate(pb.GenerateRequest(image=image), metadata=client.metadata)):
         show(event)
         if event.WhichOneof("event") == "image":
             write(path, event.image.file)
@@ -108,7 +123,8 @@ def submit(client, image, path):
         show(event)
     if event.ended.state != pb.JOB_STATE_DONE:
         sys.exit(f"the job failed: {event.ended.error.message}")
-    write(path, client.call(client.stub.GetImage, pb.GetImageRequest(id=event.ended.images[0].id)).file)
+    answers = client.call(client.stub.GetImage, pb.GetImageRequest(id=event.ended.images[0].id))
+    write(path, b"".join(answer.file for answer in answers))
 
 
 def cancel(client, image):

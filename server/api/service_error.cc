@@ -1,6 +1,8 @@
 #include "server/api/service_error.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
@@ -35,6 +37,27 @@ absl::Status WithErrorCode(absl::Status status, absl::string_view code) {
 std::string ErrorCode(const absl::Status& status) {
   const auto payload = status.GetPayload(kErrorCodeUrl);
   return payload.has_value() ? std::string(*payload) : "";
+}
+
+std::string ErrorCodeForCallers(const absl::Status& status) {
+  using Code = absl::StatusCode;
+  static constexpr std::pair<Code, const char*> kKinds[] = {{Code::kInvalidArgument, "invalid_value"},
+                                                            {Code::kOutOfRange, "invalid_value"},
+                                                            {Code::kUnauthenticated, "invalid_api_key"},
+                                                            {Code::kPermissionDenied, "forbidden"},
+                                                            {Code::kNotFound, "not_found"},
+                                                            {Code::kAlreadyExists, "idempotency_key_reused"},
+                                                            {Code::kFailedPrecondition, "conflict"},
+                                                            {Code::kAborted, "conflict"},
+                                                            {Code::kCancelled, "cancelled"},
+                                                            {Code::kResourceExhausted, "rate_limit_exceeded"},
+                                                            {Code::kUnimplemented, "not_implemented"},
+                                                            {Code::kUnavailable, "unavailable"},
+                                                            {Code::kDeadlineExceeded, "deadline_exceeded"}};
+  if (status.code() == Code::kNotFound && ErrorField(status) == "model") return "model_not_found";
+  if (std::string own = ErrorCode(status); !own.empty()) return own;
+  const auto* kind = std::ranges::find(kKinds, status.code(), &std::pair<Code, const char*>::first);
+  return kind != std::end(kKinds) ? kind->second : "internal_error";
 }
 
 absl::Status ErrorOfFailedJob(const absl::Status& error) {

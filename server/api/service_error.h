@@ -19,6 +19,10 @@ std::optional<absl::Duration> RetryAfter(const absl::Status& status);
 absl::Status WithErrorCode(absl::Status status, absl::string_view code);
 std::string ErrorCode(const absl::Status& status);  // empty: none
 
+// The word that callers get for any error: its own, or that of its kind, such as "invalid_value". HTTP sends it as
+// `code`, gRPC as tessera-error-code.
+std::string ErrorCodeForCallers(const absl::Status& status);
+
 // What the caller of a failed job is told. What the caller itself decided keeps its code: the deadline, the end by
 // cancelling, and what only the model could refuse of the request (INVALID_ARGUMENT, the field in the API's names). All
 // else is INTERNAL with the code "job_failed".

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -60,7 +61,9 @@ class Server final : public GrpcServer {
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
     builder.RegisterService(calls_.get());
-    if (IsLoopback(options_.address)) builder.RegisterService(reflection_.get());
+    if (IsLoopback(options_.address)) {
+      for (const auto& service : reflection_) builder.RegisterService(service.get());
+    }
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1000);
@@ -127,7 +130,7 @@ class Server final : public GrpcServer {
   ImageService& service_;
   std::unique_ptr<base::TaskPool> pool_;
   const std::unique_ptr<grpc::Service> calls_;
-  const std::unique_ptr<grpc::Service> reflection_ = MakeReflectionCalls();
+  const std::vector<std::unique_ptr<grpc::Service>> reflection_ = MakeReflectionCalls();
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // none once it drains

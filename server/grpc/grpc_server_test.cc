@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/api/proto_values.h"
 #include "tessera/v1/image_service.grpc.pb.h"
@@ -144,6 +145,193 @@ TEST_F(GrpcServerTest, GenerateTellsAcceptanceThenImagesWithTheirBytesThenTheEnd
   EXPECT_THAT(kinds,
               ElementsAre(v1::JobEvent::kAccepted, v1::JobEvent::kImage, v1::JobEvent::kImage, v1::JobEvent::kEnded));
   EXPECT_THAT(seeds, ElementsAre(9, 10));
+}
+
+// With a client whose limits are gRPC's own, 4 MiB for a message.
+class GrpcLargeFileTest : public GrpcServerTest {
+ protected:
+  static constexpr size_t kFileBytes = 9 << 20;
+  static constexpr size_t kMaxMessageBytes = 1 << 20;
+
+  std::string Generate(const v1::GenerateRequest& request) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto reader = stub_->Generate(&context, request);
+    v1::JobEvent event;
+    std::string file;
+    while (reader->Read(&event)) {
+      largest_ = std::max(largest_, event.ByteSizeLong());
+      if (event.has_file_part()) file += event.file_part().data();
+      EXPECT_TRUE(file.empty() || event.has_file_part() || event.has_image() || event.has_ended())
+          << "between the parts of a file comes nothing";
+      if (!event.has_image()) continue;
+      file += event.image().file();
+      image_ = event.image().id();
+    }
+    status_ = reader->Finish();
+    return file;
+  }
+
+  // The answers of GetImage, and its status.
+  std::vector<v1::GetImageResponse> GetImage() {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::GetImageRequest request;
+    request.set_id(image_);
+    const auto reader = stub_->GetImage(&context, request);
+    std::vector<v1::GetImageResponse> answers;
+    v1::GetImageResponse answer;
+    while (reader->Read(&answer)) answers.push_back(answer);
+    status_ = reader->Finish();
+    return answers;
+  }
+
+  std::string image_;
+  size_t largest_ = 0;
+  grpc::Status status_;
+};
+
+TEST_F(GrpcLargeFileTest, GenerateSendsItInPartsBeforeItsImage) {
+  StartWith({.min_file_bytes = kFileBytes});
+  const std::string file = Generate(Request("a"));
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_TRUE(file == service_->ReadImage({.tenant = "anonymous"}, image_)->bytes);
+  EXPECT_EQ(file.size(), kFileBytes);
+  EXPECT_LE(largest_, kMaxMessageBytes);
+}
+
+TEST_F(GrpcLargeFileTest, GetImageSendsItInParts) {
+  StartWith({.min_file_bytes = kFileBytes});
+  const std::string file = Generate(Request("a"));
+  std::string fetched;
+  for (const v1::GetImageResponse& answer : GetImage()) {
+    EXPECT_EQ(answer.output_format(), "png");
+    EXPECT_LE(answer.ByteSizeLong(), kMaxMessageBytes);
+    fetched += answer.file();
+  }
+  EXPECT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_TRUE(fetched == file);
+  image_ = "img_0";
+  EXPECT_EQ(GetImage().size(), 0u);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(GrpcLargeFileTest, OnRequestItIsOneMessageAlsoForAStubThatKnowsOneAnswer) {
+  StartWith({.min_file_bytes = kFileBytes});
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(2 * kFileBytes);
+  const auto channel = grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                                 grpc::InsecureChannelCredentials(), arguments);
+  stub_ = v1::ImageService::NewStub(channel);
+  v1::GenerateRequest generate = Request("a");
+  generate.set_whole_files(true);
+  const std::string file = Generate(generate);
+  EXPECT_EQ(file.size(), kFileBytes);
+  EXPECT_GT(largest_, kFileBytes);
+
+  grpc::TemplatedGenericStub<v1::GetImageRequest, v1::GetImageResponse> unary(channel);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::GetImageRequest request;
+  request.set_id(image_);
+  request.set_whole_file(true);
+  grpc::CompletionQueue queue;
+  const auto call = unary.PrepareUnaryCall(&context, "/tessera.v1.ImageService/GetImage", request, &queue);
+  call->StartCall();
+  v1::GetImageResponse answer;
+  call->Finish(&answer, &status_, nullptr);
+  void* tag;
+  bool ok;
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_TRUE(answer.file() == file);
+}
+
+TEST_F(GrpcLargeFileTest, AClientThatGoesAwayInTheMiddleEndsTheCall) {
+  StartWith({.min_file_bytes = kFileBytes});
+  Generate(Request("a"));
+  grpc::ClientContext context;
+  SetDeadline(context);
+  v1::GetImageRequest request;
+  request.set_id(image_);
+  const auto reader = stub_->GetImage(&context, request);
+  v1::GetImageResponse answer;
+  ASSERT_TRUE(reader->Read(&answer));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  std::unique_lock lock(mutex_);
+  ASSERT_TRUE(recorded_.wait_for(lock, std::chrono::seconds(60), [this] { return records_.size() == 2; }));
+  EXPECT_EQ(records_[1].status, static_cast<int>(grpc::StatusCode::CANCELLED));
+}
+
+TEST_F(GrpcServerTest, APageOfJobsWithLongPromptsIsNoLargerThanAMessage) {
+  StartWith();
+  constexpr int kJobs = 100;
+  for (int i = 0; i < kJobs; ++i) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::SubmitRequest request;
+    request.mutable_image()->set_prompt(std::string(32768, 'a'));
+    request.mutable_image()->set_negative_prompt(std::string(32768, 'b'));
+    v1::Job job;
+    ASSERT_TRUE(stub_->Submit(&context, request, &job).ok());
+  }
+  std::set<std::string> jobs;
+  v1::ListJobsRequest request;
+  request.set_limit(100);
+  do {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::ListJobsResponse page;
+    const grpc::Status status = stub_->ListJobs(&context, request, &page);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_LE(page.ByteSizeLong(), size_t{1} << 20);
+    for (const v1::Job& job : page.jobs()) jobs.insert(job.id());
+    request.set_after(page.next());
+  } while (!request.after().empty());
+  EXPECT_EQ(jobs.size(), kJobs);
+}
+
+TEST_F(GrpcServerTest, EveryErrorHasAWordForPrograms) {
+  const TestFolder folder;
+  const absl::StatusOr<NewKey> alice = NewApiKey("alice");
+  auto keys = ApiKeys::Load(folder.Write("keys.txt", alice->line + "\n"), nullptr);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  StartWith({}, *std::move(keys));
+  const auto word = [&](auto call, const std::string& secret) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    context.AddMetadata("authorization", "Bearer " + secret);
+    EXPECT_FALSE(call(context).ok());
+    const auto found = context.GetServerTrailingMetadata().find("tessera-error-code");
+    if (found == context.GetServerTrailingMetadata().end()) return std::string();
+    return std::string(found->second.data(), found->second.size());
+  };
+  const auto generate = [&](v1::GenerateRequest request) {
+    return [this, request](grpc::ClientContext& context) {
+      const auto reader = stub_->Generate(&context, request);
+      v1::JobEvent event;
+      while (reader->Read(&event)) {
+      }
+      return reader->Finish();
+    };
+  };
+  const auto get_job = [&](grpc::ClientContext& context) {
+    v1::Job job;
+    return stub_->GetJob(&context, v1::GetJobRequest(), &job);
+  };
+  const auto get_image = [&](grpc::ClientContext& context) {
+    return stub_->GetImage(&context, v1::GetImageRequest())->Finish();
+  };
+  v1::GenerateRequest of_no_model = Request("a");
+  of_no_model.mutable_image()->set_model("none");
+  EXPECT_EQ(word(get_job, "wrong"), "invalid_api_key");
+  EXPECT_EQ(word(get_job, alice->secret), "not_found");
+  EXPECT_EQ(word(get_image, alice->secret), "not_found");
+  EXPECT_EQ(word(generate(Request("")), alice->secret), "invalid_value");
+  EXPECT_EQ(word(generate(of_no_model), alice->secret), "model_not_found");
+  EXPECT_EQ(word(generate(Request("[refuse]")), alice->secret), "queue_full");
+  EXPECT_EQ(word(generate(Request("[fail]")), alice->secret), "job_failed");
 }
 
 TEST_F(GrpcServerTest, AnErrorNamesTheFieldInItsMessageAndItsMetadata) {
@@ -394,6 +582,35 @@ TEST_F(GrpcServerTest, ReflectionTellsThePublicApiAndNothingElse) {
   EXPECT_EQ(own.error_response().error_code(), grpc::StatusCode::NOT_FOUND);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServerTest, ReflectionDescribesEveryServiceThatItListsInBothOfItsVersions) {
+  StartWith();
+  const auto channel =
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials());
+  const auto check = [&](const auto& stub, auto request, auto response) {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const auto stream = stub->ServerReflectionInfo(&context);
+    request.set_list_services("");
+    ASSERT_TRUE(stream->Write(request) && stream->Read(&response));
+    std::vector<std::string> names;
+    for (const auto& service : response.list_services_response().service()) names.push_back(service.name());
+    EXPECT_THAT(names, ElementsAre("tessera.v1.ImageService", "grpc.health.v1.Health",
+                                   "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"));
+    for (const std::string& name : names) {
+      request.set_file_containing_symbol(name);
+      ASSERT_TRUE(stream->Write(request) && stream->Read(&response));
+      EXPECT_EQ(response.file_descriptor_response().file_descriptor_proto_size(), 1) << name;
+    }
+    stream->WritesDone();
+    EXPECT_TRUE(stream->Finish().ok());
+  };
+  namespace v1 = grpc::reflection::v1;
+  namespace v1alpha = grpc::reflection::v1alpha;
+  check(v1::ServerReflection::NewStub(channel), v1::ServerReflectionRequest(), v1::ServerReflectionResponse());
+  check(v1alpha::ServerReflection::NewStub(channel), v1alpha::ServerReflectionRequest(),
+        v1alpha::ServerReflectionResponse());
 }
 
 TEST_F(GrpcServerTest, BehindAProxyBeyondLoopbackThereIsNoReflection) {

@@ -2,8 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +27,11 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 2048;   // of an error: it travels in a header
+constexpr size_t kMaxErrorBytes = 2048;  // it travels in a header
+// Of a message to the client, but for whole files that it asks for. A client takes 4 MiB unless it is made to take
+// more.
+constexpr size_t kMaxAnswerBytes = 1 << 20;
+constexpr size_t kMaxPartBytes = kMaxAnswerBytes - 4096;  // of a file: its message has other fields, too
 constexpr size_t kEnoughPending = 8 << 20;  // bytes that wait for a client before it gets no more previews
 constexpr size_t kMaxPending = 256 << 20;   // and before its call is ended
 
@@ -46,13 +52,12 @@ grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& con
   if (status.ok()) return grpc::Status::OK;
   const std::string field = ErrorField(status);
   if (!field.empty()) context.AddTrailingMetadata("tessera-field", base::ReplaceInvalidUtf8(field.substr(0, 64)));
-  const std::string code = ErrorCode(status);
-  if (!code.empty()) context.AddTrailingMetadata("tessera-error-code", code);
+  context.AddTrailingMetadata("tessera-error-code", ErrorCodeForCallers(status));
   if (const std::optional<absl::Duration> wait = RetryAfter(status)) {
     context.AddTrailingMetadata("retry-after-ms", absl::StrCat(absl::ToInt64Milliseconds(*wait)));
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()),
-                      base::ReplaceInvalidUtf8(status.message().substr(0, kMaxMessageBytes)));
+                      base::ReplaceInvalidUtf8(status.message().substr(0, kMaxErrorBytes)));
 }
 
 // What is known of a call when it begins.
@@ -120,6 +125,56 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 };
 
+// A call that is answered with the file of an image, part by part. Deletes itself.
+class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
+ public:
+  // `call` must outlive this.
+  FileStream(const CallContext& call, grpc::CallbackServerContext& context, const v1::GetImageRequest& request)
+      : call_(call),
+        context_(context),
+        part_bytes_(request.whole_file() ? std::numeric_limits<size_t>::max() : kMaxPartBytes),
+        record_(BeginRecord(context, "GetImage")) {
+    call_.pool.Post([this, id = request.id(), caller = Authenticate(call_.gate, context_, record_)] {
+      if (!caller.ok()) return End(caller.status());
+      absl::StatusOr<ImageBytes> image = call_.service.ReadImage(*caller, id);
+      if (!image.ok()) return End(image.status());
+      image_ = *std::move(image);
+      WritePart();
+    });
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok && written_ < image_.bytes.size()) return WritePart();
+    // What records may wait for the disk.
+    call_.pool.Post([this, ok] { End(ok ? absl::OkStatus() : absl::CancelledError("the call was cancelled")); });
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  void WritePart() {
+    part_.set_output_format(OutputFormatName(image_.format));
+    part_.set_file(image_.bytes.substr(written_, part_bytes_));
+    written_ += part_.file().size();
+    record_.response_bytes += part_.ByteSizeLong();
+    StartWrite(&part_);
+  }
+
+  void End(const absl::Status& status) {
+    EndRecord(call_, record_, status, begun_);
+    Finish(ToGrpc(status, context_));
+  }
+
+  const CallContext& call_;
+  grpc::CallbackServerContext& context_;
+  const absl::Duration begun_ = base::SteadyNow();
+  const size_t part_bytes_;
+  CallRecord record_;
+  ImageBytes image_;
+  size_t written_ = 0;
+  v1::GetImageResponse part_;
+};
+
 // A call that is answered by the events of a job. Kept alive by gRPC, until OnDone, and by whoever has work to do with
 // it; the call's context is gone after OnDone, which comes only when `finished_` is set.
 class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
@@ -131,6 +186,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     std::optional<v1::JobEvent> first;
     bool cancels_job = false;  // when the client goes away
     bool with_files = false;
+    bool whole_files = false;  // in one message each
     bool fails_with_job = false;
   };
   using Choose = std::function<absl::StatusOr<Subject>(const Caller&)>;
@@ -158,9 +214,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   void OnWriteDone(bool ok) override {
     const auto self = shared_from_this();
     const std::lock_guard lock(mutex_);
-    writing_ = false;
-    pending_ -= waiting_.front().ByteSizeLong();
-    waiting_.pop_front();
+    pending_ -= std::exchange(writing_, 0);
     if (!ok) Discard();
     Continue();
   }
@@ -185,7 +239,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       const std::lock_guard lock(mutex_);
       subject_ = *std::move(subject);
       too_late = ended_;
-      if (!too_late && subject_.first.has_value()) Add(*std::move(subject_.first));
+      if (!too_late && subject_.first.has_value()) Add(*std::move(subject_.first), "");
       Continue();
     }
     if (too_late) {
@@ -216,16 +270,18 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       return CancelUnlessKept();
     }
     v1::JobEvent message = ToProto(event);
+    std::string file;
+    if (message.has_preview()) file = std::move(*message.mutable_preview()->mutable_file());
     if (message.has_image() && subject_.with_files) {
-      absl::StatusOr<ImageBytes> file = call_.service.ReadImage(caller_, message.image().id());
-      if (!file.ok()) return End(file.status());
-      message.mutable_image()->set_file(std::move(file->bytes));
+      absl::StatusOr<ImageBytes> image = call_.service.ReadImage(caller_, message.image().id());
+      if (!image.ok()) return End(image.status());
+      file = std::move(image->bytes);
     }
     bool overfull;
     {
       const std::lock_guard lock(mutex_);
       if (ended_ || (message.has_preview() && pending_ > kEnoughPending)) return;
-      Add(std::move(message));
+      Add(std::move(message), std::move(file));
       Continue();
       overfull = pending_ > kMaxPending;
     }
@@ -269,25 +325,44 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
 
   // The rest is done under the lock.
 
-  void Add(v1::JobEvent message) {
-    pending_ += message.ByteSizeLong();
-    record_.response_bytes += message.ByteSizeLong();
-    waiting_.push_back(std::move(message));
+  // An event with the file that belongs to it, which goes into it unless it has to be sent in parts before.
+  struct Waiting {
+    v1::JobEvent event;
+    std::string file;
+    size_t sent = 0;  // bytes of the file
+  };
+
+  void Add(v1::JobEvent event, std::string file) {
+    const bool whole = file.size() <= kMaxPartBytes || subject_.whole_files;
+    if (whole && event.has_preview()) event.mutable_preview()->set_file(std::exchange(file, ""));
+    if (whole && event.has_image()) event.mutable_image()->set_file(std::exchange(file, ""));
+    const size_t bytes = event.ByteSizeLong() + file.size();
+    pending_ += bytes;
+    record_.response_bytes += bytes;
+    waiting_.push_back({.event = std::move(event), .file = std::move(file)});
   }
 
   // All but what is being written.
   void Discard() {
-    while (waiting_.size() > (writing_ ? 1 : 0)) {
-      pending_ -= waiting_.back().ByteSizeLong();
-      waiting_.pop_back();
-    }
+    waiting_.clear();
+    pending_ = writing_;
   }
 
   void Continue() {
-    if (writing_ || finished_) return;
+    if (writing_ > 0 || finished_) return;
     if (!waiting_.empty() && !cancelled_) {
-      writing_ = true;
-      StartWrite(&waiting_.front());
+      Waiting& next = waiting_.front();
+      if (next.sent < next.file.size()) {
+        std::string& part = *message_.mutable_file_part()->mutable_data();
+        part = next.file.substr(next.sent, kMaxPartBytes);
+        next.sent += part.size();
+        writing_ = part.size();
+      } else {
+        message_ = std::move(next.event);
+        writing_ = message_.ByteSizeLong();
+        waiting_.pop_front();
+      }
+      StartWrite(&message_);
     } else if (ended_) {
       finished_ = true;
       Finish(end_);
@@ -303,9 +378,11 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
 
   std::mutex mutex_;
   std::shared_ptr<JobEventPump> pump_;
-  std::deque<v1::JobEvent> waiting_;
-  size_t pending_ = 0;  // bytes of these
-  bool writing_ = false, cancelled_ = false, ended_ = false, finished_ = false;
+  std::deque<Waiting> waiting_;
+  v1::JobEvent message_;  // that is being written
+  size_t writing_ = 0;    // bytes of it; 0: none is
+  size_t pending_ = 0;    // bytes of it and of what waits
+  bool cancelled_ = false, ended_ = false, finished_ = false;
   CallRecord record_;
   grpc::Status end_;
 };
@@ -357,26 +434,12 @@ class Calls final : public v1::ImageService::CallbackService {
   grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                      v1::ListJobsResponse* response) override {
     return Answer<v1::ListJobsResponse>(context, "ListJobs", response,
-                                        [this, request](const Caller& caller) -> absl::StatusOr<v1::ListJobsResponse> {
-                                          ASSIGN_OR_RETURN(const ListOptions options, FromProto(*request));
-                                          ASSIGN_OR_RETURN(const JobPage page, call_.service.List(caller, options));
-                                          v1::ListJobsResponse message;
-                                          for (const Job& job : page.jobs) *message.add_jobs() = ToProto(job);
-                                          message.set_next(page.next);
-                                          return message;
-                                        });
+                                        [this, request](const Caller& caller) { return ListJobs(caller, *request); });
   }
 
-  grpc::ServerUnaryReactor* GetImage(grpc::CallbackServerContext* context, const v1::GetImageRequest* request,
-                                     v1::GetImageResponse* response) override {
-    return Answer<v1::GetImageResponse>(
-        context, "GetImage", response, [this, request](const Caller& caller) -> absl::StatusOr<v1::GetImageResponse> {
-          ASSIGN_OR_RETURN(ImageBytes image, call_.service.ReadImage(caller, request->id()));
-          v1::GetImageResponse message;
-          message.set_output_format(OutputFormatName(image.format));
-          message.set_file(std::move(image.bytes));
-          return message;
-        });
+  grpc::ServerWriteReactor<v1::GetImageResponse>* GetImage(grpc::CallbackServerContext* context,
+                                                           const v1::GetImageRequest* request) override {
+    return new FileStream(call_, *context, *request);
   }
 
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest*,
@@ -414,6 +477,19 @@ class Calls final : public v1::ImageService::CallbackService {
     return ToProto(*job);
   }
 
+  // As many of the jobs as one message holds, at least one.
+  absl::StatusOr<v1::ListJobsResponse> ListJobs(const Caller& caller, const v1::ListJobsRequest& request) {
+    ASSIGN_OR_RETURN(ListOptions options, FromProto(request));
+    while (true) {
+      ASSIGN_OR_RETURN(const JobPage page, call_.service.List(caller, options));
+      v1::ListJobsResponse message;
+      for (const Job& job : page.jobs) *message.add_jobs() = ToProto(job);
+      message.set_next(page.next);
+      if (message.ByteSizeLong() <= kMaxAnswerBytes || options.limit == 1) return message;
+      options.limit = std::max(options.limit / 2, 1);
+    }
+  }
+
   absl::StatusOr<EventStream::Subject> BeginGenerating(const Caller& caller, const v1::GenerateRequest& request) {
     const std::optional<std::string> key = OptionalKey(request.idempotency_key());
     absl::StatusOr<Submitted> submitted =
@@ -423,6 +499,7 @@ class Calls final : public v1::ImageService::CallbackService {
                                     .first = v1::JobEvent(),
                                     .cancels_job = !key.has_value(),
                                     .with_files = !request.omit_image_bytes(),
+                                    .whole_files = request.whole_files(),
                                     .fails_with_job = true};
     *subject.first->mutable_accepted() = ToProto(submitted->job);
     return subject;

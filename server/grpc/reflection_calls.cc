@@ -7,17 +7,24 @@
 #include <string>
 #include <vector>
 
+#include "grpc/health/v1/health.pb.h"
+#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "tessera/v1/image_service.pb.h"
 
 namespace tessera::server {
 namespace {
 
-namespace reflection = grpc::reflection::v1alpha;
 using google::protobuf::FileDescriptor;
 
+namespace reflection_v1 = grpc::reflection::v1;
+namespace reflection_v1alpha = grpc::reflection::v1alpha;
+
+// Of all services that the listener has.
 std::vector<const FileDescriptor*> PublicFiles() {
-  return {v1::Job::descriptor()->file(), reflection::ServerReflectionRequest::descriptor()->file()};
+  return {v1::Job::descriptor()->file(), grpc::health::v1::HealthCheckRequest::descriptor()->file(),
+          reflection_v1::ServerReflectionRequest::descriptor()->file(),
+          reflection_v1alpha::ServerReflectionRequest::descriptor()->file()};
 }
 
 // Nothing for what is not in the public files.
@@ -37,8 +44,10 @@ const FileDescriptor* FileNamed(const std::string& name) {
   return nullptr;
 }
 
-reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRequest& request) {
-  reflection::ServerReflectionResponse response;
+// The messages of both versions of the protocol have the same fields.
+template <typename Request, typename Response>
+Response Answer(const Request& request) {
+  Response response;
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
   const auto answer_file = [&](const FileDescriptor* file) {
@@ -52,13 +61,13 @@ reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRe
     response.mutable_file_descriptor_response()->add_file_descriptor_proto(proto.SerializeAsString());
   };
   switch (request.message_request_case()) {
-    case reflection::ServerReflectionRequest::kFileByFilename:
+    case Request::kFileByFilename:
       answer_file(FileNamed(request.file_by_filename()));
       break;
-    case reflection::ServerReflectionRequest::kFileContainingSymbol:
+    case Request::kFileContainingSymbol:
       answer_file(FileWithSymbol(request.file_containing_symbol()));
       break;
-    case reflection::ServerReflectionRequest::kListServices:
+    case Request::kListServices:
       for (const FileDescriptor* file : PublicFiles()) {
         for (int i = 0; i < file->service_count(); ++i) {
           response.mutable_list_services_response()->add_service()->set_name(file->service(i)->full_name());
@@ -73,37 +82,45 @@ reflection::ServerReflectionResponse Answer(const reflection::ServerReflectionRe
 }
 
 // One question, one answer, until the client has no more. Deletes itself.
-class Conversation final
-    : public grpc::ServerBidiReactor<reflection::ServerReflectionRequest, reflection::ServerReflectionResponse> {
+template <typename Request, typename Response>
+class Conversation final : public grpc::ServerBidiReactor<Request, Response> {
  public:
-  Conversation() { StartRead(&request_); }
+  Conversation() { this->StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    response_ = Answer(request_);
-    StartWrite(&response_);
+    if (!ok) return this->Finish(grpc::Status::OK);
+    response_ = Answer<Request, Response>(request_);
+    this->StartWrite(&response_);
   }
   void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::CANCELLED);
-    StartRead(&request_);
+    if (!ok) return this->Finish(grpc::Status::CANCELLED);
+    this->StartRead(&request_);
   }
   void OnDone() override { delete this; }
 
  private:
-  reflection::ServerReflectionRequest request_;
-  reflection::ServerReflectionResponse response_;
+  Request request_;
+  Response response_;
 };
 
-class Calls final : public reflection::ServerReflection::CallbackService {
+template <typename Service, typename Request, typename Response>
+class Calls final : public Service::CallbackService {
  public:
-  grpc::ServerBidiReactor<reflection::ServerReflectionRequest, reflection::ServerReflectionResponse>*
-  ServerReflectionInfo(grpc::CallbackServerContext*) override {
-    return new Conversation();
+  grpc::ServerBidiReactor<Request, Response>* ServerReflectionInfo(grpc::CallbackServerContext*) override {
+    return new Conversation<Request, Response>();
   }
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeReflectionCalls() { return std::make_unique<Calls>(); }
+std::vector<std::unique_ptr<grpc::Service>> MakeReflectionCalls() {
+  std::vector<std::unique_ptr<grpc::Service>> services;
+  services.push_back(std::make_unique<Calls<reflection_v1::ServerReflection, reflection_v1::ServerReflectionRequest,
+                                            reflection_v1::ServerReflectionResponse>>());
+  services.push_back(
+      std::make_unique<Calls<reflection_v1alpha::ServerReflection, reflection_v1alpha::ServerReflectionRequest,
+                             reflection_v1alpha::ServerReflectionResponse>>());
+  return services;
+}
 
 }  // namespace tessera::server

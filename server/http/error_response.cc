@@ -17,28 +17,26 @@ struct Kind {
   absl::StatusCode of;
   int status;
   const char* type;
-  const char* code;
   bool should_retry;
 };
 
 Kind KindOf(absl::StatusCode code) {
   using Code = absl::StatusCode;
-  static constexpr Kind kKinds[] = {
-      {Code::kInvalidArgument, 400, "invalid_request_error", "invalid_value", false},
-      {Code::kOutOfRange, 400, "invalid_request_error", "invalid_value", false},
-      {Code::kUnauthenticated, 401, "authentication_error", "invalid_api_key", false},
-      {Code::kPermissionDenied, 403, "permission_error", "forbidden", false},
-      {Code::kNotFound, 404, "invalid_request_error", "not_found", false},
-      {Code::kAlreadyExists, 409, "invalid_request_error", "idempotency_key_reused", false},
-      {Code::kFailedPrecondition, 409, "invalid_request_error", "conflict", false},
-      {Code::kAborted, 409, "invalid_request_error", "conflict", false},
-      {Code::kCancelled, 409, "invalid_request_error", "cancelled", false},
-      {Code::kResourceExhausted, 429, "rate_limit_error", "rate_limit_exceeded", true},
-      {Code::kUnimplemented, 501, "server_error", "not_implemented", false},
-      {Code::kUnavailable, 503, "server_error", "unavailable", true},
-      {Code::kDeadlineExceeded, 504, "server_error", "deadline_exceeded", false}};
+  static constexpr Kind kKinds[] = {{Code::kInvalidArgument, 400, "invalid_request_error", false},
+                                    {Code::kOutOfRange, 400, "invalid_request_error", false},
+                                    {Code::kUnauthenticated, 401, "authentication_error", false},
+                                    {Code::kPermissionDenied, 403, "permission_error", false},
+                                    {Code::kNotFound, 404, "invalid_request_error", false},
+                                    {Code::kAlreadyExists, 409, "invalid_request_error", false},
+                                    {Code::kFailedPrecondition, 409, "invalid_request_error", false},
+                                    {Code::kAborted, 409, "invalid_request_error", false},
+                                    {Code::kCancelled, 409, "invalid_request_error", false},
+                                    {Code::kResourceExhausted, 429, "rate_limit_error", true},
+                                    {Code::kUnimplemented, 501, "server_error", false},
+                                    {Code::kUnavailable, 503, "server_error", true},
+                                    {Code::kDeadlineExceeded, 504, "server_error", false}};
   const auto* kind = std::ranges::find(kKinds, code, &Kind::of);
-  return kind != std::end(kKinds) ? *kind : Kind{Code::kInternal, 500, "server_error", "internal_error", true};
+  return kind != std::end(kKinds) ? *kind : Kind{Code::kInternal, 500, "server_error", true};
 }
 
 const char* PlainCode(int status) {
@@ -58,11 +56,9 @@ HttpError HttpErrorOf(const absl::Status& status) {
                      .message = std::string(status.message()),
                      .type = kind.type,
                      .param = ErrorField(status),
-                     .code = kind.code,
+                     .code = ErrorCodeForCallers(status),
                      .should_retry = kind.should_retry,
                      .retry_after = RetryAfter(status)};
-  if (const std::string code = ErrorCode(status); !code.empty()) error.code = code;
-  if (error.status == 404 && error.param == "model") error.code = "model_not_found";
   if (!error.retry_after && error.should_retry && error.status != 500) error.retry_after = absl::Seconds(1);
   return error;
 }

@@ -54,14 +54,16 @@ class Grpc(WithServer):
         job = self.stub.Submit(pb.SubmitRequest(image=pb.ImageRequest(prompt="red apple")), timeout=60)
         ended = list(self.stub.WatchJob(pb.WatchJobRequest(id=job.id), timeout=60))[-1].ended
         self.assertEqual(ended.state, pb.JOB_STATE_DONE)
-        file = self.stub.GetImage(pb.GetImageRequest(id=ended.images[0].id), timeout=60).file
+        answers = self.stub.GetImage(pb.GetImageRequest(id=ended.images[0].id), timeout=60)
+        file = b"".join(answer.file for answer in answers)
         self.assertTrue(file.startswith(PNG))
 
     def test_errors_have_codes_and_fields(self):
         with self.assertRaises(grpc.RpcError) as raised:
             self.stub.Submit(pb.SubmitRequest(image=pb.ImageRequest(prompt="")), timeout=60)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-        self.assertEqual(dict(raised.exception.trailing_metadata())["tessera-field"], "prompt")
+        metadata = dict(raised.exception.trailing_metadata())
+        self.assertEqual((metadata["tessera-field"], metadata["tessera-error-code"]), ("prompt", "invalid_value"))
 
 
 class Example(unittest.TestCase):

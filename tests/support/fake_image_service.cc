@@ -477,6 +477,9 @@ void FakeImageService::FinishImage(Record& record, int32_t index) {
       .format = request.output.format,
       .bytes = server::EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
                    .value_or("")};
+  for (size_t i = file.bytes.size(); i < options_.min_file_bytes; ++i) {
+    file.bytes.push_back(static_cast<char>((i >> 12) + i));  // no two pages of it are alike
+  }
   const server::FinishedImage image = {.index = index,
                                        .id = base::RandomId("img_"),
                                        .seed = seed,

@@ -29,6 +29,7 @@ struct FakeServiceOptions {
   int64_t max_queued = 1000;                    // jobs that have not ended
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
+  size_t min_file_bytes = 0;            // of an image, to which its file is filled up
   std::function<void()> before_submit;  // called by every Submit; may take its time
 };
 
