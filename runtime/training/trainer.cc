@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/json.h"
 #include "base/json_writer.h"
@@ -54,6 +55,9 @@ absl::Status CheckSupported(const control::TrainConfig& config, const TrainedMod
 // Where a checkpoint's step is told to the other ranks.
 constexpr int64_t kNoneWhole = -1;
 constexpr int64_t kNone = -2;
+
+// Before the first one.
+constexpr int64_t kNoStep = -1;
 
 // A new run must not mix its checkpoints with those of another one.
 absl::Status CheckNew(const std::string& output) {
@@ -456,7 +460,45 @@ absl::Status Trainer::Resume(const std::string& checkpoint) {
   ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpoint(resumed_from_, pieces, model_.groups.all));
   optimizer_.Resume(optimizer_step);
   step_ = state.step;
-  return absl::OkStatus();
+  RETURN_IF_ERROR(Agree(CheckNotDone(), model_.groups.all));
+  return ContinueItsLine();
+}
+
+absl::Status Trainer::CheckNotDone() const {
+  if (step_ < config_.train.steps) return absl::OkStatus();
+  std::error_code error;
+  // A run may have ended between its last checkpoint and what is made of it.
+  if (step_ == config_.train.steps && !std::filesystem::exists(ExportPath(), error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("train.steps is ", config_.train.steps, ", and the checkpoint has ",
+                                                 step_, " steps already; raise train.steps"));
+}
+
+absl::Status Trainer::ContinueItsLine() {
+  parallel::Communicator& all = model_.groups.all;
+  std::error_code error;
+  // On one rank, as others may see the folder differently.
+  const at::Tensor inside = at::zeros({1}, at::kLong);
+  absl::Status status;
+  if (all.rank() == 0) {
+    inside.fill_(std::filesystem::equivalent(std::filesystem::path(resumed_from_) / "..", config_.output, error) ? 1
+                                                                                                                 : 0);
+    const absl::StatusOr<SetAside> aside = SetAsideAfter(config_.output, inside.item<int64_t>() == 1 ? step_ : kNoStep);
+    if (!aside.ok() && !absl::IsNotFound(aside.status())) status = aside.status();
+    if (aside.ok() && !aside->names.empty()) {
+      warnings_.push_back(absl::StrCat("the run goes on from step ", step_,
+                                       ", so what is of another branch was moved to ", config_.output, "/",
+                                       aside->folder, ": ", absl::StrJoin(aside->names, ", ")));
+    }
+  }
+  RETURN_IF_ERROR(Agree(status, all));
+  all.Broadcast(inside, 0);
+  if (inside.item<int64_t>() == 1) return absl::OkStatus();
+  return WriteCheckpoint(config_.output, {.step = step_, .json = StateJson()}, Pieces(), all);
+}
+
+std::string Trainer::ExportPath() const {
+  return trains_adapter() ? absl::StrCat(config_.output, "/adapter-", step_, ".safetensors")
+                          : absl::StrCat(config_.output, "/model-", step_);
 }
 
 absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
@@ -489,7 +531,7 @@ absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
 absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const {
   ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
   if (trains_adapter()) return ExportAdapter(reader);
-  std::string folder = absl::StrCat(config_.output, "/model-", step_);
+  std::string folder = ExportPath();
   RETURN_IF_ERROR(ExportWeights(
       reader, {.base = model_.folder.path(), .base_digest = base_digest_, .prefix = ServedPrefix(), .folder = folder}));
   return folder;

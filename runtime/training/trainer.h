@@ -76,6 +76,11 @@ class Trainer final {
   absl::Status Resume(const std::string& checkpoint);
   // Empty where there is none.
   absl::StatusOr<std::string> FindLatest();
+  // InvalidArgument where the configuration's steps are done and what is made of them is there.
+  absl::Status CheckNotDone() const;
+  // The output's checkpoints become those of the line of steps that ends with the resumed one: what is of another
+  // branch is moved aside, and a checkpoint that was read from elsewhere is written into the output.
+  absl::Status ContinueItsLine();
   // What a checkpoint says of itself, in whose tensors it is not; and the tensors.
   std::string StateJson() const;
   // Returns the steps of the optimizer; INVALID_ARGUMENT where this run cannot go on from there.
@@ -85,6 +90,7 @@ class Trainer final {
   // On rank 0: what that checkpoint has of the weights, or of their averages where these are kept, as a model folder or
   // an adapter's files; the path.
   absl::StatusOr<std::string> Export(const std::string& checkpoint) const;
+  std::string ExportPath() const;
   absl::StatusOr<std::string> ExportAdapter(CheckpointReader& reader) const;
   absl::Status WriteAdapterOf(const std::string& checkpoint, const std::string& path) const;
   absl::StatusOr<AdapterExport> ServedAdapterOf(CheckpointReader& reader) const;

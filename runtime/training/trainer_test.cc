@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -254,6 +255,57 @@ TEST(BaseDigestTest, ARunDoesNotGoOnOnAnotherBaseThoughOneByteOfItsWeightsDiffer
       EXPECT_THAT(std::string(rank.status.message()), HasSubstr("was trained from another model than " + model));
     }
   }
+}
+
+// The numbers of the checkpoints in a run's output.
+std::vector<std::string> CheckpointsIn(const std::string& output) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(output)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("checkpoint-")) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(TrainerRollbackTest, TheNewLineOfStepsIsKeptAndIsTheLatest) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("run");
+  config.save.max_step_saves_to_keep = 3;
+  const auto steps = [&](const std::string& checkpoint, int count) {
+    Result result = runs.Run(config, checkpoint,
+                             [&](Trainer& trainer, Result& each) -> absl::Status {
+                               for (int i = 0; i < count; ++i) {
+                                 RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, each));
+                                 RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, each));
+                               }
+                               return absl::OkStatus();
+                             })
+                        .front();
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result;
+  };
+  steps("", 4);
+  EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-2", "checkpoint-3", "checkpoint-4"));
+  // Stopped before the first save, too: the rollback stays.
+  config.train.lr = 2e-3;
+  const Result back = steps(config.output + "/checkpoint-2", 0);
+  ASSERT_THAT(back.started.warnings, testing::Contains(HasSubstr("branch-1: checkpoint-4, checkpoint-3")));
+  EXPECT_EQ(steps("latest", 0).started.step, 2);
+  config.save.max_step_saves_to_keep = 1;
+  steps(config.output + "/checkpoint-2", 1);
+  EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-3"));
+  EXPECT_THAT(CheckpointsIn(config.output + "/branch-1"), testing::ElementsAre("checkpoint-3", "checkpoint-4"));
+  // The abandoned branch is the current one again, before a step of it is saved.
+  EXPECT_EQ(steps(config.output + "/branch-1/checkpoint-4", 0).started.step, 4);
+  EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-4"));
+  EXPECT_THAT(CheckpointsIn(config.output + "/branch-2"), testing::ElementsAre("checkpoint-3"));
+  EXPECT_EQ(steps("latest", 1).started.step, 4);
+  // What a configuration that is done refuses moves nothing.
+  config.train.steps = 3;
+  const Result done = runs.Run(config, "latest", [](Trainer&, Result&) { return absl::OkStatus(); }).front();
+  EXPECT_THAT(std::string(done.status.message()), HasSubstr("train.steps is 3, and the checkpoint has 5 steps"));
+  EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-5"));
 }
 
 TEST(TrainerDataTest, TwoRepeatsEqualTheFolderListedTwice) {

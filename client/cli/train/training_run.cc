@@ -1,7 +1,6 @@
 #include "client/cli/train/training_run.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,13 +85,7 @@ class TrainingRun {
         *reporter_);
     progress.OnStarted(started, loaded.seconds);
     checkpoint_ = started.checkpoint;
-    // A run may have ended between its last checkpoint and what is made of it.
-    const bool trained = started.step == config_.train.steps;
-    if (started.step > config_.train.steps || (trained && IsExported(started.step))) {
-      return absl::InvalidArgumentError(absl::StrCat("train.steps is ", config_.train.steps,
-                                                     ", and the checkpoint has ", started.step,
-                                                     " steps already; raise train.steps"));
-    }
+    const bool trained = started.step == config_.train.steps;  // and not exported
     if (!trained) RETURN_IF_ERROR(Prepare(progress));
     OpenLog(started.step);
     ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
@@ -224,14 +217,6 @@ class TrainingRun {
                              .images_of_a_step = config_.train.batch_size * config_.train.gradient_accumulation_steps,
                              .warn = [this](const std::string& warning) { reporter_->OnWarning(warning); },
                              .now = [] { return absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()); }});
-  }
-
-  // Whether what was trained lies there already as it is served.
-  bool IsExported(int64_t step) const {
-    const bool lora = config_.network.type == control::NetworkType::kLora;
-    std::error_code error;
-    return std::filesystem::exists(
-        absl::StrCat(config_.output, lora ? "/adapter-" : "/model-", step, lora ? ".safetensors" : ""), error);
   }
 
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }

@@ -13,10 +13,12 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/private_files.h"
@@ -31,20 +33,35 @@ namespace fs = std::filesystem;
 
 constexpr char kPrefix[] = "checkpoint-";
 constexpr char kHiddenPrefix[] = ".checkpoint-";
+constexpr char kBranchPrefix[] = "branch-";
 constexpr char kIndexName[] = "checkpoint.json";
 constexpr char kDigestsName[] = "SHA256SUMS";
+// What a run leaves of a step, before and after the step's number.
+constexpr std::pair<absl::string_view, absl::string_view> kResultNames[] = {
+    {kPrefix, ""}, {"adapter-", ""}, {"adapter-", ".safetensors"}, {"adapter-", ".kohya.safetensors"}, {"model-", ""}};
 constexpr size_t kMaxIndexBytes = size_t{1} << 30;
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr size_t kDigestDigits = 64;
 
 std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
 
+// The number between the prefix and the suffix, written as StrCat writes it; nothing for other names.
+std::optional<int64_t> NumberIn(const std::string& name, absl::string_view prefix, absl::string_view suffix = "") {
+  int64_t number = 0;
+  if (!absl::StartsWith(name, prefix)) return std::nullopt;
+  std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+  return number >= 0 && name == absl::StrCat(prefix, number, suffix) ? std::optional(number) : std::nullopt;
+}
+
 // The step of a checkpoint's name; nothing for other names.
-std::optional<int64_t> StepOf(const std::string& name) {
-  int64_t step = 0;
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  std::from_chars(name.data() + std::strlen(kPrefix), name.data() + name.size(), step);
-  return step >= 0 && name == CheckpointName(step) ? std::optional(step) : std::nullopt;
+std::optional<int64_t> StepOf(const std::string& name) { return NumberIn(name, kPrefix); }
+
+// The step of a checkpoint or of what was exported of one; nothing for other names.
+std::optional<int64_t> StepOfResult(const std::string& name) {
+  for (const auto& [prefix, suffix] : kResultNames) {
+    if (const std::optional<int64_t> step = NumberIn(name, prefix, suffix)) return step;
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
@@ -215,6 +232,32 @@ absl::Status KeepLast(const std::string& folder, int count) {
     RETURN_IF_ERROR(Remove(aside));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<SetAside> SetAsideAfter(const std::string& folder, int64_t step) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<std::pair<int64_t, std::string>> later;
+  int64_t branch = 1;
+  for (const std::string& name : names) {
+    if (const std::optional<int64_t> of = StepOfResult(name); of && *of > step) later.emplace_back(*of, name);
+    if (const std::optional<int64_t> number = NumberIn(name, kBranchPrefix)) branch = std::max(branch, *number + 1);
+  }
+  if (later.empty()) return SetAside();
+  std::sort(later.rbegin(), later.rend());
+  SetAside aside{.folder = absl::StrCat(kBranchPrefix, branch), .names = {}};
+  const std::string target = In(folder, aside.folder);
+  RETURN_IF_ERROR(base::MakeFolder(target));
+  for (const auto& [of, name] : later) {
+    if (::rename(In(folder, name).c_str(), In(target, name).c_str()) != 0) {
+      return absl::UnavailableError(absl::StrCat("cannot move \"", In(folder, name),
+                                                 "\", which is of another branch, to \"", target,
+                                                 "\": ", std::strerror(errno)));
+    }
+    aside.names.push_back(name);
+  }
+  RETURN_IF_ERROR(base::SyncFolder(target));
+  RETURN_IF_ERROR(base::SyncFolder(folder));
+  return aside;
 }
 
 absl::Status RemoveLeftovers(const std::string& folder) {

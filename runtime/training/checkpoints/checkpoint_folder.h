@@ -57,6 +57,17 @@ absl::StatusOr<FoundCheckpoint> LatestWhole(const std::string& folder);
 // removed.
 absl::Status KeepLast(const std::string& folder, int count);
 
+struct SetAside {
+  std::string folder;              // "branch-1" in the run's folder; empty: nothing was moved
+  std::vector<std::string> names;  // what was moved there, the highest step first
+};
+
+// Moves the checkpoints of steps after `step`, whole or not, and what was exported of such steps (adapter-N,
+// adapter-N.safetensors, adapter-N.kohya.safetensors, model-N) into a new folder branch-<number> in the run's folder.
+// Then the checkpoint of `step` is the one of the highest step, and the next ones are neither removed by KeepLast in
+// favour of another branch nor passed over by LatestWhole. Unavailable, naming the file, if something cannot be moved.
+absl::StatusOr<SetAside> SetAsideAfter(const std::string& folder, int64_t step);
+
 // Removes what killed writers left behind.
 absl::Status RemoveLeftovers(const std::string& folder);
 
