@@ -51,9 +51,9 @@ SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened open
 }
 
 absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobStoreOptions& options) {
-  ProcessLock lock;
+  base::ProcessLock lock;
   if (options.vfs.empty()) {
-    ASSIGN_OR_RETURN(lock, ProcessLock::Take(options.path + ".lock", options.timeout));
+    ASSIGN_OR_RETURN(lock, base::ProcessLock::Take(options.path + ".lock", options.timeout));
   }
   RETURN_IF_ERROR(options.files->Open());
   if (options.vfs.empty()) {

@@ -20,12 +20,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/process_lock.h"
 #include "server/jobs/failpoint.h"
 #include "server/jobs/group_commit.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/job_submission.h"
-#include "server/jobs/process_lock.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
@@ -86,7 +86,7 @@ class SqliteJobStore final : public JobStore {
  private:
   // What there is before the store is used.
   struct Opened {
-    ProcessLock lock;
+    base::ProcessLock lock;
     std::unique_ptr<SqliteDatabase> writer, reader;
     RecordIds ids;
     absl::Time now;
@@ -124,7 +124,7 @@ class SqliteJobStore final : public JobStore {
   }
 
   const SqliteJobStoreOptions options_;
-  const ProcessLock lock_;
+  const base::ProcessLock lock_;
   const absl::Time opened_;
   const absl::Duration opened_elapsed_;
   StoreDisk disk_;

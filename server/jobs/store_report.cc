@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_lock.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/postgres_rows.h"
-#include "server/jobs/process_lock.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
 
@@ -60,7 +60,7 @@ absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore
   RETURN_IF_ERROR(CheckNothingIsMissing(path, files));
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError("there is no job store yet");
-  StoreReport report{.in_use = ProcessLock::IsTaken(path + ".lock")};
+  StoreReport report{.in_use = base::ProcessLock::IsTaken(path + ".lock")};
   ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open({.path = path}));
   RETURN_IF_ERROR(database->Check());
   const absl::StatusOr<uint64_t> next = NextNumber(*database);

@@ -25,7 +25,7 @@ absl::StatusOr<ServerFolder> ServerFolder::Take(const std::string& data_folder) 
   for (int number = 0; number < kMostServers; ++number) {
     ServerFolder folder;
     folder.path_ = absl::StrCat(servers, "/", host, "-", number);
-    absl::StatusOr<ProcessLock> lock = ProcessLock::Take(folder.path_ + ".lock", kTimeout);
+    absl::StatusOr<base::ProcessLock> lock = base::ProcessLock::Take(folder.path_ + ".lock", kTimeout);
     if (absl::IsFailedPrecondition(lock.status())) continue;  // another process has it
     if (!lock.ok()) return lock.status();
     folder.lock_ = *std::move(lock);

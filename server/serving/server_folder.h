@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "server/jobs/process_lock.h"
+#include "base/process_lock.h"
 
 namespace tessera::server {
 
@@ -19,7 +19,7 @@ class ServerFolder final {
 
  private:
   std::string path_;
-  ProcessLock lock_;
+  base::ProcessLock lock_;
 };
 
 }  // namespace tessera::server

@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
   RETURN_IF_ERROR(base::MakeFolder(path));
   RETURN_IF_ERROR(base::MakePrivateFolder(path + kRunFolder));
   RETURN_IF_ERROR(base::SyncFolder(path));
-  absl::StatusOr<server::ProcessLock> lock = server::ProcessLock::Take(folder->JournalPath() + ".lock", kLockTimeout);
+  absl::StatusOr<base::ProcessLock> lock = base::ProcessLock::Take(folder->JournalPath() + ".lock", kLockTimeout);
   if (!lock.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("another process works on shard ", shard.index, "/", shard.count,
                                                       " of the run in \"", path, "\""));
@@ -283,8 +283,8 @@ absl::Status RunFolder::Forget(absl::Span<const RunEntry> entries) {
 
 absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
   // Whoever removes what others have left must not take what one writes at this moment for it.
-  const absl::StatusOr<server::ProcessLock> lock =
-      server::ProcessLock::Take(absl::StrCat(path_, kRunFolder, "/manifest.lock"), kManifestTimeout);
+  const absl::StatusOr<base::ProcessLock> lock =
+      base::ProcessLock::Take(absl::StrCat(path_, kRunFolder, "/manifest.lock"), kManifestTimeout);
   if (!lock.ok()) return absl::UnavailableError("another process has been writing the manifest for minutes");
   ASSIGN_OR_RETURN(const auto entries, ReadJournals());
   if (!entries.empty() && entries.rbegin()->first >= items) {

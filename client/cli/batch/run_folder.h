@@ -23,8 +23,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/file_descriptor.h"
+#include "base/process_lock.h"
 #include "client/cli/batch/run_journal.h"
-#include "server/jobs/process_lock.h"
 
 namespace tessera::client {
 
@@ -98,7 +98,7 @@ class RunFolder final {
   const Shard shard_;
   uint64_t seed_ = 0;
   std::string id_;
-  server::ProcessLock lock_;
+  base::ProcessLock lock_;
   std::map<int64_t, RunEntry> entries_;  // as they were at the start
   std::mutex mutex_;
   base::FileDescriptor journal_;  // guarded by mutex_

@@ -1,4 +1,4 @@
-#include "server/jobs/process_lock.h"
+#include "base/process_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 
-namespace tessera::server {
+namespace tessera::base {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(20);
@@ -20,15 +20,15 @@ constexpr absl::Duration kPause = absl::Milliseconds(20);
 }  // namespace
 
 absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Duration timeout) {
-  RETURN_IF_ERROR(base::MakePrivateFile(path));
+  RETURN_IF_ERROR(MakePrivateFile(path));
   ProcessLock lock;
-  lock.file_ = base::FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  lock.file_ = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (!lock.file_.valid()) {
     return absl::UnavailableError(absl::StrCat("cannot open \"", path, "\": ", std::strerror(errno)));
   }
-  const absl::Duration deadline = base::SteadyNow() + timeout;
+  const absl::Duration deadline = SteadyNow() + timeout;
   while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (base::SteadyNow() < deadline) {
+    if (SteadyNow() < deadline) {
       absl::SleepFor(kPause);
       continue;
     }
@@ -40,8 +40,8 @@ absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Dur
 }
 
 bool ProcessLock::IsTaken(const std::string& path) {
-  const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return file.valid() && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
-}  // namespace tessera::server
+}  // namespace tessera::base

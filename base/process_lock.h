@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/file_descriptor.h"
 
-namespace tessera::server {
+namespace tessera::base {
 
 class ProcessLock final {
  public:
@@ -21,7 +21,7 @@ class ProcessLock final {
   ProcessLock() = default;  // holds nothing
 
  private:
-  base::FileDescriptor file_;
+  FileDescriptor file_;
 };
 
-}  // namespace tessera::server
+}  // namespace tessera::base
