@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/private_files.h"
@@ -16,6 +20,24 @@ namespace tessera::base {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(20);
+constexpr size_t kMaxHolderBytes = 320;  // of a host's name of 255
+
+// Another process finds it in the file. One that cannot be written is missing from a message and no more.
+void WriteHolder(const FileDescriptor& file) {
+  char host[256] = "";
+  if (gethostname(host, sizeof(host) - 1) != 0) return;
+  const std::string holder = absl::StrCat("process ", getpid(), " on host ", host);
+  if (ftruncate(file.get(), 0) != 0) return;
+  if (pwrite(file.get(), holder.data(), holder.size(), 0) < 0) return;
+}
+
+std::string HolderOf(const FileDescriptor& file) {
+  std::array<char, kMaxHolderBytes> bytes;
+  const ssize_t size = pread(file.get(), bytes.data(), bytes.size(), 0);
+  const std::string holder(bytes.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  const bool is_known = holder.starts_with("process ") && std::ranges::all_of(holder, absl::ascii_isprint);
+  return is_known ? holder : "another process";
+}
 
 }  // namespace
 
@@ -28,14 +50,15 @@ absl::StatusOr<ProcessLock> ProcessLock::Take(const std::string& path, absl::Dur
   }
   const absl::Duration deadline = SteadyNow() + timeout;
   while (::flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (SteadyNow() < deadline) {
-      absl::SleepFor(kPause);
-      continue;
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return absl::UnavailableError(absl::StrCat("cannot lock \"", path, "\": ", std::strerror(errno)));
     }
-    return absl::FailedPreconditionError(
-        "another process uses this job store; each server needs a data folder of its "
-        "own");
+    if (SteadyNow() >= deadline) {
+      return absl::FailedPreconditionError(absl::StrCat(HolderOf(lock.file_), " is using it"));
+    }
+    absl::SleepFor(kPause);
   }
+  WriteHolder(lock.file_);
   return lock;
 }
 

@@ -1,4 +1,7 @@
-// Keeps a second process away from the same job store, for as long as the lock lives or its process does.
+// Keeps a second process away from what is locked by a file, for as long as the lock lives or its process does.
+//
+// The kernel takes the lock back when the process ends, however it ends. On a network file system the file's server
+// does so, so that processes on several hosts exclude each other, too, where the mount has locks (NFS does by default).
 #pragma once
 
 #include <string>
@@ -11,8 +14,9 @@ namespace tessera::base {
 
 class ProcessLock final {
  public:
-  // FAILED_PRECONDITION where another process holds it for longer than `timeout`, which one that is just ending does
-  // not. Makes the file `path`, which stays.
+  // FailedPrecondition, which says what process on which host holds it, where another one does for longer than
+  // `timeout`; one that is just ending does not. Unavailable where the file system cannot lock. Makes the file `path`,
+  // which stays and which names its last holder.
   static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration timeout);
 
   // Whether a process holds it.

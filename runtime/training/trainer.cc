@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/json_writer.h"
 #include "base/planted.h"
+#include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
@@ -56,8 +57,28 @@ absl::Status CheckSupported(const control::TrainConfig& config, const TrainedMod
 constexpr int64_t kNoneWhole = -1;
 constexpr int64_t kNone = -2;
 
+// A run that was killed takes a moment to end.
+constexpr absl::Duration kLockTimeout = absl::Seconds(5);
+
 // Before the first one.
 constexpr int64_t kNoStep = -1;
+
+// Two runs must not write into one folder. Held by rank 0, which alone writes checkpoints' names and exports, so that a
+// run whose command was killed keeps the folder until its last write is done.
+absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel::Communicator& all) {
+  absl::StatusOr<base::ProcessLock> lock = base::ProcessLock();
+  if (all.rank() == 0) {
+    const absl::Status made = base::MakeFolder(output);
+    lock = made.ok() ? base::ProcessLock::Take(output + "/run.lock", kLockTimeout) : made;
+  }
+  if (absl::IsFailedPrecondition(lock.status())) {
+    lock = absl::FailedPreconditionError(absl::StrCat("output is ", base::Quote(output), ", and another run, ",
+                                                      std::string(lock.status().message()),
+                                                      "; wait for its end, or choose another output"));
+  }
+  RETURN_IF_ERROR(Agree(lock.status(), all));
+  return lock;
+}
 
 // A new run must not mix its checkpoints with those of another one.
 absl::Status CheckNew(const std::string& output) {
@@ -197,6 +218,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
     return absl::FailedPreconditionError("an earlier run has shared out the model's weights; load it again");
   }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
+  ASSIGN_OR_RETURN(base::ProcessLock output, LockOutput(config.output, model.groups.all));
   if (start.checkpoint.empty()) RETURN_IF_ERROR(Agree(CheckNew(config.output), model.groups.all));
   ASSIGN_OR_RETURN(control::TrainingSet set,
                    ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
@@ -207,15 +229,17 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
                        model.groups.model.pipe);
   }
   ASSIGN_OR_RETURN(BaseContents base, ContentsOf(model));
-  std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(base), std::move(objective),
-                                               std::move(set), std::move(order), std::move(adapter)));
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(output), std::move(base),
+                                               std::move(objective), std::move(set), std::move(order),
+                                               std::move(adapter)));
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
 }
 
-Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, BaseContents base, Objective objective,
-                 control::TrainingSet set, DataOrder order, TrainedAdapter adapter)
+Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, BaseContents base,
+                 Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter)
     : config_(std::move(config)),
+      output_lock_(std::move(output)),
       model_(model),
       base_digest_(base.model),
       objective_(std::move(objective)),

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/process_lock.h"
 #include "control/commands.h"
 #include "control/training/config.h"
 #include "models/families/family.h"
@@ -64,8 +65,8 @@ class Trainer final {
   models::SharedAdapters adapters() const;
 
  private:
-  Trainer(control::TrainConfig config, const TrainedModel& model, BaseContents base, Objective objective,
-          control::TrainingSet set, DataOrder order, TrainedAdapter adapter);
+  Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, BaseContents base,
+          Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter);
 
   bool trains_adapter() const { return !adapter_.params.empty(); }
   // Of the names of what is trained in checkpoints.
@@ -102,6 +103,7 @@ class Trainer final {
   SampleKey KeyOf(const SampleVisit& visit) const;
 
   const control::TrainConfig config_;
+  const base::ProcessLock output_lock_;  // on rank 0, which writes what the output has
   const TrainedModel model_;
   const std::string base_digest_;  // of the model's contents
   const Objective objective_;

@@ -308,6 +308,34 @@ TEST(TrainerRollbackTest, TheNewLineOfStepsIsKeptAndIsTheLatest) {
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-5"));
 }
 
+TEST(TrainerOutputTest, ASecondRunInTheSameOutputIsRefusedOnEveryRankAndChangesNothing) {
+  const TrainerRuns runs("pixart_sigma");
+  control::TrainConfig config = runs.Config("run");
+  std::vector<Result> second;
+  const Result first = runs.Run(config, "",
+                                [&](Trainer& trainer, Result& each) -> absl::Status {
+                                  RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, each));
+                                  RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, each));
+                                  // By another name, and on two ranks.
+                                  fs::create_directory_symlink(config.output, runs.files() / "link");
+                                  control::TrainConfig other = runs.Config("link");
+                                  other.parallelism.data = 2;
+                                  second = runs.Run(other, 1, "latest");
+                                  return TrainerRuns::Train(trainer, 1, each);
+                                })
+                           .front();
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  ASSERT_THAT(second, SizeIs(2));
+  for (const Result& rank : second) {
+    EXPECT_EQ(rank.status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(rank.status.message()),
+                testing::AllOf(HasSubstr("output is "), HasSubstr("/link"), HasSubstr("another run, process ")));
+  }
+  EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-1"));
+  // The lock ends with its run.
+  EXPECT_TRUE(runs.Run(config, 1, "latest").front().status.ok());
+}
+
 TEST(TrainerDataTest, TwoRepeatsEqualTheFolderListedTwice) {
   const TrainerRuns runs("pixart_sigma");
   control::TrainConfig repeated = runs.Config("repeated"), listed = runs.Config("listed");

@@ -53,7 +53,14 @@ SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened open
 absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobStoreOptions& options) {
   base::ProcessLock lock;
   if (options.vfs.empty()) {
-    ASSIGN_OR_RETURN(lock, base::ProcessLock::Take(options.path + ".lock", options.timeout));
+    absl::StatusOr<base::ProcessLock> taken = base::ProcessLock::Take(options.path + ".lock", options.timeout);
+    if (absl::IsFailedPrecondition(taken.status())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("another process uses this job store: ", std::string(taken.status().message()),
+                       "; give each server a different data folder"));
+    }
+    if (!taken.ok()) return taken.status();
+    lock = *std::move(taken);
   }
   RETURN_IF_ERROR(options.files->Open());
   if (options.vfs.empty()) {
