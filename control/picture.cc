@@ -154,6 +154,20 @@ absl::StatusOr<Header> ReadHeader(std::string_view bytes) {
   return header;
 }
 
+using RgbaPixels = std::unique_ptr<stbi_uc, decltype(&std::free)>;
+
+// As stored, four bytes a pixel.
+absl::StatusOr<RgbaPixels> StoredPixels(std::string_view bytes, const Header& header) {
+  int width = 0, height = 0, channels = 0;
+  const auto* data = reinterpret_cast<const stbi_uc*>(bytes.data());
+  RgbaPixels rgba(stbi_load_from_memory(data, static_cast<int>(bytes.size()), &width, &height, &channels, 4),
+                  &std::free);
+  if (rgba == nullptr || width != header.width || height != header.height) {
+    return absl::DataLossError(absl::StrCat("the image cannot be decoded: ", stbi_failure_reason()));
+  }
+  return rgba;
+}
+
 // Where the pixel of a stored picture goes that is seen at (x, y).
 size_t StoredIndex(const Header& header, int x, int y) {
   const int right = header.width - 1, bottom = header.height - 1;
@@ -193,22 +207,17 @@ absl::StatusOr<std::string> ReadPictureFile(const std::string& path) {
 
 absl::StatusOr<PictureSize> InspectPicture(std::string_view bytes) {
   ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
+  RETURN_IF_ERROR(StoredPixels(bytes, header).status());
   if (header.is_turned()) return PictureSize{header.height, header.width};
   return PictureSize{header.width, header.height};
 }
 
 absl::StatusOr<Image> DecodePicture(std::string_view bytes) {
   ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
-  int width = 0, height = 0, channels = 0;
-  const auto* data = reinterpret_cast<const stbi_uc*>(bytes.data());
-  const std::unique_ptr<stbi_uc, decltype(&std::free)> rgba(
-      stbi_load_from_memory(data, static_cast<int>(bytes.size()), &width, &height, &channels, 4), &std::free);
-  if (rgba == nullptr || width != header.width || height != header.height) {
-    return absl::DataLossError(absl::StrCat("the image cannot be decoded: ", stbi_failure_reason()));
-  }
+  ASSIGN_OR_RETURN(const RgbaPixels rgba, StoredPixels(bytes, header));
   Image image;
-  image.width = header.is_turned() ? height : width;
-  image.height = header.is_turned() ? width : height;
+  image.width = header.is_turned() ? header.height : header.width;
+  image.height = header.is_turned() ? header.width : header.height;
   image.rgb.resize(size_t{3} * image.width * image.height);
   uint8_t* out = image.rgb.data();
   for (int y = 0; y < image.height; ++y) {

@@ -29,8 +29,9 @@ struct PictureSize {
 // one of more than kMaxPictureBytes; errors begin with the path.
 absl::StatusOr<std::string> ReadPictureFile(const std::string& path);
 
-// Checks a picture without decoding it. InvalidArgument: it is neither PNG nor JPEG. ResourceExhausted: its sides or
-// its pixels are beyond the limits above. DataLoss: it is cut short or, by the check sums that PNG has, damaged.
+// Checks a picture as far as DecodePicture does, all pixels included. InvalidArgument: it is neither PNG nor JPEG.
+// ResourceExhausted: its sides or its pixels are beyond the limits above. DataLoss: it is cut short, it is damaged by
+// the check sums that PNG has, or its pixels cannot be decoded.
 absl::StatusOr<PictureSize> InspectPicture(std::string_view bytes);
 
 // The pixels, eight bits each, turned as the camera says; what is transparent lies on white. Errors as above.

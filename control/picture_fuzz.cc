@@ -1,4 +1,4 @@
-// Any bytes as a picture that is looked at before it is decoded: what is accepted is within the limits.
+// Any bytes as a picture that is checked with all its pixels: what is accepted is within the limits.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -17,7 +17,8 @@
 
 namespace tessera::control {
 
-// What becomes of an image that cannot be used: left out with its name in the report, or the run is refused.
+// What becomes of an image that, or whose caption, cannot be used: left out with its name in the report, or the run is
+// refused.
 enum class BadImages : uint8_t { kSkip, kRefuse };
 constexpr auto NamesOf(BadImages) { return std::array{"skip", "refuse"}; }
 

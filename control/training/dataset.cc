@@ -37,7 +37,7 @@ constexpr size_t kNamed = 3;  // files of a message
 // An image as a folder lists it.
 struct ListedImage {
   std::string path;
-  std::string caption;
+  absl::StatusOr<std::string> caption;  // an error says why it cannot be used, with the name of its file
 };
 
 bool IsPicture(const fs::path& path) {
@@ -63,14 +63,20 @@ absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
   return names;
 }
 
-absl::Status CheckCaption(const std::string& caption) {
+// The caption that the text of a file says. Errors begin with `name`.
+absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string& name) {
+  std::string caption(absl::StripAsciiWhitespace(text));
   if (caption.size() > kMaxCaptionBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the caption has ", caption.size(), " bytes; at most ", kMaxCaptionBytes, " are valid"));
+        absl::StrCat(name, ": the caption has ", caption.size(), " bytes; at most ", kMaxCaptionBytes, " are valid"));
   }
-  if (base::FirstInvalidUtf8(caption) < caption.size()) return absl::InvalidArgumentError("the caption is not UTF-8");
-  if (absl::StrContains(caption, '\0')) return absl::InvalidArgumentError("the caption has a NUL character");
-  return absl::OkStatus();
+  if (base::FirstInvalidUtf8(caption) < caption.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": the caption is not UTF-8"));
+  }
+  if (absl::StrContains(caption, '\0')) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": the caption has a NUL character"));
+  }
+  return caption;
 }
 
 // A relative name that stays within its folder.
@@ -86,16 +92,16 @@ absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, std::str
   if (file == nullptr || file->AsString() == nullptr || file->AsString()->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" must be the name of an image"));
   }
-  if (text == nullptr || text->AsString() == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": field \"text\" must be the caption of the image"));
-  }
   if (!StaysWithin(*file->AsString())) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" is ",
                                                    base::QuotedValue(*file->AsString()),
                                                    "; it must be the name of a file within the folder"));
   }
-  return ListedImage{(fs::path(folder) / *file->AsString()).string(),
-                     std::string(absl::StripAsciiWhitespace(*text->AsString()))};
+  const bool is_text = text != nullptr && text->AsString() != nullptr;
+  return ListedImage{
+      (fs::path(folder) / *file->AsString()).string(),
+      is_text ? CaptionOf(*text->AsString(), name)
+              : absl::InvalidArgumentError(absl::StrCat(name, ": field \"text\" must be the caption of the image"))};
 }
 
 absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder) {
@@ -108,9 +114,6 @@ absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder)
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const std::string name = absl::StrCat(path, " line ", number);
     ASSIGN_OR_RETURN(ListedImage image, ReadMetadataLine(folder, {line.data(), line.size()}, name));
-    if (const absl::Status status = CheckCaption(image.caption); !status.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": ", std::string(status.message())));
-    }
     images.push_back(std::move(image));
   }
   return images;
@@ -123,11 +126,7 @@ absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::stri
   absl::StatusOr<std::string> text = base::ReadWholeFile(path.string(), path.string(), kMaxCaptionBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   if (!text.ok()) return text.status();
-  std::string caption(absl::StripAsciiWhitespace(*text));
-  if (const absl::Status status = CheckCaption(caption); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path.string(), ": ", std::string(status.message())));
-  }
-  return caption;
+  return CaptionOf(*text, path.string());
 }
 
 // The images of one folder.
@@ -146,8 +145,7 @@ absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset,
     }
   } else {
     for (const std::string& name : names) {
-      ASSIGN_OR_RETURN(std::string caption, CaptionBeside(folder / name, dataset.caption_ext));
-      images.push_back({(folder / name).string(), std::move(caption)});
+      images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
     }
   }
   if (images.empty()) {
@@ -189,9 +187,11 @@ class Scanner {
   void Add(const TrainDataset& dataset, const ListedImage& image, const absl::StatusOr<PictureContent>& content,
            const std::vector<std::vector<Bucket>>& buckets) {
     const std::string& path = image.path;
-    if (!content.ok()) return LeaveOut(dataset, path, std::string(content.status().message()));
-    const std::string caption = WithTriggerWord(image.caption, dataset.is_reg ? "" : trigger_word_, true);
-    if (image.caption.empty()) set_.without_caption.push_back(path);
+    for (const absl::Status& status : {content.status(), image.caption.status()}) {
+      if (!status.ok()) return LeaveOut(dataset, path, std::string(status.message()));
+    }
+    const std::string caption = WithTriggerWord(*image.caption, dataset.is_reg ? "" : trigger_word_, true);
+    if (image.caption->empty()) set_.without_caption.push_back(path);
     for (const std::vector<Bucket>& sizes : buckets) {
       const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
       const auto [sample, is_new] = place_of_.emplace(
@@ -307,6 +307,10 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
       std::string path = fs::path(image.path).lexically_normal().string();
       const auto [place, is_new] = place_of.emplace(std::move(path), listing.paths_.size());
       if (is_new) listing.paths_.push_back(place->first);
+      if (!image.caption.ok()) {
+        image.caption = absl::Status(image.caption.status().code(),
+                                     absl::StrCat(name, ": ", std::string(image.caption.status().message())));
+      }
       folder.pictures.push_back({place->second, std::move(image.caption)});
     }
     listing.folders_.push_back(std::move(folder));
@@ -320,7 +324,7 @@ std::string DatasetListing::Digest() const {
     digest.UpdatePart(absl::StrCat(folder.pictures.size()));
     for (const Folder::Picture& picture : folder.pictures) {
       digest.UpdatePart(paths_[picture.path]);
-      digest.UpdatePart(picture.caption);
+      digest.UpdatePart(picture.caption.ok() ? *picture.caption : picture.caption.status().ToString());
     }
   }
   return digest.Finish();

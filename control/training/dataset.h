@@ -1,8 +1,8 @@
 // The images that a run is made of: what the folders of its configuration hold, with captions and buckets.
 //
 // Every process of a run that reads the same folders gets the same samples in the same order. Each file is read once
-// from end to end, which finds those that are damaged and says what their content is; the processes of a run may share
-// that out (DatasetListing).
+// from end to end and decoded, which finds those that are damaged and says what their content is; the processes of a
+// run may share that out (DatasetListing).
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ struct DatasetOptions {
 // num_repeats: 2 is the folder twice.
 //
 // NotFound: a folder is missing. InvalidArgument: a folder without images, a resolution that the model does not take, a
-// line of metadata.jsonl that is wrong. Under BadImages::kRefuse the images that cannot be used, with their number,
-// names and reasons; under kSkip that no image is left.
+// line of metadata.jsonl that names no image. Under BadImages::kRefuse the images that cannot be used, by their pixels
+// or their captions, with their number, names and reasons; under kSkip that no image is left.
 absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
 
 // What is known of a picture's file.
@@ -78,7 +78,7 @@ struct PictureContent {
   std::string digest;  // sha-256, 64 hexadecimal digits
 };
 
-// Reads a picture's file from end to end. Errors of control/picture.h, all of which begin with the path.
+// Reads a picture's file from end to end and decodes it. Errors of control/picture.h, all of which begin with the path.
 absl::StatusOr<PictureContent> LookAtPicture(const std::string& path);
 
 // ScanDatasets in two parts, so that whoever has several processes can deal out the pictures between them.
@@ -99,8 +99,8 @@ class DatasetListing final {
     const TrainDataset* dataset;
     std::vector<std::vector<Bucket>> buckets;  // of each resolution
     struct Picture {
-      size_t path;  // among paths_
-      std::string caption;
+      size_t path;                          // among paths_
+      absl::StatusOr<std::string> caption;  // an error says why it cannot be used
     };
     std::vector<Picture> pictures;
   };

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <fstream>
@@ -152,6 +153,61 @@ TEST_F(DatasetTest, SoAreThoseThatCannotBeReadAndThoseBeyondTheLimits) {
   EXPECT_THAT(set->Warnings()[0],
               AllOf(HasSubstr("2 images are left out: "), HasSubstr("folder.png ("),
                     HasSubstr("huge.jpg (the image has 32"), HasSubstr("valid are sides of at most")));
+}
+
+// Of a file that is whole by its structure.
+TEST_F(DatasetTest, SoAreThoseWhosePixelsCannotBeDecoded) {
+  const std::string good = Copy("source.png", "good.png");
+  const absl::StatusOr<std::string> jpeg = ReadPictureFile("tests/pictures/orientation_1.jpg");
+  ASSERT_TRUE(jpeg.ok());
+  const size_t scan = jpeg->find("\xFF\xDA");
+  ASSERT_NE(scan, std::string::npos);
+  // The scan's codes are all ones, which no table has.
+  std::string bytes = jpeg->substr(0, scan + 2 + 12);
+  for (int i = 0; i < 64; ++i) bytes.append("\xFF\x00", 2);
+  Write("scan.jpg", bytes + "\xFF\xD9");
+  // The header says one more row than the pixels have.
+  const absl::StatusOr<std::string> png = ReadPictureFile(good);
+  ASSERT_TRUE(png.ok());
+  std::string taller = *png;
+  ++taller[23];
+  const auto sum = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(taller.data() + 12), 17));
+  for (size_t i = 0; i < 4; ++i) taller[29 + i] = static_cast<char>(sum >> (24 - 8 * i));
+  Write("taller.png", taller);
+  TrainDataset dataset = Folder();
+  EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr("2 images cannot be used: "), HasSubstr("scan.jpg: "),
+                                      HasSubstr("taller.png: the image cannot be decoded: not enough pixels")));
+  dataset.bad_images = BadImages::kSkip;
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->samples.size(), 1u);
+  EXPECT_THAT(set->Warnings()[0],
+              AllOf(HasSubstr("2 images are left out: "), HasSubstr("scan.jpg ("), HasSubstr("taller.png (")));
+}
+
+TEST_F(DatasetTest, SoAreThoseWhoseCaptionsCannotBeUsed) {
+  for (const char* name : {"good", "latin", "long", "nul"}) Copy("source.png", absl::StrCat(name, ".png"));
+  Write("good.txt", "a house");
+  Write("latin.txt", "caf\xE9");
+  Write("long.txt", std::string(70000, 'a'));
+  Write("nul.txt", std::string("a\0b", 3));
+  TrainDataset dataset = Folder();
+  EXPECT_THAT(ErrorOf(dataset),
+              AllOf(HasSubstr("3 images cannot be used: "), HasSubstr("latin.txt: the caption is not UTF-8"),
+                    HasSubstr("long.txt: "), HasSubstr("nul.txt: the caption has a NUL character")));
+  dataset.bad_images = BadImages::kSkip;
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(CaptionsOf(*set), ElementsAre("a house"));
+  EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("3 images are left out: "), HasSubstr("latin.png (")));
+  Write("metadata.jsonl",
+        "{\"file_name\": \"latin.png\", \"text\": 7}\n{\"file_name\": \"long.png\"}\n"
+        "{\"file_name\": \"good.png\", \"text\": \"b\"}\n");
+  const absl::StatusOr<TrainingSet> listed = Scan({dataset});
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_THAT(CaptionsOf(*listed), ElementsAre("b"));
+  ASSERT_EQ(listed->left_out.size(), 2u);
+  EXPECT_THAT(listed->left_out[0].reason, HasSubstr("metadata.jsonl line 1: field \"text\" must be the caption"));
 }
 
 TEST_F(DatasetTest, AFolderThatIsMissingOrEmptyIsNamed) {
