@@ -26,6 +26,8 @@ using ::testing::IsEmpty;
 struct Budget {
   const char* model;
   int operations;           // kernels, products, attentions, copies and fills of a step
+  int before_steps;         // kernels, products and attentions of the text encoders and of what all steps share
+  int decoding;             // kernels, products, attentions and convolutions after the last step
   int waits = 0;            // of a step, of the thread that issues
   int pageable_copies = 0;  // of a step
   int64_t memory_mib = 0;   // of the device, at most, from loading to the picture
@@ -57,6 +59,15 @@ int64_t PlannedFluxBytes(const std::string& folder) {
   return plan->device.resident + kTokens * control::kLiveWidths * kWidth * kBf16;
 }
 
+// Kernels, products, attentions and convolutions, without copies and fills.
+int Computed(const FakeCudaStep& step) {
+  int count = 0;
+  for (const auto& [name, times] : step.operations) {
+    if (!name.starts_with("copy") && !name.starts_with("memset")) count += times;
+  }
+  return count;
+}
+
 TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
   constexpr size_t kSteps = 7;  // the last one may be of another kind
   WriteModel();
@@ -76,6 +87,9 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
     EXPECT_EQ(steps[i].fp32_products, 0) << "step " << i + 1;
     EXPECT_EQ(steps[i].mallocs, 0) << "step " << i + 1;
   }
+  // The text encoders and what is computed once for all steps come before the first one's operations.
+  EXPECT_EQ(Computed(steps[0]) - Computed(steps[2]), GetParam().before_steps);
+  EXPECT_EQ(Computed(run.logs[0].AfterSteps()), GetParam().decoding);
   EXPECT_LE(run.logs[0].PeakBytes(), GetParam().memory_mib << 20);
   if (std::string(GetParam().model) == "flux_dev") {
     EXPECT_LE(run.logs[0].PeakBytes(), PlannedFluxBytes(folder_ / "flux_dev") / 100 * 105);
@@ -83,11 +97,11 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StepBudgetTest,
-                         testing::Values(Budget{.model = "flux_dev", .operations = 680, .memory_mib = 24166},
-                                         Budget{.model = "sd3_medium", .operations = 465, .memory_mib = 4925},
-                                         Budget{.model = "sd35_large", .operations = 732, .memory_mib = 16990},
-                                         Budget{.model = "pixart_sigma", .operations = 381, .memory_mib = 1850},
-                                         Budget{.model = "hunyuan", .operations = 714, .memory_mib = 4116}),
+                         testing::Values(Budget{.model = "flux_dev", .operations = 680, .before_steps = 0, .decoding = 0, .memory_mib = 24166},
+                                         Budget{.model = "sd3_medium", .operations = 465, .before_steps = 0, .decoding = 0, .memory_mib = 4925},
+                                         Budget{.model = "sd35_large", .operations = 732, .before_steps = 0, .decoding = 0, .memory_mib = 16990},
+                                         Budget{.model = "pixart_sigma", .operations = 381, .before_steps = 0, .decoding = 0, .memory_mib = 1850},
+                                         Budget{.model = "hunyuan", .operations = 714, .before_steps = 0, .decoding = 0, .memory_mib = 4116}),
                          [](const auto& info) { return info.param.model; });
 
 using WithoutGraphsTest = FakeCudaTest;

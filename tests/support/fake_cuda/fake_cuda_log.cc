@@ -151,7 +151,11 @@ int64_t FakeCudaLog::PeakBytes() const {
   return peak;
 }
 
-std::vector<FakeCudaStep> FakeCudaLog::Steps() const {
+std::vector<FakeCudaStep> FakeCudaLog::Steps() const { return Divide().first; }
+
+FakeCudaStep FakeCudaLog::AfterSteps() const { return Divide().second; }
+
+std::pair<std::vector<FakeCudaStep>, FakeCudaStep> FakeCudaLog::Divide() const {
   std::vector<FakeCudaStep> steps;
   FakeCudaStep step;
   std::map<int64_t, FakeCudaStep> graphs;  // what each has recorded
@@ -182,7 +186,7 @@ std::vector<FakeCudaStep> FakeCudaLog::Steps() const {
     waits.clear();
     begin = -1;
   }
-  return steps;
+  return {std::move(steps), std::move(step)};
 }
 
 // LibTorch's elementwise and reducing kernels are one template each: what they compute is the name of a type among the

@@ -71,6 +71,8 @@ class FakeCudaLog final {
   // Most bytes of device memory that were taken at once.
   int64_t PeakBytes() const;
   std::vector<FakeCudaStep> Steps() const;
+  // What came after the last step: the decoding of its image.
+  FakeCudaStep AfterSteps() const;
   // Whether it copies the state of a step, two numbers of 64 bits, to the host.
   static bool EndsStep(const FakeCudaEvent& event);
 
@@ -78,6 +80,9 @@ class FakeCudaLog final {
   static std::string ShortName(const std::string& mangled);
 
  private:
+  // Those of all steps, and what came after the last one.
+  std::pair<std::vector<FakeCudaStep>, FakeCudaStep> Divide() const;
+
   std::vector<FakeCudaEvent> events_;
   std::map<int64_t, std::string> names_;  // of kernels, short
 };
