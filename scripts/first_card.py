@@ -93,7 +93,7 @@ def certified(_suite, done):
     return result(True, "certified")
 
 
-def measured(_run, most=None, each=1):
+def measured(most=None, each=1):
     """A judge of bench_shapes: milliseconds, times `each`, beside what is expected of an H200. What another card takes is
     its own."""
 
@@ -293,17 +293,17 @@ class Run:
         tessera, device = self.program("tessera"), self.arguments.device
         yield Row("doctor", [tessera, "doctor"], by_status, again=False)
         yield Row("first image", self.generate("--device", device, "--output", "first.png"), by_status)
-        yield self.shape("flux_dev", measured(self, most=126), 50)
+        yield self.shape("flux_dev", measured(most=126), 50)
         yield from self.whole_flux()
         yield Row("values of operators against fp64", [self.program("bench_operators"), device], operators, seconds=90,
                   missing=self.without("bench_operators"))
         yield from self.pictures()
-        yield self.shape("matmul", measured(self), 100)
+        yield self.shape("matmul", measured(), 100)
         yield Row("step of flux_dev against matmul", [], None, compute=share_of_matmul, timed=True)
-        yield self.shape("sd3_medium", measured(self, most=950, each=28), 28)
-        yield self.shape("pixart_sigma", measured(self, most=600, each=20), 20)
-        yield self.shape("hunyuandit", measured(self, most=2600, each=50), 50)
-        yield self.shape("autoencoder", measured(self, most=90), 10)
+        yield self.shape("sd3_medium", measured(most=950, each=28), 28)
+        yield self.shape("pixart_sigma", measured(most=600, each=20), 20)
+        yield self.shape("hunyuandit", measured(most=2600, each=50), 50)
+        yield self.shape("autoencoder", measured(most=90), 10)
         for model in ("", *self.arguments.model):
             yield Row(f"bench of {pathlib.Path(model).name or 'the embedded model'}",
                       [tessera, "bench", "--json", *self.on_device("bf16"), "--steps", str(self.arguments.steps)]
