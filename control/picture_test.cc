@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -57,6 +58,40 @@ TEST(PictureTest, AJpegIsTurnedAsTheCameraSays) {
     int largest = 0;
     for (size_t i = 0; i < image.rgb.size(); ++i) largest = std::max(largest, std::abs(image.rgb[i] - expected.rgb[i]));
     EXPECT_LE(largest, 3);
+  }
+}
+
+// The PNG with a chunk of this EXIF orientation before the chunk at `at`.
+std::string WithExif(const std::string& png, size_t at, char orientation) {
+  const std::string chunk = std::string("eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0", 23) + orientation +
+                            std::string("\0\0\0\0\0\0", 6);
+  std::string sum, length(3, '\0');
+  const uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(chunk.data()), chunk.size());
+  for (int shift = 24; shift >= 0; shift -= 8) sum += static_cast<char>(crc >> shift);
+  length += static_cast<char>(chunk.size() - 4);
+  return png.substr(0, at) + length + chunk + sum + png.substr(at);
+}
+
+TEST(PictureTest, APngIsTurnedAsItsExifChunkSays) {
+  const std::string png = FileOf("source.png");
+  const Image stored = PictureOf("source.png");
+  const auto pixel = [](const Image& image, int x, int y) {
+    const uint8_t* at = image.rgb.data() + 3 * (static_cast<size_t>(y) * image.width + x);
+    return std::vector<uint8_t>(at, at + 3);
+  };
+  // Behind the header, and in front of the end.
+  for (const size_t at : {size_t{33}, png.size() - 12}) {
+    const absl::StatusOr<Image> half = DecodePicture(WithExif(png, at, 3)), right = DecodePicture(WithExif(png, at, 6));
+    ASSERT_TRUE(half.ok()) << half.status();
+    ASSERT_TRUE(right.ok()) << right.status();
+    EXPECT_EQ(*InspectPicture(WithExif(png, at, 6)), (PictureSize{30, 40}));
+    for (int y = 0; y < 30; ++y) {
+      for (int x = 0; x < 40; ++x) {
+        ASSERT_EQ(pixel(*half, 39 - x, 29 - y), pixel(stored, x, y));
+        ASSERT_EQ(pixel(*right, 29 - y, x), pixel(stored, x, y));
+      }
+    }
+    EXPECT_EQ(DecodePicture(WithExif(png, at, 9))->rgb, stored.rgb);
   }
 }
 

@@ -122,7 +122,7 @@ std::vector<std::string> TrainingSamples::KeyOf(const char* kind, const std::str
 
 absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample, at::IntArrayRef shape) {
   if (!SampleOf(sample).cache_latents_to_disk) return EncodePicture(sample);
-  std::vector<std::string> parts = KeyOf("latents 1", options_.base.autoencoder, BucketOf(sample));
+  std::vector<std::string> parts = KeyOf("latents 2", options_.base.autoencoder, BucketOf(sample));
   parts.push_back(SampleOf(sample).digest);
   const std::string key = ContentKey(parts);
   constexpr char kPosterior[] = "posterior";
