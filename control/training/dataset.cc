@@ -28,6 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kMetadata[] = "metadata.jsonl";
+// Captions as other tools keep them, which are not read.
+constexpr const char* kOtherMetadata[] = {"metadata.csv", "metadata.json", "metadata.parquet"};
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr char kTrigger[] = "[trigger]";
 constexpr size_t kMaxMetadataBytes = 256 << 20;
 constexpr size_t kMaxLineBytes = 1 << 20;
@@ -63,9 +66,15 @@ absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
   return names;
 }
 
+// Without the mark that some editors put in front of UTF-8.
+std::string_view WithoutByteOrderMark(std::string_view text) {
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
+}
+
 // The caption that the text of a file says. Errors begin with `name`.
 absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string& name) {
-  std::string caption(absl::StripAsciiWhitespace(text));
+  std::string caption(WithoutByteOrderMark(text));
+  absl::StripAsciiWhitespace(&caption);
   if (caption.size() > kMaxCaptionBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": the caption has ", caption.size(), " bytes; at most ", kMaxCaptionBytes, " are valid"));
@@ -109,7 +118,8 @@ absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder)
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxMetadataBytes));
   std::vector<ListedImage> images;
   int64_t number = 0;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+  const std::string_view unmarked = WithoutByteOrderMark(text);
+  for (const absl::string_view line : absl::StrSplit(absl::string_view(unmarked.data(), unmarked.size()), '\n')) {
     ++number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const std::string name = absl::StrCat(path, " line ", number);
@@ -124,9 +134,35 @@ absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::stri
   fs::path path = image;
   path.replace_extension(absl::StartsWith(extension, ".") ? extension : "." + extension);
   absl::StatusOr<std::string> text = base::ReadWholeFile(path.string(), path.string(), kMaxCaptionBytes);
-  if (absl::IsNotFound(text.status())) return std::string();
+  if (absl::IsNotFound(text.status())) {
+    fs::path other = image;
+    other.replace_extension(".json");
+    std::error_code ignored;
+    if (!fs::exists(other, ignored)) return std::string();
+    return absl::InvalidArgumentError(absl::StrCat(other.string(),
+                                                   ": captions in JSON are not read; write the caption to ",
+                                                   path.string(), ", or leave that file empty for none"));
+  }
   if (!text.ok()) return text.status();
   return CaptionOf(*text, path.string());
+}
+
+// InvalidArgument where the folder's captions are in a file, or in files, of a kind that is not read.
+absl::Status CheckCaptionFiles(const TrainDataset& dataset) {
+  std::error_code ignored;
+  for (const char* name : kOtherMetadata) {
+    const fs::path path = fs::path(dataset.folder_path) / name;
+    if (!fs::exists(path, ignored)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(path.string(), " is not read; write its captions to ", kMetadata,
+                                                   ", one JSON object a line with file_name and text, or remove it"));
+  }
+  const std::string extension = absl::AsciiStrToLower(dataset.caption_ext);
+  if (extension == "json" || extension == ".json") {
+    return absl::InvalidArgumentError(absl::StrCat("caption_ext is ", base::QuotedValue(dataset.caption_ext),
+                                                   "; captions are read from text files, as caption_ext: txt, or from ",
+                                                   kMetadata));
+  }
+  return absl::OkStatus();
 }
 
 // The images of one folder.
@@ -144,6 +180,7 @@ absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset,
       if (listed.count(path) == 0) unlisted.push_back(path);
     }
   } else {
+    RETURN_IF_ERROR(CheckCaptionFiles(dataset));
     for (const std::string& name : names) {
       images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
     }

@@ -210,6 +210,43 @@ TEST_F(DatasetTest, SoAreThoseWhoseCaptionsCannotBeUsed) {
   EXPECT_THAT(listed->left_out[0].reason, HasSubstr("metadata.jsonl line 1: field \"text\" must be the caption"));
 }
 
+TEST_F(DatasetTest, AByteOrderMarkIsNoPartOfACaption) {
+  Copy("source.png", "a.png");
+  Copy("source.png", "b.png");
+  Write("a.txt", "\xEF\xBB\xBF a house\n");
+  Write("b.txt", "\xEF\xBB\xBF");
+  const absl::StatusOr<TrainingSet> beside = Scan({Folder()});
+  ASSERT_TRUE(beside.ok()) << beside.status();
+  EXPECT_THAT(CaptionsOf(*beside), ElementsAre("a house", ""));
+  EXPECT_THAT(beside->without_caption, ElementsAre((folder_ / "b.png").string()));
+  Write("metadata.jsonl", "\xEF\xBB\xBF{\"file_name\": \"a.png\", \"text\": \"\\ufeffa\"}\r\n");
+  const absl::StatusOr<TrainingSet> listed = Scan({Folder()});
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_THAT(CaptionsOf(*listed), ElementsAre("a"));
+}
+
+TEST_F(DatasetTest, CaptionsInFilesThatAreNotReadAreRefusedByName) {
+  Copy("source.png", "a.png");
+  Copy("source.png", "b.png");
+  Write("a.json", "{\"caption\": \"a house\"}");
+  EXPECT_THAT(ErrorOf(Folder()), AllOf(HasSubstr("1 image cannot be used: "), HasSubstr("a.json: captions in JSON"),
+                                       HasSubstr("write the caption to "), HasSubstr("a.txt")));
+  TrainDataset dataset = Folder();
+  dataset.caption_ext = ".JSON";
+  EXPECT_THAT(ErrorOf(dataset), HasSubstr("datasets[0]: caption_ext is '.JSON'; captions are read from text files"));
+  Write("a.txt", "");
+  EXPECT_TRUE(Scan({Folder()}).ok());
+  for (const char* name : {"metadata.csv", "metadata.json", "metadata.parquet"}) {
+    Write(name, "file_name,text\na.png,a house\n");
+    EXPECT_THAT(ErrorOf(Folder()),
+                AllOf(HasSubstr(name), HasSubstr(" is not read; write its captions to metadata.jsonl")));
+    fs::remove(folder_ / name);
+  }
+  Write("metadata.csv", "file_name,text\na.png,a house\n");
+  Write("metadata.jsonl", "{\"file_name\": \"a.png\", \"text\": \"a\"}\n");
+  EXPECT_TRUE(Scan({Folder()}).ok());
+}
+
 TEST_F(DatasetTest, AFolderThatIsMissingOrEmptyIsNamed) {
   EXPECT_THAT(ErrorOf({.folder_path = "/nowhere"}),
               HasSubstr("datasets[0].folder_path is '/nowhere', which cannot be read: No such file"));
