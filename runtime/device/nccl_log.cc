@@ -103,7 +103,8 @@ std::optional<std::string> SlowNetworkWarning(const NcclRoutes& routes, const co
                                  [](const base::InfinibandPort& p) { return p.active; });
   if (port == topology.infiniband.end()) return std::nullopt;
   return absl::StrCat("NCCL connects GPUs through sockets, though port ", port->port, " of ", port->device,
-                      " is active: see NCCL_IB_DISABLE, and whether workers may use /dev/infiniband");
+                      " is active: see that libibverbs1 and ibverbs-providers are installed where workers run, that "
+                      "they may use /dev/infiniband, and that NCCL_IB_DISABLE is not 1");
 }
 
 }  // namespace tessera::runtime

@@ -12,6 +12,7 @@
 namespace tessera::runtime {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -128,7 +129,8 @@ TEST_F(TransportsTest, SocketsBesideAnActiveInfinibandPortAreWarnedOf) {
   host_.AddInfiniband("mlx5_0", "1: DOWN", "InfiniBand", "0");
   EXPECT_EQ(SlowNetworkWarning({.sockets = true}, Read()), std::nullopt);
   host_.AddInfiniband("mlx5_1", "4: ACTIVE", "InfiniBand", "0");
-  EXPECT_THAT(SlowNetworkWarning({.sockets = true}, Read()).value_or(""), HasSubstr("port 1 of mlx5_1 is active"));
+  EXPECT_THAT(SlowNetworkWarning({.sockets = true}, Read()).value_or(""),
+              AllOf(HasSubstr("port 1 of mlx5_1 is active"), HasSubstr("libibverbs1")));
   EXPECT_EQ(SlowNetworkWarning({.infiniband = true}, Read()), std::nullopt);
 }
 

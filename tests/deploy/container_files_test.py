@@ -37,6 +37,10 @@ def seconds(text):
     return sum(int(n) * {"h": 3600, "m": 60, "s": 1}[unit] for n, unit in re.findall(r"(\d+)([hms])", text))
 
 
+def packages(name):
+    return {line for line in (DOCKER / name).read_text().splitlines() if line and line[0] != "#"}
+
+
 class PackagesTest(unittest.TestCase):
     # Beside what the programs' libraries come from, and what every Debian has.
     OTHERS = {"ca-certificates", "tini"}
@@ -52,9 +56,64 @@ class PackagesTest(unittest.TestCase):
         return {line.split(":")[0] for line in owners.splitlines()}
 
     def test_the_list_names_what_the_programs_libraries_come_from_and_no_more(self):
-        listed = {line for line in (DOCKER / "packages.txt").read_text().splitlines() if line and line[0] != "#"}
+        listed = packages("packages.txt")
         self.assertEqual(listed - self.OTHERS, self.needed() - self.BASE)
         self.assertLessEqual(self.OTHERS, listed)
+
+
+class OpenedLibrariesTest(unittest.TestCase):
+    """What NCCL opens by name while it runs, which `ldd` does not see."""
+
+    # The names in libnccl.so.2 of nvidia-nccl-cu13 2.28.9.
+    NAMED = {"libc.so.6", "libcuda.so", "libcuda.so.1", "libdl.so.2", "libgcc_s.so.1", "libgdrapi.so", "libgdrapi.so.2",
+             "libibverbs.so", "libibverbs.so.1", "libm.so.6", "libmlx5.so", "libmlx5.so.1", "libnccl-net.so", "libnccl.so.2",
+             "libnvidia-ml.so.1", "libpthread.so.0", "librt.so.1", "libstdc++.so.6"}
+    # The packages of Debian 12 that have those which are opened and neither the driver's nor optional.
+    PROVIDED = {"libibverbs1": {"libibverbs.so.1"}, "ibverbs-providers": {"libmlx5.so.1"}}
+    OPTIONAL = {"libgdrapi.so", "libgdrapi.so.2", "libnccl-net.so"}
+    DRIVER = {"libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"}
+
+    def states(self, library, installed):
+        """(exit code, state of each name), as the CUDA image's build sees them."""
+        listed = subprocess.run([DOCKER / "opened-libraries.sh", library], input=installed, capture_output=True, text=True)
+        self.assertEqual(listed.stderr, "")
+        return listed.returncode, dict(line.split() for line in listed.stdout.splitlines())
+
+    def library(self, folder, names=NAMED):
+        """A file with the names in it, between bytes that are no text, as a library has them."""
+        path = pathlib.Path(folder, "libnccl.so.2")
+        path.write_bytes(b"\x7fELF\xff\0" + b"\0\xfe0.0".join(name.encode() for name in sorted(names)) + b"\0%s-%s.so\0")
+        return path
+
+    @staticmethod
+    def installed(names):
+        return "".join(f"\t{name} (libc6,x86-64) => /lib/x86_64-linux-gnu/{name}\n" for name in sorted(names))
+
+    def test_the_cuda_image_has_what_nccl_opens(self):
+        self.assertEqual(packages("packages-cuda.txt"), set(self.PROVIDED))
+        loaded = {"libc.so.6", "libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0", "librt.so.1", "libstdc++.so.6"}
+        with tempfile.TemporaryDirectory() as folder:
+            library = self.library(folder)
+            code, states = self.states(library, self.installed(loaded.union(*self.PROVIDED.values())))
+            self.assertEqual(code, 0, states)
+            self.assertEqual(set(states), self.NAMED - {"libnccl.so.2"})
+            for state, names in (("optional", self.OPTIONAL), ("driver", self.DRIVER)):
+                self.assertEqual({name for name, found in states.items() if found == state}, names)
+            for package, provided in self.PROVIDED.items():
+                others = set().union(*(names for name, names in self.PROVIDED.items() if name != package))
+                code, states = self.states(library, self.installed(loaded | others))
+                self.assertEqual(code, 1, package)
+                self.assertLessEqual(provided, {name for name, found in states.items() if found == "MISSING"})
+
+    def test_a_library_that_a_later_nccl_opens_is_noticed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code, states = self.states(self.library(folder, {"libc.so.6", "libnewfabric.so.2"}), self.installed({"libc.so.6"}))
+            self.assertEqual((code, states), (1, {"libc.so.6": "installed", "libnewfabric.so.2": "MISSING"}))
+
+    def test_the_build_of_the_cuda_image_asks_the_nccl_in_it(self):
+        run = [line for line in instruction(DOCKERFILES["cuda"], "RUN") if "opened-libraries.sh" in line]
+        self.assertEqual(run, ["ldconfig -p | /usr/local/share/tessera/opened-libraries.sh "
+                               "/opt/tessera/lib/libtorch/nvidia/nccl/lib/libnccl.so.2"])
 
 
 class DockerfileTest(unittest.TestCase):
@@ -72,8 +131,11 @@ class DockerfileTest(unittest.TestCase):
 
     def test_both_images_run_alike(self):
         cpu, cuda = (last_stage(DOCKERFILES[kind]) for kind in ("cpu", "cuda"))
-        self.assertEqual(cpu.replace("Tessera, CPU", "Tessera, CUDA"),
-                         re.sub(r" \\\n    NVIDIA_\w+=\S+", "", cuda))
+        for only in (r" \\\n    NVIDIA_\w+=\S+", r" deploy/docker/packages-cuda\.txt",
+                     r"# What NCCL opens.*\nCOPY deploy/docker/opened-libraries\.sh .*\nRUN .*opened-libraries\.sh .*\n"):
+            cuda, count = re.subn(only, "", cuda)
+            self.assertTrue(count, only)
+        self.assertEqual(cpu.replace("Tessera, CPU", "Tessera, CUDA"), cuda)
 
     def test_what_is_copied_is_there(self):
         for text in DOCKERFILES.values():
