@@ -76,6 +76,10 @@ REFUSED = [
     ("InfiniBand without GPUs", [*HOSTS, "-set", "infiniband.enabled=true"], "gpu.count"),
     ("an adapter that is no resource", ["-set", "infiniband.resourceName=hca"], "infiniband.resourceName"),
     ("ranks of several hosts that meet inside the pod", ["-set", "infiniband.interface=lo"], "infiniband.interface"),
+    ("a line of GIDs that there is not", [*INFINIBAND, "-set", "infiniband.gidIndex=-2"], "infiniband.gidIndex"),
+    ("less than no adapter for each GPU", [*INFINIBAND, "-set", "infiniband.countPerGpu=-1"], "infiniband.countPerGpu"),
+    ("a network that no object can name", [*INFINIBAND, "infiniband: {networks: [Rail_0]}"], "infiniband.networks"),
+    ("networks of adapters that are not asked for", ["infiniband: {networks: [rail-0]}"], "infiniband.enabled"),
     ("a listener for nodes without nodes", ["-set", "config.nodes.lost_after=9s"], "hosts"),
     ("a port for nodes of its own", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
 ]
@@ -122,6 +126,14 @@ DONE_ON_EVERY_HOST = [
     (["-set", "infiniband.interface=net1"], lambda c, p: {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in c["env"]),
     (["-set", "infiniband.adapters==mlx5_0"], lambda c, p: {"name": "NCCL_IB_HCA", "value": "=mlx5_0"} in c["env"]),
     (["-set", "infiniband.resourceName=rdma/roce", "-set", "infiniband.count=2"], lambda c, p: c["resources"]["limits"].get("rdma/roce") == "2"),
+    (["-set", "infiniband.countPerGpu=1"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == c["resources"]["requests"]["rdma/hca"] == "8"),
+    (["-set", "infiniband.countPerGpu=2", "-set", "infiniband.count=3", "-set", "infiniband.resourceName=rdma/ib"],
+     lambda c, p: c["resources"]["limits"].get("rdma/ib") == "16"),
+    (["-set", "infiniband.count=4"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == "4"),
+    (["-set", "infiniband.gidIndex=3"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
+    (["-set", "infiniband.gidIndex=0"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "0"} in c["env"]),
+    (["-set", "gpu.nvls=false"], lambda c, p: {"name": "NCCL_NVLS_ENABLE", "value": "0"} in c["env"]),
+    (["-set", "runtimeClassName="], lambda c, p: "runtimeClassName" not in p),
     (["extraEnv: [{name: NCCL_IB_GID_INDEX, value: '3'}]"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
     (["-set", "priorityClassName=high"], lambda c, p: p.get("priorityClassName") == "high"),
     (["-set", "image.tag=0.1.1-cuda"], lambda c, p: c["image"] == p["initContainers"][0]["image"] == "tessera:0.1.1-cuda"),
@@ -219,7 +231,7 @@ class ChartTest(unittest.TestCase):
     def test_values_that_cannot_work_are_refused(self):
         for mistake, values, place in REFUSED:
             with self.subTest(mistake=mistake):
-                error = chart.check_values(*values)
+                error = chart.check_values(*self.arguments(values))
                 self.assertIsNotNone(error)
                 self.assertIn(place, error)
 
@@ -245,6 +257,31 @@ class ChartTest(unittest.TestCase):
         template = named(chart.render(*HOSTS, *self.arguments(["podAnnotations: {a/b: c}"])), "LeaderWorkerSet",
                          "tessera-hosts")["spec"]["leaderWorkerTemplate"]
         self.assertEqual([template[f"{which}Template"]["metadata"]["annotations"]["a/b"] for which in ("leader", "worker")], ["c", "c"])
+
+    def test_secondary_networks_are_those_of_every_host(self):
+        key = "k8s.v1.cni.cncf.io/networks"
+        arguments = self.arguments(["infiniband: {networks: [rail-0, fabric/rail-1]}", "podAnnotations: {a/b: c}"])
+        template = named(chart.render(*INFINIBAND, *arguments), "LeaderWorkerSet", "tessera-hosts")["spec"]["leaderWorkerTemplate"]
+        for which in ("leader", "worker"):
+            annotations = template[f"{which}Template"]["metadata"]["annotations"]
+            self.assertEqual((annotations[key], annotations["a/b"]), ("rail-0,fabric/rail-1", "c"))
+        twice = chart.run(*INFINIBAND, *self.arguments(["infiniband: {networks: [rail-0]}", f"podAnnotations: {{{key}: other}}"]))
+        self.assertNotEqual(twice.returncode, 0)
+        self.assertIn("infiniband.networks", twice.stderr)
+
+    def test_a_cluster_without_nvidias_operator_needs_neither_its_runtime_class_nor_its_labels(self):
+        """Helm adds maps of several files up, so that an example's node selector can only be left out of the file."""
+        values = (manifests.ROOT / "deploy/helm/values/many-hosts-infiniband.yaml").read_text()
+        values = re.sub(r"runtimeClassName: nvidia\nnodeSelector:\n  nvidia.com/gpu.present: .*\n", "", values)
+        self.assertNotIn("gpu.present", values)
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(values)
+            file.flush()
+            arguments = [file.name if argument.endswith("many-hosts-infiniband.yaml") else argument for argument in INFINIBAND]
+            for part in manifests.leader_and_worker(named(chart.render(*arguments), "LeaderWorkerSet", "tessera-hosts")):
+                self.assertFalse({"runtimeClassName", "nodeSelector"} & set(pod_of(part)))
+                names = {entry["name"] for entry in pod_of(part)["containers"][0]["env"]}
+                self.assertFalse({"NCCL_IB_GID_INDEX", "NCCL_NVLS_ENABLE"} & names, "NCCL decides where nothing is said")
 
     def test_how_long_a_node_may_be_silent_is_the_operators(self):
         nodes = manifests.parse_configuration(named(chart.render(*HOSTS, "-set", "config.nodes.lost_after=9s"), "ConfigMap",

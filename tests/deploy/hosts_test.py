@@ -184,6 +184,26 @@ class HostsTest(unittest.TestCase):
             with self.subTest(name=name):
                 self.assertEqual(list(problems(things)), [])
 
+    def test_every_gpu_has_an_adapter_of_its_own_on_rails(self):
+        things = manifests.kustomize(manifests.KUBERNETES / "many-hosts-rails")
+        self.assertEqual((rules.violations(things), list(problems(things))), ([], []))
+        for part in leader_and_worker(set_of(things)):
+            container = pod_of(part)["containers"][0]
+            self.assertEqual([container["resources"][kind]["rdma/hca"] for kind in ("requests", "limits")], ["8", "8"])
+            self.assertIn({"name": "NCCL_IB_GID_INDEX", "value": "3"}, container["env"])
+            networks = part["spec"]["template"]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
+            self.assertEqual(len(networks.split(",")), 8)
+        by_values = chart.render(*chart.arguments_of(INFINIBAND), "-set", "infiniband.countPerGpu=1", "-set", "infiniband.gidIndex=3")
+        self.assertEqual([pod_of(part)["containers"][0]["resources"] for part in leader_and_worker(set_of(by_values))],
+                         [pod_of(part)["containers"][0]["resources"] for part in leader_and_worker(set_of(things))])
+
+    def test_a_cluster_without_nvidias_operator_takes_its_file_out(self):
+        things = manifests.edited(INFINIBAND, lambda text: re.sub(r"  - target: .*\n    path: nvidia-operator.yaml.*\n", "", text))
+        self.assertEqual((rules.violations(things), list(problems(things))), ([], []))
+        for before, part in zip(leader_and_worker(set_of(objects(INFINIBAND))), leader_and_worker(set_of(things))):
+            self.assertFalse({"runtimeClassName", "nodeSelector"} & set(pod_of(part)))
+            self.assertLessEqual({"runtimeClassName", "nodeSelector"}, set(pod_of(before)))
+
     def test_planted_mistakes_are_noticed(self):
         planted = [(folder, *entry) for folder in manifests.MANY_HOSTS for entry in PLANTED]
         planted += [(INFINIBAND, *entry) for entry in PLANTED_INFINIBAND]

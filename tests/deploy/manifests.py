@@ -8,7 +8,9 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 
 import jsonschema
 import kubernetes_validate
@@ -51,6 +53,19 @@ def kustomize(folder, program=None):
     if done.returncode != 0:
         raise AssertionError(f"{folder} cannot be rendered: {done.stderr}")
     return parse(done.stdout)
+
+
+def edited(overlay, edit):
+    """The objects of an overlay whose kustomization.yaml an operator has edited, as `edit` does with its text."""
+    with tempfile.TemporaryDirectory() as folder:
+        copied = shutil.copytree(KUBERNETES, pathlib.Path(folder, "kubernetes"))
+        file = copied / overlay / "kustomization.yaml"
+        before = file.read_text()
+        after = edit(before)
+        if after == before:
+            raise AssertionError(f"the edit changes nothing of {overlay}/kustomization.yaml")
+        file.write_text(after)
+        return kustomize(copied / overlay)
 
 
 def parse(text):

@@ -177,6 +177,13 @@ class ManifestsTest(unittest.TestCase):
     def test_every_rule_has_a_planted_mistake(self):
         self.assertEqual({function.__name__ for function in rules.RULES} | {"schema"}, {by for _, _, _, by in PLANTED})
 
+    def test_a_cluster_without_nvidias_operator_takes_its_file_out(self):
+        things = manifests.edited("overlays/gpu", lambda text: re.sub(r"  - nvidia-operator.yaml.*\n", "", text))
+        self.assertEqual(rules.violations(things), [])
+        for objects, there in ((things, False), (manifests.overlay_objects("gpu"), True)):
+            pod = pod_of(named(objects, "StatefulSet", "tessera"))
+            self.assertEqual(["runtimeClassName" in pod, "nodeSelector" in pod], [there, there])
+
     def test_every_base_and_option_is_part_of_an_overlay(self):
         text = "".join((manifests.KUBERNETES / "overlays" / name / "kustomization.yaml").read_text() for name in manifests.OVERLAYS)
         for folder in [*manifests.KUBERNETES.glob("base/*"), *manifests.KUBERNETES.glob("optional/*")]:

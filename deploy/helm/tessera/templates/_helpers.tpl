@@ -113,6 +113,14 @@ affinity:
 - {name: NCCL_SOCKET_IFNAME, value: lo}
 - {name: NCCL_IB_DISABLE, value: "1"}
 - {name: NCCL_DEBUG, value: WARN}
+{{- include "tessera.nvlsEnv" . }}
+{{- end }}
+{{- end -}}
+
+{{- /* NVLS needs a fabric manager that serves the GPUs, which a virtual machine may lack. */ -}}
+{{- define "tessera.nvlsEnv" -}}
+{{- if not .Values.gpu.nvls }}
+- {name: NCCL_NVLS_ENABLE, value: "0"}
 {{- end }}
 {{- end -}}
 

@@ -51,10 +51,27 @@
 {{- if .Values.infiniband.enabled }}
 - {name: NCCL_SOCKET_IFNAME, value: {{ .Values.infiniband.interface | quote }}}
 - {name: NCCL_IB_HCA, value: {{ .Values.infiniband.adapters | quote }}}
+{{- if ge (int .Values.infiniband.gidIndex) 0 }}
+- {name: NCCL_IB_GID_INDEX, value: {{ .Values.infiniband.gidIndex | int64 | toString | quote }}}
+{{- end }}
 - {name: NCCL_DEBUG, value: WARN}
+{{- include "tessera.nvlsEnv" . }}
 {{- else }}
 {{- include "tessera.gpuEnv" . }}
 {{- end }}
+{{- end -}}
+
+{{- /* Annotations of the server's pods and of its nodes': those that are given, and the secondary networks. */ -}}
+{{- define "tessera.podAnnotations" -}}
+{{- $annotations := .Values.podAnnotations -}}
+{{- with .Values.infiniband.networks -}}
+{{- $key := "k8s.v1.cni.cncf.io/networks" -}}
+{{- if hasKey $annotations $key -}}
+{{- fail (printf "podAnnotations has %s, and infiniband.networks sets it; name the networks in one of them" $key) -}}
+{{- end -}}
+{{- $annotations = merge (dict $key (join "," .)) $annotations -}}
+{{- end -}}
+{{- with $annotations -}}{{- toYaml . -}}{{- end -}}
 {{- end -}}
 
 {{- /* An adapter reads memory that is pinned. */ -}}
@@ -63,7 +80,13 @@
 {{- end -}}
 
 {{- define "tessera.ranksResources" -}}
-{{- include "tessera.resources" (list .Values.resources .Values.gpu (ternary .Values.infiniband dict .Values.infiniband.enabled)) -}}
+{{- $infiniband := .Values.infiniband -}}
+{{- $adapters := dict -}}
+{{- if $infiniband.enabled -}}
+{{- $count := ternary (mul (int $infiniband.countPerGpu) (int .Values.gpu.count)) (int $infiniband.count) (gt (int $infiniband.countPerGpu) 0) -}}
+{{- $adapters = dict "resourceName" $infiniband.resourceName "count" $count -}}
+{{- end -}}
+{{- include "tessera.resources" (list .Values.resources .Values.gpu $adapters) -}}
 {{- end -}}
 
 {{- define "tessera.nodesVolume" -}}

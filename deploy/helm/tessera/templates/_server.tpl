@@ -4,8 +4,8 @@ labels:
 annotations:
   # Another configuration is read by other pods.
   checksum/config: {{ include "tessera.config" . | sha256sum }}
-  {{- with .Values.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
+  {{- with include "tessera.podAnnotations" . }}
+  {{- . | nindent 2 }}
   {{- end }}
 {{- end -}}
 
