@@ -16,6 +16,7 @@ namespace {
 
 constexpr size_t kMaxTypedBytes = 60;   // more of a name is not compared
 constexpr size_t kMaxQuotedBytes = 60;  // more of a value is not shown
+constexpr size_t kMaxNamesFirst = 12;   // a longer list comes after the nearest name
 
 // Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -67,9 +68,16 @@ std::string QuotedValue(absl::string_view value) {
 
 std::string ProblemOfName(absl::string_view value, absl::Span<const std::string> valid) {
   if (std::find(valid.begin(), valid.end(), value) != valid.end()) return "";
-  const std::string nearest = NearestName(value, valid);
-  return absl::StrCat(" ", QuotedValue(value), " is unknown; valid values are ", absl::StrJoin(valid, ", "),
-                      nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?"));
+  return UnknownName(value, valid, NearestName(value, valid));
+}
+
+std::string UnknownName(absl::string_view value, absl::Span<const std::string> valid, absl::string_view nearest) {
+  const std::string list = absl::StrCat("valid values are ", absl::StrJoin(valid, ", "));
+  const std::string question = absl::StrCat("did you mean '", nearest, "'?");
+  const std::string unknown = absl::StrCat(" ", QuotedValue(value), " is unknown; ");
+  if (nearest.empty()) return absl::StrCat(unknown, list);
+  if (valid.size() > kMaxNamesFirst) return absl::StrCat(unknown, question, " ", list);
+  return absl::StrCat(unknown, list, "; ", question);
 }
 
 }  // namespace tessera::base

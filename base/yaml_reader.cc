@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/nearest_name.h"
@@ -30,7 +32,7 @@ void YamlMapping::Fail(const std::string& key, const std::string& rest) {
 }
 
 YAML::Node YamlMapping::Take(const std::string& key) {
-  read_.push_back(key);
+  if (std::find(read_.begin(), read_.end(), key) == read_.end()) read_.push_back(key);
   // What yaml-cpp returns for an absent key throws at every use.
   if (!node_.IsMap() || !node_[key].IsDefined()) return YAML::Node(YAML::NodeType::Undefined);
   return node_[key];
@@ -49,6 +51,20 @@ void YamlMapping::operator()(const std::string& key, std::string& value) {
   if (!Scalar(key, "a text", node)) return;
   if (node.Scalar().find('\0') != std::string::npos) return Fail(key, "has a NUL character");
   value = node.Scalar();
+}
+
+void YamlMapping::Path(const std::string& key, std::string& value) {
+  (*this)(key, value);
+  if (!absl::StartsWith(value, "~")) return;
+  const char* home = std::getenv("HOME");
+  const bool is_own = value == "~" || absl::StartsWith(value, "~/");
+  if (is_own && home != nullptr && *home != '\0') {
+    value.replace(0, 1, home);
+  } else {
+    Fail(key, absl::StrCat("is ", QuotedValue(value), "; ",
+                           is_own ? "HOME is not set, so the path must be given in full"
+                                  : "it must be a path in full, from ~/ on, or from ./ on for a name that begins so"));
+  }
 }
 
 void YamlMapping::operator()(const std::string& key, bool& value) {

@@ -40,6 +40,9 @@ class YamlMapping {
     value = *EnumOf<Enum>(name);
   }
 
+  // A text that is a path: "~/" at its begin stands for the user's home folder ($HOME), as in a shell.
+  void Path(const std::string& key, std::string& value);
+
   // Calls visit(mapping) for the mapping that the key holds, and finishes it.
   template <typename Visit>
   void Nested(const std::string& key, const Visit& visit) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/field_error.h"
+#include "base/number_text.h"
 #include "base/utf8.h"
 
 namespace tessera::server {
@@ -62,9 +63,11 @@ absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bo
 absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return base::ErrorOfField(
-      id, absl::StrCat(
-              " is ", value, "; it must be a number from ", bounds.low, " to ", bounds.high,
-              std::isnan(value) ? "" : absl::StrCat(", the nearest is ", std::clamp(value, bounds.low, bounds.high))));
+      id, absl::StrCat(" is ", base::NumberText(value), "; it must be a number from ", base::NumberText(bounds.low),
+                       " to ", base::NumberText(bounds.high),
+                       std::isnan(value) ? ""
+                                         : absl::StrCat(", the nearest is ",
+                                                        base::NumberText(std::clamp(value, bounds.low, bounds.high)))));
 }
 
 absl::Status CheckValue(const std::string& id, const std::string& text, control::Bounds bounds) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/field_error.h"
+#include "base/number_text.h"
 #include "base/status_macros.h"
 #include "control/device.h"
 
@@ -62,6 +63,7 @@ std::string Shown(const std::optional<Value>& value) {
   return absl::StrCat(*value);
 }
 std::string Shown(const std::optional<std::string>& value) { return QuotedValue(*value); }
+std::string Shown(const std::optional<double>& value) { return base::NumberText(*value); }
 
 // That the model reads every option which is given.
 absl::Status CheckOptionsRead(const GenerationRequest& request, const control::ModelDescription& model) {
@@ -151,9 +153,9 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   status.Update(CheckValue("steps", request.steps.value_or(job.steps), BoundsFor(*FindField("steps"), model)));
   status.Update(CheckValue("count", request.count, BoundsOf(*FindField("count"))));
   if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
-    status.Update(base::ErrorOfField(
-        "seed", absl::StrCat(" is ", request.seed, "; with count ", request.count, " valid values are at most ",
-                             std::numeric_limits<uint64_t>::max() - (request.count - 1))));
+    status.Update(base::ErrorOfField("seed", absl::StrCat(" is ", request.seed, "; the seeds of ", request.count,
+                                                          " images count up from it, so valid values are at most ",
+                                                          std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
   RETURN_IF_ERROR(status);
   const auto assign = [&](absl::string_view id, control::Bounds, auto& parameter) {
@@ -165,9 +167,9 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   };
   control::VisitParameters(assign, job);
   if (const control::SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
-    return base::ErrorOfField(
-        "skip_layer_start",
-        absl::StrCat(" is ", skip.start, "; valid values are at most the stop, which is ", skip.stop));
+    return base::ErrorOfField("skip_layer_start", absl::StrCat(" is ", base::NumberText(skip.start),
+                                                               "; valid values are at most the stop, which is ",
+                                                               base::NumberText(skip.stop)));
   }
   return job;
 }

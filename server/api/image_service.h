@@ -110,7 +110,7 @@ struct JobPage {
 
 struct ListOptions {
   int32_t limit = 20;  // 1 … kMaxListLimit
-  std::string after;   // `next` of the page before; one that is not known is INVALID_ARGUMENT
+  std::string after;   // `next` of the page before; one that is not known is NOT_FOUND
   std::optional<JobState> state;
 };
 

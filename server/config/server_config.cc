@@ -36,6 +36,7 @@ class YamlWriter {
   explicit YamlWriter(YAML::Emitter& out) : out_(out) {}
 
   void operator()(const char* key, const std::string& value) { Key(key) << YAML::DoubleQuoted << value; }
+  void Path(const char* key, const std::string& value) { (*this)(key, value); }
   void operator()(const char* key, bool value) { Key(key) << value; }
   void operator()(const char* key, absl::Duration value) { Key(key) << absl::FormatDuration(value); }
   void operator()(const char* key, const std::vector<std::string>& values) {
@@ -111,7 +112,7 @@ void VisitLimits(Visit& visit, Limits& limits) {
 template <typename Visit, typename Group>
 void VisitGroup(Visit& visit, Group& group) {
   const std::vector<std::string> placements = base::EnumNames<control::ComponentPlacement>();
-  visit("model", group.model);
+  visit.Path("model", group.model);
   visit("name", group.name);
   visit("aliases", group.aliases);
   visit("layout", group.layout);
@@ -144,10 +145,10 @@ void Groups(YamlWriter& out, const std::vector<GroupConfig>& groups) {
 template <typename Visit, typename Nodes>
 void VisitNodes(Visit& visit, Nodes& nodes) {
   Listener(visit, "listen", nodes.listen);
-  visit("certificate_chain", nodes.certificate_chain);
-  visit("private_key", nodes.private_key);
-  visit("authority", nodes.authority);
-  visit("token_file", nodes.token_file);
+  visit.Path("certificate_chain", nodes.certificate_chain);
+  visit.Path("private_key", nodes.private_key);
+  visit.Path("authority", nodes.authority);
+  visit.Path("token_file", nodes.token_file);
   visit("beat", nodes.beat);
   visit("lost_after", nodes.lost_after);
   visit("join_wait", nodes.join_wait);
@@ -185,20 +186,20 @@ void VisitConfig(Visit& visit, Config& config) {
     Listener(listen, "admin", config.admin);
   });
   visit.Nested("tls", [&](auto& tls) {
-    tls("certificate_chain", config.tls.certificate_chain);
-    tls("private_key", config.tls.private_key);
+    tls.Path("certificate_chain", config.tls.certificate_chain);
+    tls.Path("private_key", config.tls.private_key);
   });
   visit("behind_proxy", config.behind_proxy);
   visit("hosts", config.hosts);
   visit("origins", config.origins);
   visit("public_url", config.public_url);
-  visit("keys_file", config.keys_file);
-  visit("admin_keys_file", config.admin_keys_file);
+  visit.Path("keys_file", config.keys_file);
+  visit.Path("admin_keys_file", config.admin_keys_file);
   visit("allow_anonymous", config.allow_anonymous);
   visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
   Nodes(visit, config.nodes);
   Groups(visit, config.groups);
-  visit("adapter_folder", config.adapter_folder);
+  visit.Path("adapter_folder", config.adapter_folder);
   visit("certify", config.certify);
   visit("ready_when", config.ready_when);
   visit("openai_names", config.openai_names);
@@ -206,10 +207,10 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("api_health", config.api_health);
   visit("api_metrics", config.api_metrics);
   visit("log_level", config.log_level, base::LogLevelNames());
-  visit("data_folder", config.data_folder);
+  visit.Path("data_folder", config.data_folder);
   visit.Nested("store", [&](auto& store) {
     store("dsn", config.store.dsn);
-    store("password_file", config.store.password_file);
+    store.Path("password_file", config.store.password_file);
     store("lease", config.store.lease);
   });
   visit("retention", config.retention);

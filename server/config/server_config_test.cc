@@ -188,6 +188,32 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
         BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
 
+TEST(ServerConfigTest, ATildeStandsForTheHomeFolderInEveryPath) {
+  const char* before = std::getenv("HOME");
+  const std::string home = before == nullptr ? "" : before;
+  setenv("HOME", "/srv/alice", 1);
+  const auto config = ReadServerConfig(
+      "groups: [{model: ~/models/flux}]\nkeys_file: ~/keys.txt\nadapter_folder: ~\ndata_folder: ~/data\n"
+      "store: {dsn: 'dbname=~', password_file: ~/password}\ntls: {certificate_chain: ~/a.pem, private_key: ~/b.pem}\n");
+  unsetenv("HOME");
+  EXPECT_THAT(ErrorOf("keys_file: ~/keys.txt"), HasSubstr("HOME is not set"));
+  if (before != nullptr) setenv("HOME", home.c_str(), 1);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->groups[0].model, "/srv/alice/models/flux");
+  EXPECT_EQ(config->keys_file, "/srv/alice/keys.txt");
+  EXPECT_EQ(config->adapter_folder, "") << "a lone tilde is YAML's null";
+  EXPECT_EQ(config->data_folder, "/srv/alice/data");
+  EXPECT_EQ(config->store.dsn, "dbname=~");
+  EXPECT_EQ(config->store.password_file, "/srv/alice/password");
+  EXPECT_EQ(config->tls.private_key, "/srv/alice/b.pem");
+  EXPECT_THAT(ErrorOf("data_folder: ~alice/data"),
+              HasSubstr("data_folder is '~alice/data'; it must be a path in full"));
+}
+
+TEST(ServerConfigTest, AnUnknownListenerIsAnsweredWithEachValidOneOnce) {
+  EXPECT_THAT(ErrorOf("listen: {htpt: off}"), HasSubstr("valid values are http, grpc, admin; did you mean 'http'?"));
+}
+
 TEST(ServerConfigTest, OriginsAreKeptAsBrowsersSendThem) {
   const auto config = ReadServerConfig("origins: ['HTTPS://Studio.example:443', 'http://localhost:3000']\n");
   ASSERT_TRUE(config.ok()) << config.status();

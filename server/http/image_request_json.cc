@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "base/number_text.h"
 #include "base/status_macros.h"
 #include "server/http/flat_json.h"
 
@@ -73,8 +73,7 @@ absl::Status UnknownField(const std::string& name, BodyKind kind) {
   const std::vector<std::string> fields = GenerationFields(kind);
   for (const auto& [other, field] : kOtherNames) {
     if (name == other) {
-      return FieldError(shown, absl::StrCat(": field ", QuotedValue(name), " is unknown; valid values are ",
-                                            absl::StrJoin(fields, ", "), "; did you mean '", field, "'?"));
+      return FieldError(shown, absl::StrCat(": field", base::UnknownName(name, fields, field)));
     }
   }
   return FieldError(shown, absl::StrCat(": ", CheckName("field", name, fields).message()));
@@ -124,7 +123,8 @@ std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
   return static_cast<int64_t>(*number);
 }
 
-absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) {
+// `range` follows "a whole number".
+absl::Status ReadWhole(const FlatJsonMember& member, absl::string_view range, std::optional<int64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr) value = WholeNumber(*scalar);
   if (value.has_value()) return absl::OkStatus();
@@ -133,10 +133,13 @@ absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) {
                       absl::StrCat(" is ", std::get<uint64_t>(*scalar), ", which is more than any valid value"));
   }
   if (scalar != nullptr && std::holds_alternative<double>(*scalar)) {
-    return FieldError(member.name, absl::StrCat(" is ", std::get<double>(*scalar), "; it must be a whole number"));
+    return FieldError(member.name, absl::StrCat(" is ", base::NumberText(std::get<double>(*scalar)),
+                                                "; it must be a whole number", range));
   }
-  return WrongType(member, "a whole number");
+  return WrongType(member, absl::StrCat("a whole number", range));
 }
+
+absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) { return ReadWhole(member, "", value); }
 
 absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
@@ -144,12 +147,12 @@ absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) 
     value = std::get<uint64_t>(*scalar);
     return absl::OkStatus();
   }
+  constexpr absl::string_view kRange = " from 0 to 18446744073709551615";
   std::optional<int64_t> integer;
-  RETURN_IF_ERROR(Read(member, integer));
+  RETURN_IF_ERROR(ReadWhole(member, kRange, integer));
   if (*integer < 0) {
-    return FieldError(member.name, absl::StrCat(" is ", *integer,
-                                                "; it must be a whole number from 0 to 18446744073709551615, the "
-                                                "nearest is 0"));
+    return FieldError(member.name,
+                      absl::StrCat(" is ", *integer, "; it must be a whole number", kRange, ", the nearest is 0"));
   }
   value = static_cast<uint64_t>(*integer);
   return absl::OkStatus();

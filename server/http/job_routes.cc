@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/base/call_once.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -15,6 +18,14 @@ namespace {
 
 constexpr size_t kEnoughPending = 8 << 20;
 
+// Whether it has the form of every page's `next`, which docs/openapi.json has as the pattern of `after`.
+bool IsPageId(absl::string_view text) {
+  const size_t name = std::find_if_not(text.begin(), text.end(), absl::ascii_islower) - text.begin();
+  const absl::string_view digits = text.substr(std::min(name + 1, text.size()));
+  return name > 0 && name < text.size() && (text[name] == '-' || text[name] == '_') && digits.size() >= 32 &&
+         digits.size() <= 64 && digits.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+}
+
 absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
   ListOptions options;
   if (const auto limit = QueryValue(request.Query(), "limit")) {
@@ -23,6 +34,10 @@ absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
     }
   }
   options.after = QueryValue(request.Query(), "after").value_or("");
+  if (!options.after.empty() && !IsPageId(options.after)) {
+    return FieldError("after", absl::StrCat(" names no job at which a page ended: it is ", QuotedValue(options.after),
+                                            "; it must be the `next` of an earlier page"));
+  }
   if (const auto name = QueryValue(request.Query(), "status")) {
     std::vector<std::string> valid;
     for (const JobState state :
@@ -38,20 +53,26 @@ absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
 void Watch(const ApiContext& context, const ApiCall& call) {
   const std::shared_ptr<ApiReply> reply = call.reply;
   const std::string& job = call.parameters[0];
-  // Asked first, because a stream cannot say 404 once it has begun.
-  const absl::StatusOr<Job> known = context.service.Get(call.caller, job);
-  if (!known.ok()) return reply->SendError(known.status());
   reply->record().job = job;
-  reply->StartEvents();
-  if (call.request.method == "HEAD") return reply->Finish();
-  const auto tell = [reply, base_url = call.base_url](const JobEvent& event) {
+  if (call.request.method == "HEAD") {
+    const absl::StatusOr<Job> known = context.service.Get(call.caller, job);
+    if (!known.ok()) return reply->SendError(known.status());
+    reply->StartEvents();
+    return reply->Finish();
+  }
+  // The stream begins once the job is watched: after that it could not say any more that the job is not there.
+  const auto begun = std::make_shared<absl::once_flag>();
+  const auto begin = [reply, begun] { absl::call_once(*begun, [&] { reply->StartEvents(); }); };
+  const auto tell = [reply, begin, base_url = call.base_url](const JobEvent& event) {
+    begin();
     if (std::holds_alternative<PreviewEvent>(event) && reply->pending_bytes() > kEnoughPending) return;
     reply->Write(JobEventText(event, base_url));
     if (IsLast(event)) reply->Finish();
   };
   const absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
       JobEventPump::Start(context.service, context.pool, call.caller, job, WatchedEvents::kAll, tell);
-  if (!pump.ok()) return reply->Finish();
+  if (!pump.ok()) return reply->SendError(pump.status());
+  begin();
   reply->OnClosed([&pool = context.pool, pump = *pump] { pool.Post([pump] { pump->Stop(); }); });
 }
 

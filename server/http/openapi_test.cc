@@ -237,6 +237,7 @@ TEST(OpenApiTest, EveryAnswerHasADocumentedShape) {
   check("/v1/jobs/{id}/events", "get", job + "/events");
   check("/v1/jobs", "get", "/v1/jobs?limit=1");
   check("/v1/jobs", "get", "/v1/jobs?limit=0");
+  check("/v1/jobs", "get", absl::StrCat("/v1/jobs?after=page-", std::string(48, '0')));
   const std::string image = Text(boost::json::parse(done.body).at("images").as_array()[0].at("id"));
   check("/v1/images/{id}", "get", "/v1/images/" + image);
   check("/v1/images/{id}", "get", "/v1/images/x");
@@ -277,6 +278,29 @@ TEST(OpenApiTest, EveryEventOfAStreamHasItsDocumentedShape) {
   }
   // Previews may be superseded.
   EXPECT_TRUE(met.contains("image_generation.completed") && met.contains("error"));
+}
+
+TEST(OpenApiTest, EveryEventOfAJobHasItsDocumentedShape) {
+  ApiFixture api({.service = {.paused = true}});
+  const value& answer = Document().at("paths").at("/v1/jobs/{id}/events").at("get").at("responses").at("200");
+  const value& schema = answer.at("content").at("text/event-stream").at("schema");
+  std::set<std::string> names;
+  for (const char* prompt : {"a", "[fail]"}) {
+    const std::string body = absl::StrCat(R"({"prompt":")", prompt, R"(","num_inference_steps":9,"partial_images":3})");
+    const std::string job = api.Call("POST", "/v1/jobs", body).Header("location");
+    HttpTestClient client(api.port());
+    client.Send(absl::StrCat("GET ", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    ASSERT_TRUE(api.service().WaitForWatches(1, absl::Seconds(60)));
+    api.service().AllowSteps(9);
+    const std::string events = client.ReadResponse().body;
+    for (const absl::string_view event : absl::StrSplit(events, "\n\n", absl::SkipEmpty())) {
+      const std::vector<std::string> parts = absl::StrSplit(event, absl::MaxSplits("\ndata: ", 1));
+      ASSERT_EQ(parts.size(), 2u) << event;
+      names.insert(parts[0].substr(7));
+      EXPECT_EQ(Difference(schema, boost::json::parse(parts[1]), parts[0]), "");
+    }
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"step", "image", "done", "failed"}));
 }
 
 TEST(OpenApiTest, ShapesThatDifferAreNoticed) {

@@ -106,7 +106,12 @@ object RequestSchema(BodyKind kind) {
     properties["stream"] = {
         {"type", {"boolean", "null"}}, {"default", false}, {"description", "Answer with server-sent events."}};
   }
+  // PNG loses nothing, so it has no other compression than that.
+  array compression = {object{{"properties", object{{"output_compression", object{{"enum", array{100, nullptr}}}}}}},
+                       object{{"properties", object{{"output_format", object{{"enum", array{"jpeg", "webp"}}}}}},
+                              {"required", array{"output_format"}}}};
   return {{"type", "object"},
+          {"anyOf", std::move(compression)},
           {"properties", std::move(properties)},
           {"required", array{"prompt"}},
           {"additionalProperties", false}};

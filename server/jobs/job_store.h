@@ -138,7 +138,7 @@ class JobStore {
 
   virtual absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) = 0;
 
-  // `limit` 1 … 1000; without a state those of all. INVALID_ARGUMENT for an `after` that no page gave.
+  // `limit` 1 … 1000; without a state those of all. NOT_FOUND for an `after` that no page gave.
   virtual absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                              std::optional<JobState> state = std::nullopt) = 0;
 

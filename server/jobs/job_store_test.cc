@@ -473,7 +473,7 @@ TEST_P(JobStoreTest, ListsTheNewestFirstPageByPage) {
 
 TEST_P(JobStoreTest, RefusesAPageThatNoneGave) {
   for (const char* after : {"x", "-1", "0", "1", "99999999999999999999", "1; DROP TABLE jobs"}) {
-    EXPECT_EQ(store_->List(kTenant, 2, after).status().code(), absl::StatusCode::kInvalidArgument) << after;
+    EXPECT_EQ(store_->List(kTenant, 2, after).status().code(), absl::StatusCode::kNotFound) << after;
   }
 }
 

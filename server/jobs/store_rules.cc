@@ -18,7 +18,7 @@ absl::StatusOr<uint64_t> BeginOfPage(const RecordIds& ids, int32_t limit, const 
   }
   if (after.empty()) return uint64_t{INT64_MAX};
   absl::StatusOr<uint64_t> number = ids.PageNumber(after);
-  if (!number.ok()) return absl::InvalidArgumentError("after is not what an earlier page gave as its next");
+  if (!number.ok()) return absl::NotFoundError("after is not what an earlier page gave as its next");
   return number;
 }
 

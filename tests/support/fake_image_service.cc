@@ -235,7 +235,7 @@ absl::StatusOr<server::JobPage> FakeImageService::List(const server::Caller& cal
     }
     page.jobs.push_back(Snapshot(record));
   }
-  if (!reached) return absl::InvalidArgumentError("after names no job of this key");
+  if (!reached) return absl::NotFoundError("after names no job of this key");
   return page;
 }
 
