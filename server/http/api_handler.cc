@@ -137,9 +137,11 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
     return SendPlainError(*call.reply, failure->status, failure->message);
   }
   if (wrong_origin) return SendPlainError(*call.reply, wrong_origin->status, wrong_origin->message);
-  call.base_url = !options_.public_url.empty()
-                      ? options_.public_url
-                      : absl::StrCat(call.request.secure ? "https://" : "http://", *call.request.Header("host"));
+  call.base_url = options_.public_url;
+  // Without a name, links are paths.
+  if (const auto host = call.request.Header("host"); host.has_value() && call.base_url.empty()) {
+    call.base_url = absl::StrCat(call.request.secure ? "https://" : "http://", *host);
+  }
   call.base_path = base_path_;
   Route(std::move(call));
 }

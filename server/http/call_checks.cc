@@ -39,7 +39,9 @@ std::optional<std::string> HostWithoutPort(absl::string_view host) {
 }  // namespace
 
 std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRules& rules) {
-  if (request.CountHeaders("host") != 1) return CheckFailure{400, "the request has not exactly one Host header"};
+  const size_t hosts = request.CountHeaders("host");
+  if (hosts == 0 && !request.http_1_1) return std::nullopt;
+  if (hosts != 1) return CheckFailure{400, "the request has not exactly one Host header"};
   const std::optional<std::string> host = HostWithoutPort(*request.Header("host"));
   if (!host.has_value()) return CheckFailure{400, "the Host header is not a name with an optional port"};
   if (rules.loopback && (*host == "localhost" || *host == "127.0.0.1" || *host == "[::1]")) return std::nullopt;

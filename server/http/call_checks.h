@@ -17,7 +17,9 @@ struct HostRules {
   std::vector<std::string> origins;  // of pages whose scripts may call: "https://studio.example"
 };
 
-// The error, or nothing. 400 for no Host or more than one, 421 for one that is not served.
+// The error, or nothing. 400 for more than one Host, or none in HTTP/1.1; 421 for one that is not served. HTTP/1.0
+// without one, as load balancers probe, is answered: no browser sends it, so no page can point a name at the server by
+// it.
 struct CheckFailure {
   int status;
   std::string message;

@@ -89,7 +89,14 @@ TEST_F(HostilePeerTest, FramingThatCanBeReadInTwoWaysIsRefused) {
       {"HTTP/3.0", absl::StrCat("GET /v1/models HTTP/3.0\r\n", kHost, "\r\n"), 505},
       {"two blanks", absl::StrCat("GET  /v1/models HTTP/1.1\r\n", kHost, "\r\n"), 400},
       {"blank in the target", absl::StrCat("GET /v1 /models HTTP/1.1\r\n", kHost, "\r\n"), 505},
-      {"absolute target", absl::StrCat("GET http://localhost/v1/models HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"absolute target without a host", absl::StrCat("GET http:///v1/models HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"absolute target with a user", absl::StrCat("GET http://a@localhost/livez HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"absolute target of a rebound name",
+       absl::StrCat("GET http://evil.example/v1/models HTTP/1.1\r\n", kHost, "\r\n"), 421},
+      {"absolute target of another scheme", absl::StrCat("GET ftp://localhost/livez HTTP/1.1\r\n", kHost, "\r\n"), 400},
+      {"absolute target, no Host", "GET http://localhost/v1/models HTTP/1.1\r\n\r\n", 400},
+      {"absolute target, two Hosts",
+       "GET http://localhost/v1/models HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400},
       {"authority target", absl::StrCat("CONNECT localhost:80 HTTP/1.1\r\n", kHost, "\r\n"), 400},
       {"asterisk target", absl::StrCat("OPTIONS * HTTP/1.1\r\n", kHost, "\r\n"), 400},
       {"NUL in the target", std::string("GET /v1\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", 38), 400},
@@ -196,6 +203,82 @@ TEST_F(HostilePeerTest, OldClientsGetTheirAnswerAndTheEndOfTheConnection) {
   client.Send(absl::StrCat("GET /livez HTTP/1.0\r\n", kHost, "\r\n"));
   EXPECT_EQ(client.ReadResponse().status, 200);
   EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST_F(HostilePeerTest, ProbesOfHttp10NeedNoHost) {
+  for (const char* path : {"/readyz", "/livez", "/v1/models"}) {
+    HttpTestClient client(api_.port());
+    client.Send(absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n"));
+    EXPECT_EQ(client.ReadResponse().status, 200) << path;
+    EXPECT_TRUE(client.WaitForEnd());
+  }
+  HttpTestClient client(api_.port());
+  client.Send("GET /v1/models HTTP/1.0\r\nOrigin: http://localhost\r\n\r\n");
+  EXPECT_EQ(client.ReadResponse().status, 403);
+  EXPECT_EQ(StatusOf(api_, "GET /readyz HTTP/1.0\r\nHost: evil.example\r\n\r\n"), 200) << "as every probe";
+  EXPECT_EQ(StatusOf(api_, "GET /v1/models HTTP/1.0\r\nHost: evil.example\r\n\r\n"), 421);
+}
+
+TEST_F(HostilePeerTest, LinksForAClientWithoutAHostArePaths) {
+  const std::string body = R"({"prompt":"a","response_format":"url"})";
+  HttpTestClient client(api_.port());
+  client.Send(absl::StrCat("POST /v1/images/generations HTTP/1.0\r\nContent-Type: application/json\r\n",
+                           "Content-Length: ", body.size(), "\r\n\r\n", body));
+  EXPECT_THAT(client.ReadResponse().body, HasSubstr("\"url\":\"/v1/images/"));
+}
+
+TEST_F(HostilePeerTest, ATargetInAbsoluteFormIsReadAsItsPathAtItsHost) {
+  for (const char* target : {"http://localhost/livez", "HTTP://localhost:8080/livez", "https://127.0.0.1/livez"}) {
+    EXPECT_EQ(StatusOf(api_, absl::StrCat("GET ", target, " HTTP/1.1\r\n", kHost, "\r\n")), 200) << target;
+  }
+  EXPECT_EQ(StatusOf(api_, "GET http://localhost/v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n"), 200)
+      << "the header does not count";
+  EXPECT_EQ(StatusOf(api_, "GET http://localhost/livez HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(StatusOf(api_, absl::StrCat("GET http://localhost HTTP/1.1\r\n", kHost, "\r\n")), 404)
+      << "there is no page";
+  EXPECT_EQ(StatusOf(api_, absl::StrCat("GET http://localhost/v1/jobs?limit=0 HTTP/1.1\r\n", kHost, "\r\n")), 400);
+}
+
+TEST(HalfClosedTest, AClientThatSendsNoMoreGetsItsAnswer) {
+  for (const char* version : {"1.0", "1.1"}) {
+    for (const char* body : {R"({"prompt":"a"})", R"({"prompt":"a","stream":true})"}) {
+      ApiFixture api({.service = {.paused = true}});
+      HttpTestClient client(api.port());
+      client.Send(absl::StrCat("POST /v1/images/generations HTTP/", version, "\r\n", kHost,
+                               "Content-Type: application/json\r\nContent-Length: ", std::string(body).size(),
+                               "\r\n\r\n", body));
+      client.ShutDownSending();
+      // The answer begins when the server has seen it.
+      const std::string begin = client.ReadUntil("HTTP/1.1 ");
+      api.service().AllowSteps(4);
+      const std::string rest = client.ReadUntil("no such text");
+      EXPECT_THAT(begin + rest, ::testing::StartsWith("HTTP/1.1 200 OK\r\n")) << version << body;
+      EXPECT_THAT(rest, HasSubstr("\"b64_json\":")) << version << body;
+    }
+  }
+}
+
+TEST(HalfClosedTest, RequestsThatWereSentAheadAreAnsweredToo) {
+  ApiFixture api;
+  HttpTestClient client(api.port());
+  client.Send(
+      absl::StrCat("GET /v1/models HTTP/1.1\r\n", kHost, "\r\n", kGet, "GET /v1/models HTTP/1.1\r\n", kHost, "\r\n"));
+  client.ShutDownSending();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client.ReadResponse().status, 200) << i;
+  EXPECT_TRUE(client.WaitForEnd());
+}
+
+TEST(HalfClosedTest, TheJobOfAClientThatHasGoneIsCancelled) {
+  for (const char* version : {"1.0", "1.1"}) {
+    ApiFixture api({.service = {.paused = true}});
+    HttpTestClient client(api.port());
+    const std::string body = R"({"prompt":"a"})";
+    client.Send(absl::StrCat("POST /v1/images/generations HTTP/", version, "\r\n", kHost,
+                             "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
+    ASSERT_TRUE(api.service().WaitForJobs(JobState::kRunning, 1, absl::Seconds(60)));
+    client.Close();
+    EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60))) << version;
+  }
 }
 
 TEST_F(HostilePeerTest, AHeadRequestGetsTheHeaderAlone) {

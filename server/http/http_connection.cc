@@ -20,6 +20,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using TlsStream = asio::ssl::stream<tcp::socket>;
 
+constexpr char kStatusLineBegin[] = "HTTP/1.1 ";  // of every answer
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is under way
 constexpr size_t kMaxJoinedBytes = 64 << 10;    // of a body that is copied behind its head, so that both arrive at once
@@ -222,6 +223,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void ReadMore() {
     if (input_.pending || phase_ == Phase::kEnded) return;
+    if (input_.ended) return IsAnswering() ? void() : End();
     if (IsAnswering() && input_.unread.size() >= kMaxPipelinedBytes) return;
     input_.pending = true;
     stream_.async_read_some(asio::buffer(input_.buffer),
@@ -233,6 +235,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void OnRead(error_code error, size_t bytes) {
     if (phase_ == Phase::kEnded) return;
+    if (error == asio::error::eof && IsAnswering()) return OnInputEnd();
     if (error) return End();
     if (phase_ == Phase::kLingering) {
       input_.lingered += bytes;
@@ -241,6 +244,31 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     input_.unread.append(input_.buffer.data(), bytes);
     if (IsAnswering()) return ReadMore();
     Advance();
+  }
+
+  // The client sends no more while an answer is due: it waits for the answer, or it has gone. Only the reply of its
+  // host to what is written to it shows which, so something is written at once: what every answer begins with.
+  void OnInputEnd() {
+    input_.ended = true;
+    Socket().async_wait(tcp::socket::wait_error, [self = this->shared_from_this()](error_code error) {
+      if (!error) self->End();
+    });
+    if (phase_ == Phase::kHandling) {
+      answer_.begun_bytes = sizeof(kStatusLineBegin) - 1;
+      QueueWrite(kStatusLineBegin);
+    } else if (phase_ == Phase::kStreaming) {
+      WritePart(answer_.heartbeat.text);
+    }
+  }
+
+  // Whether the client may send another request after the one that is answered.
+  bool MayKeepAlive() const {
+    return answer_.keep_alive && !host_->draining() && !(input_.ended && input_.unread.empty());
+  }
+
+  // The head of the answer, but for what has been written of it.
+  std::string HeadOf(const HttpResponse& response, BodyFraming framing) const {
+    return ResponseHead(response, framing, answer_.keep_alive).substr(answer_.begun_bytes);
   }
 
   // Reads as much of a request as there is.
@@ -280,7 +308,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
         host->handler.Handle(std::move(request), std::move(reply));
       });
     }
-    ReadMore();  // to notice that the client goes away
+    ReadMore();  // to notice that the client goes away, or sends no more
   }
 
   // Answers what could not be read, and closes.
@@ -291,8 +319,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   }
 
   void SendResponse(HttpResponse response) {
-    answer_.keep_alive = answer_.keep_alive && !host_->draining();
-    std::string bytes = ResponseHead(response, BodyFraming::kLength, answer_.keep_alive);
+    answer_.keep_alive = MayKeepAlive();
+    std::string bytes = HeadOf(response, BodyFraming::kLength);
     if (!answer_.is_head && response.status != 204 && response.status != 304) {
       if (response.body.size() <= kMaxJoinedBytes) {
         bytes += response.body;
@@ -307,8 +335,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   void StartStreaming(const HttpResponse& head, HttpReply::Heartbeat heartbeat) {
     phase_ = Phase::kStreaming;
     answer_.heartbeat = std::move(heartbeat);
-    answer_.keep_alive = answer_.keep_alive && !host_->draining() && answer_.framing == BodyFraming::kChunked;
-    QueueWrite(ResponseHead(head, answer_.framing, answer_.keep_alive));
+    answer_.keep_alive = MayKeepAlive() && answer_.framing == BodyFraming::kChunked;
+    QueueWrite(HeadOf(head, answer_.framing));
     WritePart(head.body);
     ArmHeartbeat();
   }
@@ -341,6 +369,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     phase_ = Phase::kFlushing;
     ++answer_.serial;
     answer_.on_closed = nullptr;
+    answer_.begun_bytes = 0;
     if (output_.empty()) OnAllWritten();
   }
 
@@ -411,6 +440,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   std::atomic<int64_t> idle_since_ = SteadyTicks();
   struct {
     bool pending = false;  // a read
+    bool ended = false;    // the client has closed its side
     std::array<char, kReadBytes> buffer;
     std::string unread;  // not yet consumed
     size_t lingered = 0;
@@ -418,6 +448,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   struct {
     uint64_t serial = 0;  // those that were completed, which is the number of the one under way
     bool keep_alive = false, is_head = false;
+    size_t begun_bytes = 0;  // of the head, written before the rest of it is known
     BodyFraming framing = BodyFraming::kChunked;
     HttpReply::Heartbeat heartbeat;
     std::function<void()> on_closed;

@@ -21,11 +21,12 @@ struct HttpHeader {
 // A request whose framing was found sound. Everything else in it is as the client sent it.
 struct HttpRequest {
   std::string method;
-  std::string target;  // origin form
+  std::string target;  // in origin form; of one in absolute form the host stands in the Host header
   std::vector<HttpHeader> headers;
   std::string body;
-  std::string peer;     // address of the client
-  bool secure = false;  // it came over TLS
+  std::string peer;      // address of the client
+  bool secure = false;   // it came over TLS
+  bool http_1_1 = true;  // else HTTP/1.0, which has no Host header
 
   absl::string_view Path() const;   // of the target, not decoded
   absl::string_view Query() const;  // behind the question mark

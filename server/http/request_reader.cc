@@ -1,9 +1,11 @@
 #include "server/http/request_reader.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -44,6 +46,22 @@ Refusal RefusalOf(http::error error) {
     default:
       return {400, "this is not a request of HTTP/1.1"};
   }
+}
+
+// The parts of a target in absolute form (RFC 9112, section 3.2.2).
+struct AbsoluteTarget {
+  absl::string_view authority;
+  absl::string_view rest;  // from the path on; empty, or with a query alone: the path is "/"
+};
+
+std::optional<AbsoluteTarget> ReadAbsolute(absl::string_view target) {
+  const size_t scheme_end = target.find("://");
+  if (scheme_end == absl::string_view::npos) return std::nullopt;
+  const absl::string_view scheme = target.substr(0, scheme_end);
+  if (!absl::EqualsIgnoreCase(scheme, "http") && !absl::EqualsIgnoreCase(scheme, "https")) return std::nullopt;
+  const absl::string_view rest = target.substr(scheme_end + 3);
+  const size_t authority_end = std::min(rest.find_first_of("/?#"), rest.size());
+  return AbsoluteTarget{.authority = rest.substr(0, authority_end), .rest = rest.substr(authority_end)};
 }
 
 }  // namespace
@@ -129,8 +147,9 @@ bool RequestReader::CheckHeader() {
     }
     if (request.version() < 11) return refuse(400, "HTTP/1.0 has no Transfer-Encoding");
   }
-  if (request.target().empty() || request.target().front() != '/') {
-    return refuse(400, "the target of the request does not begin with /");
+  const absl::string_view target = base::AbslView(request.target());
+  if (!absl::StartsWith(target, "/") && !ReadAbsolute(target).has_value()) {
+    return refuse(400, "the target of the request is neither a path, which begins with /, nor an http or https URL");
   }
   if (request.count(http::field::expect) > 0 && !expects_continue()) {
     return refuse(417, "the only expectation is 100-continue");
@@ -154,8 +173,21 @@ HttpRequest RequestReader::TakeRequest() {
   HttpRequest request;
   request.method = std::string(message.method_string());
   request.target = std::string(message.target());
+  request.http_1_1 = message.version() >= 11;
   for (const auto& field : message) {
     request.headers.push_back({.name = std::string(field.name_string()), .value = std::string(field.value())});
+  }
+  if (!absl::StartsWith(request.target, "/")) {
+    const std::string whole = request.target;
+    const AbsoluteTarget parts = *ReadAbsolute(whole);
+    request.target = absl::StrCat(absl::StartsWith(parts.rest, "/") ? "" : "/", parts.rest);
+    // The target's host counts, and that of the header does not.
+    for (HttpHeader& header : request.headers) {
+      if (absl::EqualsIgnoreCase(header.name, "host")) header.value = std::string(parts.authority);
+    }
+    if (request.CountHeaders("host") == 0 && !request.http_1_1) {
+      request.headers.push_back({.name = "Host", .value = std::string(parts.authority)});
+    }
   }
   request.body = std::move(message.body());
   return request;

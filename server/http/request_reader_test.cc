@@ -43,6 +43,8 @@ TEST(RequestReaderTest, PiecesOfAnySizeAreReadAsTheWhole) {
       {"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a 1 headers, body ''\n"},
       {"GET /a HTTP/1.0\r\nHost: h\r\n\r\n", "GET /a 1 headers, body '', last\n"},
       {"GET /a HTTP/1.1\r\nConnection: close\r\n\r\n", "GET /a 1 headers, body '', last\n"},
+      {"GET http://h?b HTTP/1.1\r\nHost: g\r\n\r\n", "GET /?b 1 headers, body ''\n"},
+      {"GET http://h:1/a HTTP/1.0\r\n\r\n", "GET /a 1 headers, body '', last\n"},
       {"POST /a HTTP/1.1\r\nContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\n\r\n",
        "POST /a 1 headers, body 'abc'\nGET /b 0 headers, body ''\n"},
       {"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\nT: u\r\n\r\nGET /b "
