@@ -24,8 +24,10 @@ struct TlsAnswer {
   std::string response;
 };
 
-// Sends `request` and reads to the end of the connection. `version` is the newest the client speaks.
-TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = TLS1_3_VERSION) {
+// Sends `request`, closes its own side first where it `half_closes`, and reads to the end of the connection. `version`
+// is the newest the client speaks.
+TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = TLS1_3_VERSION,
+                      bool half_closes = false) {
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_security_level(context, 0);
   SSL_CTX_set_min_proto_version(context, 0);
@@ -48,6 +50,7 @@ TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = T
     answer.subject = subject;
     X509_free(certificate);
     SSL_write(tls, request.data(), static_cast<int>(request.size()));
+    if (half_closes) SSL_shutdown(tls);
     char buffer[16384];
     for (int read; (read = SSL_read(tls, buffer, sizeof(buffer))) > 0;) answer.response.append(buffer, read);
   }
@@ -101,6 +104,19 @@ TEST_F(TlsTest, AStreamRunsOverTls) {
                                "Content-Type: application/json\r\nContent-Length: ",
                                body.size(), "\r\n\r\n", body));
   EXPECT_THAT(answer.response, HasSubstr("\r\n0\r\n\r\n"));
+}
+
+TEST_F(TlsTest, AClientThatSendsNoMoreGetsItsAnswer) {
+  ApiFixture api({.service = {.step_time = absl::Milliseconds(20)}, .server = {.tls = Load()}});
+  const std::string body = R"({"prompt":"a"})";
+  const std::string request =
+      absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\n",
+                   "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    const TlsAnswer answer = CallOverTls(api.port(), request, version, /*half_closes=*/true);
+    EXPECT_THAT(answer.response, ::testing::StartsWith("HTTP/1.1 200 OK\r\n"));
+    EXPECT_THAT(answer.response, HasSubstr("\"b64_json\":"));
+  }
 }
 
 TEST_F(TlsTest, NewConnectionsGetACertificateThatWasReplaced) {
