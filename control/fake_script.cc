@@ -28,7 +28,7 @@ bool IsNumber(absl::string_view text, int64_t least, int64_t most) {
 
 bool IsCall(absl::string_view name) {
   if (absl::ConsumePrefix(&name, "step")) return IsNumber(name, 1, std::numeric_limits<int32_t>::max());
-  return IsOneOf(name, {"describe", "load", "start", "decode", "end"});
+  return IsOneOf(name, {"describe", "load", "start", "decode", "decode-probe", "end"});
 }
 
 bool IsValid(absl::string_view instruction, absl::string_view value) {

@@ -4,7 +4,7 @@
 //   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 60000
 //   error-every=N           every Nth job that the process starts fails when it is decoded
 //   die-every=N             the process is killed in the middle of every Nth job that it starts
-//   CALL=error              describe, load, start, step3, decode, end: an error reply
+//   CALL=error              describe, load, start, step3, decode, end: an error reply; decode-probe: of the group's own picture
 //   CALL=throw              a C++ exception
 //   CALL=exhausted          std::bad_alloc
 //   CALL=die                SIGKILL

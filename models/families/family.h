@@ -132,8 +132,8 @@ class Family {
   virtual bool masks_padding() const = 0;
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
 
-  // Prompts → conditioning. InvalidArgument for a prompt that cannot be read, FailedPrecondition where another rank
-  // encodes.
+  // Prompts → conditioning, finite. InvalidArgument for a prompt that cannot be read, FailedPrecondition where another
+  // rank encodes, DataLoss where a text encoder's states are not finite.
   virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request,
                                                const parallel::ForwardContext& context) = 0;
 
@@ -150,8 +150,8 @@ class Family {
   virtual at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const = 0;
 
   // Latents [b, c, h, w], the same on every rank of context.world → image [b, 3, H, W], about [−1, 1], in
-  // max(fp32, dtype), on the first of them; on the others an image without rows. Errors: those of reading the
-  // autoencoder where it is not kept in memory.
+  // max(fp32, dtype), finite, on the first of them; on the others an image without rows. Errors: DataLoss where it is
+  // not finite, and those of reading the autoencoder where it is not kept in memory.
   virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) = 0;
 
   // image [b, 3, H, W] in [−1, 1], its size valid by the family's description → what the autoencoder makes of it, each

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "models/finite.h"
 #include "models/loading/swapped_weights.h"
 #include "models/precision.h"
 
@@ -123,6 +124,7 @@ absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const
     return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
   });
   if (!image.ok()) return image.status();
+  RETURN_IF_ERROR(CheckFinite(*image, "the picture that the autoencoder decoded"));
   return image->to(options_.device, AccumulationType(options_.dtype));
 }
 
@@ -130,13 +132,18 @@ absl::StatusOr<LatentPosterior> LatentFamily::EncodeImage(const at::Tensor& imag
                                                           const parallel::ForwardContext& context) {
   const at::ScalarType accumulated = AccumulationType(options_.dtype);
   const auto on_device = [&](const at::Tensor& tensor) { return tensor.to(options_.device, accumulated); };
-  return autoencoder_.With([&](const Autoencoder& autoencoder) {
+  absl::StatusOr<LatentPosterior> latents = autoencoder_.With([&](const Autoencoder& autoencoder) {
     const Autoencoder::Posterior posterior =
         autoencoder.Encode(image.to(autoencoder_.device(), options_.dtype), context);
     const double scale = autoencoder.config().scaling_factor;
     return LatentPosterior{.mean = on_device(autoencoder.Scale(posterior.mean.to(accumulated))),
                            .deviation = on_device((posterior.log_variance.to(accumulated) * 0.5).exp() * scale)};
   });
+  if (!latents.ok()) return latents.status();
+  for (const at::Tensor& tensor : {latents->mean, latents->deviation}) {
+    RETURN_IF_ERROR(CheckFinite(tensor, "what the autoencoder encoded a picture as"));
+  }
+  return latents;
 }
 
 absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCall& call,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "models/finite.h"
 
 namespace tessera::models {
 namespace {
@@ -127,6 +128,10 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   absl::StatusOr<EncodedTokens> states =
       encoder_.With([&](const TextEncoder& encoder) { return encoder.Forward(input, with_adapters); });
   if (!states.ok()) return states.status();
+  for (const at::Tensor& tensor : {states->hidden, states->pooled}) {
+    if (!tensor.defined()) continue;
+    RETURN_IF_ERROR(CheckFinite(tensor, absl::StrCat("what ", config_.encoder, " encoded the ", call.field, " as")));
+  }
   encoded.hidden = states->hidden.squeeze(0).to(device_);
   if (states->pooled.defined()) encoded.pooled = states->pooled.squeeze(0).to(device_);
   cache_->Put(key, encoded);

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -16,6 +19,8 @@
 #include "base/field_error.h"
 #include "base/status_macros.h"
 #include "models/adapters/adapter.h"
+#include "models/families/families.h"
+#include "models/weights/model_folder.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -84,6 +89,25 @@ class CopiedPipeline {
     const std::string changed = std::regex_replace(text.str(), std::regex(pattern), replacement);
     EXPECT_NE(changed, text.str()) << file;
     folder_.Write("model/" + file, changed);
+  }
+
+  // Makes each value of the tensor `bits`, of the F16 weights in `file`.
+  void Spoil(const std::string& file, const std::string& tensor, uint16_t bits) const {
+    std::stringstream text;
+    text << std::ifstream(path() + "/" + file, std::ios::binary).rdbuf();
+    std::string bytes = text.str();
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    const std::string described = bytes.substr(sizeof(header), header);
+    std::smatch found;
+    const std::regex entry("\"" + tensor +
+                           R"re(":\{"dtype":"F16","shape":\[[0-9,]+\],"data_offsets":\[(\d+),(\d+)\])re");
+    ASSERT_TRUE(std::regex_search(described, found, entry)) << tensor;
+    const size_t data = sizeof(header) + header;
+    for (size_t at = std::stoul(found[1]); at < std::stoul(found[2]); at += sizeof(bits)) {
+      std::memcpy(bytes.data() + data + at, &bits, sizeof(bits));
+    }
+    folder_.Write("model/" + file, bytes);
   }
 
  private:
@@ -295,6 +319,52 @@ TEST_F(EngineTest, AStepAfterWhichLatentsAreNotFiniteIsAnsweredSo) {
   EXPECT_EQ(worst.code(), absl::StatusCode::kDataLoss) << worst;
   EXPECT_EQ(Decode(engine_, 1).decoded.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(Step(good).ok());
+}
+
+constexpr uint16_t kNan = 0x7E00, kInfinity = 0x7C00, kMinusInfinity = 0xFC00;  // F16
+
+constexpr char kAutoencoderFile[] = "vae/diffusion_pytorch_model.safetensors";
+
+TEST_F(EngineTest, APictureThatIsNotFiniteIsAnErrorAndNoPixelsAreSent) {
+  for (const uint16_t bits : {kNan, kInfinity, kMinusInfinity}) {
+    const CopiedPipeline model("pixart_sigma");
+    model.Spoil(kAutoencoderFile, "decoder.conv_out.bias", bits);
+    ASSERT_TRUE(engine_.Load({.model = model.path()}).ok());
+    ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
+    const uint64_t jobs[] = {1};
+    for (int step = 1; step <= 3; ++step) {  // previews, and the last one's picture
+      ASSERT_TRUE(Step(jobs).ok());
+      const Pixels pixels = Decode(engine_, 1);
+      EXPECT_EQ(pixels.decoded.status().code(), absl::StatusCode::kDataLoss) << bits << " " << pixels.decoded.status();
+      EXPECT_THAT(std::string(pixels.decoded.status().message()), HasSubstr("picture"));
+      EXPECT_TRUE(pixels.rgb.empty());
+    }
+  }
+}
+
+TEST_F(EngineTest, APromptWhoseStatesAreNotFiniteIsAnErrorHoweverOftenItIsEncoded) {
+  for (const uint16_t bits : {kNan, kInfinity}) {
+    const CopiedPipeline model("pixart_sigma");
+    model.Spoil("text_encoder/model.safetensors", "encoder.final_layer_norm.weight", bits);
+    ASSERT_TRUE(engine_.Load({.model = model.path()}).ok());
+    for (int i = 0; i < 2; ++i) {
+      const absl::Status started = engine_.StartJob(1, Apple()).status();
+      EXPECT_EQ(started.code(), absl::StatusCode::kDataLoss) << started;
+      EXPECT_THAT(std::string(started.message()), HasSubstr("text_encoder"));
+    }
+  }
+}
+
+TEST(EncodedPicturesTest, APictureThatIsEncodedAsNumbersThatAreNotFiniteIsAnError) {
+  const CopiedPipeline copy("pixart_sigma");
+  copy.Spoil(kAutoencoderFile, "encoder.conv_out.bias", kNan);
+  const models::ModelFolder folder = *models::ModelFolder::Open(copy.path());
+  const std::unique_ptr<models::Family> family = *(*models::FindFamily(folder.class_name()))->load(folder, {});
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
+  const absl::Status encoded =
+      family->EncodeImage(at::zeros({1, 3, 64, 64}), {.attention = attention, .tensor = one, .world = one}).status();
+  EXPECT_EQ(encoded.code(), absl::StatusCode::kDataLoss) << encoded;
 }
 
 TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {

@@ -223,7 +223,11 @@ class FakeHandler final : public control::CommandHandler {
   }
 
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override {
-    return [this, decoded = jobs_.at(job)](control::RowSink rows) { return MakePixels(decoded, rows); };
+    return [this, decoded = jobs_.at(job),
+            is_probe = job == control::kProbeJob](control::RowSink rows) -> absl::StatusOr<control::Decoded> {
+      RETURN_IF_ERROR(Obey(is_probe ? "decode-probe" : "decode"));
+      return MakePixels(decoded, is_probe ? 0 : Work("decode-time"), rows);
+    };
   }
   bool decodes_beside_steps() const override { return serial_; }
 
@@ -261,9 +265,7 @@ class FakeHandler final : public control::CommandHandler {
     bool dies = false;
   };
 
-  absl::StatusOr<control::Decoded> MakePixels(const Job& job, control::RowSink rows) {
-    RETURN_IF_ERROR(Obey("decode"));
-    const double seconds = Work("decode-time");
+  absl::StatusOr<control::Decoded> MakePixels(const Job& job, double seconds, control::RowSink rows) {
     if (job.fails && job.completed == job.parameters.steps) {
       return absl::InvalidArgumentError("the job fails because the fake worker was told so");
     }

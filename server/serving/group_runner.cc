@@ -201,7 +201,7 @@ absl::Status GroupRunner::AnswerProbes(StepLoop& loop) {
     for (const ProbeAnswer& probe : probes) probe->set_value(finished);
     return finished;
   }
-  const absl::Status status = session_.MakeProbeStep();
+  const absl::Status status = session_.MakeProbePicture();
   for (const ProbeAnswer& probe : probes) probe->set_value(status);
   return absl::IsUnavailable(status) || !session_.is_alive() ? status : absl::OkStatus();
 }

@@ -120,9 +120,9 @@ absl::Status GroupSession::Load() {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
   ASSIGN_OR_RETURN(const control::Loaded loaded, group->Load(options_.load));
   device_memory_ = loaded.memory_budget;
-  if (absl::Status warm = MakeProbeStep(); !warm.ok()) {
+  if (absl::Status warm = MakeProbePicture(); !warm.ok()) {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
-    return absl::Status(warm.code(), absl::StrCat("its first step failed: ", warm.message()));
+    return absl::Status(warm.code(), absl::StrCat("its first picture failed: ", warm.message()));
   }
   RETURN_IF_ERROR(MakeWarmupSteps());
   {
@@ -169,8 +169,8 @@ void GroupSession::KeepRecord(bool loaded) {
   Reach(options_.at_point, "record.after");
 }
 
-absl::Status GroupSession::MakeProbeStep() {
-  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), 1);
+absl::Status GroupSession::MakeProbePicture() {
+  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), 1, /*decode=*/true);
 }
 
 // A device keeps the passes of a size as graphs from the second one on.
@@ -180,7 +180,7 @@ absl::Status GroupSession::MakeWarmupSteps() {
     const GenerationRequest request = {
         .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = kSteps};
     const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
-    const absl::Status made = job.ok() ? MakeSteps(*job, kSteps) : job.status();
+    const absl::Status made = job.ok() ? MakeSteps(*job, kSteps, /*decode=*/false) : job.status();
     if (made.ok()) continue;
     return absl::Status(made.code(),
                         absl::StrCat("its warm-up at ", size.width, "x", size.height, " failed: ", made.message()));
@@ -188,13 +188,14 @@ absl::Status GroupSession::MakeWarmupSteps() {
   return absl::OkStatus();
 }
 
-absl::Status GroupSession::MakeSteps(const control::JobParameters& job, int steps) {
-  RETURN_IF_ERROR(group_->StartJob(control::kProbeJob, job).status());
+absl::Status GroupSession::MakeSteps(const control::JobParameters& job, int steps, bool decode) {
+  ASSIGN_OR_RETURN(const control::JobStarted started, group_->StartJob(control::kProbeJob, job));
   absl::Status status;
   for (int step = 0; step < steps && status.ok(); ++step) {
     const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
     status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
   }
+  if (decode && status.ok()) status = group_->Decode(control::kProbeJob, started).status();
   const absl::Status ended = group_->EndJob(control::kProbeJob);
   if (absl::IsUnavailable(ended) || !group_->health().ok()) status.Update(ended);
   return status;

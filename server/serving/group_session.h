@@ -62,8 +62,8 @@ class GroupSession final {
   const std::optional<control::MemoryBudget>& device_memory() const {
     return device_memory_;
   }  // that the model has left
-  // One real step of the smallest image, while nothing else runs.
-  absl::Status MakeProbeStep();
+  // One real step of the smallest image and its picture, while nothing else runs.
+  absl::Status MakeProbePicture();
   // Two steps of each size of the options; the error names the size.
   absl::Status MakeWarmupSteps();
   // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
@@ -88,8 +88,8 @@ class GroupSession final {
 
  private:
   absl::Status CheckLayout();
-  // So many steps of a job that no user sees.
-  absl::Status MakeSteps(const control::JobParameters& job, int steps);
+  // So many steps of a job that no user sees, and the picture of its latents after them.
+  absl::Status MakeSteps(const control::JobParameters& job, int steps, bool decode);
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
   // Makes it the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);

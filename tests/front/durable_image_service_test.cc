@@ -492,7 +492,7 @@ TEST_F(DurableImageServiceTest, AGroupWhoseFirstStepFailsIsNeverReady) {
           absl::StrAppend(&log, line, "\n");
         }});
   WaitUntil("a refused group", [&] { return service_->Info().groups[0].state == server::GroupState::kRefused; });
-  EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first step failed"));
+  EXPECT_THAT(service_->Info().groups[0].reason, HasSubstr("its first picture failed"));
   EXPECT_EQ(service_->Ready().code(), absl::StatusCode::kUnavailable);
   service_.reset();
   EXPECT_THAT(log, Not(HasSubstr("tiny-0: ready")));

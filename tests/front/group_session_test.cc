@@ -84,7 +84,12 @@ TEST_F(GroupSessionTest, SaysWhyADeviceThatNeverWorksDoesNotHoweverOftenItIsTrie
 
 TEST_F(GroupSessionTest, DoesNotOpenWithWorkersThatCannotMakeAStep) {
   Order("step1=error");
-  EXPECT_THAT(std::string(session_.Open().message()), HasSubstr("its first step failed: "));
+  EXPECT_THAT(std::string(session_.Open().message()), HasSubstr("its first picture failed: "));
+}
+
+TEST_F(GroupSessionTest, DoesNotOpenWithWorkersThatCannotDecodeAPicture) {
+  Order("decode-probe=error");
+  EXPECT_THAT(std::string(session_.Open().message()), HasSubstr("its first picture failed: "));
 }
 
 TEST_F(GroupSessionTest, IsDeadWhenAWorkerDiesInTheMiddleOfAStepAndCanBeOpenedAgain) {
