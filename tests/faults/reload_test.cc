@@ -91,6 +91,20 @@ TEST_P(ReloadTest, GoesOnAsItWasWhereTheFileIsWrongOrGone) {
   EXPECT_EQ(server_->Terminate(), 0);
 }
 
+TEST_P(ReloadTest, ANameOfTwoModelsIsRefusedAndBothAreNamed) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const std::string config = Config();
+  server_->Write("elsewhere/tiny/model_index.json", "{}");
+  const std::string elsewhere = server_->folder() + "/elsewhere/tiny";
+  server_->Write("tessera.yaml", absl::StrCat(config, "  - {model: ", elsewhere, ", layout: serial}\n"));
+  EXPECT_THAT(HangUp(), AllOf(HasSubstr("stays as it was"), HasSubstr("/models/tiny"), HasSubstr(elsewhere)));
+  server_->Write("tessera.yaml", absl::StrCat(config, "  - {model: TINY, layout: serial, dtype: bf16}\n"));
+  ASSERT_NO_FATAL_FAILURE(Replace("TINY", server_->folder() + "/models/tiny"));
+  EXPECT_THAT(HangUp(), AllOf(HasSubstr("stays as it was"), HasSubstr("in bf16")));
+  EXPECT_EQ(server_->Ended(server_->Submit("apple")), "done");
+  EXPECT_EQ(server_->Terminate(), 0);
+}
+
 TEST_P(ReloadTest, TakesAKeysFileAndGivesItUp) {
   ASSERT_NO_FATAL_FAILURE(Start("heartbeat: 9s\n"));
   server_->Write("keys.txt", "me sha256:zz");

@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/cli/serve/deployment_checks.h"
+#include "client/cli/serve/served_group.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/made_up_host.h"
+#include "tests/support/test_folder.h"
 #include "tests/tls/self_signed.h"
 
 namespace tessera {
@@ -46,6 +51,45 @@ class DoctorTest : public CommandLineTest {
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("FAILED +", what, ".*", found, ".* → "))) << config;
   }
 };
+
+server::ServedGroupOptions Served(const std::string& name, const std::string& folder,
+                                  std::vector<std::string> aliases = {}, control::Dtype dtype = control::Dtype::kFp32) {
+  server::ServedGroupOptions group = {.name = name, .aliases = std::move(aliases)};
+  group.load.model = folder;
+  group.load.dtype = dtype;
+  return group;
+}
+
+TEST(NamesOfGroupsTest, ANameMeansOneFolderAndOneDtype) {
+  const auto error = [](const std::vector<server::ServedGroupOptions>& groups) {
+    const absl::Status status = client::CheckNamesOf(groups);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error({Served("m", "/a/m"), Served("m", "/b/m")}),
+              AllOf(HasSubstr("\"m\""), HasSubstr("\"/a/m\""), HasSubstr("\"/b/m\"")));
+  EXPECT_THAT(error({Served("m", "/a/m"), Served("m", "/a/m", {}, control::Dtype::kBf16)}),
+              AllOf(HasSubstr("in fp32"), HasSubstr("in bf16")));
+  EXPECT_THAT(error({Served("m", "/a/m"), Served("n", "/b/n", {"m"})}), HasSubstr("\"/b/n\""));
+  EXPECT_THAT(error({Served("m", "/a/m", {"x"}), Served("n", "/b/n", {"x"})}), HasSubstr("\"x\""));
+}
+
+TEST(NamesOfGroupsTest, GroupsOfOneFolderAreReplicasHoweverItIsWritten) {
+  const TestFolder folder;
+  std::filesystem::create_directories(folder / "a/m");
+  std::filesystem::create_directory_symlink(folder / "a/m", folder / "link");
+  EXPECT_EQ(client::CheckNamesOf({Served("m", folder / "a/m", {"x"}), Served("m", folder / "a/../a/m/", {"x"}),
+                                  Served("m", folder / "link"), Served("n", folder / "b")}),
+            absl::OkStatus());
+}
+
+TEST_F(DoctorTest, FindsANameOfTwoModels) {
+  const TestFolder other;
+  std::filesystem::copy(ModelsFolder() + "/tiny", other / "tiny", std::filesystem::copy_options::recursive);
+  ExpectFailure(
+      absl::StrCat(kAnyPorts, "groups: [{model: ", ModelsFolder(), "/tiny}, {model: ", other.path(), "/tiny}]\n"),
+      "names of models", other / "tiny");
+}
 
 TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   const Result result = Doctor(kAnyPorts + Group(", layout: \"cfg=2\""));

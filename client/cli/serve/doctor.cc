@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -88,6 +89,7 @@ class Doctor {
     Report(CheckWorker());
     int64_t threads = 0, bytes = 0;
     bool on_gpus = false;
+    std::vector<server::ServedGroupOptions> groups;
     for (const server::GroupConfig& group : config.groups) {
       const absl::StatusOr<server::ServedGroupOptions> served =
           ServedGroupOf(group, options_.model_folders, /*any_model=*/false);
@@ -96,6 +98,7 @@ class Doctor {
         Report({Health::kFailed, what, std::string(served.status().message()), "fix the group in the configuration"});
         continue;
       }
+      groups.push_back(*served);
       threads += group.threads * group.count;
       const absl::StatusOr<control::ModelDescription> model =
           WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
@@ -114,6 +117,9 @@ class Doctor {
         bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
       }
       CheckLayout(config, *served, *model);
+    }
+    if (const absl::Status names = CheckNamesOf(groups); !names.ok()) {
+      Report({Health::kFailed, "names of models", std::string(names.message()), "fix the groups in the configuration"});
     }
     control::HostTopology topology = control::ReadHostTopology(*control::MakeGpuDriver());
     if (!on_gpus) topology.problems.clear();  // nothing is asked of GPUs that cannot be seen

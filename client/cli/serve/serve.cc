@@ -263,6 +263,7 @@ class Serve {
       groups.push_back(*std::move(served));
     }
     if (!found && !may_all_miss) return missing;
+    RETURN_IF_ERROR(CheckNamesOf(groups));
     return groups;
   }
 

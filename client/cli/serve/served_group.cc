@@ -1,9 +1,15 @@
 #include "client/cli/serve/served_group.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <optional>
+#include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/enum_names.h"
+#include "base/json.h"
 #include "base/machine_memory.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
@@ -11,6 +17,33 @@
 #include "server/api/generation_request.h"
 
 namespace tessera::client {
+namespace {
+
+// What decides the bytes of a picture: the folder however it is written, and the dtype.
+std::string MeaningOf(const control::LoadParameters& load) {
+  std::error_code error;
+  const std::filesystem::path canonical = std::filesystem::weakly_canonical(load.model, error);
+  return absl::StrCat(base::Quote(error ? load.model : canonical.string()), " in ", base::EnumName(load.dtype));
+}
+
+}  // namespace
+
+absl::Status CheckNamesOf(const std::vector<server::ServedGroupOptions>& groups) {
+  std::map<std::string, std::string> meanings;
+  for (const server::ServedGroupOptions& group : groups) {
+    const std::string meaning = MeaningOf(group.load);
+    std::vector<std::string> names = group.aliases;
+    names.push_back(group.name);
+    for (const std::string& name : names) {
+      const std::string& first = meanings.emplace(name, meaning).first->second;
+      if (first == meaning) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("groups: the name ", base::Quote(name), " means both ", first, " and ", meaning,
+                       "; give one of the groups another name, or both the same folder and dtype"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConfig& config,
                                                          const std::string& model_folders, bool any_model) {
