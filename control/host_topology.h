@@ -2,6 +2,7 @@
 // chosen by, and what an operator wants to know of a machine. LibTorch-free.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,10 @@ struct HostTopology {
 
   // Of two indexes of `gpus`; of one with itself, kNvlink.
   GpuLink link(size_t gpu, size_t other) const { return links[(gpu * gpus.size()) + other]; }
+  // Whether a port of an InfiniBand or RoCE adapter is connected.
+  bool has_active_port() const {
+    return std::any_of(infiniband.begin(), infiniband.end(), [](const base::InfinibandPort& p) { return p.active; });
+  }
   // The slowest between any two of them; nothing where one is not here, or there are fewer than two.
   std::optional<GpuLink> SlowestLink(absl::Span<const size_t> of) const;
 

@@ -3,11 +3,14 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "base/end_process.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
+#include "control/cuda_compat.h"
 
 namespace tessera::client {
 namespace {
@@ -52,5 +55,8 @@ int Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A file that grows beyond the process's limit is an error to report, like a full disk.
   signal(SIGXFSZ, SIG_IGN);
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  tessera::control::UseCudaCompat(tessera::control::ReadNvidiaDriver(), program);
   tessera::base::EndProcess(tessera::client::Run(argc, argv));
 }

@@ -146,6 +146,14 @@ class DockerfileTest(unittest.TestCase):
             for script in re.findall(r"^RUN ((?:scripts|deploy)/\S+)", text, re.M):
                 self.assertTrue(os.access(script, os.X_OK), script)
 
+    def test_the_cuda_image_has_cuda_compat_where_tessera_and_nothing_else_looks_for_it(self):
+        text = DOCKERFILES["cuda"]
+        release = re.search(r"ENV CUDA_HOME=/usr/local/cuda-(\S+)", text)[1]
+        self.assertIn(f"cuda-compat-{release.replace('.', '-')}", re.search(r"apt-get install .*cuda-minimal-build.*", text)[0].split())
+        self.assertIn(f"RUN cp -a /usr/local/cuda-{release}/compat /opt/tessera/lib/cuda-compat ", text)
+        self.assertIn('"lib/cuda-compat"', pathlib.Path("control/cuda_compat.cc").read_text())
+        self.assertNotIn("compat", last_stage(text), "NVIDIA's container toolkit would use it on every card")
+
     def test_cuda_libraries_are_those_that_libtorch_names(self):
         metadata = pathlib.Path(".deps/libtorch", f"torch-{self.torch()}.dist-info", "METADATA")
         named = {requirement for requirement in re.findall(r"^Requires-Dist: ([^;\n]+==[^;\n]+);", metadata.read_text(), re.M)

@@ -1,6 +1,7 @@
 // `tessera doctor` over files and workers that are as they should be, and over those that are not.
 #include <gmock/gmock.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -242,6 +243,48 @@ TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {
   EXPECT_EQ(client::CheckMemory(int64_t{1} << 60).health, client::Health::kWarning);
   EXPECT_EQ(client::CheckClock(absl::UnixEpoch()).health, client::Health::kFailed);
   EXPECT_EQ(client::CheckCuda(WorkFolder() + "/tessera-worker").health, client::Health::kFailed);
+}
+
+TEST_F(DoctorTest, SaysWhatKeepsAnAdapterFromMemoryAndHowToRaiseTheLimit) {
+  const client::Finding limited = client::CheckLockedMemory({.limit = 8 << 20});
+  EXPECT_EQ(limited.health, client::Health::kWarning);
+  EXPECT_THAT(limited.found, AllOf(HasSubstr("8.0 MiB"), HasSubstr("IPC_LOCK is not effective")));
+  EXPECT_THAT(limited.advice, AllOf(HasSubstr("LimitMEMLOCK=infinity for containerd"), HasSubstr("memlock=-1")));
+  EXPECT_EQ(client::CheckLockedMemory({.limit = 0}).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckLockedMemory({}).health, client::Health::kOk);
+  const client::Finding exempt = client::CheckLockedMemory({.limit = 64 << 10, .exempt = true});
+  EXPECT_EQ(exempt.health, client::Health::kOk);
+  EXPECT_THAT(exempt.found, HasSubstr("IPC_LOCK exempts"));
+}
+
+TEST_F(DoctorTest, ReadsTheLimitOfLockedMemoryOfItsOwnProcess) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  rlimit lower = before;
+  lower.rlim_cur = 32 << 10;
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &lower), 0);
+  EXPECT_EQ(client::ReadLockedMemory().limit, 32 << 10);
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const std::optional<int64_t> limit = client::ReadLockedMemory().limit;
+  EXPECT_EQ(limit.has_value(), before.rlim_cur != RLIM_INFINITY);
+}
+
+TEST_F(DoctorTest, NamesADriverThatIsTooOldAndTheCure) {
+  const auto check = [](const std::string& version, const std::string& card, const std::string& compat) {
+    return client::CheckDriver({.version = version, .cards = {card}}, compat);
+  };
+  EXPECT_EQ(check("580.65.06", "NVIDIA GeForce RTX 4090", "").health, client::Health::kOk);
+  EXPECT_EQ(check("", "", "").health, client::Health::kOk);
+  const client::Finding compat = check("570.124.06", "NVIDIA H100 80GB HBM3", "/opt/tessera/lib/cuda-compat");
+  EXPECT_EQ(compat.health, client::Health::kOk);
+  EXPECT_THAT(compat.found, AllOf(HasSubstr("570.124.06"), HasSubstr("cuda-compat 13.0")));
+  const client::Finding without = check("570.124.06", "NVIDIA H100 80GB HBM3", "");
+  EXPECT_EQ(without.health, client::Health::kFailed);
+  EXPECT_THAT(without.found, HasSubstr("570.124.06, and CUDA 13.0 needs 580 or newer"));
+  EXPECT_THAT(without.advice, AllOf(HasSubstr("driver 580 or newer"), HasSubstr("CUDA image")));
+  const client::Finding consumer = check("570.124.06", "NVIDIA GeForce RTX 4090", "/opt/tessera/lib/cuda-compat");
+  EXPECT_EQ(consumer.health, client::Health::kFailed);
+  EXPECT_THAT(consumer.advice, HasSubstr("data-centre cards alone"));
 }
 
 // One line for each finding.

@@ -1,11 +1,13 @@
 #include "client/cli/serve/deployment_checks.h"
 
 #include <arpa/inet.h>
+#include <linux/capability.h>
 #include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
@@ -210,6 +212,33 @@ Finding CheckOpenFiles(int64_t connections) {
   return {.what = what, .found = found};
 }
 
+LockedMemory ReadLockedMemory() {
+  LockedMemory locked = {.limit = 0};
+  rlimit limit;
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+    locked.limit = limit.rlim_cur == RLIM_INFINITY ? std::nullopt : std::optional(static_cast<int64_t>(limit.rlim_cur));
+  }
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  locked.exempt = syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+  return locked;
+}
+
+Finding CheckLockedMemory(const LockedMemory& locked) {
+  const std::string what = "locked memory";
+  if (!locked.limit) return {.what = what, .found = "unlimited"};
+  const std::string found = absl::StrCat("at most ", base::ByteText(static_cast<uint64_t>(*locked.limit)));
+  if (locked.exempt)
+    return {.what = what, .found = found + ", from which the capability IPC_LOCK exempts this process"};
+  return {Health::kWarning, what,
+          found +
+              ", so NCCL cannot register memory with an adapter and ranks on several hosts fail; the capability "
+              "IPC_LOCK is not "
+              "effective here: a user other than root does not get it from a container's configuration",
+          "raise the limit to unlimited: LimitMEMLOCK=infinity for containerd on the node (systemctl edit containerd, "
+          "restart it, recreate the pod), --ulimit memlock=-1 for docker, LimitMEMLOCK=infinity for a systemd service"};
+}
+
 Finding CheckThreads(int64_t threads) {
   const std::string what = "threads";
   const base::MachineProcessors processors = base::ReadMachineProcessors();
@@ -281,6 +310,28 @@ Finding CheckCuda(const std::string& worker) {
   return {.what = what, .found = "plug-in and driver are there"};
 }
 
+Finding CheckDriver(const control::NvidiaDriver& driver, const std::string& compat) {
+  const std::string what = "driver";
+  const std::string update = "install NVIDIA's driver 580 or newer on this host (for a container, on its node)";
+  const std::string too_old = absl::StrCat(driver.version, ", and CUDA 13.0 needs 580 or newer");
+  switch (control::FitOf(driver)) {
+    case control::DriverFit::kUnknown:
+      return {.what = what, .found = "the kernel does not show its version"};
+    case control::DriverFit::kServes:
+      return {.what = what, .found = absl::StrCat(driver.version, " serves CUDA 13.0")};
+    case control::DriverFit::kCompat:
+      if (!compat.empty()) {
+        return {.what = what, .found = too_old + "; workers use cuda-compat 13.0, as all cards are data-centre cards"};
+      }
+      return {Health::kFailed, what, too_old,
+              update + ", or run the CUDA image, whose cuda-compat 13.0 serves these data-centre cards"};
+    case control::DriverFit::kTooOld:
+      break;
+  }
+  return {Health::kFailed, what, too_old,
+          update + "; cuda-compat 13.0 works with driver 535 or newer on data-centre cards alone"};
+}
+
 std::vector<Finding> CheckTopology(const control::HostTopology& topology) {
   std::vector<Finding> findings;
   const auto node_text = [](const std::optional<int32_t>& node) {
@@ -294,12 +345,11 @@ std::vector<Finding> CheckTopology(const control::HostTopology& topology) {
   const std::string links = control::LinksText(topology);
   if (!links.empty()) findings.push_back({.what = "GPU links", .found = links});
   std::vector<std::string> ports;
-  bool active = false;
+  const bool active = topology.has_active_port();
   for (const base::InfinibandPort& port : topology.infiniband) {
     ports.push_back(absl::StrCat(port.device, " port ", port.port, " (", port.link_layer, port.rate.empty() ? "" : ", ",
                                  port.rate, "), ", node_text(port.numa_node), ", ",
                                  port.active ? "active" : "not active"));
-    active = active || port.active;
   }
   if (!ports.empty()) {
     findings.push_back(

@@ -2,10 +2,13 @@
 // looks and changes nothing that stays; none needs a model.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "control/cuda_compat.h"
 #include "control/host_topology.h"
 #include "server/config/server_config.h"
 
@@ -41,6 +44,16 @@ std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now)
 // Open files for so many connections.
 Finding CheckOpenFiles(int64_t connections);
 
+// How much memory a process may lock, which is what an InfiniBand or RoCE adapter needs for what it sends and receives.
+struct LockedMemory {
+  std::optional<int64_t> limit;  // in bytes; none: unlimited
+  bool exempt = false;           // by the capability IPC_LOCK, if it is effective
+};
+LockedMemory ReadLockedMemory();
+
+// For groups on cuda of a machine with an active port.
+Finding CheckLockedMemory(const LockedMemory& locked);
+
 // Threads that groups ask for, all together.
 Finding CheckThreads(int64_t threads);
 
@@ -54,6 +67,10 @@ Finding CheckWorker();
 
 // For groups on cuda: the plug-in of that worker program, and the driver's devices.
 Finding CheckCuda(const std::string& worker);
+
+// For groups on cuda: whether the driver serves CUDA 13.0, by itself or through `compat`, the folder of cuda-compat of
+// this installation (control::CudaCompatOf).
+Finding CheckDriver(const control::NvidiaDriver& driver, const std::string& compat);
 
 // Where this machine's GPUs and InfiniBand devices are, and what lies between the GPUs. Empty where there are neither.
 std::vector<Finding> CheckTopology(const control::HostTopology& topology);

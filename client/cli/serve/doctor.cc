@@ -1,6 +1,8 @@
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -111,7 +113,7 @@ class Doctor {
       Report(
           {.what = what, .found = absl::StrCat(model->pipeline, ", complete, read by ", server::WorkerExecutable())});
       if (absl::StrContains(served->load.device, "cuda")) {
-        if (!on_gpus) Report(CheckCuda(server::WorkerProgram()));
+        if (!on_gpus) CheckGpus();
         on_gpus = true;
       } else {
         bytes += group.count * static_cast<int64_t>(server::WeightBytes(*model, served->load.dtype));
@@ -124,9 +126,17 @@ class Doctor {
     control::HostTopology topology = control::ReadHostTopology(*control::MakeGpuDriver());
     if (!on_gpus) topology.problems.clear();  // nothing is asked of GPUs that cannot be seen
     for (const Finding& finding : CheckTopology(topology)) Report(finding);
+    if (on_gpus && topology.has_active_port()) Report(CheckLockedMemory(ReadLockedMemory()));
     Report(CheckThreads(threads));
     // A server that runs has taken its part already.
     Report(CheckMemory(in_use ? 0 : bytes));
+  }
+
+  void CheckGpus() {
+    Report(CheckCuda(server::WorkerProgram()));
+    const control::NvidiaDriver driver = control::ReadNvidiaDriver();
+    std::error_code error;
+    Report(CheckDriver(driver, control::CudaCompatOf(std::filesystem::read_symlink("/proc/self/exe", error))));
   }
 
   // That the layout is valid, that its ranks can be started and share memory, and whether it is certified.
