@@ -95,6 +95,12 @@ std::string BuildInfoText(const std::string& version) {
                       kCompiler, "\"} 1\n");
 }
 
+std::string DroppedLogLinesText(int64_t lines) {
+  return absl::StrCat("# HELP tessera_log_lines_dropped_total Lines of the log that standard error did not take.\n",
+                      "# TYPE tessera_log_lines_dropped_total counter\n", "tessera_log_lines_dropped_total ", lines,
+                      "\n");
+}
+
 std::string ProcessMetricsText() {
   const ProcessStat stat;
   const auto ticks = static_cast<double>(sysconf(_SC_CLK_TCK));

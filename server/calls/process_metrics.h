@@ -14,6 +14,9 @@ std::string ProcessMetricsText();
 // One sample, 1, whose labels say what was built and with what.
 std::string BuildInfoText(const std::string& version);
 
+// One counter: the lines of the log that standard error did not take.
+std::string DroppedLogLinesText(int64_t lines);
+
 // Descriptors that this process has open; 0: not known.
 int64_t OpenDescriptors();
 // That it may have open at the most.

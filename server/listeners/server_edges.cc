@@ -176,6 +176,7 @@ class Edges final : public ServerEdges {
       if (admin_ != nullptr) listeners.emplace_back("admin", admin_->counts());
     }
     return absl::StrCat(service_.MetricsText(), metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
+                        reports_.dropped_log_lines ? DroppedLogLinesText(reports_.dropped_log_lines()) : "",
                         BuildInfoText(service_.Info().version));
   }
 

@@ -21,6 +21,7 @@ struct EdgeReports {
   std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and when they were read again
   // Keys or certificates were read again, or could not be; a listener listens anew.
   base::EventLog log;
+  std::function<int64_t()> dropped_log_lines;  // since the start; null: not known
 };
 
 class ServerEdges {

@@ -1,14 +1,19 @@
 // What `tessera serve` writes on standard error for those who run it.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <cstdio>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/file_descriptor.h"
 #include "base/string_views.h"
 #include "tests/faults/test_server.h"
 
@@ -107,6 +112,66 @@ TEST_F(ServeLogTest, TheLevelSaysWhichLinesThereAre) {
   const std::vector<object> grave = LinesOfARun({"--log-level", "warning"}, /*deadly=*/false);
   EXPECT_EQ(Count(grave, "job", failed_), 1u);
   EXPECT_EQ(Count(grave, "level", "info") + Count(grave, "level", "debug"), 0u);
+}
+
+class StalledLogTest : public ::testing::Test {
+ protected:
+  StalledLogTest() {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    reader_ = base::FileDescriptor(ends[0]);
+    pipe_ = base::FileDescriptor(ends[1]);
+    const auto size = static_cast<size_t>(fcntl(pipe_.get(), F_SETPIPE_SZ, 4096));
+    const std::string fill(size, '\n');
+    EXPECT_EQ(write(pipe_.get(), fill.data(), fill.size()), static_cast<ssize_t>(size));
+    server_ = std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER,
+                                                             .script = "step-time=0",
+                                                             .fake_workers = true,
+                                                             .groups = {"{model: nowhere}"},
+                                                             .admin = "{port: 0}",
+                                                             .errors = pipe_.get()});
+    EXPECT_TRUE(server_->Start());
+  }
+
+  int64_t Dropped() {
+    const std::string text = HttpTestClient(server_->admin_port()).Call("GET", "/metrics").body;
+    int64_t dropped = -1;
+    const size_t at = text.find("\ntessera_log_lines_dropped_total ");
+    if (at != std::string::npos) std::sscanf(text.c_str() + at + 1, "%*s %ld", &dropped);
+    return dropped;
+  }
+
+  // One line each.
+  void CallUntilLinesAreDropped() {
+    HttpTestClient client(server_->port());
+    for (int i = 0; i < 20 && Dropped() == 0; ++i) {
+      for (int call = 0; call < 250; ++call) ASSERT_EQ(client.Call("GET", "/v1/models").status, 200);
+    }
+    EXPECT_GT(Dropped(), 0);
+  }
+
+  base::FileDescriptor reader_, pipe_;
+  std::unique_ptr<TestServer> server_;
+};
+
+TEST_F(StalledLogTest, AServerWhoseLogIsNotReadServesAndEndsOnSigterm) {
+  server_->WaitUntilReady();
+  CallUntilLinesAreDropped();
+  EXPECT_EQ(server_->Ended(server_->Submit("a pear")), "done");
+  EXPECT_EQ(server_->Terminate(), 0);
+}
+
+TEST_F(StalledLogTest, OneLineReportsTheDroppedLinesOnceTheLogIsReadAgain) {
+  server_->WaitUntilReady();
+  CallUntilLinesAreDropped();
+  std::string text;
+  char buffer[4096];
+  while (text.find("log_lines_dropped") == std::string::npos) {
+    const ssize_t got = read(reader_.get(), buffer, sizeof(buffer));
+    ASSERT_GT(got, 0);
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  EXPECT_EQ(server_->Terminate(), 0);
 }
 
 }  // namespace

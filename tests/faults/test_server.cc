@@ -68,7 +68,8 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
       .environment = {{"PATH", "/usr/bin:/bin"},
                       {"TESSERA_FAKE_WORKER", options_.script},
                       {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
-      .open_files = options_.open_files};
+      .open_files = options_.open_files,
+      .errors = options_.errors};
   child.environment.insert(options_.environment.begin(), options_.environment.end());
   if (options_.fake_workers) {
     child.arguments.push_back("--fake-workers");

@@ -32,6 +32,7 @@ struct TestServerOptions {
   std::string grpc = "off", admin = "off";         // of the configuration
   std::vector<std::string> arguments;              // of `tessera serve`, beside its configuration
   std::map<std::string, std::string> environment;  // of it, beside what it needs
+  int errors = -1;                                 // its standard error; -1: a file that process().errors() reads
   size_t open_files = 0;                           // that it may have; 0: as many as the test
 };
 

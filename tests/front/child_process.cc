@@ -78,7 +78,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
     }
     if (options.network_namespace >= 0 && setns(options.network_namespace, CLONE_NEWNET) != 0) _exit(125);
     dup2(pipe_ends[1], 1);
-    dup2(errors_file_, 2);
+    dup2(options.errors < 0 ? errors_file_ : options.errors, 2);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process
     if (chdir(options.folder.c_str()) == 0)
       execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());

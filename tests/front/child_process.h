@@ -17,6 +17,7 @@ struct ChildOptions {
   std::map<std::string, std::string> environment;  // all of it
   size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
   size_t open_files = 0;                           // that it may have, as `ulimit -n` says; 0: as many as this process
+  int errors = -1;                                 // its standard error; -1: a file that errors() reads
   int network_namespace = -1;                      // descriptor of the one that it runs in; -1: this thread's
 };
 

@@ -1,9 +1,9 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -11,8 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/log_line.h"
+#include "base/log_writer.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
@@ -33,10 +34,8 @@ struct NodeOptions {
   std::string join, tls_folder, token_file, name, devices = "cpu:1", join_timeout;
 };
 
-void WriteLine(const base::LogLine& line) {
-  const std::string bytes = base::LogText(line, absl::Now()) + "\n";
-  std::fwrite(bytes.data(), 1, bytes.size(), stderr);
-}
+// For the last lines of the log, which a stalled reader does not get.
+constexpr absl::Duration kLogTimeout = absl::Seconds(1);
 
 // "cpu:2,cuda:0": two places on the CPU, and a GPU.
 absl::StatusOr<std::vector<std::string>> ReadDevices(const std::string& text) {
@@ -76,10 +75,10 @@ absl::StatusOr<std::string> NameOfNode(const std::string& given) {
                                          "digit, such as node-a"));
 }
 
-absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts) {
+absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts, base::EventLog log) {
   server::NodeAgentOptions agent_options = {.controller = options.join,
                                             .files = server::NodeFilesIn(options.tls_folder, options.token_file),
-                                            .log = WriteLine};
+                                            .log = std::move(log)};
   ASSIGN_OR_RETURN(agent_options.name, NameOfNode(options.name));
   ASSIGN_OR_RETURN(agent_options.devices, ReadDevices(options.devices));
   if (!options.join_timeout.empty()) {
@@ -126,9 +125,13 @@ CommandRun AddNode(CLI::App& app) {
       "\nJoins again whenever the connection ends. SIGTERM or Ctrl-C ends the node with its ranks: the server makes "
       "their jobs elsewhere, or once a node of that name is back.");
   return [options](Interrupts& interrupts) {
-    const std::unique_ptr<Reporter> reporter = MakeReporter({.quiet = true});
-    const absl::Status status = RunNode(*options, interrupts);
-    return Finish(reporter, interrupts, status.ok() ? absl::StatusOr<ExitCode>(ExitCode::kOk) : status);
+    const auto writer = std::make_shared<base::LogWriter>(base::LogWriterOptions());
+    const std::unique_ptr<Reporter> reporter =
+        MakeReporter({.quiet = true, .errors = [writer](std::string text) { writer->WriteText(std::move(text)); }});
+    const absl::Status status = RunNode(*options, interrupts, base::LogTo(writer, base::LogLevel::kDebug));
+    const ExitCode code = Finish(reporter, interrupts, status.ok() ? absl::StatusOr<ExitCode>(ExitCode::kOk) : status);
+    writer->Flush(kLogTimeout);
+    return code;
   };
 }
 

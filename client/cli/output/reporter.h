@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,8 +61,9 @@ class Reporter {
 
 struct ReporterOptions {
   bool json = false;
-  bool quiet = false;  // for people: nothing but the names of the images, and errors
-  int64_t images = 1;  // that are to be made
+  bool quiet = false;                       // for people: nothing but the names of the images, and errors
+  int64_t images = 1;                       // that are to be made
+  std::function<void(std::string)> errors;  // takes the line of an error for people; null: standard error
 };
 
 std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options);

@@ -127,7 +127,9 @@ void TextReporter::OnDone(int64_t, double, uint64_t) { ClearBar(); }
 
 void TextReporter::OnError(const absl::Status& status, ExitCode) {
   ClearBar();
-  std::fprintf(stderr, "tessera: %s\n", std::string(status.message()).c_str());
+  std::string line = absl::StrCat("tessera: ", std::string(status.message()), "\n");
+  if (options_.errors) return options_.errors(std::move(line));
+  std::fputs(line.c_str(), stderr);
 }
 
 void TextReporter::DrawBar(const std::string& text) {

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "base/log_line.h"
+#include "base/log_writer.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
@@ -46,6 +46,8 @@ namespace {
 
 // For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
+// For the last lines of the log, which a stalled reader does not get.
+constexpr absl::Duration kLogTimeout = absl::Seconds(1);
 
 struct ServeOptions {
   std::string config;
@@ -59,18 +61,6 @@ struct ServeOptions {
   bool no_supervisor = false;
   bool fake_workers = false;
 };
-
-// One line of JSON on standard error, whoever writes it.
-void WriteLine(const base::LogLine& line) {
-  const std::string bytes = base::LogText(line, absl::Now()) + "\n";
-  std::fwrite(bytes.data(), 1, bytes.size(), stderr);
-}
-
-base::EventLog LogFrom(base::LogLevel least) {
-  return [least](const base::LogLine& line) {
-    if (line.level >= least) WriteLine(line);
-  };
-}
 
 // Every connection is a file.
 void RaiseFileLimit(const base::EventLog& log) {
@@ -110,9 +100,16 @@ server::ServiceLimits ServiceLimitsOf(const server::ServerConfig::Limits& limits
 class Serve {
  public:
   Serve(const ServeOptions& options, Interrupts& interrupts)
-      : options_(options), interrupts_(interrupts), reporter_(MakeReporter({.quiet = true})) {}
+      : options_(options),
+        interrupts_(interrupts),
+        reporter_(MakeReporter(
+            {.quiet = true, .errors = [this](std::string text) { writer_->WriteText(std::move(text)); }})) {}
 
-  ExitCode Run() { return Finish(reporter_, interrupts_, Execute()); }
+  ExitCode Run() {
+    const ExitCode code = Finish(reporter_, interrupts_, Execute());
+    writer_->Flush(kLogTimeout);
+    return code;
+  }
 
  private:
   absl::StatusOr<ExitCode> Execute() {
@@ -123,7 +120,7 @@ class Serve {
     }
     ASSIGN_OR_RETURN(server::ServerConfig config, message.has_value() ? message->config : ReadConfig());
     config_ = config;
-    log_ = LogFrom(base::LogLevelOf(config.log_level));
+    log_ = base::LogTo(writer_, base::LogLevelOf(config.log_level));
     if (options_.fake_workers) {
       if (server::IsDefaultGroup(config.groups))
         config.groups = {server::GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
@@ -312,7 +309,8 @@ class Serve {
         config, service,
         {.call = log_,
          .shares = [&service](const server::ApiKeys::Shares& shares) { service.SetShares(shares); },
-         .log = log_});
+         .log = log_,
+         .dropped_log_lines = [writer = writer_] { return writer->dropped(); }});
     if (!edges.ok()) return edges.status();
     boost::json::object ports = {{"event", "listening"},
                                  {"http", (*edges)->http_port()},
@@ -330,8 +328,9 @@ class Serve {
 
   const ServeOptions& options_;
   Interrupts& interrupts_;
+  const std::shared_ptr<base::LogWriter> writer_ = std::make_shared<base::LogWriter>(base::LogWriterOptions());
   const std::unique_ptr<Reporter> reporter_;
-  base::EventLog log_ = LogFrom(base::LogLevel::kInfo);
+  base::EventLog log_ = base::LogTo(writer_, base::LogLevel::kInfo);
   server::ServerConfig config_;  // as it was written, so far as it is in use
   bool supervised_ = false;
   std::mutex service_mutex_;
