@@ -27,6 +27,10 @@ struct Moments {
   // Chan et al., 1979.
   void Merge(const Moments& other) {
     if (other.count == 0) return;
+    if (count == 0) {  // what the sums below come to, bit for bit
+      *this = other;
+      return;
+    }
     const double sum = count + other.count;
     const at::Tensor delta = other.mean - mean;
     mean = mean + delta * (other.count / sum);
@@ -37,10 +41,11 @@ struct Moments {
 
 // The ranks' moments, merged in the order of the ranks. A row of the image counts `row_values` values.
 Moments OfAllRanks(const Moments& own, const parallel::ImageRows& image, double row_values) {
+  if (image.rows().size() == 1) return own;
   const std::vector<int64_t> one_each(image.rows().size(), 1);
   const at::Tensor parts =
       parallel::GatherDim(at::stack({own.mean, own.squares}).unsqueeze(0), 0, one_each, image.group());
-  Moments all{.mean = at::zeros_like(own.mean), .squares = at::zeros_like(own.squares)};
+  Moments all;
   for (const size_t r : c10::irange(image.rows().size())) {
     const at::Tensor part = parts[static_cast<int64_t>(r)];
     all.Merge({.count = row_values * static_cast<double>(image.rows()[r]), .mean = part[0], .squares = part[1]});
@@ -67,13 +72,13 @@ GroupNorm::Affine GroupNorm::Measure(const at::Tensor& x, const parallel::ImageR
   const int64_t band = BandRows(b * c * w * static_cast<int64_t>(c10::elementSize(accumulation)), band_bytes);
   const int64_t group_channels = c / groups_;
   const auto row_values = static_cast<double>(group_channels * w);
-  Moments own{.mean = at::zeros({b, groups_}, x.options().dtype(at::kDouble))};
-  own.squares = own.mean;
+  Moments own;
   for (int64_t begin = 0; begin < h; begin += band) {
     const int64_t end = std::min(h, begin + band);
     const auto [mean, squares] = kernels::GroupMoments(x.slice(2, begin, end), groups_);
     own.Merge({.count = row_values * static_cast<double>(end - begin), .mean = mean, .squares = squares});
   }
+  if (own.count == 0) own.mean = own.squares = at::zeros({b, groups_}, x.options().dtype(at::kDouble));
   const Moments all = base::Planted("group_norm_local_rows") ? own : OfAllRanks(own, image, row_values);
   const at::Tensor inverse = at::rsqrt(all.squares / all.count + kEpsilon);  // [b, groups]
   const auto per_channel = [&](const at::Tensor& groups) { return groups.repeat_interleave(c / groups_, 1); };
