@@ -278,6 +278,26 @@ TEST_F(BatchTest, ProvesALayoutOnceForAllRuns) {
   EXPECT_EQ(Run("prompts.txt", "second", {"--layout", "cfg=2", "--certify", "require"}), 0) << errors_;
 }
 
+TEST_F(BatchTest, ARunGoesOnOnlyWithTheFilesAndTheDtypeThatItBeganWith) {
+  Write("prompts.txt", "apple\n");
+  folder_.Write("tiny/transformer/model.safetensors", "weights");
+  EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
+  EXPECT_EQ(Run("prompts.txt", "out", {"--dtype", "bf16"}), 2);
+  EXPECT_THAT(errors_, HasSubstr("is made in fp32, not bf16"));
+  folder_.Write("tiny/transformer/model.safetensors", "WEIGHTS");
+  EXPECT_EQ(Run("prompts.txt", "out"), 2);
+  EXPECT_THAT(errors_, HasSubstr("is of another model tiny, whose files have the digest "));
+  folder_.Write("tiny/transformer/model.safetensors", "weights");
+  // A copy is the same model wherever it lies and whenever it was made; a folder that is only called so is not.
+  fs::create_directories(folder_ / "elsewhere");
+  fs::copy(folder_ / "tiny", folder_ / "elsewhere/tiny", fs::copy_options::recursive);
+  model_ = "elsewhere/tiny";
+  EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
+  folder_.Write("elsewhere/tiny/transformer/config.json", "{}");
+  EXPECT_EQ(Run("prompts.txt", "out"), 2);
+  EXPECT_EQ(Run("prompts.txt", "out", {"--verify"}), 0) << errors_;
+}
+
 TEST_F(BatchTest, ARunIsOfOneModelAndOfAWholeInput) {
   Write("prompts.txt", "apple\npear\n");
   EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;

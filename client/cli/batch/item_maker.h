@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/cli/batch/batch_input.h"
 #include "client/cli/batch/batch_plan.h"
 #include "client/cli/batch/run_folder.h"
@@ -29,8 +30,10 @@ class ItemMaker {
   // Gives up what still runs; no event comes afterwards. What has ended is kept.
   virtual ~ItemMaker() = default;
 
-  virtual const std::string& model() const = 0;  // which makes the items that name none
-  virtual int64_t items_in_flight() const = 0;   // that keep it busy
+  // What decides the images of its runs, without a seed; the model is that of items that name none. An error of
+  // `proceed`, which is asked while files are read, ends it; errors have their stage.
+  virtual absl::StatusOr<RunIdentity> Identity(const std::function<absl::Status()>& proceed) const = 0;
+  virtual int64_t items_in_flight() const = 0;  // that keep it busy
 
   // Before all else. The folder outlives it. Errors have their stage.
   virtual absl::Status Start(RunFolder& folder, Events events) = 0;

@@ -5,9 +5,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/enum_names.h"
 #include "base/status_macros.h"
 #include "client/cli/batch/run_store.h"
 #include "client/cli/exit_code.h"
+#include "client/cli/models/model_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "client/cli/serve/served_group.h"
@@ -29,7 +31,11 @@ class LocalItems final : public ItemMaker {
   LocalItems(server::ServedGroupOptions group, server::CertifyPolicy certify, std::string adapter_folder)
       : group_(std::move(group)), certify_(certify), adapter_folder_(std::move(adapter_folder)) {}
 
-  const std::string& model() const override { return group_.name; }
+  absl::StatusOr<RunIdentity> Identity(const std::function<absl::Status()>& proceed) const override {
+    ASSIGN_OR_RETURN(const std::string files, At(Stage::kModel, DigestOfModelFiles(group_.load.model, proceed)));
+    return RunIdentity{
+        .seed = std::nullopt, .model = group_.name, .files = files, .dtype = base::EnumName(group_.load.dtype)};
+  }
   int64_t items_in_flight() const override { return kItemsOfAReplica * group_.count; }
 
   absl::Status Start(RunFolder& folder, Events events) override {

@@ -126,7 +126,9 @@ class RemoteItems final : public ItemMaker {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  const std::string& model() const override { return model_; }
+  absl::StatusOr<RunIdentity> Identity(const std::function<absl::Status()>& /*proceed*/) const override {
+    return RunIdentity{.seed = std::nullopt, .model = model_};
+  }
   int64_t items_in_flight() const override { return kJobsInFlight; }
   ImageSize default_size() const override { return default_size_; }
   absl::Status Check() override { return absl::OkStatus(); }

@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr size_t kMaxRunBytes = 4096;
 constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr absl::Duration kLockTimeout = absl::Seconds(2);
@@ -127,16 +127,20 @@ absl::Status RunFolder::OpenRun(const RunIdentity& identity) {
   const json::object made = {{"version", kVersion},
                              {"id", base::RandomId("run_")},
                              {"seed", identity.seed.value_or(base::RandomNumber<uint64_t>() >> 16)},
-                             {"model", model}};
+                             {"model", model},
+                             {"files", identity.files},
+                             {"dtype", identity.dtype}};
   const absl::Status written = base::WriteFileAtomically(file, base::PlainJson(made) + "\n", {.overwrite = false});
   if (!written.ok() && !absl::IsAlreadyExists(written)) return server::AsDiskFailure(written);
-  std::string kept_model;
+  RunIdentity kept;
   try {
     const json::value run = json::parse(base::ReadSmallFile(file, kMaxRunBytes).value_or(""));
     if (run.at("version") != kVersion) throw std::invalid_argument("version");
     seed_ = run.at("seed").to_number<uint64_t>();
     id_ = std::string(run.at("id").as_string());
-    kept_model = std::string(run.at("model").as_string());
+    kept.model = std::string(run.at("model").as_string());
+    kept.files = std::string(run.at("files").as_string());
+    kept.dtype = std::string(run.at("dtype").as_string());
   } catch (const std::exception&) {
     return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" cannot be read: ", file,
                                                       " is not what this version of the program writes"));
@@ -146,9 +150,24 @@ absl::Status RunFolder::OpenRun(const RunIdentity& identity) {
                                                       *identity.seed,
                                                       "; leave --seed out to go on with it, or give another folder"));
   }
-  if (model.empty() || model == kept_model) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" is of the model ", kept_model, ", not ",
-                                                    model, "; go on with that one, or give another folder"));
+  return model.empty() ? absl::OkStatus()
+                       : CheckModel(kept, {.model = model, .files = identity.files, .dtype = identity.dtype});
+}
+
+absl::Status RunFolder::CheckModel(const RunIdentity& kept, const RunIdentity& identity) const {
+  const auto refuse = [&](const std::string& what) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run in \"", path_, "\" is ", what, "; go on with that one, or give another folder"));
+  };
+  if (identity.model != kept.model) return refuse(absl::StrCat("of the model ", kept.model, ", not ", identity.model));
+  if (identity.files.empty() != kept.files.empty()) {
+    return refuse(kept.files.empty() ? "made by a server's model, not by one of this machine"
+                                     : "made by a model of this machine, not by a server's");
+  }
+  if (identity.dtype != kept.dtype) return refuse(absl::StrCat("made in ", kept.dtype, ", not ", identity.dtype));
+  if (identity.files == kept.files) return absl::OkStatus();
+  return refuse(absl::StrCat("of another model ", kept.model, ", whose files have the digest ",
+                             kept.files.substr(0, 16), ", not ", identity.files.substr(0, 16)));
 }
 
 absl::StatusOr<std::map<int64_t, RunEntry>> RunFolder::ReadJournals() const {

@@ -35,10 +35,12 @@ struct Shard {
   bool Has(int64_t item) const { return item % count == index; }
 };
 
-// What all processes of a run have to agree on; what is absent or empty is whatever the run has.
+// What all processes of a run have to agree on. No seed, and no model: whatever the run has.
 struct RunIdentity {
   std::optional<uint64_t> seed;
-  std::string model;
+  std::string model;  // its name
+  std::string files;  // the digest of its files (client/cli/models/model_files.h); empty: a server has them
+  std::string dtype;  // it is served in; empty: a server knows it
 };
 
 // A file of the run that is not what was written.
@@ -89,6 +91,8 @@ class RunFolder final {
   RunFolder(std::string path, Shard shard) : path_(std::move(path)), shard_(shard) {}
 
   absl::Status OpenRun(const RunIdentity& identity);
+  // Whether the run, as it was recorded, is of the identity's model.
+  absl::Status CheckModel(const RunIdentity& kept, const RunIdentity& identity) const;
   absl::Status OpenJournal();
   absl::Status MakeImageFolder(const std::string& folder);
   absl::Status AppendLines(const std::string& lines);

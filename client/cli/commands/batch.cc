@@ -152,7 +152,11 @@ class Batch {
                        MakeRemoteItems({.server = options_.server, .model = options_.model.model, .timeout = timeout},
                                        stop_.get_token(), Say));
     }
-    identity.model = maker_->model();
+    const std::optional<uint64_t> seed = identity.seed;
+    ASSIGN_OR_RETURN(identity, maker_->Identity([this]() -> absl::Status {
+      return interrupts_.requested() ? absl::CancelledError("interrupted") : absl::OkStatus();
+    }));
+    identity.seed = seed;
     ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
     const absl::StatusOr<int64_t> items = MakeAll();
     maker_.reset();  // gives up what still runs; all that has ended is kept
