@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
@@ -20,6 +23,9 @@ namespace {
 namespace json = boost::json;
 
 constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
+constexpr char kUnbalanced[] =
+    "a quotation mark is not closed, or stands within a value: such a value is in quotation marks, and the mark in it "
+    "is doubled";
 constexpr char kIdField[] = "custom_id";
 constexpr size_t kMaxIdBytes = 512;
 constexpr absl::string_view kUrls[] = {"/v1/images/generations", "/v1/jobs"};
@@ -45,6 +51,60 @@ absl::Status CheckIs(const json::object& line, const char* name, absl::Span<cons
   }
   return server::FieldError(name, absl::StrCat(" is ", server::QuotedValue(json::serialize(*value)),
                                                "; valid values are ", absl::StrJoin(valid, ", ")));
+}
+
+// Where a record of CSV (RFC 4180) stands after the lines that it has so far. A value is quoted where its first byte is
+// a quotation mark, and only such a value holds quotation marks or ends of lines.
+class CsvScan {
+ public:
+  void Add(absl::string_view line) {
+    for (const char c : line) Add(c);
+  }
+
+  // Within a quoted value: the next line belongs to the record.
+  bool IsOpen() const { return state_ == State::kQuoted; }
+  bool IsMalformed() const { return state_ == State::kMalformed; }
+
+ private:
+  enum class State : uint8_t { kBegin, kPlain, kQuoted, kQuoteInQuoted, kMalformed };
+
+  void Add(char c) {
+    switch (state_) {
+      case State::kBegin:
+        state_ = c == '"' ? State::kQuoted : c == ',' ? State::kBegin : State::kPlain;
+        return;
+      case State::kPlain:
+        state_ = c == '"' ? State::kMalformed : c == ',' ? State::kBegin : State::kPlain;
+        return;
+      case State::kQuoted:
+        if (c == '"') state_ = State::kQuoteInQuoted;
+        return;
+      case State::kQuoteInQuoted:
+        state_ = c == '"' ? State::kQuoted : c == ',' ? State::kBegin : State::kMalformed;
+        return;
+      case State::kMalformed:
+        return;
+    }
+  }
+
+  State state_ = State::kBegin;
+};
+
+// Of the first line of the input.
+absl::Status CheckEncoding(absl::string_view line) {
+  const bool has_mark = absl::StartsWith(line, "\xFF\xFE") || absl::StartsWith(line, "\xFE\xFF");
+  const bool has_nul = line.substr(0, 2).find('\0') != absl::string_view::npos;
+  if (!has_mark && !has_nul) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "line 1: the input is UTF-16 or UTF-32; it must be UTF-8: convert it, for example with iconv -f UTF-16 -t UTF-8");
+}
+
+// Whether the first line of an input begins a JSON array. A prompt may begin with a bracket too, so that only JSON
+// lines are one for their first byte alone.
+bool BeginsArray(absl::string_view text, std::optional<BatchFormat> format) {
+  if (!absl::ConsumePrefix(&text, "[") || format.value_or(BatchFormat::kJsonl) != BatchFormat::kJsonl) return false;
+  text = absl::StripLeadingAsciiWhitespace(text);
+  return format.has_value() || text.empty() || text.front() == '{' || text == "]";
 }
 
 // The values of a record; nothing where a quotation mark is not closed or not at an edge of its value.
@@ -100,6 +160,12 @@ std::optional<BatchFormat> BatchFormatOf(const std::string& path) {
 }
 
 absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadLine() {
+  if (!ahead_.empty()) {
+    ++line_;
+    Line next = std::move(ahead_.front());
+    ahead_.pop_front();
+    return next;
+  }
   Line line;
   char c = 0;
   bool any = false;
@@ -111,7 +177,10 @@ absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadLine() {
   }
   if (input_.bad()) return absl::UnavailableError(absl::StrCat("the input cannot be read after line ", line_));
   if (!any) return std::nullopt;
-  if (++line_ == 1 && absl::StartsWith(line.text, kByteOrderMark)) line.text.erase(0, 3);
+  if (++line_ == 1) {
+    RETURN_IF_ERROR(CheckEncoding(line.text));
+    if (absl::StartsWith(line.text, kByteOrderMark)) line.text.erase(0, 3);
+  }
   if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
   return line;
 }
@@ -120,20 +189,37 @@ absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadRecord() {
   ASSIGN_OR_RETURN(std::optional<Line> record, ReadLine());
   item_line_ = line_;
   if (!record.has_value() || format_ != BatchFormat::kCsv) return record;
-  while (!record->too_long && std::ranges::count(record->text, '"') % 2 == 1) {
-    ASSIGN_OR_RETURN(const std::optional<Line> more, ReadLine());
-    if (!more.has_value()) break;
-    record->too_long = more->too_long || record->text.size() + more->text.size() > kMaxItemBytes;
-    if (!record->too_long) absl::StrAppend(&record->text, "\n", more->text);
+  const size_t first_bytes = record->text.size();
+  CsvScan scan;
+  scan.Add(record->text);
+  std::deque<Line> more;
+  bool complete = true;
+  while (!record->too_long && scan.IsOpen() && complete) {
+    ASSIGN_OR_RETURN(std::optional<Line> line, ReadLine());
+    complete = line.has_value();
+    if (!complete) break;
+    absl::StrAppend(&record->text, "\n", line->text);
+    scan.Add("\n");
+    scan.Add(line->text);
+    complete = !scan.IsMalformed() && !line->too_long && record->text.size() <= kMaxItemBytes;
+    more.push_back(*std::move(line));
   }
+  if (complete) return record;
+  // The mark on its first line is unbalanced: the lines after it are records.
+  record->text.resize(first_bytes);
+  line_ -= static_cast<int64_t>(more.size());
+  ahead_.insert(ahead_.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return record;
 }
 
 absl::Status BatchReader::ReadHeader(const std::string& record) {
   const std::optional<std::vector<std::string>> names = ValuesOf(record);
+  if (!names.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("line ", item_line_, ": ", kUnbalanced));
+  }
   std::vector<std::string> valid = server::GenerationFields(server::BodyKind::kJob);
   valid.emplace_back(kIdField);
-  for (const std::string& name : names.value_or(std::vector<std::string>())) {
+  for (const std::string& name : *names) {
     columns_.emplace_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(name)));
     RETURN_IF_ERROR(server::CheckName("the column", columns_.back(), valid));
     if (std::ranges::count(columns_, columns_.back()) > 1) {
@@ -151,6 +237,11 @@ absl::StatusOr<std::optional<BatchItem>> BatchReader::Next() {
     if (!record.has_value()) return std::nullopt;
     const absl::string_view text = absl::StripAsciiWhitespace(record->text);
     if (text.empty() && !record->too_long) continue;
+    if (!std::exchange(has_record_, true) && BeginsArray(text, format_)) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", item_line_,
+                                                     ": the input is a JSON array; it must be JSON objects, one a "
+                                                     "line: convert it, for example with jq -c '.[]'"));
+    }
     if (!format_.has_value()) format_ = text.front() == '{' ? BatchFormat::kJsonl : BatchFormat::kText;
     if (format_ == BatchFormat::kCsv && !std::exchange(began_, true)) {
       RETURN_IF_ERROR(ReadHeader(record->text));
@@ -201,13 +292,16 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
                                             : "the line is not a JSON object");
   }
   json::object line = parsed.get_object();
+  if (!line.contains(kIdField) && !line.contains("body")) return RequestOfBody(text);
+  // Boost keeps the last of several members of one name, of which RequestOfBody would not learn.
+  RETURN_IF_ERROR(base::ParseJson(text, "the line").status());
   if (const json::value* id = line.if_contains(kIdField)) {
     if (!id->is_string()) return server::FieldError(kIdField, " must be a text");
     RETURN_IF_ERROR(KeepId(std::string(id->get_string()), item));
   }
   const json::value* body = line.if_contains("body");
   if (body == nullptr) {
-    if (line.erase(kIdField) == 0) return RequestOfBody(text);
+    line.erase(kIdField);
     return RequestOfBody(json::serialize(line));
   }
   for (const json::key_value_pair& member : line) {
@@ -223,9 +317,7 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
 absl::StatusOr<server::ImageRequest> BatchReader::RequestOfRow(const std::string& record, BatchItem& item) {
   const std::optional<std::vector<std::string>> values = ValuesOf(record);
   if (!values.has_value()) {
-    return absl::InvalidArgumentError(
-        "a quotation mark is not closed, or stands within a value: such a value is in quotation marks, and the mark in "
-        "it is doubled");
+    return absl::InvalidArgumentError(kUnbalanced);
   }
   if (values->size() != columns_.size()) {
     return absl::InvalidArgumentError(

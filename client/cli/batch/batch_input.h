@@ -1,12 +1,13 @@
 // The items of a batch, read one after the other from a file or from standard input.
 //
 // Three kinds of text: JSON objects, one a line, of the fields that a request has (docs/api.md), as they are or as
-// OpenAI's batch lines with custom_id, method, url and body; CSV with the names of those fields in its first row; and
-// prompts, one a line. What cannot be read of one item is that item's error and no other's.
+// OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with the names of those fields in its first
+// row; and prompts, one a line. What cannot be read of one item is that item's error and no other's.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <istream>
 #include <map>
 #include <optional>
@@ -40,7 +41,8 @@ class BatchReader final {
   // `input` outlives it. Without a format the first byte tells: '{' is JSON, all else are prompts.
   BatchReader(std::istream& input, std::optional<BatchFormat> format) : input_(input), format_(format) {}
 
-  // Absent at the end. An error ends the reading: the input cannot be read, or the header of a CSV file is none.
+  // Absent at the end. An error ends the reading: the input cannot be read, is not UTF-8 but UTF-16 or
+  // is a JSON array, or the header of a CSV file is none.
   absl::StatusOr<std::optional<BatchItem>> Next();
 
  private:
@@ -51,7 +53,8 @@ class BatchReader final {
 
   // Without the end of line; absent at the end of the input.
   absl::StatusOr<std::optional<Line>> ReadLine();
-  // A record of CSV, whose quoted values may hold ends of lines.
+  // A record of CSV, whose quoted values may hold ends of lines. One with an unbalanced quotation mark is its first
+  // line alone.
   absl::StatusOr<std::optional<Line>> ReadRecord();
   absl::Status ReadHeader(const std::string& record);
   BatchItem ItemOf(const Line& line);
@@ -61,9 +64,11 @@ class BatchReader final {
 
   std::istream& input_;
   std::optional<BatchFormat> format_;
+  bool has_record_ = false;  // that is not blank
   bool began_ = false;
-  int64_t line_ = 0;       // lines read
-  int64_t item_line_ = 1;  // on which the record that was read last begins
+  std::deque<Line> ahead_;  // lines that were read for a record and do not belong to it
+  int64_t line_ = 0;        // lines read
+  int64_t item_line_ = 1;   // on which the record that was read last begins
   int64_t next_index_ = 0;
   std::vector<std::string> columns_;    // of CSV
   std::map<std::string, int64_t> ids_;  // custom_id → the line that has it

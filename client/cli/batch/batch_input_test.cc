@@ -159,8 +159,78 @@ TEST(BatchInputTest, ARowOfCsvThatIsWrongSaysWhy) {
   }
 }
 
+TEST(BatchInputTest, AnUnbalancedQuoteIsTheErrorOfItsRowAlone) {
+  for (const char* row : {"\"a,1", "a\",1", "a\"b,1", "\"a\"b,1", "a,1\"", "a,\"1", "\"\"\"a,1"}) {
+    for (const char* next : {"b,2", "\"b\",2", "\"b\",\"2\""}) {
+      const std::vector<BatchItem> items =
+          ItemsOf(absl::StrCat("prompt,seed\n\"first,\n1\",1\n", row, "\n", next, "\nc,3\n\nd,4"), BatchFormat::kCsv);
+      ASSERT_EQ(items.size(), 5u) << row << "\n" << next;
+      EXPECT_TRUE(items[0].request.ok()) << items[0].request.status();
+      EXPECT_THAT(std::string(items[1].request.status().message()), HasSubstr("a quotation mark")) << row;
+      EXPECT_EQ(items[1].line, 4);
+      for (const size_t i : {2, 3, 4}) ASSERT_TRUE(items[i].request.ok()) << row << "\n" << items[i].request.status();
+      EXPECT_EQ(items[2].request->generation.prompt, "b");
+      EXPECT_EQ(items[2].line, 5);
+      EXPECT_EQ(items[4].request->generation.prompt, "d");
+      EXPECT_EQ(items[4].line, 8);
+    }
+  }
+}
+
+TEST(BatchInputTest, AQuoteThatIsNotClosedWithinAMegabyteIsTheErrorOfItsRowAlone) {
+  std::string text = "prompt\n\"a\n";
+  for (int row = 0; row < 3; ++row) absl::StrAppend(&text, std::string(BatchReader::kMaxItemBytes / 2, 'b'), "\n");
+  const std::vector<BatchItem> items = ItemsOf(text, BatchFormat::kCsv);
+  ASSERT_EQ(items.size(), 4u);
+  EXPECT_THAT(std::string(items[0].request.status().message()), HasSubstr("a quotation mark"));
+  for (const size_t i : {1, 2, 3}) EXPECT_TRUE(items[i].request.ok()) << items[i].request.status();
+  EXPECT_EQ(items[3].line, 5);
+}
+
+TEST(BatchInputTest, AMemberThatIsThereTwiceIsRefusedWhereverItIs) {
+  for (const char* line : {
+           R"({"prompt": "a", "prompt": "b"})",
+           R"({"custom_id": "1", "prompt": "a", "prompt": "b"})",
+           R"({"custom_id": "1", "custom_id": "2", "prompt": "a"})",
+           R"({"custom_id": "1", "body": {"prompt": "a", "prompt": "b"}})",
+           R"({"body": {"prompt": "a"}, "body": {"prompt": "b"}})",
+           R"({"prompt": "a", "\u0070rompt": "b"})",
+       }) {
+    const std::vector<BatchItem> items = ItemsOf(line, BatchFormat::kJsonl);
+    ASSERT_EQ(items.size(), 1u);
+    EXPECT_THAT(std::string(items[0].request.status().message()),
+                ::testing::AnyOf(HasSubstr("is there twice"), HasSubstr("duplicate key")))
+        << line;
+  }
+}
+
+TEST(BatchInputTest, AJsonArrayEndsTheReadingAndAPromptInBracketsDoesNot) {
+  const auto error_of = [](const std::string& text, std::optional<BatchFormat> format) {
+    std::istringstream input(text);
+    return std::string(BatchReader(input, format).Next().status().message());
+  };
+  for (const char* text : {R"([{"prompt": "a"}])", "\n[\n{\"prompt\": \"a\"}\n]", "[ ]", "[  {\"prompt\": 1},"}) {
+    EXPECT_THAT(error_of(text, std::nullopt), HasSubstr("JSON array")) << text;
+    EXPECT_THAT(error_of(text, BatchFormat::kJsonl), HasSubstr("JSON array")) << text;
+  }
+  EXPECT_THAT(error_of(R"(["a", "b"])", BatchFormat::kJsonl), HasSubstr("JSON array"));
+  EXPECT_EQ(ItemsOf("[oil] a pear")[0].request->generation.prompt, "[oil] a pear");
+  EXPECT_EQ(ItemsOf("[", BatchFormat::kText)[0].request->generation.prompt, "[");
+}
+
+TEST(BatchInputTest, Utf16IsNamed) {
+  using std::string_literals::operator""s;
+  for (const std::string& text : {"\xFF\xFEp\0"s, "\xFE\xFF\0p"s, "p\0r\0"s, "\0p\0r"s}) {
+    for (const BatchFormat format : {BatchFormat::kCsv, BatchFormat::kJsonl, BatchFormat::kText}) {
+      std::istringstream input(text);
+      EXPECT_THAT(std::string(BatchReader(input, format).Next().status().message()), HasSubstr("UTF-16"));
+    }
+  }
+}
+
 TEST(BatchInputTest, AHeaderOfCsvThatIsNoneEndsTheReading) {
   EXPECT_THAT(std::string(ErrorOfHeader("a red apple\nx").message()), HasSubstr("the column 'a red apple' is unknown"));
+  EXPECT_THAT(std::string(ErrorOfHeader("prompt,\"seed\nx,1").message()), HasSubstr("line 1: a quotation mark"));
   EXPECT_THAT(std::string(ErrorOfHeader("prompt,sede\nx").message()), HasSubstr("did you mean 'seed'"));
   EXPECT_THAT(std::string(ErrorOfHeader("seed,size\n1,2").message()), HasSubstr("no column \"prompt\""));
   EXPECT_THAT(std::string(ErrorOfHeader("prompt,prompt\n1,2").message()), HasSubstr("prompt is there twice"));
