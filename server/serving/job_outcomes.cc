@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/batch_scheduling.h"
 #include "server/api/image_metadata.h"
+#include "server/image/fitted_parameters.h"
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
 
@@ -85,18 +88,20 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
-  const absl::StatusOr<std::string> text = FormatParameters(MetadataOf(
-      parameters, finished.started.sampler, group.model->id, *group.model->description, group.load, group.layout));
-  absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, text.value_or(""));
-  // Only JPEG has a bound for what it carries beside its pixels.
-  if (!file.ok()) file = EncodeOutput(finished.image, finished.task.output);
+  const ImageParameters metadata = MetadataOf(parameters, finished.started.sampler, group.model->id,
+                                              *group.model->description, group.load, group.layout);
+  const absl::StatusOr<FittedParameters> fitted = FitParameters(metadata, finished.task.output.format);
+  if (!fitted.ok()) return FailRunning(finished.attempt, fitted.status());
+  absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, fitted->text);
   if (!file.ok()) return FailRunning(finished.attempt, file.status());
+  std::vector<std::string> warnings = finished.started.warnings;
+  warnings.insert(warnings.end(), fitted->warnings.begin(), fitted->warnings.end());
   const ImageOrigin origin = {.width = finished.image.width,
                               .height = finished.image.height,
                               .format = finished.task.output.format,
                               .layout = parallel::LayoutText(group.layout),
                               .lossless = parallel::IsLossless(group.layout, parameters.steps),
-                              .warnings = finished.started.warnings};
+                              .warnings = std::move(warnings)};
   const absl::Time encoded = context_.trace.Now();
   const absl::Status kept =
       Persist({finished.attempt.task}, [&] { return context_.store.Finish(finished.attempt, *file, origin); });

@@ -37,6 +37,16 @@ class FakeWorkersTest : public ::testing::Test {
   std::unique_ptr<TestServer> server_;
 };
 
+TEST_F(FakeWorkersTest, AJpegWithoutRoomForItsPromptCarriesTheOtherParametersAndAWarning) {
+  TestServer& server = Start("step-time=0");
+  const std::string job = server.Submit(std::string(40'000, 'x'), R"(, "output_format": "jpeg")");
+  EXPECT_EQ(server.Ended(job), "done");
+  const boost::json::object ended = server.Get(job);
+  EXPECT_THAT(boost::json::serialize(ended), HasSubstr("a shortened prompt of at most "));
+  const std::string utf16("\0S\0h\0o\0r\0t\0e\0n\0e\0d\0:", 20);
+  EXPECT_THAT(server.ImageBytes(ended), HasSubstr(utf16));
+}
+
 TEST_F(FakeWorkersTest, ModelsAndDevicesOfAConfigurationNeedNotBeThere) {
   TestServer& server =
       Start("step-time=0", {"{model: flux-dev, layout: \"cfg=2,ulysses=2\", devices: [cuda:0, cuda:1, cuda:2, cuda:3]}",

@@ -23,6 +23,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
 #include "server/api/unused_parameters.h"
+#include "server/image/fitted_parameters.h"
 #include "server/image/parameters_text.h"
 
 namespace tessera::client {
@@ -62,6 +63,10 @@ class Replay {
     }
     absl::StatusOr<server::ImageParameters> metadata = server::ParseParameters(original->parameters);
     if (!metadata.ok()) return Named(metadata.status());
+    if (const auto shortened = metadata->extra.find(server::kShortenedKey); shortened != metadata->extra.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries only the beginning of its ",
+                                                     shortened->second, ", for which its format has no more room"));
+    }
     if (!options_.output.empty()) {
       RETURN_IF_ERROR(OutputFiles::Create(options_.output, options_.overwrite).status());
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
