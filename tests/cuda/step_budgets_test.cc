@@ -96,13 +96,15 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepBudgetTest,
-                         testing::Values(Budget{.model = "flux_dev", .operations = 680, .before_steps = 0, .decoding = 0, .memory_mib = 24166},
-                                         Budget{.model = "sd3_medium", .operations = 465, .before_steps = 0, .decoding = 0, .memory_mib = 4925},
-                                         Budget{.model = "sd35_large", .operations = 732, .before_steps = 0, .decoding = 0, .memory_mib = 16990},
-                                         Budget{.model = "pixart_sigma", .operations = 381, .before_steps = 0, .decoding = 0, .memory_mib = 1850},
-                                         Budget{.model = "hunyuan", .operations = 714, .before_steps = 0, .decoding = 0, .memory_mib = 4116}),
-                         [](const auto& info) { return info.param.model; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, StepBudgetTest,
+    testing::Values(
+        Budget{.model = "flux_dev", .operations = 680, .before_steps = 339, .decoding = 415, .memory_mib = 24166},
+        Budget{.model = "sd3_medium", .operations = 465, .before_steps = 1053, .decoding = 415, .memory_mib = 4925},
+        Budget{.model = "sd35_large", .operations = 732, .before_steps = 1137, .decoding = 415, .memory_mib = 16990},
+        Budget{.model = "pixart_sigma", .operations = 381, .before_steps = 466, .decoding = 417, .memory_mib = 1850},
+        Budget{.model = "hunyuan", .operations = 714, .before_steps = 797, .decoding = 417, .memory_mib = 4116}),
+    [](const auto& info) { return info.param.model; });
 
 using WithoutGraphsTest = FakeCudaTest;
 
