@@ -258,8 +258,8 @@ class FirstCardTest(unittest.TestCase):
             self.assertNotIn(secret, text)
         self.visit("--keep-names", "--seconds", "0")
         self.assertIn("1652924000042", "".join(self.archive().values()))
-        redact = Redaction({"USER": "marlowe", "HOME": "/home/marlowe"})
-        said = redact("marlowe ran /home/marlowe/t at 10.1.2.3 and fe80::1:2 over aa:bb:cc:dd:ee:ff on 127.0.0.1, "
+        redact = Redaction({"USER": "marlowe", "HOME": "/data/marlowe"})
+        said = redact("marlowe ran /data/marlowe/t at 10.1.2.3 and fe80::1:2 over aa:bb:cc:dd:ee:ff on 127.0.0.1, "
                       "driver 580.159.04, CUDA 13.0.2.1, at 06:07:08")
         self.assertEqual(said, "[name] ran ~/t at [address] and [address] over [address] on 127.0.0.1, "
                                "driver 580.159.04, CUDA [address], at 06:07:08")
