@@ -4,14 +4,21 @@
 //   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 60000
 //   error-every=N           every Nth job that the process starts fails when it is decoded
 //   die-every=N             the process is killed in the middle of every Nth job that it starts
-//   CALL=error              describe, load, start, step3, decode, end: an error reply; decode-probe: of the group's own
-//   picture CALL=throw              a C++ exception CALL=exhausted          std::bad_alloc CALL=die SIGKILL CALL=hang
-//   never answers CALL=spin               never answers, and keeps a processor busy CALL=spin-in-call       the same
-//   within a call of a communicator, as one that waits for another rank busily silent                  work shows no
-//   operators: it keeps a processor busy instead, as one long operator does start=warn              the job is started
-//   with a warning when=FILE               calls go wrong only while FILE exists faults=FILE             a line more in
-//   this file whenever one goes wrong any-model               describes folders that do not exist, too exit=CODE ends
-//   before it listens version=TEXT            says that it is of another release mute                    never listens
+//   CALL=error              describe, load, start, step3, decode, end: an error reply; decode-probe: the group's own
+//   CALL=throw              a C++ exception
+//   CALL=exhausted          std::bad_alloc
+//   CALL=die                SIGKILL
+//   CALL=hang               never answers
+//   CALL=spin               never answers, and keeps a processor busy
+//   CALL=spin-in-call       the same within a call of a communicator, as one that waits for another rank busily
+//   silent                  work shows no operators: it keeps a processor busy instead, as one long operator does
+//   start=warn              the job is started with a warning
+//   when=FILE               calls go wrong only while FILE exists
+//   faults=FILE             a line more in this file whenever one goes wrong
+//   any-model               describes folders that do not exist, too
+//   exit=CODE               ends before it listens
+//   version=TEXT            says that it is of another release
+//   mute                    never listens
 //   mute-if-adoptable       never listens where it has an orphan grace period
 //   no-device               refuses to load: the device is not there
 //   no-room                 one rank refuses to load: there is no memory for more than a block at a time
