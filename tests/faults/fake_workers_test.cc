@@ -39,7 +39,7 @@ class FakeWorkersTest : public ::testing::Test {
 
 TEST_F(FakeWorkersTest, AJpegWithoutRoomForItsPromptCarriesTheOtherParametersAndAWarning) {
   TestServer& server = Start("step-time=0");
-  const std::string job = server.Submit(std::string(40'000, 'x'), R"(, "output_format": "jpeg")");
+  const std::string job = server.Submit(std::string(32'768, 'x'), R"(, "output_format": "jpeg")");
   EXPECT_EQ(server.Ended(job), "done");
   const boost::json::object ended = server.Get(job);
   EXPECT_THAT(boost::json::serialize(ended), HasSubstr("a shortened prompt of at most "));
