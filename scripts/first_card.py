@@ -191,6 +191,7 @@ class Run:
         self.seconds = options.seconds
         self.begin = time.monotonic()
         self.figures, self.rows = {}, []
+        self.kept = set()  # names of files that a row's folder holds
         self.environment = dict(os.environ, TESSERA_CERTIFICATES=str(work / "certificates"))
         self.models = nccl_checks.Models(options.flux, self.pipelines(), work, options.weights == "random")
 
@@ -250,15 +251,14 @@ class Run:
         else:
             outcome = self.execute(row, folder, {**self.environment, **row.environment, **(environment or {})})
         for made in (*self.work.glob("*.png"), *self.work.glob("*.tsv")):  # what this row wrote
-            if not (kept := folder / made.name).exists() and made.name not in self.kept:
-                shutil.copy(made, kept)
+            if made.name not in self.kept:
+                shutil.copy(made, folder)
                 self.kept.add(made.name)
         if row.timed and self.fake and (outcome["outcome"] == PASSED or "milliseconds" in outcome or row.compute):
             outcome["outcome"] = NOT_A_MEASUREMENT
         return outcome
 
     def all(self):
-        self.kept = set()
         failed = []
         for row in self.plan():
             if self.arguments.only and not re.search(self.arguments.only, row.name):
@@ -545,7 +545,7 @@ def commit():
         return ROOT.name
 
 
-def place_for_models(golden, weights):
+def place_for_models(weights):
     """A folder with room for models of full size: memory first, which is read fastest."""
     needed = full_size_models.BYTES["flux_dev"] * 5 // 4 if weights == "random" else 1 << 30
     for place in ("/dev/shm", tempfile.gettempdir(), "."):
@@ -604,7 +604,7 @@ def main(arguments):
         return 0
     signal.signal(signal.SIGTERM, interrupted)
     archive = pathlib.Path(options.output + ".tar.gz").resolve()
-    with tempfile.TemporaryDirectory(dir=place_for_models(options.golden, options.weights)) as work:
+    with tempfile.TemporaryDirectory(dir=place_for_models(options.weights)) as work:
         report = Report(pathlib.Path(work, "results"), redacts=not options.keep_names)
         (pathlib.Path(work) / "work").mkdir()
         facts, rows, seconds, reason = visit(options, report, pathlib.Path(work) / "work")
