@@ -13,7 +13,7 @@ enum class ExitCode : int {
   kUsage = 2,        // an option or a value that is not valid
   kModel = 3,        // the model cannot be found or read
   kDevice = 4,       // the device or the memory is not available
-  kOutput = 5,       // the image cannot be written
+  kOutput = 5,       // a file or standard output cannot be written
   kWorker = 6,       // the worker died, could not be started or did not answer
   kDiffers = 7,      // replay: another image came out
   kUnfit = 8,        // doctor: a server cannot run here as it is
@@ -33,7 +33,7 @@ inline constexpr ExitMeaning kExitMeanings[] = {
     {ExitCode::kUsage, "invalid option or value"},
     {ExitCode::kModel, "model cannot be read"},
     {ExitCode::kDevice, "device or memory not available"},
-    {ExitCode::kOutput, "image cannot be written"},
+    {ExitCode::kOutput, "output cannot be written"},
     {ExitCode::kWorker, "worker died or server not reached"},
     {ExitCode::kDiffers, "replay differs"},
     {ExitCode::kUnfit, "doctor found a failure"},

@@ -7,7 +7,7 @@
 #include <new>
 #include <system_error>
 
-#include "base/end_process.h"
+#include "base/standard_streams.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "control/cuda_compat.h"
@@ -53,10 +53,12 @@ int Run(int argc, char** argv) {
 }  // namespace tessera::client
 
 int main(int argc, char** argv) {
+  tessera::base::OpenStandardStreams();
   // A file that grows beyond the process's limit is an error to report, like a full disk.
   signal(SIGXFSZ, SIG_IGN);
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   tessera::control::UseCudaCompat(tessera::control::ReadNvidiaDriver(), program);
-  tessera::base::EndProcess(tessera::client::Run(argc, argv));
+  const int code = tessera::client::Run(argc, argv);
+  tessera::base::EndProcess(code, static_cast<int>(tessera::client::ExitCode::kOutput));
 }

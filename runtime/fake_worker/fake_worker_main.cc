@@ -28,6 +28,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/control_channel.h"
@@ -413,4 +414,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::runtime
 
-int main(int argc, char** argv) { return tessera::runtime::Main(argc, argv); }
+int main(int argc, char** argv) {
+  tessera::base::OpenStandardStreams();
+  return tessera::runtime::Main(argc, argv);
+}

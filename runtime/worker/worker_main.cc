@@ -12,9 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/end_process.h"
 #include "base/enum_names.h"
 #include "base/machine_processors.h"
+#include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "control/control_channel.h"
 #include "control/worker_version.h"
@@ -166,4 +166,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tessera::runtime
 
-int main(int argc, char** argv) { tessera::base::EndProcess(tessera::runtime::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  tessera::base::OpenStandardStreams();
+  tessera::base::EndProcess(tessera::runtime::Main(argc, argv), /*lost=*/1);
+}

@@ -1,7 +1,9 @@
 // `tessera` replay, inspect, models, bench, and its help.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -372,6 +374,25 @@ TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
     EXPECT_EQ(result.exit_code, 2) << says;
     EXPECT_THAT(result.errors, HasSubstr(says));
     EXPECT_EQ(result.output, "");
+  }
+}
+
+// By a shell, for its redirections. What a command would have printed is lost; it says so, and not that all is well.
+class LostOutputTest : public CommandLineTest {
+ protected:
+  static int CodeOf(const std::string& command) {
+    const int status = std::system(absl::StrCat("'", TESSERA_EXECUTABLE, "' ", command).c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+};
+
+TEST_F(LostOutputTest, EndsEveryCommandWithCode5) {
+  for (const char* command : {"keys bob", "keys bob --json", "--version", "--help", "keys --help", "completion bash",
+                              "manual", "models", "models --json", "serve --print-config"}) {
+    EXPECT_EQ(CodeOf(absl::StrCat(command, " >/dev/null")), 0) << command;
+    EXPECT_EQ(CodeOf(absl::StrCat(command, " >/dev/full 2>", WorkFolder(), "/errors")), 5) << command;
+    EXPECT_THAT(Read("errors"), HasSubstr("standard output cannot be written")) << command;
+    EXPECT_EQ(CodeOf(absl::StrCat(command, " >&- 2>&-")), 5) << command;
   }
 }
 

@@ -14,11 +14,12 @@
 #include "absl/time/time.h"
 #include "base/log_line.h"
 #include "base/log_writer.h"
+#include "base/plain_json.h"
+#include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/option_text.h"
-#include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
 #include "control/device.h"
 #include "server/api/generation_request.h"
@@ -92,7 +93,9 @@ absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts, base::E
   }
   RETURN_IF_ERROR(server::CheckNodeFiles(agent_options.files));
   ASSIGN_OR_RETURN(agent_options.version, server::VersionOfWorker());
-  agent_options.joined = [name = agent_options.name] { PrintJsonLine({{"event", "joined"}, {"node", name}}); };
+  agent_options.joined = [name = agent_options.name] {
+    base::Announce(base::PlainJson({{"event", "joined"}, {"node", name}}));
+  };
   server::NodeAgent agent(agent_options);
   const Interrupts::Reaction reaction(interrupts, [&agent] { agent.Stop(); });
   return agent.Run();

@@ -18,13 +18,14 @@
 #include "absl/strings/strip.h"
 #include "base/log_line.h"
 #include "base/log_writer.h"
+#include "base/plain_json.h"
+#include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
-#include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/serve/served_group.h"
 #include "client/cli/serve/server_signals.h"
@@ -317,7 +318,7 @@ class Serve {
                                  {"grpc", (*edges)->grpc_port()},
                                  {"admin", (*edges)->admin_port()}};
     if (node_listener_ != nullptr) ports["nodes"] = node_listener_->port();
-    PrintJsonLine(ports);
+    base::Announce(base::PlainJson(ports));
     while (signals.Wait() == ServerSignals::Signal::kReload) Reload(service, **edges);
     log_("draining: no more jobs are accepted");
     service.Drain(config_.drain_time);

@@ -3,7 +3,6 @@
 #include <signal.h>
 
 #include <boost/json.hpp>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "client/cli/output/json_line.h"
 #include "server/supervision/supervisor.h"
@@ -64,8 +64,7 @@ absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& c
                                        if (const std::optional<Ports> told = PortsIn(line); told.has_value()) {
                                          if (std::exchange(ports, *told) == *told) return;
                                        }
-                                       std::fputs((line + "\n").c_str(), stdout);
-                                       std::fflush(stdout);
+                                       base::Announce(line);
                                      },
                                  .log = std::move(log)});
   const Interrupts::HangUps hang_ups(interrupts, [&] { supervisor.HangUp(); });

@@ -94,8 +94,6 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (output == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
-    if (std::fflush(stdout) != 0)
-      return At(Stage::kOutput, absl::UnavailableError("standard output cannot be written"));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(At(Stage::kOutput, base::WriteFileAtomically(output, text, {.overwrite = false})));
