@@ -242,5 +242,23 @@ TEST(NcclCommunicatorTest, MemoryOfTheHostIsRefused) {
   });
 }
 
+// Attention runs beside what the ring sends, and beside no other group's calls.
+TEST(NcclCommunicatorTest, TheRingAloneTakesFewThreadBlocks) {
+  {
+    LateNccl nccl;
+    OnNcclRanks("ring=2,ulysses=2", [](int, const RankGroups&) {}, {.ring_ctas = 4});
+    EXPECT_THAT(nccl.ctas(), testing::UnorderedElementsAre(4, 4, 4, 4, 0, 0, 0, 0));
+  }
+  LateNccl nccl;
+  OnNcclRanks("ring=2", [](int rank, const RankGroups& groups) {
+    const at::Tensor in = OnDevice(Of(rank, {3}));
+    at::Tensor out = at::empty_like(in);
+    groups.world.Sum(in, out);
+    EXPECT_TRUE(out.cpu().equal(Of(0, {3}) + Of(1, {3})));
+  });
+  EXPECT_THAT(nccl.ctas(), ElementsAre(NcclOptions().ring_ctas, NcclOptions().ring_ctas)) << "beside the world's";
+  EXPECT_THAT(nccl.problems(), IsEmpty());
+}
+
 }  // namespace
 }  // namespace tessera::parallel

@@ -157,24 +157,25 @@ void NcclGroups::ConnectWorld(std::string_view name, Communicator& control) {
   }
   std::memcpy(id.bytes.data(), message.data(), sizeof(id));
   NcclComm* comm = nullptr;
-  const NcclResult result = rank_.api.init_rank(&comm, control.size(), id, control.rank(), rank_.options.ctas);
+  const NcclResult result = rank_.api.init_rank(&comm, control.size(), id, control.rank(), world_.ctas);
   Settle(result, comm, world_, "Connect");
   world_.handle = std::make_shared<NcclHandle>(rank_, comm);
 }
 
 // All ranks split alike: if an axis has the members of an earlier one here, it has them everywhere.
 void NcclGroups::Split(std::string_view name) {
-  Group group{.index = rank_.segment->FindGroup(name, rank_.world_rank)};
+  Group group{.index = rank_.segment->FindGroup(name, rank_.world_rank),
+              .ctas = name == MeshGroupName::kRing ? rank_.options.ring_ctas : 0};
   if (group.index < 0) return;
   const auto ranks = [&](const Group& of) -> const std::vector<int>& {
     return rank_.segment->groups()[static_cast<size_t>(of.index)].ranks;
   };
   if (ranks(group).size() == 1) return;
-  if (ranks(group) == ranks(world_)) {
+  const auto shares = [&](const Group& other) { return ranks(other) == ranks(group) && other.ctas == group.ctas; };
+  if (shares(world_)) {
     group.handle = world_.handle;
   } else {
-    const auto same =
-        std::ranges::find_if(groups_, [&](const auto& entry) { return ranks(entry.second) == ranks(group); });
+    const auto same = std::ranges::find_if(groups_, [&](const auto& entry) { return shares(entry.second); });
     if (same != groups_.end()) group.handle = same->second.handle;
   }
   if (group.handle == nullptr) {
@@ -182,7 +183,7 @@ void NcclGroups::Split(std::string_view name) {
     ++connected_;
     NcclComm* comm = nullptr;
     const NcclResult result =
-        rank_.api.split(world_.handle->get(), ranks(group)[0], rank_.world_rank, &comm, rank_.options.ctas);
+        rank_.api.split(world_.handle->get(), ranks(group)[0], rank_.world_rank, &comm, group.ctas);
     Settle(result, world_.handle->get(), group, "Split");
     NcclResult state = NcclResult::kInProgress;
     Settle(state, comm, group, "Split");

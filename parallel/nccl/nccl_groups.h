@@ -1,5 +1,5 @@
 // The NCCL communicators of one rank for the axes of its mesh: one for the world of ranks, of which those of the axes
-// are split off. Groups of equal members share one.
+// are split off. Groups of equal members share one, but for the ring: only a communicator has a bound of thread blocks.
 #pragma once
 
 #include <functional>
@@ -38,6 +38,7 @@ class NcclGroups {
  private:
   struct Group {
     int index = -1;  // of the segment
+    int ctas = 0;    // the most that a call takes; 0: NCCL's own choice
     std::shared_ptr<NcclHandle> handle = nullptr;
   };
 

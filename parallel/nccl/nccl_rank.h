@@ -20,8 +20,9 @@ namespace tessera::parallel {
 struct NcclOptions {
   std::chrono::nanoseconds connect_deadline = std::chrono::minutes(2);  // until all ranks of a group are there
   std::chrono::nanoseconds deadline = std::chrono::minutes(1);          // of a wait for the device
-  // The most thread blocks that a call takes from the computation beside it; 0: NCCL's own choice.
-  int ctas = 0;
+  // The most thread blocks that a call of the ring takes from attention, which runs beside it. The other groups' calls
+  // have nothing beside them and take as many as NCCL chooses.
+  int ring_ctas = 8;
 };
 
 // Outlives the communicators that refer to it.

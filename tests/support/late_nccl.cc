@@ -195,8 +195,10 @@ struct LateNcclTable {
             },
         .init_rank = [](NcclComm** comm, int ranks, const kernels::NcclId& id, int rank,
                         int) { return Call([&](LateNccl& nccl) { return nccl.Init(comm, ranks, id, rank); }); },
-        .split = [](NcclComm* comm, int color, int key, NcclComm** part,
-                    int) { return Call([&](LateNccl& nccl) { return nccl.Split(comm, color, key, part); }); },
+        .split =
+            [](NcclComm* comm, int color, int key, NcclComm** part, int ctas) {
+              return Call([&](LateNccl& nccl) { return nccl.Split(comm, color, key, part, ctas); });
+            },
         .group_start =
             [] {
               ++group_depth;
@@ -348,6 +350,11 @@ int64_t LateNccl::calls() const {
   return calls_;
 }
 
+std::vector<int> LateNccl::ctas() const {
+  const Lock lock(mutex_);
+  return ctas_;
+}
+
 LateNccl::Rank& LateNccl::Own() {
   LateNcclTable::OwnRank& own = LateNcclTable::Own();
   if (own.rank == nullptr) {
@@ -393,10 +400,11 @@ LateNccl::Result LateNccl::Init(NcclComm** comm, int ranks, const kernels::NcclI
   return Result::kInProgress;
 }
 
-LateNccl::Result LateNccl::Split(NcclComm* comm, int color, int key, NcclComm** part) {
+LateNccl::Result LateNccl::Split(NcclComm* comm, int color, int key, NcclComm** part, int ctas) {
   const Lock lock(mutex_);
   Rank& own = Own();
   if (comm->in_progress > 0) return Result::kInvalidUsage;
+  ctas_.push_back(ctas);
   Group& parent = *static_cast<Group*>(comm->group);
   std::ostringstream name;
   name << &parent << ' ' << comm->splits << ' ' << color;

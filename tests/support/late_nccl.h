@@ -54,6 +54,8 @@ class LateNccl final : public LateWork {
   int64_t destroyed() const;
   // Calls that went to NCCL so far: a group is one.
   int64_t calls() const;
+  // The bounds of thread blocks of the communicators that were split off, in the order of the calls; 0: none.
+  std::vector<int> ctas() const;
 
   void BeforeOperator() override;
   void OnUse(const void* memory, int64_t bytes) override;
@@ -73,7 +75,7 @@ class LateNccl final : public LateWork {
 
   // The table's functions, of the calling thread.
   Result Init(kernels::NcclComm** comm, int ranks, const kernels::NcclId& id, int rank);
-  Result Split(kernels::NcclComm* comm, int color, int key, kernels::NcclComm** part);
+  Result Split(kernels::NcclComm* comm, int color, int key, kernels::NcclComm** part, int ctas);
   Result Add(Part part, void* stream);
   Result EndGroup();
   Result AsyncError(kernels::NcclComm* comm, Result* error);
@@ -124,6 +126,7 @@ class LateNccl final : public LateWork {
   std::vector<std::shared_ptr<Op>> pending_, done_;  // groups remember their parts
   std::vector<std::string> problems_;
   bool broken_ = false;
+  std::vector<int> ctas_;
   int64_t ids_ = 0, destroyed_ = 0, calls_ = 0, asked_ = 0;
 };
 
