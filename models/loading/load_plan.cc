@@ -1,6 +1,8 @@
 #include "models/loading/load_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "control/block_name.h"
 
@@ -17,6 +20,8 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kBufferBytes = int64_t{64} << 20;
+constexpr std::array<std::array<absl::string_view, 3>, 4> kTogether = {
+    {{"q", "k", "v"}, {"q_proj", "k_proj", "v_proj"}, {"query", "key", "value"}, {"wi_0", "wi_1"}}};
 
 // Of numbers that are not negative.
 int64_t Sum(int64_t a, int64_t b) {
@@ -51,15 +56,33 @@ control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadR
   return role == control::ComponentRole::kAutoencoder ? request.autoencoder : control::ComponentPlacement::kRank0;
 }
 
+// What a text encoder's matrix is allocated together with: its layers multiply by these at once (text_encoders/).
+std::string AllocationOf(const std::string& tensor) {
+  const absl::string_view module = absl::StripSuffix(tensor, ".weight");
+  const size_t dot = module.rfind('.');
+  if (dot == absl::string_view::npos) return tensor;
+  const absl::string_view scope = module.substr(0, dot), name = module.substr(dot + 1);
+  for (const auto& together : kTogether) {
+    if (std::ranges::find(together, name) != together.end()) return absl::StrCat(scope, ".", together.front());
+  }
+  return tensor;
+}
+
+// LibTorch's allocator of page-locked memory rounds each allocation up to a power of two
+// (c10::CachingHostAllocatorImpl::allocate).
+int64_t PageLockedBytes(int64_t bytes) {
+  return bytes > kMost / 2 ? kMost : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
 MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind, const LoadRequest& request) {
   MemoryNeed need;
   int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
   int64_t run = request.run_bytes;
   for (const PlannedComponent& component : components) {
     if (kind == MemoryKind::kHost && component.is_transient()) {
-      most_beyond = std::max(most_beyond, component.offloaded_bytes);
+      most_beyond = std::max(most_beyond, component.waiting_bytes);
     } else if (kind == MemoryKind::kHost) {
-      need.resident = Sum(need.resident, component.offloaded_bytes);
+      need.resident = Sum(need.resident, component.waiting_bytes);
     }
     // Modulations pass through the device while an image is made.
     if (component.role == control::ComponentRole::kTransformer && component.offloaded_bytes > 0 &&
@@ -99,13 +122,20 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
     const bool offloads = request.offload >= least && component.memory == MemoryKind::kDevice && !streamed;
-    const int64_t offloaded = offloads ? component.offloadable_parameters / parts : 0;
+    const bool locked = placement != control::ComponentPlacement::kUnloaded;
+    int64_t offloaded = 0, offloaded_takes = 0;
+    for (const int64_t whole : offloads ? component.offloadable : std::vector<int64_t>()) {
+      const int64_t part = whole / parts, bytes = Product(part, control::ElementBytes(request.dtype));
+      offloaded = Sum(offloaded, part);
+      offloaded_takes = Sum(offloaded_takes, locked ? PageLockedBytes(bytes) : bytes);
+    }
     // A device has buffers for the blocks that wait in the host's memory.
     const bool swaps = transformer && request.on_device;
     const int64_t waiting = swaps ? std::min(request.waiting_parameters, parameters) : 0;
     const int64_t element_bytes = transformer && request.quantize ? 1 : control::ElementBytes(request.dtype);
-    component.offloaded_bytes =
-        Sum(Product(offloaded, control::ElementBytes(request.dtype)), Product(waiting, element_bytes));
+    const int64_t waiting_blocks = Product(waiting, element_bytes);
+    component.offloaded_bytes = Sum(Product(offloaded, control::ElementBytes(request.dtype)), waiting_blocks);
+    component.waiting_bytes = Sum(offloaded_takes, waiting_blocks);
     component.bytes =
         Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
     component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
@@ -228,7 +258,10 @@ std::string Table(const LoadPlan& plan) {
                           component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
                           component.offloaded_bytes == 0
                               ? ""
-                              : absl::StrCat(", and ", GiB(component.offloaded_bytes), " that wait in main memory"),
+                              : absl::StrCat(", and ", GiB(component.offloaded_bytes), " that wait in main memory",
+                                             component.waiting_bytes == component.offloaded_bytes
+                                                 ? ""
+                                                 : absl::StrCat(", where they take ", GiB(component.waiting_bytes))),
                           component.transient_bytes == 0 ? ""
                           : component.is_transient()     ? " while in use"
                                                          : ", a block at a time");
@@ -289,7 +322,8 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     if (!WeightFolder::HasWeights(path)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
-    std::map<std::string, int64_t> blocks;  // parameters of each; "": of none
+    std::map<std::string, int64_t> blocks;       // parameters of each; "": of none
+    std::map<std::string, int64_t> allocations;  // of what can wait
     for (const auto& [tensor_name, location] : weights.tensors()) {
       if (encoder && IsOfALargerModel(tensor_name)) continue;
       const StoredTensor& tensor = location.tensor;
@@ -297,11 +331,13 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
       if (CanWait(listed.role, tensor_name, tensor)) {
-        component.offloadable_parameters = Sum(component.offloadable_parameters, tensor.elements());
+        int64_t& allocation = allocations[encoder ? AllocationOf(tensor_name) : tensor_name];
+        allocation = Sum(allocation, tensor.elements());
       }
       int64_t& block = blocks[control::BlockName(tensor_name)];
       block = Sum(block, tensor.elements());
     }
+    for (const auto& [unused, elements] : allocations) component.offloadable.push_back(elements);
     for (const auto& [block, parameters] : blocks) {
       int64_t& counted = block.empty() ? component.frame_parameters : component.block_parameters;
       counted = std::max(counted, parameters);

@@ -46,16 +46,17 @@ enum class MemoryKind { kHost, kDevice };
 struct PlannedComponent {
   std::string name;
   control::ComponentRole role = control::ComponentRole::kOther;
-  int64_t parameters = 0;              // elements of all its tensors
-  int64_t largest_parameters = 0;      // of its largest tensor
-  int64_t block_parameters = 0;        // of its largest block
-  int64_t frame_parameters = 0;        // of all that is in none of its blocks
-  int64_t offloadable_parameters = 0;  // of matrices that can wait in main memory
-  int64_t stored_bytes = 0;            // of all its tensors, in its files
-  int64_t bytes = 0;                   // as served, of all that stays or is there at a time
-  int64_t transient_bytes = 0;         // of them: there only while they are in use
-  int64_t offloaded_bytes = 0;         // beside them, in main memory, and as long as they
-  int64_t largest_bytes = 0;           // of its largest tensor, as served
+  int64_t parameters = 0;                 // elements of all its tensors
+  int64_t largest_parameters = 0;         // of its largest tensor
+  int64_t block_parameters = 0;           // of its largest block
+  int64_t frame_parameters = 0;           // of all that is in none of its blocks
+  std::vector<int64_t> offloadable = {};  // elements of what can wait in main memory, by allocation
+  int64_t stored_bytes = 0;               // of all its tensors, in its files
+  int64_t bytes = 0;                      // as served, of all that stays or is there at a time
+  int64_t transient_bytes = 0;            // of them: there only while they are in use
+  int64_t offloaded_bytes = 0;            // as served, of what waits in main memory beside them, as long as they
+  int64_t waiting_bytes = 0;              // that it takes there
+  int64_t largest_bytes = 0;              // of its largest tensor, as served
   MemoryKind memory = MemoryKind::kHost;
 
   bool is_transient() const { return bytes > 0 && transient_bytes == bytes; }
