@@ -44,13 +44,11 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
   DroppedUnlessDone guard(stream_);
   if (stream_ == nullptr || !stream_->Continues(batch, groups)) {
     if (stream_ != nullptr) stream_->Flush();
-    StreamOptions options{.pipeline = {.bounds = options_.stage_bounds,
-                                       .patches = options_.patches,
-                                       .skips = family_.transformer().long_skips()},
-                          .epoch = next_epoch_++,
-                          .stores = options_.patches > 1 ? &stores_ : nullptr,
-                          .recorder = options_.recorder,
-                          .graphs = options_.recorder == nullptr && graphs_ ? &*graphs_ : nullptr};
+    StreamOptions options = WholeSteps();
+    options.pipeline.patches = options_.patches;
+    options.epoch = next_epoch_++;
+    if (options_.patches > 1) options.stores = &stores_;
+    options.recorder = options_.recorder;
     if (base::Planted("noise_per_rank")) {
       for (DenoiseJob* job : batch) job->noise = MakeTesseraNoise(static_cast<uint64_t>(groups_.sequence.rank()));
     }
@@ -76,6 +74,11 @@ void Denoiser::Flush() {
   guard.Done();
 }
 
+StreamOptions Denoiser::WholeSteps() {
+  return {.pipeline = {.bounds = options_.stage_bounds, .skips = family_.transformer().long_skips()},
+          .graphs = options_.recorder == nullptr && graphs_ ? &*graphs_ : nullptr};
+}
+
 std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   Flush();
   const c10::InferenceMode no_gradients;
@@ -90,7 +93,18 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
   const std::vector<RowGroup> groups = GroupRows(batch, family_);
   std::vector<at::Tensor> predictions;
-  for (const RowGroup& group : groups) {
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const RowGroup& group = groups[g];
+    if (groups_.pipe.size() == 1) {
+      const auto modulations = [&](std::span<const GuidedRow> of, int block) {
+        return ModulationsOf(batch, of, block, steps);
+      };
+      GroupForward forward(family_, batch, groups, g, tables_, groups_, WholeSteps());
+      const parallel::StageOp whole{.patches = {0, 1}};
+      if (!forward.rows().empty()) forward.Compute(whole, modulations, forward.RowsOf(patches));
+      predictions.push_back(forward.Predictions(whole, geometry));
+      continue;
+    }
     ForwardRows input = ForwardRowsOf(family_, batch, group.rows, group.skipped_blocks, tables_, groups_);
     std::vector<at::Tensor> rows;
     for (const GuidedRow& row : group.rows) rows.push_back(patches[static_cast<int64_t>(row.job)]);
@@ -99,6 +113,7 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
                                             groups_, options_.stage_bounds);
     predictions.push_back(family_.ToPrediction(output.to(accumulation), geometry));
   }
+  if (graphs_) graphs_->Trim();
   std::vector<at::Tensor> guided;
   for (size_t j = 0; j < batch.size(); ++j) {
     guided.push_back(SumOf(GuidedPredictions(batch, j, batch[j]->next_step, groups, predictions)));

@@ -74,10 +74,14 @@ class Denoiser {
   size_t graphs() const { return graphs_ ? graphs_->count() : 0; }
 
   // What the sampler of each job would be given at its next step, each [channels, height, width] in max(fp32, model
-  // dtype), computed over whole images, on every rank. Flushes; moves nothing.
+  // dtype), computed over whole images, on every rank, by the passes that steps over whole images make, with their
+  // graphs. Flushes; moves nothing.
   std::vector<at::Tensor> Predict(std::span<DenoiseJob* const> batch);
 
  private:
+  // Of steps over whole images of which nothing is kept.
+  StreamOptions WholeSteps();
+
   const models::Family& family_;
   const parallel::RankGroups& groups_;
   DenoiserOptions options_;

@@ -27,6 +27,19 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedGraphTest,
                          testing::Values("graph_keeps_its_timestep", "graph_reads_the_text_before"),
                          [](const auto& info) { return info.param; });
 
+// Which is how a certificate finds it.
+TEST(PlantedGraphPredictionTest, ChangesPredictions) {
+  const LayoutRuns runs("flux_dev");
+  const auto predictions = [&](std::optional<StepGraphsOptions> graphs) {
+    return RunOnDevice(
+               runs, graphs, AllJobsFor20Steps, [](std::vector<DenoiseJob>&) {}, {}, /*predict=*/true)
+        .predictions;
+  };
+  const at::Tensor operators = predictions(std::nullopt);
+  const PlantedBug planted("graph_keeps_its_timestep");
+  EXPECT_FALSE(at::equal(predictions(StepGraphsOptions()), operators));
+}
+
 TEST(PlantedGraphMemoryTest, AGraphThatReadsFreedMemoryIsNoticed) {
   const LayoutRuns runs("flux_dev");
   const PlantedBug planted("graph_reads_freed_memory");

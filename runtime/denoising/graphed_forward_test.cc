@@ -74,6 +74,18 @@ TEST(GraphedBatchTest, GuidanceMayEndAndABranchMayLeaveBlocksOut) {
   });
 }
 
+// By these a layout is certified in bf16: what is certified is what serves.
+TEST(GraphedPredictionsTest, AreMadeByTheGraphsOfSteps) {
+  const LayoutRuns runs("flux_dev");
+  const auto nothing = [](std::vector<DenoiseJob>&) {};
+  const GraphRun operators = RunOnDevice(runs, std::nullopt, AllJobsFor20Steps, nothing, {}, /*predict=*/true);
+  const GraphRun graphs = RunOnDevice(runs, kGraphs, AllJobsFor20Steps, nothing, {}, /*predict=*/true);
+  EXPECT_TRUE(at::equal(graphs.predictions, operators.predictions));
+  EXPECT_TRUE(at::equal(graphs.latents, operators.latents));
+  // Half of the passes are predictions.
+  EXPECT_LT(graphs.operators, operators.operators / 2);
+}
+
 TEST(GraphBoundsTest, NoMoreGraphsAreKeptThanTold) {
   const LayoutRuns runs("pixart_alpha");
   const auto changing = [](int step) {

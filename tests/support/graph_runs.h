@@ -12,9 +12,10 @@ namespace tessera {
 
 // What a run has made, and how.
 struct GraphRun {
-  at::Tensor latents;     // of all jobs, on the host
-  size_t graphs = 0;      // kept at its end
-  int64_t operators = 0;  // that the device was told one by one
+  at::Tensor latents;      // of all jobs, on the host
+  at::Tensor predictions;  // before each step, likewise; undefined where they were not asked for
+  size_t graphs = 0;       // kept at its end
+  int64_t operators = 0;   // that the device was told one by one
 };
 
 // Which of the jobs a step is of, by the step's number; none: the run is over.
@@ -31,7 +32,7 @@ inline std::vector<size_t> AllJobsFor20Steps(int step) {
 inline GraphRun RunOnDevice(
     const LayoutRuns& runs, std::optional<runtime::StepGraphsOptions> graphs,
     const BatchAt& batch_at = AllJobsFor20Steps, const PrepareJobs& prepare = [](std::vector<runtime::DenoiseJob>&) {},
-    const parallel::Layout& layout = {}) {
+    const parallel::Layout& layout = {}, bool predict = false) {
   GraphRun run;
   runs.OnRanks(
       layout, at::kFloat,
@@ -39,15 +40,18 @@ inline GraphRun RunOnDevice(
         runtime::Denoiser denoiser(rank.family, rank.groups, {.graphs = graphs});
         std::vector<runtime::DenoiseJob> jobs = runs.Jobs(rank.family, 20);
         prepare(jobs);
+        std::vector<at::Tensor> predictions;
         const int64_t before = PretendDeviceCalls();
         for (int step = 0; !batch_at(step).empty(); ++step) {
           std::vector<runtime::DenoiseJob*> batch;
           for (const size_t job : batch_at(step)) batch.push_back(&jobs[job]);
+          if (predict) predictions.push_back(at::stack(denoiser.Predict(batch)).cpu());
           denoiser.Step(batch);
         }
         denoiser.Flush();
         if (rank.rank == 0) {
           run = {.latents = LayoutRuns::Latents(jobs).cpu(),
+                 .predictions = predict ? at::cat(predictions) : at::Tensor(),
                  .graphs = denoiser.graphs(),
                  .operators = PretendDeviceCalls() - before};
         }
