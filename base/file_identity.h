@@ -1,4 +1,4 @@
-// Whether a file is still the one that was read.
+// Whether files are still those that were read.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,9 @@ struct FileIdentity {
 };
 
 FileIdentity IdentityOf(const std::string& path);
+
+// 64 hexadecimal digits of the names and identities of all files of a folder and of the folders in it, at most two
+// deep, but for hidden ones. The same of every folder that is not there.
+std::string FolderIdentity(const std::string& folder);
 
 }  // namespace tessera::base

@@ -149,6 +149,7 @@ void VisitFields(const auto& visit, Is<Loaded> auto& loaded) {
   visit("weight_bytes", loaded.weight_bytes);
   visit("memory_budget", loaded.memory_budget);
   visit("device_memory", loaded.device_memory);
+  visit("contents", loaded.contents);
 }
 
 void VisitFields(const auto& visit, Is<JobStarted> auto& started) {

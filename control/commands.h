@@ -145,6 +145,9 @@ struct Loaded {
   // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
   std::optional<MemoryBudget> memory_budget;
   std::optional<DeviceMemory> device_memory;  // likewise
+  // Of all bytes of its files, 64 hexadecimal digits; empty where another rank of the group reads the same files, and
+  // where the model is trained.
+  std::string contents;
 };
 
 struct JobStarted {

@@ -31,6 +31,7 @@
 //   layout-drift=N          the same in a group of several ranks
 //   batch-drift             another prediction beside other jobs
 //   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
+//   contents=FILE           its weights have the digest that stands in FILE when it loads
 //   loads=FILE              a line more in this file whenever it loads
 //   sizes=FILE              a line more in this file, WIDTHxHEIGHT, for every image of which it makes a step
 //   encoders=FILE           a line more in this file whenever it reads text encoders that it does not keep

@@ -36,6 +36,7 @@
 #include "runtime/device/nccl_log.h"
 #include "runtime/device/numa_binding.h"
 #include "runtime/engine/image_output.h"
+#include "runtime/engine/loaded_contents.h"
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/engine/prompt_broadcast.h"
@@ -326,8 +327,7 @@ absl::Status Engine::JoinRanks() {
   });
 }
 
-absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& parameters) {
-  RETURN_IF_ERROR(CheckTraining(parameters));
+void Engine::Unload() {
   trainer_.reset();
   denoiser_.reset();
   recorder_.reset();
@@ -335,10 +335,27 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   adapters_.reset();
   if (model_ != nullptr) {
     model_.reset();
-    malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan below asks what is left
+    malloc_trim(0);  // the worker's allocator keeps what is freed, and the plan of the next model asks what is left
   }
   ranks_.reset();
   ReleaseDeviceMemory(device_);
+}
+
+absl::Status Engine::OpenRecorder(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
+      control::StepRecordWriter::Create(path, place_.rank);
+  if (writer.ok()) {
+    recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
+  } else {
+    Poison(std::string(writer.status().message()));
+  }
+  return writer.status();
+}
+
+absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& parameters) {
+  RETURN_IF_ERROR(CheckTraining(parameters));
+  Unload();
   const Stopwatch watch;
   ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
   if (device != device_) BindNear(device);
@@ -352,21 +369,18 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   UseThreads(parameters.threads);
   return Guarded(
       [&]() -> absl::StatusOr<control::Loaded> {
+        std::optional<LoadedContents> contents;
+        if (!parameters.training) {
+          ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model));
+          contents.emplace(folder, std::move(described), ranks_->groups.control);
+        }
         auto model = std::make_unique<Model>(Model{.folder = folder,
                                                    .description = std::move(description),
                                                    .sampler = {},
                                                    .family = nullptr,
                                                    .trains = parameters.training});
         ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
-        if (!parameters.record.empty()) {
-          absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
-              control::StepRecordWriter::Create(parameters.record, place_.rank);
-          if (!writer.ok()) {
-            Poison(std::string(writer.status().message()));
-            return writer.status();
-          }
-          recorder_ = std::make_unique<StepRecorder>(*std::move(writer));
-        }
+        RETURN_IF_ERROR(OpenRecorder(parameters.record));
         const std::vector<int> stage_bounds =
             StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
         models::WeightShare share = ShareOf(mesh_, place_.rank_in_layout(), stage_bounds);
@@ -397,12 +411,17 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         denoiser_ =
             std::make_unique<Denoiser>(*model_->family, ranks_->groups,
                                        DenoiserOptionsOf(parameters, place_.layout, stage_bounds, recorder_.get()));
+        std::string digest;
+        if (contents) {
+          ASSIGN_OR_RETURN(digest, contents->Finish());
+        }
         const int64_t weights = model_->family->weight_bytes();
         const int64_t prompts = place_.rank_in_layout() == 0 ? PromptCacheBytes(parameters) : 0;
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),
                                .memory_budget = BudgetBeside(weights, prompts, device),
-                               .device_memory = MemoryOf(device)};
+                               .device_memory = MemoryOf(device),
+                               .contents = std::move(digest)};
       },
       parameters.training);
 }

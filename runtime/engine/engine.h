@@ -85,6 +85,10 @@ class Engine final : public control::CommandHandler {
     const parallel::ForwardContext context;
   };
 
+  // Frees the model and all that was made of it.
+  void Unload();
+  // Keeps the record of every step in this file from now on, if it names one.
+  absl::Status OpenRecorder(const std::string& path);
   // Makes what they exchange tensors through, on the device that was opened.
   absl::Status JoinRanks();
   // On any thread. Throws CommError where another rank ends the wait.

@@ -28,6 +28,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/file.h"
 #include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
@@ -160,6 +161,7 @@ class FakeHandler final : public control::CommandHandler {
     reads_encoders_ = parameters.text_encoders == control::ComponentPlacement::kUnloaded;
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
     loaded.device_memory = DeviceMemory();
+    loaded.contents = base::ReadSmallFile(script_.Text("contents"), 64).value_or("");
     if (on_device_ && script_.Has("memory")) {
       const auto most = static_cast<uint64_t>(script_.Number("memory"));
       const auto free = script_.Has("memory-free") ? static_cast<uint64_t>(script_.Number("memory-free")) : most;

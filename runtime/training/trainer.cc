@@ -27,6 +27,7 @@
 #include "runtime/training/exports/weights_folder.h"
 #include "runtime/training/initial_weights.h"
 #include "runtime/training/shared_scan.h"
+#include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
 namespace {
@@ -91,18 +92,15 @@ absl::Status CheckNew(const std::string& output) {
   return absl::OkStatus();
 }
 
-// Reading files takes no operator of LibTorch, by which it is seen that this process gets on (worker/heartbeat.h).
-void SignOfLife() { at::zeros({1}); }
-
 // The same on all ranks, of which one reads the files.
-absl::StatusOr<BaseContents> ContentsOf(const TrainedModel& model) {
+absl::StatusOr<ModelContents> ContentsOf(const TrainedModel& model) {
   parallel::Communicator& all = model.groups.all;
-  absl::StatusOr<BaseContents> contents = absl::UnknownError("read by the first rank");
+  absl::StatusOr<ModelContents> contents = absl::UnknownError("read by the first rank");
   if (all.rank() == 0) contents = DigestContents(model.folder, model.description, SignOfLife);
   RETURN_IF_ERROR(Agree(all.rank() == 0 ? contents.status() : absl::OkStatus(), all));
-  BaseContents shared;
-  for (std::string BaseContents::*const digest :
-       {&BaseContents::model, &BaseContents::autoencoder, &BaseContents::text}) {
+  ModelContents shared;
+  for (std::string ModelContents::*const digest :
+       {&ModelContents::model, &ModelContents::autoencoder, &ModelContents::text}) {
     shared.*digest = GatherTexts(contents.ok() ? *contents.*digest : "", all).front();
   }
   return shared;
@@ -228,7 +226,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
     DrawInitialWeights(model.family.parameters(), model.shard, static_cast<uint64_t>(config.seed),
                        model.groups.model.pipe);
   }
-  ASSIGN_OR_RETURN(BaseContents base, ContentsOf(model));
+  ASSIGN_OR_RETURN(ModelContents base, ContentsOf(model));
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(output), std::move(base),
                                                std::move(objective), std::move(set), std::move(order),
                                                std::move(adapter)));
@@ -236,7 +234,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   return trainer;
 }
 
-Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, BaseContents base,
+Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, ModelContents base,
                  Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter)
     : config_(std::move(config)),
       output_lock_(std::move(output)),

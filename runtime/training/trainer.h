@@ -16,8 +16,8 @@
 #include "control/training/config.h"
 #include "models/families/family.h"
 #include "models/weights/model_folder.h"
+#include "runtime/engine/model_contents.h"
 #include "runtime/samplers/sampler_config.h"
-#include "runtime/training/base_contents.h"
 #include "runtime/training/checkpoints/checkpoint.h"
 #include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/data/data_order.h"
@@ -65,7 +65,7 @@ class Trainer final {
   models::SharedAdapters adapters() const;
 
  private:
-  Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, BaseContents base,
+  Trainer(control::TrainConfig config, const TrainedModel& model, base::ProcessLock output, ModelContents base,
           Objective objective, control::TrainingSet set, DataOrder order, TrainedAdapter adapter);
 
   bool trains_adapter() const { return !adapter_.params.empty(); }

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "control/training/dataset.h"
 #include "models/families/family.h"
-#include "runtime/training/base_contents.h"
+#include "runtime/engine/model_contents.h"
 #include "runtime/training/sample_cache.h"
 #include "runtime/training/sample_noise.h"
 #include "runtime/training/training_groups.h"
@@ -27,8 +27,8 @@ struct SampleOptions {
   int64_t max_sequence_length = 0;
   double guidance_scale = 1;  // that a guidance-distilled model is told
   bool clean_caption = false;
-  std::string cache;  // folder
-  BaseContents base;  // of the model that encodes
+  std::string cache;   // folder
+  ModelContents base;  // of the model that encodes
 };
 
 // Used by one thread. Family and groups outlive it.

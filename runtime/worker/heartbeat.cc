@@ -1,5 +1,6 @@
 #include "runtime/worker/heartbeat.h"
 
+#include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
 #include <memory>
@@ -21,5 +22,7 @@ void BeatWithEveryOperator(std::atomic<uint64_t>& beats) {
   counted = &beats;
   at::addGlobalCallback(at::RecordFunctionCallback(&Beat).scopes({at::RecordScope::FUNCTION}));
 }
+
+void SignOfLife() { at::zeros({1}); }
 
 }  // namespace tessera::runtime

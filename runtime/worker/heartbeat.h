@@ -11,4 +11,7 @@ namespace tessera::runtime {
 // outlives the process's use of LibTorch.
 void BeatWithEveryOperator(std::atomic<uint64_t>& beats);
 
+// Counts as an operator, for work that takes none, such as reading files.
+void SignOfLife();
+
 }  // namespace tessera::runtime

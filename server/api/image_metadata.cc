@@ -19,9 +19,8 @@ void SetOptions(const control::PromptOptions& options, GenerationRequest& reques
 
 }  // namespace
 
-ImageParameters MetadataOf(const control::JobParameters& asked, const std::string& sampler,
-                           const std::string& model_name, const control::ModelDescription& model,
-                           const control::LoadParameters& placement, const parallel::Layout& layout) {
+ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins) {
+  const auto& [sampler, model_name, model, placement, layout, weights] = origins;
   control::JobParameters job = asked;
   DropUnusedParameters(job, model);
   ImageParameters metadata;
@@ -35,6 +34,7 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const std::strin
   metadata.height = job.height;
   metadata.model = base::ReplaceInvalidUtf8(model_name);
   metadata.model_digest = model.digest;
+  metadata.weights_digest = weights;
   metadata.noise = base::EnumName(job.noise);
   metadata.dtype = base::EnumName(placement.dtype);
   metadata.device = placement.device;

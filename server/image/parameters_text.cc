@@ -28,7 +28,7 @@ constexpr char kVersion[] = "Version";
 constexpr char kHasNegativePrompt[] = "Has negative prompt";
 constexpr char kOriginalSize[] = "Original size";
 constexpr char kCropTopLeft[] = "Crop top left";
-constexpr size_t kModelHashDigits = 10;
+constexpr size_t kHashDigits = 10;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -301,6 +301,7 @@ void VisitPairs(Visit& visit, Parameters& parameters) {
   visit(kSize, parameters.width, parameters.height);
   visit("Model", parameters.model);
   visit("Model hash", parameters.model_digest);
+  visit("Weights hash", parameters.weights_digest);
   visit("Noise", parameters.noise);
   visit("Dtype", parameters.dtype);
   visit("Device", parameters.device);
@@ -386,7 +387,9 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
 
   PairWriter writer;
   ImageParameters shown = parameters;
-  shown.model_digest.resize(std::min(shown.model_digest.size(), kModelHashDigits));
+  for (std::string* digest : {&shown.model_digest, &shown.weights_digest}) {
+    digest->resize(std::min(digest->size(), kHashDigits));
+  }
   VisitPairs(writer, std::as_const(shown));
   PutOptions(parameters.options, writer);
   RETURN_IF_ERROR(writer.status);

@@ -38,7 +38,8 @@ struct ImageParameters {
   int width = 0;
   int height = 0;
   std::string model;
-  std::string model_digest;  // hexadecimal; the text keeps the first 10 digits
+  std::string model_digest;    // hexadecimal, of configurations and headers; the text keeps the first 10 digits
+  std::string weights_digest;  // likewise, of every byte that was loaded
   std::string noise;
   std::string dtype;
   std::string device;

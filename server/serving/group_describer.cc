@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file_identity.h"
 #include "base/status_macros.h"
 
 namespace tessera::server {
@@ -39,6 +40,7 @@ absl::StatusOr<DescribedGroup> GroupDescriber::Describe(const ServedGroupOptions
     if (!folder.ok()) return named(folder.status());
     described.options.load.model = *std::move(folder);
   }
+  described.options.files = base::FolderIdentity(described.options.load.model);
   absl::StatusOr<control::ModelDescription> model = DescribeModel(described.options.load.model);
   if (!model.ok()) return named(model.status());
   described.model = *std::move(model);

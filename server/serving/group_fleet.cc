@@ -42,8 +42,9 @@ bool IsOnHost(const GroupRunnerOptions& group) {
 // Whether a group that runs is what these options ask for. How many there are of it is another question, and other
 // names of its model are no reason to load it anew.
 bool IsSame(const ServedGroupOptions& a, const ServedGroupOptions& b) {
-  return a.name == b.name && a.load.model == b.load.model && LoadText(a.load) == LoadText(b.load) &&
-         a.devices == b.devices && a.layout.layout == b.layout.layout && a.layout.ranks == b.layout.ranks;
+  return a.name == b.name && a.load.model == b.load.model && a.files == b.files &&
+         LoadText(a.load) == LoadText(b.load) && a.devices == b.devices && a.layout.layout == b.layout.layout &&
+         a.layout.ranks == b.layout.ranks;
 }
 
 }  // namespace
@@ -59,6 +60,7 @@ GroupFleet::GroupFleet(ServiceMonitor& monitor, ServedModels& models, const Dura
 void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t number, int64_t replicas) {
   const std::string& name = group.options.name;
   GroupRunnerOptions runner = {.model_name = name,
+                               .files = group.options.files,
                                .model = group.model,
                                .load = group.options.load,
                                .layout = group.layout,
@@ -72,7 +74,8 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .trace = options_.trace,
                                .warmup = group.options.warmup,
                                .next_prompts = group.options.next_prompts,
-                               .hosts = options_.hosts};
+                               .hosts = options_.hosts,
+                               .contents = &contents_};
   runner.load.device = PlaceRanks(group.layout, runner.load.device);
   if (!options_.certificates.empty()) runner.certificates = options_.certificates;
   if (runner.load.threads == 0 && !IsOnNodes(runner.load.device)) {
@@ -207,7 +210,8 @@ ServingGroup GroupFleet::Find(const Lock&, GroupId group) const {
   return {.name = replica.group.name,
           .load = replica.group.load,
           .layout = replica.runner == nullptr ? replica.group.layout : replica.runner->layout(),
-          .model = replica.model};
+          .model = replica.model,
+          .contents = replica.runner == nullptr ? "" : replica.runner->contents()};
 }
 
 void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<control::MemoryBudget>& memory_budget) {

@@ -82,6 +82,7 @@ class GroupFleet final : public ServingGroups {
   const DurableServiceOptions options_;
   const std::string records_;
   const std::string owner_;
+  ServedContents contents_;
   std::deque<Replica> replicas_;  // guarded by the monitor; runners are thread-safe
 };
 

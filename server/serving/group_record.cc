@@ -20,7 +20,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr size_t kMaxWorkers = 64;
 
@@ -45,6 +45,8 @@ std::string GroupRecordText(const GroupRecord& record) {
   json::object object = {{"version", kVersion}};
   AddSubject(record.subject, object);
   object["load"] = record.load;
+  object["files"] = record.files;
+  object["contents"] = record.contents;
   object["loaded"] = record.loaded;
   if (record.memory_budget.has_value())
     object["room"] = {{"most", record.memory_budget->most}, {"free", record.memory_budget->free}};
@@ -64,6 +66,8 @@ absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
     GroupRecord record;
     record.subject = ReadSubject(object);
     record.load = ReadText(object, "load");
+    record.files = ReadText(object, "files");
+    record.contents = ReadText(object, "contents");
     record.loaded = object.at("loaded").as_bool();
     if (object.contains("room")) {
       const json::object& room = object.at("room").as_object();

@@ -17,6 +17,8 @@ namespace tessera::server {
 struct GroupRecord {
   CertificateSubject subject;
   std::string load;                                    // LoadText
+  std::string files;                                   // as in ServedGroupOptions
+  std::string contents;                                // Loaded::contents; empty until they have their model
   std::vector<WorkerIdentity> workers;                 // by rank
   bool loaded = false;                                 // they have their model
   std::optional<control::MemoryBudget> memory_budget;  // as it was when they had loaded it

@@ -10,6 +10,8 @@ namespace {
 GroupRecord Record() {
   return {.subject = {.model_digest = "m", .layout = "cfg=2", .device = "cpu", .dtype = "fp32", .build = "b"},
           .load = LoadText({.model = "/models/tiny"}),
+          .files = "f",
+          .contents = "c",
           .workers = {{.pid = 17, .start_time = ~uint64_t{0}, .socket = "/run/a/worker.sock"},
                       {.pid = 18, .start_time = 5, .socket = "/run/b/worker.sock"}},
           .loaded = true,
@@ -43,7 +45,7 @@ TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
 
 TEST(GroupRecordTest, RefusesTextsThatAreNoRecords) {
   const std::string text = GroupRecordText(Record());
-  const std::vector<std::pair<std::string, std::string>> changes = {{"\"version\":1", "\"version\":2"},
+  const std::vector<std::pair<std::string, std::string>> changes = {{"\"version\":2", "\"version\":3"},
                                                                     {"\"pid\":17", "\"pid\":17.5"},
                                                                     {"\"pid\":17", "\"pid\":99999999999"},
                                                                     {"\"pid\":17", "\"pid\":\"17\""},

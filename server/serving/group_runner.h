@@ -49,6 +49,8 @@ class GroupRunner final {
   bool is_ready() const;
   // The one of the options, until the guard has stopped it: then one rank goes on.
   parallel::Layout layout() const { return session_.layout(); }
+  // Loaded::contents of the model that it serves.
+  std::string contents() const { return session_.contents(); }
 
   // Ends its workers with all that is in them, and starts new ones at once. Nothing is done to a group that is not
   // ready.

@@ -119,6 +119,7 @@ absl::Status GroupSession::Load() {
   const absl::Duration began = base::SteadyNow();
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, Start(ServingOptions()));
   ASSIGN_OR_RETURN(const control::Loaded loaded, group->Load(options_.load));
+  RETURN_IF_ERROR(AcceptContents(loaded.contents));
   device_memory_ = loaded.memory_budget;
   if (absl::Status warm = MakeProbePicture(); !warm.ok()) {
     if (absl::IsDataLoss(warm)) GiveUpLayout(std::string(warm.message()));
@@ -143,6 +144,8 @@ absl::Status GroupSession::Adopt() {
   if (record.subject != subject_ || record.load != LoadText(options_.load)) {
     return absl::FailedPreconditionError("they were started for something else");
   }
+  if (record.files != options_.files) return absl::FailedPreconditionError("the model's files were replaced since");
+  RETURN_IF_ERROR(AcceptContents(record.contents));
   RETURN_IF_ERROR(Use(group));
   RETURN_IF_ERROR(group->Connect(kAdoptionTimeout));
   group->Predict(options_.model);
@@ -154,11 +157,20 @@ absl::Status GroupSession::Adopt() {
   return absl::OkStatus();
 }
 
+absl::Status GroupSession::AcceptContents(const std::string& contents) {
+  RETURN_IF_ERROR(options_.contents->Accept(options_.load.model + " " + options_.files, contents));
+  const std::lock_guard lock(mutex_);
+  contents_ = contents;
+  return absl::OkStatus();
+}
+
 // Without it the group serves as well, and is not adopted.
 void GroupSession::KeepRecord(bool loaded) {
   if (options_.records.empty() || IsOnNodes(options_.load.device)) return;
   const GroupRecord record = {.subject = subject_,
                               .load = LoadText(options_.load),
+                              .files = options_.files,
+                              .contents = contents(),
                               .workers = group_->Identities(),
                               .loaded = loaded,
                               .memory_budget = device_memory_};
@@ -231,6 +243,11 @@ parallel::Layout GroupSession::layout() const {
 bool GroupSession::certified() const {
   const std::lock_guard lock(mutex_);
   return certified_;
+}
+
+std::string GroupSession::contents() const {
+  const std::lock_guard lock(mutex_);
+  return contents_;
 }
 
 absl::Duration GroupSession::SinceLastAnswer() const {

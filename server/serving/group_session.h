@@ -19,6 +19,7 @@
 #include "server/jobs/failpoint.h"
 #include "server/scheduling/step_plan.h"
 #include "server/serving/group_record.h"
+#include "server/serving/served_contents.h"
 #include "server/trace/group_trace.h"
 #include "server/verification/certify.h"
 #include "server/workers/layout_choice.h"
@@ -30,6 +31,7 @@ struct GroupRunnerOptions {
   GroupId id = 0;
   std::string name;
   std::string model_name;  // as requests call it
+  std::string files;       // as in ServedGroupOptions
   control::ModelDescription model;
   control::LoadParameters load;
   parallel::Layout layout;
@@ -46,6 +48,7 @@ struct GroupRunnerOptions {
   std::vector<PictureSize> warmup = {};  // as in ServedGroupOptions
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // likewise
   RemoteHosts* hosts = nullptr;                                                 // likewise
+  ServedContents* contents = nullptr;                                           // outlives the runner
 };
 
 class GroupSession final {
@@ -81,6 +84,7 @@ class GroupSession final {
   bool is_alive() const;            // workers are there, as far as is known
   parallel::Layout layout() const;  // the one of the options, until it was given up
   bool certified() const;
+  std::string contents() const;  // the digest of what was loaded last
   absl::Duration SinceLastAnswer() const;
   absl::Duration ReloadTime() const;  // that Open takes, by its last run
   // Of the workers that are there, as in GroupInfo.
@@ -97,6 +101,8 @@ class GroupSession final {
   WorkerGroupOptions ServingOptions() const;
   absl::Status Adopt();
   absl::Status Load();
+  // What was loaded; FAILED_PRECONDITION if other groups of the model serve something else.
+  absl::Status AcceptContents(const std::string& contents);
   void KeepRecord(bool loaded);
 
   const GroupRunnerOptions& options_;
@@ -114,6 +120,7 @@ class GroupSession final {
   std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
   parallel::Layout layout_;
   bool certified_ = false;
+  std::string contents_;
   bool killed_ = false;
   struct {
     absl::Duration reload = absl::Seconds(10);  // until it was measured

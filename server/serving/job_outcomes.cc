@@ -88,8 +88,12 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
   const absl::Time begun = context_.trace.Now();
   const ServingGroup& group = finished.group;
   const control::JobParameters& parameters = *finished.task.parameters;
-  const ImageParameters metadata = MetadataOf(parameters, finished.started.sampler, group.model->id,
-                                              *group.model->description, group.load, group.layout);
+  const ImageParameters metadata = MetadataOf(parameters, {.sampler = finished.started.sampler,
+                                                           .model_name = group.model->id,
+                                                           .model = *group.model->description,
+                                                           .placement = group.load,
+                                                           .layout = group.layout,
+                                                           .weights = group.contents});
   const absl::StatusOr<FittedParameters> fitted = FitParameters(metadata, finished.task.output.format);
   if (!fitted.ok()) return FailRunning(finished.attempt, fitted.status());
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, fitted->text);

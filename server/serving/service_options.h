@@ -31,6 +31,8 @@ struct ServedGroupOptions {
   std::vector<std::string> aliases;  // what they may call it too
   control::LoadParameters load;      // with the model's folder; threads are those of all ranks together, 0: its share
   std::vector<std::string> devices;  // one a rank where there are several
+  // base::FolderIdentity of the model's folder, by the service itself: with other files it is another group.
+  std::string files = {};
   LayoutRequest layout;
   int64_t count = 1;
   std::vector<PictureSize> warmup = {};  // of which a step is made before a group is ready

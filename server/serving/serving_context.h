@@ -24,6 +24,7 @@ struct ServingGroup {
   control::LoadParameters load;
   parallel::Layout layout;
   ServedModels::Model model;
+  std::string contents;  // Loaded::contents
 };
 
 // The groups as the jobs' parts of the service see them.

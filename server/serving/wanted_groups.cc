@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/file_identity.h"
 #include "base/steady_time.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
@@ -76,9 +77,10 @@ void WantedGroups::Start(JobLifecycle& jobs, JobOutcomes& outcomes) {
   thread_ = std::thread([this] { Run(); });
 }
 
-void WantedGroups::Set(const std::vector<ServedGroupOptions>& groups) {
+void WantedGroups::Set(std::vector<ServedGroupOptions> groups) {
+  for (ServedGroupOptions& group : groups) group.files = base::FolderIdentity(group.load.model);
   const Lock lock = monitor_.Acquire();
-  wanted_ = groups;
+  wanted_ = std::move(groups);
   monitor_.Notify();
 }
 

@@ -32,7 +32,7 @@ class WantedGroups final {
   // Starts the runners, and from now on everything else.
   void Start(JobLifecycle& jobs, JobOutcomes& outcomes);
 
-  void Set(const std::vector<ServedGroupOptions>& groups);
+  void Set(std::vector<ServedGroupOptions> groups);
   // The groups that cannot be installed at present.
   std::vector<GroupInfo> UnreadableInfos(const Lock& lock) const;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/json.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
@@ -401,6 +402,10 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
     loaded->weight_bytes += answers[rank]->weight_bytes;
     loaded->seconds = std::max(loaded->seconds, answers[rank]->seconds);
     loaded->memory_budget = Least(loaded->memory_budget, answers[rank]->memory_budget);
+    if (answers[rank]->contents.empty() || answers[rank]->contents == loaded->contents) continue;
+    return absl::FailedPreconditionError(absl::StrCat("the files of ", base::Quote(parameters.model),
+                                                      " differ between the machines of rank 0 and rank ", rank,
+                                                      "; every machine must have the same ones"));
   }
   return loaded;
 }

@@ -1,7 +1,9 @@
 // Groups that cannot start: they take no jobs, say why, keep nobody else from serving, and go on trying.
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
 
@@ -110,6 +112,76 @@ TEST_F(RefusedGroupsTest, WhatWaitsForAModelThatIsBrokenAtTheNextStartIsMadeOnce
 TEST_F(RefusedGroupsTest, AServerOfWhichNoModelCanBeReadDoesNotStart) {
   Start("describe=error", {"{model: TINY, layout: serial}", "{model: OTHER, layout: serial}"});
   EXPECT_THAT(server_->ErrorsOfStart(), AllOf(HasSubstr("model tiny"), HasSubstr("describe fails as its script says")));
+}
+
+// Replicas of one model, whose weights have the digest that stands in a file.
+class ReplacedWeightsTest : public RefusedGroupsTest {
+ protected:
+  void StartWith(const std::string& digest) {
+    Start("", {"{model: TINY, layout: serial, count: 2}"});
+    server_->options().script = absl::StrCat("contents=", server_->folder(), "/digest");
+    Replace(digest);
+    ASSERT_TRUE(server_->Start());
+    server_->WaitUntilReady();
+  }
+
+  void Replace(const std::string& digest) { server_->Write("digest", digest); }
+
+  // The groups whose weights are those of other replicas no more.
+  std::vector<boost::json::object> Refused() {
+    std::vector<boost::json::object> refused;
+    for (const size_t group : {0, 1}) {
+      boost::json::object found = server_->Group(group);
+      if (found.at("state").as_string() == "refused") refused.push_back(std::move(found));
+    }
+    return refused;
+  }
+
+  void WaitForARefusal() {
+    WaitUntil("a refusal", [&] { return Refused().size() == 1; });
+  }
+
+  std::string Picture() {
+    const std::string job = server_->Submit("apple");
+    EXPECT_EQ(server_->Ended(job), "done");
+    return server_->ImageBytes(server_->Get(job));
+  }
+};
+
+TEST_F(ReplacedWeightsTest, AReplicaWithOtherWeightsIsRefusedUntilTheOldOnesAreBack) {
+  ASSERT_NO_FATAL_FAILURE(StartWith("aaaa"));
+  Replace("bbbb");
+  kill(server_->Workers().front(), SIGKILL);
+  ASSERT_NO_FATAL_FAILURE(WaitForARefusal());
+  EXPECT_THAT(boost::json::serialize(Refused().front()), AllOf(HasSubstr("aaaa"), HasSubstr("bbbb")));
+  EXPECT_THAT(server_->process().errors(), HasSubstr("the model's files were replaced"));
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: aaaa"));
+  Replace("aaaa");
+  WaitUntil("both groups", [&] { return Refused().empty() && server_->Call("GET", "/readyz").status == 200; });
+  EXPECT_EQ(server_->Terminate(), 0);
+}
+
+TEST_F(ReplacedWeightsTest, SighupBringsAllReplicasToTheNewOnes) {
+  ASSERT_NO_FATAL_FAILURE(StartWith("aaaa"));
+  Replace("bbbb");
+  server_->Write("models/tiny/model_index.json", "{}");  // as a model is replaced: a file of it is another one
+  ASSERT_TRUE(server_->ServingProcess().has_value());
+  kill(*server_->ServingProcess(), SIGHUP);
+  WaitUntil("the new weights", [&] { return absl::StrContains(Picture(), "Weights hash: bbbb"); });
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: bbbb"));
+  EXPECT_EQ(server_->Terminate(), 0);
+}
+
+TEST_F(ReplacedWeightsTest, WorkersOfTheServerBeforeAreNotAdoptedWithTheOldOnes) {
+  ASSERT_NO_FATAL_FAILURE(StartWith("aaaa"));
+  server_->Kill();
+  Replace("bbbb");
+  server_->Write("models/tiny/model_index.json", "{}");
+  ASSERT_TRUE(server_->Start());
+  server_->WaitUntilReady();
+  EXPECT_TRUE(Refused().empty());
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: bbbb"));
+  EXPECT_EQ(server_->Terminate(), 0);
 }
 
 }  // namespace

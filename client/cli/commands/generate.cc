@@ -94,6 +94,15 @@ class Generation {
     return ExitCode::kOk;
   }
 
+  server::ImageOrigins OriginsOf(const std::string& sampler) const {
+    return {.sampler = sampler,
+            .model_name = ModelName(placement_.model),
+            .model = description_,
+            .placement = placement_,
+            .layout = standing_.layout,
+            .weights = weights_};
+  }
+
   absl::StatusOr<std::string> NameFor(const OutputFiles& files, const control::JobParameters& job,
                                       int64_t image) const {
     return files.NameFor({.index = image,
@@ -107,9 +116,7 @@ class Generation {
 
   // That every image can be written, before the weights are loaded.
   absl::Status CheckOutput(const OutputFiles& files, control::JobParameters job, int64_t count) {
-    ASSIGN_OR_RETURN(std::string text,
-                     server::FormatParameters(server::MetadataOf(job, job.sampler, ModelName(placement_.model),
-                                                                 description_, placement_, standing_.layout)));
+    ASSIGN_OR_RETURN(std::string text, server::FormatParameters(server::MetadataOf(job, OriginsOf(job.sampler))));
     RETURN_IF_ERROR(server::CheckEncodable(files.format(), job.width, job.height, text));
     for (int64_t image = 0; image < count; ++image, ++job.seed) {
       ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
@@ -149,9 +156,9 @@ class Generation {
     if (!picture.ok()) return At(Stage::kJob, picture.status());
     trace_.OnDecoded();
 
-    ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(server::MetadataOf(
-                                                           job, picture->started.sampler, ModelName(placement_.model),
-                                                           description_, placement_, standing_.layout))));
+    ASSIGN_OR_RETURN(
+        std::string text,
+        At(Stage::kJob, server::FormatParameters(server::MetadataOf(job, OriginsOf(picture->started.sampler)))));
     ASSIGN_OR_RETURN(OutputFiles::Written written, At(Stage::kOutput, files.Write(name, picture->image, text)));
     trace_.OnWritten();
     reporter_->OnImage({.image = image,
@@ -172,8 +179,12 @@ class Generation {
   absl::StatusOr<control::Loaded> Load() {
     trace_.OnWorkers(session_->group().Pids());
     trace_.OnState("loading");
-    absl::StatusOr<control::Loaded> loaded = session_->Load(placement_);
+    ASSIGN_OR_RETURN(control::Loaded loaded, session_->Load(placement_));
     trace_.OnState("ready");
+    if (!weights_.empty() && loaded.contents != weights_) {
+      return absl::FailedPreconditionError("the model's files were replaced since the images before were made");
+    }
+    weights_ = loaded.contents;
     return loaded;
   }
 
@@ -199,6 +210,7 @@ class Generation {
   control::LoadParameters placement_;
   control::ModelDescription description_;
   LayoutStanding standing_;
+  std::string weights_;  // the digest of what is loaded
   GenerationTrace trace_;
   std::unique_ptr<WorkerSession> session_;
 };

@@ -157,6 +157,7 @@ absl::Status InspectImage(const InspectOptions& options) {
                                         {"height", parsed->height},
                                         {"model", JsonText(parsed->model)},
                                         {"model_digest", JsonText(parsed->model_digest)},
+                                        {"weights_digest", JsonText(parsed->weights_digest)},
                                         {"noise", JsonText(parsed->noise)},
                                         {"dtype", JsonText(parsed->dtype)},
                                         {"device", JsonText(parsed->device)},

@@ -90,6 +90,10 @@ class Replay {
     LayoutStanding standing;
     ASSIGN_OR_RETURN(control::Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
     reporter_->OnLoaded(LoadedOn(standing, description, placement, loaded));
+    if (!SameDigest(metadata->weights_digest, loaded.contents)) {
+      reporter_->OnWarning(absl::StrCat("the image was made with weights of digest ", metadata->weights_digest,
+                                        ", these have ", loaded.contents));
+    }
     WorkerSession::Listener listener;
     listener.started = [&](const control::JobStarted& started) { reporter_->OnStarted(0, job, started); };
     listener.stepped = [&](const control::Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };
@@ -98,8 +102,12 @@ class Replay {
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
     // What a lossy format did to the first image it does to the second.
-    const server::ImageParameters made_again = server::MetadataOf(
-        job, picture.started.sampler, ModelName(placement.model), description, placement, standing.layout);
+    const server::ImageParameters made_again = server::MetadataOf(job, {.sampler = picture.started.sampler,
+                                                                        .model_name = ModelName(placement.model),
+                                                                        .model = description,
+                                                                        .placement = placement,
+                                                                        .layout = standing.layout,
+                                                                        .weights = loaded.contents});
     ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(made_again)));
     ASSIGN_OR_RETURN(std::string again_bytes,
                      At(Stage::kJob, server::EncodeImage(picture.image, original->format, {.parameters = text})));

@@ -50,10 +50,11 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
   absl::StatusOr<std::string> folder = FindModel(config.model, model_folders);
   if (!folder.ok() && any_model) folder = config.model;
   if (!folder.ok()) return folder.status();
-  server::ServedGroupOptions group = {.name = config.name.empty() ? ModelName(*folder) : config.name,
-                                      .aliases = config.aliases,
-                                      .layout = {.layout = config.layout},
-                                      .count = config.count};
+  server::ServedGroupOptions group;
+  group.name = config.name.empty() ? ModelName(*folder) : config.name;
+  group.aliases = config.aliases;
+  group.layout.layout = config.layout;
+  group.count = config.count;
   for (const std::string& text : config.warmup) {
     ASSIGN_OR_RETURN(const server::PictureSize size, server::ParsePictureSize(text));
     group.warmup.push_back(size);

@@ -229,8 +229,11 @@ class TrainingRun {
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSIGN_OR_RETURN(const WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(samples[i], {})));
       ASSIGN_OR_RETURN(const std::string text, server::FormatParameters(server::MetadataOf(
-                                                   samples[i], picture.started.sampler, ModelName(load_.model),
-                                                   description_, load_, session_->group().layout())));
+                                                   samples[i], {.sampler = picture.started.sampler,
+                                                                .model_name = ModelName(load_.model),
+                                                                .model = description_,
+                                                                .placement = load_,
+                                                                .layout = session_->group().layout()})));
       if (!grid) {
         grid =
             ContactSheet::Square(static_cast<int>(samples.size()), std::max(picture.image.width, picture.image.height));

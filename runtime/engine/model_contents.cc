@@ -1,9 +1,10 @@
-#include "runtime/training/base_contents.h"
+#include "runtime/engine/model_contents.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <span>
 #include <system_error>
 #include <vector>
@@ -68,14 +69,19 @@ absl::StatusOr<std::string> DigestOf(const models::ModelFolder& folder, const co
 
 }  // namespace
 
-absl::StatusOr<BaseContents> DigestContents(const models::ModelFolder& folder,
-                                            const control::ModelDescription& description,
-                                            const std::function<void()>& progress) {
+absl::StatusOr<ModelContents> DigestContents(const models::ModelFolder& folder,
+                                             const control::ModelDescription& description,
+                                             const std::function<void()>& progress) {
   base::Sha256 model, autoencoder, text;
   model.UpdatePart(description.digest);
   text.UpdatePart(description.digest);
+  std::vector<std::future<absl::StatusOr<std::string>>> digests;
   for (const control::ModelComponent& component : description.components) {
-    ASSIGN_OR_RETURN(const std::string digest, DigestOf(folder, component, progress));
+    digests.push_back(std::async(std::launch::async, [&] { return DigestOf(folder, component, progress); }));
+  }
+  for (size_t i = 0; i < digests.size(); ++i) {
+    const control::ModelComponent& component = description.components[i];
+    ASSIGN_OR_RETURN(const std::string digest, digests[i].get());
     const auto add = [&](base::Sha256& to) {
       to.UpdatePart(component.name);
       to.UpdatePart(digest);
@@ -86,7 +92,7 @@ absl::StatusOr<BaseContents> DigestContents(const models::ModelFolder& folder,
       add(text);
     }
   }
-  return BaseContents{.model = model.Finish(), .autoencoder = autoencoder.Finish(), .text = text.Finish()};
+  return ModelContents{.model = model.Finish(), .autoencoder = autoencoder.Finish(), .text = text.Finish()};
 }
 
 }  // namespace tessera::runtime

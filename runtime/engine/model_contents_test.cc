@@ -1,4 +1,4 @@
-#include "runtime/training/base_contents.h"
+#include "runtime/engine/model_contents.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace tessera::runtime {
 namespace {
 
 // A transformer with one tensor of that many bytes, zeros that take no room on the disk but for one of them.
-class BaseContentsTest : public ::testing::Test {
+class ModelContentsTest : public ::testing::Test {
  protected:
   void Write(int64_t bytes, int64_t other_byte) {
     folder_.Write("model_index.json", R"({"_class_name": "X", "transformer": ["diffusers", "T"]})");
@@ -38,7 +38,7 @@ class BaseContentsTest : public ::testing::Test {
     description.components = {{.name = "transformer",
                                .role = control::ComponentRole::kTransformer,
                                .files = {"diffusion_pytorch_model.safetensors"}}};
-    const absl::StatusOr<BaseContents> contents = DigestContents(*folder, description, [] {});
+    const absl::StatusOr<ModelContents> contents = DigestContents(*folder, description, [] {});
     return contents.ok() ? contents->model : std::string(contents.status().message());
   }
 
@@ -46,7 +46,7 @@ class BaseContentsTest : public ::testing::Test {
 };
 
 // As those of every published model are.
-TEST_F(BaseContentsTest, EveryByteOfWeightsOfAnySizeCounts) {
+TEST_F(ModelContentsTest, EveryByteOfWeightsOfAnySizeCounts) {
   for (const int64_t bytes : {int64_t{1000}, (int64_t{256} << 20) + 4096}) {
     Write(bytes, 3);
     const std::string digest = Digest();

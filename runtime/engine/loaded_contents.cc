@@ -1,0 +1,47 @@
+#include "runtime/engine/loaded_contents.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/file_identity.h"
+#include "runtime/engine/model_contents.h"
+#include "runtime/training/checkpoints/agreement.h"
+#include "runtime/worker/heartbeat.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr char kBootId[] = "/proc/sys/kernel/random/boot_id";
+
+// Files of two machines may have the same numbers.
+std::string IdentityOnThisMachine(const std::string& folder) {
+  return absl::StrCat(base::ReadSmallFile(kBootId, 64).value_or(""), base::FolderIdentity(folder));
+}
+
+}  // namespace
+
+LoadedContents::LoadedContents(const models::ModelFolder& folder, control::ModelDescription description,
+                               parallel::Communicator& ranks)
+    : folder_(folder), description_(std::move(description)), before_(IdentityOnThisMachine(folder.path())) {
+  const std::vector<std::string> identities = GatherTexts(before_, ranks);
+  if (std::ranges::find(identities, before_) - identities.begin() != ranks.rank()) return;
+  digest_ = std::async(std::launch::async, [this]() -> absl::StatusOr<std::string> {
+    absl::StatusOr<ModelContents> contents = DigestContents(folder_, description_, SignOfLife);
+    if (!contents.ok()) return contents.status();
+    return std::move(contents->model);
+  });
+}
+
+absl::StatusOr<std::string> LoadedContents::Finish() {
+  absl::StatusOr<std::string> digest = "";
+  if (digest_.valid()) digest = digest_.get();
+  if (digest.ok() && IdentityOnThisMachine(folder_.path()) != before_) {
+    return absl::AbortedError("files of the model were written or replaced while it was loaded");
+  }
+  return digest;
+}
+
+}  // namespace tessera::runtime
