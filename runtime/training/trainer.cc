@@ -61,9 +61,6 @@ constexpr int64_t kNone = -2;
 // A run that was killed takes a moment to end.
 constexpr absl::Duration kLockTimeout = absl::Seconds(5);
 
-// Before the first one.
-constexpr int64_t kNoStep = -1;
-
 // Two runs must not write into one folder. Held by rank 0, which alone writes checkpoints' names and exports, so that a
 // run whose command was killed keeps the folder until its last write is done.
 absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel::Communicator& all) {
@@ -81,15 +78,33 @@ absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel
   return lock;
 }
 
-// A new run must not mix its checkpoints with those of another one.
-absl::Status CheckNew(const std::string& output) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(output, error), end; !error && it != end; it.increment(error)) {
-    if (!absl::StartsWith(it->path().filename().string(), "checkpoint-")) continue;
+// A run must not mix its checkpoints with those of another one: what it goes on from is the output's own, or the output
+// has none.
+absl::Status CheckOutput(const std::string& output, const std::string& checkpoint) {
+  if (checkpoint == kLatest || !HasCheckpoints(output)) return absl::OkStatus();
+  if (checkpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         output, " has checkpoints of an earlier run; go on with --resume latest, or choose another output"));
   }
-  return absl::OkStatus();
+  std::error_code ignored;
+  // A checkpoint that is not there is refused when it is read.
+  if (!std::filesystem::exists(checkpoint, ignored) || BelongsTo(checkpoint, output)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--resume is ", base::Quote(checkpoint), ", and output is ", base::Quote(output),
+                   ", which has checkpoints already and not this one; go on with one of them, as with --resume latest, "
+                   "or choose another output"));
+}
+
+// Before anything is read of the output. Rank 0 gets what an earlier start had not finished moving.
+absl::StatusOr<SetAside> PrepareOutput(const std::string& output, const std::string& checkpoint,
+                                       parallel::Communicator& all) {
+  absl::StatusOr<SetAside> finished = SetAside();
+  if (all.rank() == 0) {
+    finished = FinishSetAside(output);
+    if (const absl::Status fits = CheckOutput(output, checkpoint); finished.ok() && !fits.ok()) finished = fits;
+  }
+  RETURN_IF_ERROR(Agree(finished.status(), all));
+  return finished;
 }
 
 // The same on all ranks, of which one reads the files.
@@ -217,7 +232,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
   ASSIGN_OR_RETURN(base::ProcessLock output, LockOutput(config.output, model.groups.all));
-  if (start.checkpoint.empty()) RETURN_IF_ERROR(Agree(CheckNew(config.output), model.groups.all));
+  ASSIGN_OR_RETURN(const SetAside finished, PrepareOutput(config.output, start.checkpoint, model.groups.all));
   ASSIGN_OR_RETURN(control::TrainingSet set,
                    ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
@@ -230,6 +245,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(output), std::move(base),
                                                std::move(objective), std::move(set), std::move(order),
                                                std::move(adapter)));
+  trainer->WarnOf(finished, "a start of this run was interrupted while it went to another branch");
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
 }
@@ -448,7 +464,7 @@ absl::StatusOr<std::string> Trainer::FindLatest() {
   parallel::Communicator& all = model_.groups.all;
   const at::Tensor step = at::full({1}, kNoneWhole, at::kLong);
   absl::Status status = absl::AbortedError("rank 0 found no checkpoint");
-  if (all.rank() == 0 && CheckNew(config_.output).ok()) {
+  if (all.rank() == 0 && !HasCheckpoints(config_.output)) {
     step.fill_(kNone);
   } else if (all.rank() == 0) {
     const absl::StatusOr<FoundCheckpoint> found = LatestWhole(config_.output);
@@ -497,25 +513,28 @@ absl::Status Trainer::CheckNotDone() const {
 
 absl::Status Trainer::ContinueItsLine() {
   parallel::Communicator& all = model_.groups.all;
-  std::error_code error;
   // On one rank, as others may see the folder differently.
-  const at::Tensor inside = at::zeros({1}, at::kLong);
-  absl::Status status;
+  const at::Tensor in_line = at::zeros({1}, at::kLong);
+  absl::StatusOr<SetAside> aside = SetAside();
   if (all.rank() == 0) {
-    inside.fill_(std::filesystem::equivalent(std::filesystem::path(resumed_from_) / "..", config_.output, error) ? 1
-                                                                                                                 : 0);
-    const absl::StatusOr<SetAside> aside = SetAsideAfter(config_.output, inside.item<int64_t>() == 1 ? step_ : kNoStep);
-    if (!aside.ok() && !absl::IsNotFound(aside.status())) status = aside.status();
-    if (aside.ok() && !aside->names.empty()) {
-      warnings_.push_back(absl::StrCat("the run goes on from step ", step_,
-                                       ", so what is of another branch was moved to ", config_.output, "/",
-                                       aside->folder, ": ", absl::StrJoin(aside->names, ", ")));
-    }
+    std::error_code error;
+    const std::string own = absl::StrCat(config_.output, "/", CheckpointName(step_));
+    in_line.fill_(std::filesystem::equivalent(resumed_from_, own, error) ? 1 : 0);
+    if (in_line.item<int64_t>() == 1) aside = SetAsideAfter(config_.output, step_);
   }
-  RETURN_IF_ERROR(Agree(status, all));
-  all.Broadcast(inside, 0);
-  if (inside.item<int64_t>() == 1) return absl::OkStatus();
-  return WriteCheckpoint(config_.output, {.step = step_, .json = StateJson()}, Pieces(), all);
+  all.Broadcast(in_line, 0);
+  RETURN_IF_ERROR(Agree(aside.status(), all));
+  if (in_line.item<int64_t>() == 0) {
+    ASSIGN_OR_RETURN(aside, WriteHead(config_.output, {.step = step_, .json = StateJson()}, Pieces(), all));
+  }
+  WarnOf(*aside, absl::StrCat("the run goes on from step ", step_));
+  return absl::OkStatus();
+}
+
+void Trainer::WarnOf(const SetAside& aside, const std::string& reason) {
+  if (aside.names.empty()) return;
+  warnings_.push_back(absl::StrCat(reason, ", so what is of another branch was moved to ", config_.output, "/",
+                                   aside.folder, ": ", absl::StrJoin(aside.names, ", ")));
 }
 
 std::string Trainer::ExportPath() const {

@@ -19,6 +19,7 @@
 #include "runtime/engine/model_contents.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/checkpoints/checkpoint.h"
+#include "runtime/training/checkpoints/checkpoint_folder.h"
 #include "runtime/training/checkpoints/checkpoint_reader.h"
 #include "runtime/training/data/data_order.h"
 #include "runtime/training/exports/adapter_file.h"
@@ -79,9 +80,10 @@ class Trainer final {
   absl::StatusOr<std::string> FindLatest();
   // InvalidArgument where the configuration's steps are done and what is made of them is there.
   absl::Status CheckNotDone() const;
-  // The output's checkpoints become those of the line of steps that ends with the resumed one: what is of another
-  // branch is moved aside, and a checkpoint that was read from elsewhere is written into the output.
+  // The output's checkpoints become those of the line of steps that ends with the resumed one: a checkpoint that was
+  // read from elsewhere is written into the output, and then what is of another branch moves aside.
   absl::Status ContinueItsLine();
+  void WarnOf(const SetAside& aside, const std::string& reason);
   // What a checkpoint says of itself, in whose tensors it is not; and the tensors.
   std::string StateJson() const;
   // Returns the steps of the optimizer; INVALID_ARGUMENT where this run cannot go on from there.

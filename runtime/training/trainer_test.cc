@@ -308,6 +308,82 @@ TEST(TrainerRollbackTest, TheNewLineOfStepsIsKeptAndIsTheLatest) {
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-5"));
 }
 
+// Runs that are saved after each step.
+class OtherBranchTest : public ::testing::Test {
+ protected:
+  Result Steps(const control::TrainConfig& config, const std::string& checkpoint, int count) const {
+    return runs_
+        .Run(config, checkpoint,
+             [count](Trainer& trainer, Result& each) -> absl::Status {
+               for (int i = 0; i < count; ++i) {
+                 RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, each));
+                 RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, each));
+               }
+               return absl::OkStatus();
+             })
+        .front();
+  }
+  void SetUp() override { ASSERT_TRUE(Steps(config_, "", 3).status.ok()); }
+
+  const TrainerRuns runs_{"pixart_sigma"};
+  const control::TrainConfig config_ = runs_.Config("run");
+};
+
+TEST_F(OtherBranchTest, ACheckpointThatIsNoneOfTheOutputsIsRefusedByNameWhereItHasItsOwn) {
+  const std::string elsewhere = runs_.files() / "elsewhere/checkpoint-2";
+  fs::create_directories(elsewhere);
+  fs::copy(config_.output + "/checkpoint-2", elsewhere);
+  const Result refused = Steps(config_, elsewhere, 1);
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status.message()),
+              testing::AllOf(HasSubstr("--resume is \"" + elsewhere), HasSubstr("output is \"" + config_.output),
+                             HasSubstr("--resume latest")));
+  EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1", "checkpoint-2", "checkpoint-3"));
+  EXPECT_FALSE(fs::exists(config_.output + "/branch-1"));
+  EXPECT_EQ(Steps(config_, elsewhere + "9", 1).status.code(), absl::StatusCode::kNotFound);
+  // One of its own under any path, and under a name that the user gave it.
+  fs::create_directory_symlink(config_.output, runs_.files() / "link");
+  const Result own = Steps(config_, runs_.files() / "link/checkpoint-2/", 0);
+  ASSERT_TRUE(own.status.ok()) << own.status;
+  EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1", "checkpoint-2"));
+  fs::rename(config_.output + "/checkpoint-2", config_.output + "/best");
+  const Result named = Steps(config_, config_.output + "/best", 0);
+  ASSERT_TRUE(named.status.ok()) << named.status;
+  EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-2"));
+  EXPECT_EQ(Steps(config_, "latest", 0).started.step, 2);
+}
+
+TEST_F(OtherBranchTest, AMoveThatWasInterruptedIsFinishedByTheNextStart) {
+  // As after a kill while --resume checkpoint-1 moved the others.
+  fs::create_directories(config_.output + "/branch-1");
+  fs::rename(config_.output + "/checkpoint-3", config_.output + "/branch-1/checkpoint-3");
+  runs_.files().Write("run/.branch/moved", "branch-1\ncheckpoint-3\ncheckpoint-2\n");
+  const Result next = Steps(config_, "latest", 0);
+  ASSERT_TRUE(next.status.ok()) << next.status;
+  EXPECT_EQ(next.started.step, 1);
+  EXPECT_THAT(next.started.warnings, testing::Contains(HasSubstr("branch-1: checkpoint-3, checkpoint-2")));
+  EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1"));
+  EXPECT_THAT(CheckpointsIn(config_.output + "/branch-1"), testing::ElementsAre("checkpoint-2", "checkpoint-3"));
+  EXPECT_FALSE(fs::exists(config_.output + "/.branch"));
+  // What the list names is not believed where it is no result of this run.
+  runs_.files().Write("run/.branch/moved", "branch-2\n../run\n");
+  const Result malformed = Steps(config_, "latest", 0);
+  EXPECT_EQ(malformed.status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(malformed.status.message()), HasSubstr("/.branch/moved: is not as it was written"));
+}
+
+TEST_F(OtherBranchTest, WithoutACheckpointButWithABranchNoNewRunBegins) {
+  fs::create_directories(config_.output + "/branch-1");
+  for (const std::string& name : CheckpointsIn(config_.output)) {
+    fs::rename(config_.output + "/" + name, config_.output + "/branch-1/" + name);
+  }
+  const Result latest = Steps(config_, "latest", 0);
+  EXPECT_EQ(latest.status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(latest.status.message()), HasSubstr("other branches are in branch-1"));
+  EXPECT_EQ(Steps(config_, "", 0).status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Steps(config_, config_.output + "/branch-1/checkpoint-3", 0).started.step, 3);
+}
+
 TEST(TrainerOutputTest, ASecondRunInTheSameOutputIsRefusedOnEveryRankAndChangesNothing) {
   const TrainerRuns runs("pixart_sigma");
   control::TrainConfig config = runs.Config("run");

@@ -150,6 +150,16 @@ absl::Status WriteCheckpoint(const std::string& folder, const CheckpointState& s
   return status;
 }
 
+absl::StatusOr<SetAside> WriteHead(const std::string& folder, const CheckpointState& state,
+                                   std::span<const Piece> pieces, parallel::Communicator& ranks) {
+  const absl::Status written = WriteCheckpoint(HeadFolder(folder), state, pieces, ranks);
+  absl::StatusOr<SetAside> aside = SetAside();
+  if (ranks.rank() == 0) aside = written.ok() ? SetAsideForHead(folder) : FinishSetAside(folder);
+  RETURN_IF_ERROR(written);
+  RETURN_IF_ERROR(Agree(aside.status(), ranks));
+  return aside;
+}
+
 absl::StatusOr<CheckpointState> ReadCheckpoint(const std::string& checkpoint, std::span<const Piece> pieces,
                                                parallel::Communicator& ranks, const ReadCheckpointOptions& options) {
   const at::NoGradGuard no_grad;

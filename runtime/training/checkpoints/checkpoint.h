@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "parallel/communicator.h"
 #include "runtime/training/checkpoints/box.h"
+#include "runtime/training/checkpoints/checkpoint_folder.h"
 
 namespace tessera::runtime {
 
@@ -43,6 +44,12 @@ struct CheckpointState {
 // error, nothing of the checkpoint is left and an older one of the step is as it was, so training may go on.
 absl::Status WriteCheckpoint(const std::string& folder, const CheckpointState& state, std::span<const Piece> pieces,
                              parallel::Communicator& ranks);
+
+// The same for a checkpoint that was read from elsewhere and that the folder's line of steps is to begin with: once it
+// is durable, what the folder has moves aside, as SetAsideForHead says, and it takes its place. After an error before
+// that the folder is as it was. Rank 0 gets what moved.
+absl::StatusOr<SetAside> WriteHead(const std::string& folder, const CheckpointState& state,
+                                   std::span<const Piece> pieces, parallel::Communicator& ranks);
 
 struct ReadCheckpointOptions {
   // Some of the checkpoint's tensors may be left unread, as by who wants its weights alone.

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <functional>
+#include <mutex>
 #include <set>
 
 #include "tests/support/test_folder.h"
@@ -74,6 +76,11 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) {
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
   return Fails() ? -1 : static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
+
+int unlinkat(int folder, const char* path, int flags) {
+  if (kills && IsFaulty()) ::kill(::getpid(), SIGKILL);  // needs no room
+  return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }
 
 }  // extern "C"
@@ -165,6 +172,156 @@ TEST_P(CheckpointFaultsTest, AfterAKillAtAnyCallTheLastWholeOneIsReadAndTheNextS
 
 INSTANTIATE_TEST_SUITE_P(Topologies, CheckpointFaultsTest, testing::Values(0, 2),
                          [](const auto& info) { return info.param == 0 ? "OneRank" : "TwoRanks"; });
+
+// A folder with a line of three checkpoints, where another line begins.
+class NewLineFaultsTest : public testing::Test {
+ protected:
+  // From which on the line goes, and how.
+  struct NewLine {
+    CheckpointState state;
+    uint64_t seed = 0;
+    std::function<absl::Status(const std::string& folder)> begin;
+  };
+
+  NewLineFaultsTest() {
+    for (const int64_t step : {1, 2, 3}) {
+      EXPECT_TRUE(WriteOn(topology_, Old(), {.step = step, .json = "{}"}, static_cast<uint64_t>(step)).ok());
+    }
+    folder_.Write("old/adapter-3/adapter_model.safetensors", "");
+    folder_.Write("old/adapter-3.safetensors", "");
+    folder_.Write("old/log.jsonl", "");
+  }
+
+  std::string Old() const { return folder_ / "old"; }
+  std::string Run() const { return folder_ / "run"; }
+  void BeginAsOld() const {
+    std::filesystem::remove_all(Run());
+    std::filesystem::copy(Old(), Run(), std::filesystem::copy_options::recursive);
+  }
+
+  // At step 1, of which the folder has the checkpoint; and with a checkpoint from elsewhere, whose step is one of the
+  // old line's as well.
+  NewLine Back() const {
+    return {.state = {.step = 1, .json = "{}"}, .seed = 1, .begin = [](const std::string& folder) {
+              return SetAsideAfter(folder, 1).status();
+            }};
+  }
+  NewLine FromElsewhere() const {
+    const CheckpointState head{.step = 2, .json = R"({"of":"another"})"};
+    return {.state = head, .seed = 7, .begin = [this, head](const std::string& folder) {
+              absl::Status status;
+              std::mutex mutex;
+              RunRanks(topology_.ranks, [&](ThreadRank& rank) {
+                const RankState held = StateOf(topology_, rank.rank(), 7);
+                const absl::Status written = WriteHead(folder, head, held.pieces, rank.world()).status();
+                const std::lock_guard lock(mutex);
+                status.Update(written);
+              });
+              return status;
+            }};
+  }
+
+  // Whether the folder's line is the new one, after what the next start does first. Else it is the old one. Either is
+  // whole, and so is the other one where it has to be.
+  bool GoesOnWith(const NewLine& line, int at) const {
+    EXPECT_TRUE(FinishSetAside(Run()).ok()) << "call " << at;
+    const absl::StatusOr<FoundCheckpoint> found = LatestWhole(Run());
+    EXPECT_TRUE(found.ok()) << "call " << at << ": " << found.status();
+    if (!found.ok()) return false;
+    EXPECT_THAT(found->passed_over, IsEmpty()) << "call " << at;
+    const bool is_new = found->step == line.state.step;
+    EXPECT_TRUE(is_new || found->step == 3) << "call " << at << ": step " << found->step;
+    std::set<std::string> names = NamesIn(Run());
+    if (!is_new && names.contains("branch-1")) {
+      EXPECT_THAT(NamesIn(Run() + "/branch-1"), IsEmpty()) << "call " << at;
+      names.erase("branch-1");
+    }
+    if (!is_new) {
+      EXPECT_EQ(names, NamesIn(Old())) << "call " << at;
+      return false;
+    }
+    EXPECT_THAT(names, ElementsAre("branch-1", CheckpointName(line.state.step), "log.jsonl")) << "call " << at;
+    std::set<std::string> moved = NamesIn(Old());
+    moved.erase("log.jsonl");
+    if (line.seed == 1) moved.erase("checkpoint-1");
+    EXPECT_EQ(NamesIn(Run() + "/branch-1"), moved) << "call " << at;
+    EXPECT_THAT(ProblemsOn(topology_, found->path, line.state, line.seed), IsEmpty()) << "call " << at;
+    EXPECT_THAT(ProblemsOn(topology_, Run() + "/branch-1/checkpoint-3", {.step = 3, .json = "{}"}, 3), IsEmpty());
+    // Rotation counts the new line alone.
+    const CheckpointState next{.step = line.state.step + 1, .json = "{}"};
+    EXPECT_TRUE(WriteOn(topology_, Run(), next, 9).ok());
+    EXPECT_TRUE(KeepLast(Run(), 1).ok());
+    EXPECT_EQ(LatestWhole(Run())->step, next.step) << "call " << at;
+    return true;
+  }
+
+  void ExpectOneOfTheTwoLinesAfterAKillAtAnyCall(const NewLine& line) const {
+    bool was_new = false;
+    int kept = 0, moved = 0;
+    for (int at = 1;; ++at) {
+      ASSERT_LT(at, 1000);
+      BeginAsOld();
+      const pid_t child = ::fork();
+      if (child == 0) {
+        kills = true;
+        calls = 0;
+        fault_at = at;
+        ::_exit(line.begin(Run()).ok() ? 0 : 1);
+      }
+      int exit = 0;
+      ASSERT_EQ(::waitpid(child, &exit, 0), child);
+      const bool is_new = GoesOnWith(line, at);
+      EXPECT_TRUE(is_new || !was_new) << "call " << at;  // there is one moment from which on it is
+      was_new = is_new;
+      ++(is_new ? moved : kept);
+      if (!WIFEXITED(exit)) continue;
+      EXPECT_EQ(WEXITSTATUS(exit), 0);
+      break;
+    }
+    EXPECT_GT(kept, 3);
+    EXPECT_GT(moved, 6);
+  }
+
+  void ExpectOneOfTheTwoLinesOnADiskThatIsFullFromAnyCallOn(const NewLine& line) const {
+    int kept = 0;
+    for (int at = 1;; ++at) {
+      ASSERT_LT(at, 1000);
+      BeginAsOld();
+      calls = 0;
+      fault_at = at;
+      const absl::Status status = line.begin(Run());
+      const bool was_reached = calls >= at;
+      fault_at = 0;
+      EXPECT_EQ(status.ok(), !was_reached) << status;
+      // Nothing is left of what did not begin.
+      if (NamesIn(Run()) == NamesIn(Old())) ++kept;
+      const bool is_new = GoesOnWith(line, at);
+      if (was_reached) continue;
+      EXPECT_TRUE(is_new);
+      break;
+    }
+    EXPECT_GT(kept, 3);
+  }
+
+  const Topology topology_ = Topologies()[0];
+  TestFolder folder_;
+};
+
+TEST_F(NewLineFaultsTest, AKillWhileARunGoesBackLeavesOneOfTheTwoLines) {
+  ExpectOneOfTheTwoLinesAfterAKillAtAnyCall(Back());
+}
+
+TEST_F(NewLineFaultsTest, AKillWhileARunGoesOnFromElsewhereLeavesOneOfTheTwoLines) {
+  ExpectOneOfTheTwoLinesAfterAKillAtAnyCall(FromElsewhere());
+}
+
+TEST_F(NewLineFaultsTest, AFullDiskWhileARunGoesBackLeavesOneOfTheTwoLines) {
+  ExpectOneOfTheTwoLinesOnADiskThatIsFullFromAnyCallOn(Back());
+}
+
+TEST_F(NewLineFaultsTest, AFullDiskWhileARunGoesOnFromElsewhereLeavesOneOfTheTwoLines) {
+  ExpectOneOfTheTwoLinesOnADiskThatIsFullFromAnyCallOn(FromElsewhere());
+}
 
 }  // namespace
 }  // namespace tessera::runtime

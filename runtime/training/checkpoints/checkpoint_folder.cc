@@ -34,6 +34,10 @@ namespace fs = std::filesystem;
 constexpr char kPrefix[] = "checkpoint-";
 constexpr char kHiddenPrefix[] = ".checkpoint-";
 constexpr char kBranchPrefix[] = "branch-";
+constexpr char kHeadName[] = ".branch";
+constexpr char kListName[] = "moved";
+// Before the first one.
+constexpr int64_t kNoStep = -1;
 constexpr char kIndexName[] = "checkpoint.json";
 constexpr char kDigestsName[] = "SHA256SUMS";
 // What a run leaves of a step, before and after the step's number.
@@ -158,6 +162,98 @@ absl::Status Move(const std::string& from, const std::string& to, const std::str
   return absl::UnavailableError(absl::StrCat("cannot move \"", from, "\" to \"", to, "\": ", std::strerror(errno)));
 }
 
+// A branch without anything was made for a move that never began.
+bool IsUsedBranch(const std::string& folder, const std::string& name) {
+  std::error_code ignored;
+  return NumberIn(name, kBranchPrefix) && !fs::is_empty(In(folder, name), ignored);
+}
+
+std::string ListPath(const std::string& folder) { return In(HeadFolder(folder), kListName); }
+
+// What is of steps after `step`, and the branch that it is to move to.
+absl::StatusOr<SetAside> PlanSetAside(const std::string& folder, int64_t step) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+  std::vector<std::pair<int64_t, std::string>> later;
+  int64_t branch = 1;
+  for (const std::string& name : names) {
+    if (const std::optional<int64_t> of = StepOfResult(name); of && *of > step) later.emplace_back(*of, name);
+    if (IsUsedBranch(folder, name)) branch = std::max(branch, *NumberIn(name, kBranchPrefix) + 1);
+  }
+  if (later.empty()) return SetAside();
+  std::sort(later.rbegin(), later.rend());
+  SetAside aside{.folder = absl::StrCat(kBranchPrefix, branch), .names = {}};
+  for (auto& [of, name] : later) aside.names.push_back(std::move(name));
+  return aside;
+}
+
+// From here on the move will be finished.
+absl::Status WriteList(const std::string& folder, const SetAside& aside) {
+  RETURN_IF_ERROR(base::MakeFolder(In(folder, aside.folder)));
+  RETURN_IF_ERROR(base::MakeFolder(HeadFolder(folder)));
+  return base::WriteFileAtomically(ListPath(folder),
+                                   absl::StrCat(aside.folder, "\n", absl::StrJoin(aside.names, "\n"), "\n"));
+}
+
+// NotFound where no move is unfinished.
+absl::StatusOr<SetAside> ReadList(const std::string& folder) {
+  const std::string path = ListPath(folder);
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxIndexBytes));
+  SetAside aside;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    const std::string name(line);
+    if (aside.folder.empty() ? !NumberIn(name, kBranchPrefix) : !StepOfResult(name)) {
+      return absl::DataLossError(absl::StrCat(path, ": is not as it was written"));
+    }
+    if (aside.folder.empty()) {
+      aside.folder = name;
+    } else {
+      aside.names.push_back(name);
+    }
+  }
+  return aside;
+}
+
+// Moves the head, if there is one, into the folder.
+absl::Status MoveHead(const std::string& folder) {
+  const absl::StatusOr<std::vector<int64_t>> heads = StepsIn(HeadFolder(folder));
+  if (absl::IsNotFound(heads.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(heads.status());
+  for (const int64_t step : *heads) {
+    RETURN_IF_ERROR(Move(In(HeadFolder(folder), CheckpointName(step)), In(folder, CheckpointName(step)), folder, step));
+  }
+  RETURN_IF_ERROR(base::SyncFolder(folder));
+  return Remove(HeadFolder(folder));
+}
+
+// May be repeated after an interruption at any point.
+absl::Status MoveAside(const std::string& folder, const SetAside& aside) {
+  std::error_code ignored;
+  const std::string target = In(folder, aside.folder);
+  for (const std::string& name : aside.names) {
+    const std::string from = In(folder, name), to = In(target, name);
+    // A name that has moved already may be that of the head by now.
+    if (fs::exists(fs::symlink_status(to, ignored)) || !fs::exists(fs::symlink_status(from, ignored))) continue;
+    if (::rename(from.c_str(), to.c_str()) != 0) {
+      return absl::UnavailableError(absl::StrCat("cannot move \"", from, "\", which is of another branch, to \"",
+                                                 target, "\": ", std::strerror(errno)));
+    }
+  }
+  if (!aside.names.empty()) RETURN_IF_ERROR(base::SyncFolder(target));
+  return MoveHead(folder);
+}
+
+absl::StatusOr<SetAside> SetAsideSteps(const std::string& folder, int64_t step) {
+  ASSIGN_OR_RETURN(const SetAside aside, PlanSetAside(folder, step));
+  if (const absl::Status written = aside.names.empty() ? absl::OkStatus() : WriteList(folder, aside); !written.ok()) {
+    std::error_code ignored;
+    fs::remove_all(HeadFolder(folder), ignored);
+    fs::remove(In(folder, aside.folder), ignored);  // which is empty
+    return written;
+  }
+  RETURN_IF_ERROR(MoveAside(folder, aside));
+  return aside;
+}
+
 }  // namespace
 
 std::string CheckpointName(int64_t step) { return absl::StrCat(kPrefix, step); }
@@ -209,9 +305,13 @@ absl::StatusOr<FoundCheckpoint> LatestWhole(const std::string& folder) {
     if (status.ok()) return found;
     found.passed_over.push_back(absl::StrCat(CheckpointName(step), " is not whole: ", status.message()));
   }
+  ASSIGN_OR_RETURN(std::vector<std::string> branches, NamesIn(folder));
+  std::erase_if(branches, [&](const std::string& name) { return !IsUsedBranch(folder, name); });
+  std::ranges::sort(branches);
   return absl::NotFoundError(absl::StrCat("there is no whole checkpoint in \"", folder, "\"",
-                                          found.passed_over.empty() ? "" : ": ",
-                                          absl::StrJoin(found.passed_over, "; ")));
+                                          found.passed_over.empty() ? "" : ": ", absl::StrJoin(found.passed_over, "; "),
+                                          branches.empty() ? "" : "; other branches are in ",
+                                          absl::StrJoin(branches, ", ")));
 }
 
 absl::Status KeepLast(const std::string& folder, int count) {
@@ -234,29 +334,38 @@ absl::Status KeepLast(const std::string& folder, int count) {
   return absl::OkStatus();
 }
 
+bool BelongsTo(const std::string& checkpoint, const std::string& folder) {
+  std::error_code error;
+  const fs::path parent = fs::canonical(checkpoint, error).parent_path();
+  if (error) return false;
+  if (fs::equivalent(parent, folder, error)) return true;
+  return NumberIn(parent.filename(), kBranchPrefix) && fs::equivalent(parent.parent_path(), folder, error);
+}
+
+bool HasCheckpoints(const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(folder);
+  return names.ok() && std::ranges::any_of(*names, [&](const std::string& name) {
+           return absl::StartsWith(name, kPrefix) || IsUsedBranch(folder, name);
+         });
+}
+
+std::string HeadFolder(const std::string& folder) { return In(folder, kHeadName); }
+
 absl::StatusOr<SetAside> SetAsideAfter(const std::string& folder, int64_t step) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
-  std::vector<std::pair<int64_t, std::string>> later;
-  int64_t branch = 1;
-  for (const std::string& name : names) {
-    if (const std::optional<int64_t> of = StepOfResult(name); of && *of > step) later.emplace_back(*of, name);
-    if (const std::optional<int64_t> number = NumberIn(name, kBranchPrefix)) branch = std::max(branch, *number + 1);
+  RETURN_IF_ERROR(Remove(HeadFolder(folder)));
+  return SetAsideSteps(folder, step);
+}
+
+absl::StatusOr<SetAside> SetAsideForHead(const std::string& folder) { return SetAsideSteps(folder, kNoStep); }
+
+absl::StatusOr<SetAside> FinishSetAside(const std::string& folder) {
+  absl::StatusOr<SetAside> aside = ReadList(folder);
+  if (absl::IsNotFound(aside.status())) {
+    RETURN_IF_ERROR(Remove(HeadFolder(folder)));
+    return SetAside();
   }
-  if (later.empty()) return SetAside();
-  std::sort(later.rbegin(), later.rend());
-  SetAside aside{.folder = absl::StrCat(kBranchPrefix, branch), .names = {}};
-  const std::string target = In(folder, aside.folder);
-  RETURN_IF_ERROR(base::MakeFolder(target));
-  for (const auto& [of, name] : later) {
-    if (::rename(In(folder, name).c_str(), In(target, name).c_str()) != 0) {
-      return absl::UnavailableError(absl::StrCat("cannot move \"", In(folder, name),
-                                                 "\", which is of another branch, to \"", target,
-                                                 "\": ", std::strerror(errno)));
-    }
-    aside.names.push_back(name);
-  }
-  RETURN_IF_ERROR(base::SyncFolder(target));
-  RETURN_IF_ERROR(base::SyncFolder(folder));
+  RETURN_IF_ERROR(aside.status());
+  RETURN_IF_ERROR(MoveAside(folder, *aside));
   return aside;
 }
 

@@ -57,16 +57,35 @@ absl::StatusOr<FoundCheckpoint> LatestWhole(const std::string& folder);
 // removed.
 absl::Status KeepLast(const std::string& folder, int count);
 
+// Whether the checkpoint is in the folder itself or in one of its branches, by what the paths lead to.
+bool BelongsTo(const std::string& checkpoint, const std::string& folder);
+
+// Whether the folder has checkpoints, or branches that may have some.
+bool HasCheckpoints(const std::string& folder);
+
 struct SetAside {
   std::string folder;              // "branch-1" in the run's folder; empty: nothing was moved
   std::vector<std::string> names;  // what was moved there, the highest step first
 };
 
-// Moves the checkpoints of steps after `step`, whole or not, and what was exported of such steps (adapter-N,
-// adapter-N.safetensors, adapter-N.kohya.safetensors, model-N) into a new folder branch-<number> in the run's folder.
-// Then the checkpoint of `step` is the one of the highest step, and the next ones are neither removed by KeepLast in
-// favour of another branch nor passed over by LatestWhole. Unavailable, naming the file, if something cannot be moved.
+// A folder holds one line of steps. Where another one begins, what is of the old one moves into a new folder
+// branch-<number> in the run's folder: checkpoints, whole or not, and what was exported of their steps (adapter-N,
+// adapter-N.safetensors, adapter-N.kohya.safetensors, model-N). Then the checkpoint from which the line goes on is the
+// one of the highest step, and the next ones are neither removed by KeepLast in favour of another branch nor passed
+// over by LatestWhole.
+//
+// What is to be moved is written down durably before anything moves: after an interruption before that the old line is
+// as it was, after a later one FinishSetAside moves the rest. Unavailable, naming the file, if something cannot be
+// moved; ResourceExhausted, with the old line as it was, if the list cannot be written.
+//
+// Moves what is of steps after `step`.
 absl::StatusOr<SetAside> SetAsideAfter(const std::string& folder, int64_t step);
+// Moves what is of any step, and then the checkpoint in HeadFolder(folder) into the folder.
+absl::StatusOr<SetAside> SetAsideForHead(const std::string& folder);
+// Where a checkpoint is written that the folder's line is to begin with.
+std::string HeadFolder(const std::string& folder);
+// Finishes what was interrupted. Removes a head that was not finished. Empty where there was neither.
+absl::StatusOr<SetAside> FinishSetAside(const std::string& folder);
 
 // Removes what killed writers left behind.
 absl::Status RemoveLeftovers(const std::string& folder);
