@@ -10,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/nearest_name.h"
@@ -331,10 +333,42 @@ std::map<std::string, std::string> Leaves(const TrainConfig& config) {
   return leaves;
 }
 
-bool MayChange(const std::string& path) {
-  return path == "train.steps" || path == "train.lr" || absl::StartsWith(path, "sample.") ||
-         absl::StartsWith(path, "save.") || absl::StartsWith(path, "publish.") ||
-         absl::StartsWith(path, "parallelism.");
+// What changes no sum of a run, and its length and rate. A name that ends with a point is a mapping.
+constexpr const char* kMayChange[] = {"model",
+                                      "output",
+                                      "train.steps",
+                                      "train.lr",
+                                      "train.gradient_checkpointing",
+                                      "train.blocks_to_swap",
+                                      "train.max_nonfinite_steps",
+                                      "sample.",
+                                      "save.",
+                                      "publish.",
+                                      "parallelism."};
+// The same of each of datasets.
+constexpr const char* kMayChangeOfDatasets[] = {"folder_path", "bad_images", "cache_latents_to_disk",
+                                                "cache_text_embeddings"};
+constexpr char kDatasets[] = "datasets[";
+
+bool MayChange(const std::string& path, bool same_samples) {
+  if (same_samples && (absl::StartsWith(path, kDatasets) || path == "trigger_word")) return true;
+  if (absl::StartsWith(path, kDatasets)) {
+    const std::string key = path.substr(path.find('.') + 1);
+    return std::ranges::any_of(kMayChangeOfDatasets, [&](const char* name) { return key == name; });
+  }
+  return std::ranges::any_of(kMayChange, [&](const char* name) {
+    return absl::EndsWith(name, ".") ? absl::StartsWith(path, name) : path == name;
+  });
+}
+
+// For messages.
+std::string NamesThatMayChange() {
+  std::vector<std::string> names;
+  for (absl::string_view name : kMayChange) {
+    absl::ConsumeSuffix(&name, ".");
+    names.emplace_back(name);
+  }
+  return absl::StrCat(absl::StrJoin(names, ", "), ", and of datasets ", absl::StrJoin(kMayChangeOfDatasets, ", "));
 }
 
 }  // namespace
@@ -376,7 +410,7 @@ std::string TrainConfigJson(const TrainConfig& config) {
   return writer.Take();
 }
 
-absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now) {
+absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples) {
   const std::map<std::string, std::string> old_leaves = Leaves(before), new_leaves = Leaves(now);
   std::map<std::string, std::string> all = old_leaves;
   all.insert(new_leaves.begin(), new_leaves.end());
@@ -389,14 +423,14 @@ absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now) {
     const auto before_leaf = old_leaves.find(path), now_leaf = new_leaves.find(path);
     const bool same =
         before_leaf != old_leaves.end() && now_leaf != new_leaves.end() && before_leaf->second == now_leaf->second;
-    if (same || MayChange(path)) continue;
+    if (same || MayChange(path, same_samples)) continue;
     changes.push_back(absl::StrCat(path, " was ", shown(old_leaves, path), " and is ", shown(new_leaves, path)));
   }
   if (changes.empty()) return absl::OkStatus();
-  return Wrong(
-      absl::StrCat("the run was begun with another configuration: ", absl::StrJoin(changes, "; "),
-                   "; only train.steps, train.lr, sample, save, publish and parallelism may change when a run is "
-                   "resumed; give the others their values of before, or begin a run in another output folder"));
+  return Wrong(absl::StrCat("the run was begun with another configuration: ", absl::StrJoin(changes, "; "), "; only ",
+                            NamesThatMayChange(),
+                            " may change when a run is resumed; give the others their values of before, or begin a run "
+                            "in another output folder"));
 }
 
 }  // namespace tessera::control

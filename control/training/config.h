@@ -177,9 +177,11 @@ absl::StatusOr<TrainConfig> LoadTrainConfig(const std::string& path);
 // it back as an equal config; equal configs have equal texts.
 std::string TrainConfigJson(const TrainConfig& config);
 
-// Whether a run that was begun with `before` may go on with `now`: train.steps, train.lr, sample, save and publish
-// may differ, and parallelism, since a checkpoint is read by any topology. InvalidArgument names each other key that
-// differs, with both values.
-absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now);
+// Whether a run that was begun with `before` may go on with `now`. What changes no sum may differ: model, output and
+// the folders of images, whose contents are compared by their digests, recomputation, block swapping, parallelism,
+// since a checkpoint is read by any topology, what happens with bad images, caches, steps that are not finite, sample,
+// save and publish. So may train.steps and train.lr, and where `same_samples` says that the digests of the samples are
+// equal, every key of datasets and trigger_word. InvalidArgument names each other key that differs, with both values.
+absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples = false);
 
 }  // namespace tessera::control

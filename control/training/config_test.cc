@@ -225,6 +225,36 @@ TEST(TrainConfigTest, AResumedRunMayHaveOtherStepsRateSamplesSavesAndTopology) {
   EXPECT_TRUE(CheckResumed(before, now).ok()) << CheckResumed(before, now);
 }
 
+TEST(TrainConfigTest, SoItMayHaveOtherPathsAndPoliciesWhichChangeNoSum) {
+  TrainConfig now = Config();
+  now.model += "/";
+  now.output = "/elsewhere";
+  now.train.gradient_checkpointing = !now.train.gradient_checkpointing;
+  now.train.blocks_to_swap = 3;
+  now.train.max_nonfinite_steps = 1;
+  TrainDataset& dataset = now.datasets.at(0);
+  dataset.folder_path = "/moved/";
+  dataset.bad_images = BadImages::kSkip;
+  dataset.cache_latents_to_disk = dataset.cache_text_embeddings = false;
+  EXPECT_TRUE(CheckResumed(Config(), now).ok()) << CheckResumed(Config(), now);
+}
+
+TEST(TrainConfigTest, WhereTheSamplesAreTheSameNoKeyThatLeadsToThemIsCompared) {
+  TrainConfig now = Config();
+  now.trigger_word = "t";
+  now.datasets.at(0).caption_ext = ".txt";
+  now.datasets.push_back(now.datasets[0]);
+  const std::string error(CheckResumed(Config(), now).message());
+  EXPECT_THAT(error, AllOf(HasSubstr("datasets[0].caption_ext was 'txt' and is '.txt'"),
+                           HasSubstr("datasets[1].num_repeats was absent and is '1'"),
+                           HasSubstr("trigger_word was '' and is 't'")));
+  EXPECT_TRUE(CheckResumed(Config(), now, /*same_samples=*/true).ok());
+  now.seed = 1;
+  EXPECT_THAT(std::string(CheckResumed(Config(), now, /*same_samples=*/true).message()),
+              AllOf(HasSubstr("seed was '0' and is '1'; only model, output, train.steps, "),
+                    HasSubstr("parallelism, and of datasets folder_path, bad_images"), Not(HasSubstr("trigger_word"))));
+}
+
 TEST(TrainConfigTest, WhateverElseChangedIsNamedWithBothValues) {
   const TrainConfig before = Config("train: {batch_size: 2, logit_mean: 0.12345678}");
   TrainConfig now = before;

@@ -429,13 +429,14 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
   cursor_ = reader.RequiredInt("cursor", 0);
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
-  RETURN_IF_ERROR(control::CheckResumed(before, config_));
+  const bool same_samples = data_digest == data_digest_;
+  RETURN_IF_ERROR(control::CheckResumed(before, config_, same_samples));
   if (base_digest != base_digest_) {
     return absl::InvalidArgumentError(absl::StrCat(name, " was trained from another model than ", config_.model,
                                                    ": its digest is ", base_digest, ", that of the model ",
                                                    base_digest_));
   }
-  if (data_digest != data_digest_) {
+  if (!same_samples) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, " was trained on other images or captions than datasets has now; put them back, or begin a new run"));
   }

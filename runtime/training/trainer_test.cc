@@ -329,6 +329,90 @@ class OtherBranchTest : public ::testing::Test {
   const control::TrainConfig config_ = runs_.Config("run");
 };
 
+TEST_F(OtherBranchTest, WhatChangesNoSumMayBeDifferentWhenARunGoesOn) {
+  const auto next = [&](const control::TrainConfig& config, const std::string& checkpoint) {
+    const Result result = Steps(config, checkpoint, 1);
+    EXPECT_TRUE(result.status.ok()) << result.status;
+    return result.steps.empty() ? control::Trained() : result.steps[0];
+  };
+  // From checkpoint 2, of which the run has taken the next step already.
+  const control::Trained expected = next(config_, config_.output + "/checkpoint-2");
+  const auto expect_same = [&](const control::TrainConfig& config, const std::string& checkpoint) {
+    SCOPED_TRACE(absl::StrCat(config.output, " from ", checkpoint));
+    const control::Trained step = next(config, checkpoint);
+    EXPECT_EQ(step.step, expected.step);
+    EXPECT_EQ(step.loss, expected.loss);
+    EXPECT_EQ(step.gradient_norm, expected.gradient_norm);
+  };
+  // A branch into another output, with other policies.
+  control::TrainConfig other = config_;
+  other.output = runs_.files() / "other/";
+  other.train.gradient_checkpointing = !other.train.gradient_checkpointing;
+  other.train.blocks_to_swap = 0;
+  other.train.max_nonfinite_steps = 1;
+  other.datasets[0].bad_images = control::BadImages::kSkip;
+  other.datasets[0].cache_latents_to_disk = false;
+  expect_same(other, config_.output + "/checkpoint-2");
+  EXPECT_THAT(CheckpointsIn(other.output), testing::ElementsAre("checkpoint-2", "checkpoint-3"));
+  fs::remove_all(other.output + "checkpoint-3");
+  expect_same(other, "latest");
+  fs::remove_all(other.output + "checkpoint-3");
+  // An output, images and a model that were moved; slashes at the ends of paths.
+  fs::rename(runs_.files() / "other", runs_.files() / "moved");
+  other.output = runs_.files() / "moved";
+  fs::copy(config_.model, runs_.files() / "model", fs::copy_options::recursive);
+  other.model = runs_.files() / "model/";
+  fs::rename(runs_.files() / "images", runs_.files() / "pictures");
+  other.datasets[0].folder_path = runs_.files() / "pictures//";
+  expect_same(other, "latest");
+  fs::remove_all(other.output + "/checkpoint-3");
+  // Half of the images and their captions in a second folder, with captions under another name.
+  for (const fs::directory_entry& entry : fs::directory_iterator(runs_.files() / "pictures")) {
+    fs::path to = runs_.files() / "more" / entry.path().filename();
+    if (to.stem().string() < "3") continue;
+    if (to.extension() == ".txt") to.replace_extension(".caption");
+    fs::create_directories(to.parent_path());
+    fs::rename(entry.path(), to);
+  }
+  other.datasets.push_back(other.datasets[0]);
+  other.datasets[1].folder_path = runs_.files() / "more";
+  other.datasets[1].caption_ext = ".caption";
+  expect_same(other, "latest");
+}
+
+TEST_F(OtherBranchTest, WhatChangesSumsIsStillRefusedByName) {
+  const auto refusal = [&](const control::TrainConfig& config) {
+    const Result result = Steps(config, config_.output + "/checkpoint-2", 1);
+    EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(result.status.message());
+  };
+  control::TrainConfig config = config_;
+  config.datasets[0].num_repeats = 2;
+  EXPECT_THAT(refusal(config), HasSubstr("datasets[0].num_repeats was '1' and is '2'"));
+  config = config_;
+  config.datasets[0].caption_dropout_rate = 0.25;
+  EXPECT_THAT(refusal(config), HasSubstr("datasets[0].caption_dropout_rate was '0.3' and is '0.25'"));
+  config = config_;
+  config.trigger_word = "other";
+  EXPECT_THAT(refusal(config), HasSubstr("trigger_word was 'zzz' and is 'other'"));
+  // Other images at another path, and another order of the same ones.
+  config = config_;
+  config.datasets[0].folder_path = runs_.files() / "other";
+  fs::copy(runs_.files() / "images", config.datasets[0].folder_path);
+  fs::rename(config.datasets[0].folder_path + "/0.png", config.datasets[0].folder_path + "/9.png");
+  fs::rename(config.datasets[0].folder_path + "/0.txt", config.datasets[0].folder_path + "/9.txt");
+  EXPECT_THAT(refusal(config), HasSubstr("was trained on other images or captions than datasets has now"));
+  // A model at another path of which the schedule of noise differs.
+  config = config_;
+  config.model = runs_.files() / "model";
+  fs::copy(config_.model, config.model, fs::copy_options::recursive);
+  std::string scheduler = Bytes(config.model + "/scheduler/scheduler_config.json");
+  scheduler.insert(scheduler.rfind('}'), " ");
+  runs_.files().Write("model/scheduler/scheduler_config.json", scheduler);
+  EXPECT_THAT(refusal(config), HasSubstr("was trained from another model than " + config.model));
+  EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1", "checkpoint-2", "checkpoint-3"));
+}
+
 TEST_F(OtherBranchTest, ACheckpointThatIsNoneOfTheOutputsIsRefusedByNameWhereItHasItsOwn) {
   const std::string elsewhere = runs_.files() / "elsewhere/checkpoint-2";
   fs::create_directories(elsewhere);
