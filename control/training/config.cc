@@ -150,6 +150,7 @@ void VisitProcedure(Visit& visit, Procedure& train) {
   visit("logit_mean", train.logit_mean, YamlRange{-100, 100});
   visit("logit_std", train.logit_std, YamlRange{1e-6, 100});
   visit("mode_scale", train.mode_scale, YamlRange{-10, 10});
+  visit("prediction_type", train.prediction_type);
   visit("snr_gamma", train.snr_gamma, YamlRange{0, 1e6});
   visit("guidance_scale", train.guidance_scale, YamlRange{0, 1000});
   visit("max_grad_norm", train.max_grad_norm, YamlRange{0, 1e9});

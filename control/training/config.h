@@ -61,6 +61,10 @@ constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "co
 enum class WeightingScheme : uint8_t { kNone, kSigmaSqrt, kLogitNormal, kMode, kCosmap };
 constexpr auto NamesOf(WeightingScheme) { return std::array{"none", "sigma_sqrt", "logit_normal", "mode", "cosmap"}; }
 
+// What a model with a noise table is trained to predict: what its scheduler_config.json says, or one of these.
+enum class TrainedPrediction : uint8_t { kScheduler, kEpsilon, kVelocity };
+constexpr auto NamesOf(TrainedPrediction) { return std::array{"scheduler", "epsilon", "v_prediction"}; }
+
 // Of activations and gradients; master weights and moments are fp32, under fp64 fp64.
 enum class TrainDtype : uint8_t { kBf16, kFp32, kFp64 };
 constexpr auto NamesOf(TrainDtype) { return std::array{"bf16", "fp32", "fp64"}; }
@@ -88,7 +92,8 @@ struct TrainProcedure {
   double logit_mean = 0;
   double logit_std = 1;
   double mode_scale = 1.29;
-  double snr_gamma = 0;       // min-SNR for epsilon and v prediction; 0: off
+  TrainedPrediction prediction_type = TrainedPrediction::kScheduler;  // a flow is trained to nothing else
+  double snr_gamma = 0;                                               // min-SNR for epsilon and v prediction; 0: off
   double guidance_scale = 1;  // that a guidance-distilled model is told in training
   double max_grad_norm = 1;   // of the global norm; 0: gradients are not clipped
   double ema_decay = 0;       // 0: no moving average is kept

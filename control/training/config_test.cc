@@ -60,6 +60,7 @@ train:
   logit_mean: 0.5
   logit_std: 1.5
   mode_scale: 1.3
+  prediction_type: v_prediction
   snr_gamma: 5
   guidance_scale: 3.5
   max_grad_norm: 0.5
@@ -106,6 +107,7 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                     .logit_mean = 0.5,
                     .logit_std = 1.5,
                     .mode_scale = 1.3,
+                    .prediction_type = TrainedPrediction::kVelocity,
                     .snr_gamma = 5,
                     .guidance_scale = 3.5,
                     .max_grad_norm = 0.5,
@@ -279,6 +281,7 @@ TEST(TrainConfigTest, KeysOfEveryMappingTakePartInTheComparison) {
            {"\"init\": \"kaiming\"", "\"init\": \"gaussian\""},
            {"\"gradient_accumulation_steps\": 1", "\"gradient_accumulation_steps\": 2"},
            {"\"dtype\": \"bf16\"", "\"dtype\": \"fp32\""},
+           {"\"prediction_type\": \"scheduler\"", "\"prediction_type\": \"epsilon\""},
            {"\"ema_decay\": 0", "\"ema_decay\": 0.5"},
            {"\"num_repeats\": 1", "\"num_repeats\": 2"},
            {"\"weight_decay\": 0.01", "\"weight_decay\": 0"}}) {

@@ -202,6 +202,14 @@ absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription
   return CheckBlocksToSwap(config.train.blocks_to_swap, model);
 }
 
+absl::Status CheckPredictionType(const TrainConfig& config, const ModelDescription& model) {
+  const bool is_flow = std::ranges::find(model.samplers, "flow-euler") != model.samplers.end();
+  if (!is_flow || config.train.prediction_type == TrainedPrediction::kScheduler) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("train.prediction_type is ", base::EnumName(config.train.prediction_type),
+                   "; this model is trained by flow matching alone, for which it must be scheduler"));
+}
+
 SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blocks_to_swap, int64_t begin,
                                       int64_t end) {
   const BlockSizes sizes = BlockSizesOf(model);

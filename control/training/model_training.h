@@ -39,6 +39,9 @@ std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped);
 absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model);
 absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model);
 
+// InvalidArgument where train.prediction_type is set for a model that is trained by flow matching alone.
+absl::Status CheckPredictionType(const TrainConfig& config, const ModelDescription& model);
+
 // Parameters of blocks [begin, end) that wait in the host's memory, and those of the buffers which they pass through on
 // the device: one block is in use and the next one on its way.
 struct SwappedParameters {

@@ -201,5 +201,18 @@ TEST(ModelTrainingTest, TextInTheSameAttentionHasProjectionsOfItsOwn) {
   EXPECT_THAT(DefaultTargetModules({}), ElementsAre("to_q", "to_k", "to_v", "to_out.0"));
 }
 
+TEST(CheckPredictionTypeTest, AFlowIsTrainedToNothingElse) {
+  TrainConfig config;
+  config.train.prediction_type = TrainedPrediction::kVelocity;
+  ModelDescription model;
+  model.samplers = {"ddpm", "dpm++2"};
+  EXPECT_TRUE(CheckPredictionType(config, model).ok());
+  model.samplers = {"flow-euler", "dpm++2"};
+  EXPECT_THAT(std::string(CheckPredictionType(config, model).message()),
+              HasSubstr("train.prediction_type is v_prediction; this model is trained by flow matching alone"));
+  config.train.prediction_type = TrainedPrediction::kScheduler;
+  EXPECT_TRUE(CheckPredictionType(config, model).ok());
+}
+
 }  // namespace
 }  // namespace tessera::control

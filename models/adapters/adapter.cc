@@ -84,6 +84,8 @@ absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableMode
   const AdapterNames names(model);
   ASSIGN_OR_RETURN(const PlannedAdapter plan, PlanFiles(files, names));
   Adapter adapter;
+  const auto prediction_type = plan.file.metadata().find(kPredictionTypeKey);
+  if (prediction_type != plan.file.metadata().end()) adapter.prediction_type = prediction_type->second;
   FactorReader reader(plan.file, place);
   std::map<const void*, at::Tensor> placed;  // factors that several modules share stay shared
   for (const PlannedFactors& planned : plan.factors) {
@@ -147,6 +149,7 @@ SharedAdapters AddAdapters(std::span<const ScaledAdapter> adapters) {
   for (const ScaledAdapter& scaled : adapters) {
     if (scaled.scale == 0) continue;
     const Adapter& adapter = scaled.adapter;
+    if (!adapter.prediction_type.empty()) set.prediction_type = adapter.prediction_type;
     absl::StrAppend(&set.key, adapter.digest, "*", absl::Hex(std::bit_cast<uint64_t>(scaled.scale)), ";");
     for (const auto& [component, modules] : adapter.components) {
       for (const auto& [module, factors] : modules) {

@@ -27,7 +27,8 @@ struct AdapterPlace {
 struct Adapter {
   // SHA-256 of the file, in hexadecimal; of a PEFT folder that of adapter_model.safetensors and adapter_config.json.
   std::string digest;
-  int64_t bytes = 0;  // of this rank's factors
+  int64_t bytes = 0;            // of this rank's factors
+  std::string prediction_type;  // that it was trained to, as in the file's header; empty: it does not say
   // By component and module; the scale is alpha / rank.
   std::map<std::string, std::map<std::string, parallel::LowRankFactors>> components;
 };
@@ -51,7 +52,8 @@ struct ScaledAdapter {
   double scale = 1;
 };
 
-// The sum of the adapters, each times its scale; those with scale 0 leave nothing. Null where nothing is left.
+// The sum of the adapters, each times its scale; those with scale 0 leave nothing. Null where nothing is left. Those
+// that say what they were trained to predict must agree.
 SharedAdapters AddAdapters(std::span<const ScaledAdapter> adapters);
 
 }  // namespace tessera::models

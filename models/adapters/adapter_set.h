@@ -12,6 +12,8 @@ namespace tessera::models {
 struct AdapterSet {
   // What it was made of; equal for sets that give equal results, and for no others.
   std::string key;
+  // What they were trained to predict, as scheduler_config.json spells it; empty: none of them says.
+  std::string prediction_type;
   // This rank's part, by component ("transformer", "text_encoder").
   std::map<std::string, parallel::AdapterFactors, std::less<>> components;
 

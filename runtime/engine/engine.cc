@@ -407,7 +407,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .device = device,
                                  .tensor = share.tensor,
                                  .text_encoders = place_.rank_in_layout() == 0,
-                                 .text_device = texts_on_host ? at::Device(at::kCPU) : device});
+                                 .text_device = texts_on_host ? at::Device(at::kCPU) : device},
+            IsFlow(model_->sampler));
         denoiser_ =
             std::make_unique<Denoiser>(*model_->family, ranks_->groups,
                                        DenoiserOptionsOf(parameters, place_.layout, stage_bounds, recorder_.get()));
@@ -474,14 +475,24 @@ absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParam
   });
 }
 
+absl::StatusOr<SamplerConfig> Engine::SamplerOf(const control::JobParameters& parameters,
+                                                const models::SharedAdapters& adapters) const {
+  SamplerConfig config = model_->sampler;
+  if (adapters != nullptr && !adapters->prediction_type.empty()) {
+    config.prediction_type = PredictionTypeOf(adapters->prediction_type).value_or(config.prediction_type);
+  } else if (trainer_ != nullptr) {
+    config.prediction_type = trainer_->prediction_type();
+  }
+  if (parameters.sampler.empty()) return config;
+  return WithSampler(config, parameters.sampler);
+}
+
 absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::JobParameters& parameters) {
   models::Family& family = *model_->family;
-  const absl::StatusOr<SamplerConfig> sampler =
-      parameters.sampler.empty() ? model_->sampler : WithSampler(model_->sampler, parameters.sampler);
-  if (!sampler.ok()) return sampler.status();
-
   models::PromptRequest prompt = PromptOf(parameters);
   ASSIGN_OR_RETURN(prompt.adapters, AdaptersOf(parameters));
+  const absl::StatusOr<SamplerConfig> sampler = SamplerOf(parameters, prompt.adapters);
+  if (!sampler.ok()) return sampler.status();
   const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");

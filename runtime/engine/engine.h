@@ -107,6 +107,9 @@ class Engine final : public control::CommandHandler {
   models::PromptRequest PromptOf(const control::JobParameters& parameters) const;
   // The adapters of a job, added up; an error where any rank cannot read them, to all of which this call is made.
   absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters);
+  // The sampler of a job, for what the model with its adapters predicts.
+  absl::StatusOr<SamplerConfig> SamplerOf(const control::JobParameters& parameters,
+                                          const models::SharedAdapters& adapters) const;
   absl::StatusOr<control::JobStarted> Start(uint64_t id, const control::JobParameters& parameters);
   // `picture`: the answer but for the seconds, which are added.
   absl::StatusOr<control::Decoded> MakePixels(const at::Tensor& latents, control::Decoded picture,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/field_error.h"
 #include "base/json.h"
 #include "base/status_macros.h"
+#include "runtime/samplers/sampler_config.h"
 
 namespace tessera::runtime {
 namespace {
@@ -53,12 +55,35 @@ absl::StatusOr<std::shared_ptr<const models::Adapter>> LoadedAdapters::Get(const
   return adapters_.front();
 }
 
+absl::Status LoadedAdapters::CheckPrediction(const control::AdapterUse& use, const models::Adapter& adapter) const {
+  if (adapter.prediction_type.empty()) return absl::OkStatus();
+  const std::optional<PredictionType> known = PredictionTypeOf(adapter.prediction_type);
+  if (known && (*known == PredictionType::kFlow) == is_flow_) return absl::OkStatus();
+  return ErrorOf(
+      use, absl::StatusCode::kInvalidArgument,
+      absl::StrCat("it was trained to predict ", base::Quote(adapter.prediction_type), ", and this model predicts ",
+                   is_flow_ ? "a flow" : "\"epsilon\", \"v_prediction\" or \"sample\""));
+}
+
 absl::StatusOr<models::SharedAdapters> LoadedAdapters::Sum(std::span<const control::AdapterUse> uses) {
   std::vector<std::shared_ptr<const models::Adapter>> held;
   std::vector<models::ScaledAdapter> scaled;
+  const control::AdapterUse* first = nullptr;  // that says what it was trained to predict
+  std::string prediction_type;
   for (const control::AdapterUse& use : uses) {
     if (use.scale == 0) continue;
     ASSIGN_OR_RETURN(std::shared_ptr<const models::Adapter> adapter, Get(use));
+    RETURN_IF_ERROR(CheckPrediction(use, *adapter));
+    if (!adapter->prediction_type.empty() && first == nullptr) {
+      first = &use;
+      prediction_type = adapter->prediction_type;
+    }
+    if (!adapter->prediction_type.empty() && adapter->prediction_type != prediction_type) {
+      return ErrorOf(use, absl::StatusCode::kInvalidArgument,
+                     absl::StrCat("it was trained to predict ", base::Quote(adapter->prediction_type),
+                                  ", and the adapter ", base::Quote(first->name), " to predict ",
+                                  base::Quote(prediction_type), "; use adapters that predict the same"));
+    }
     scaled.push_back({.adapter = *adapter, .scale = use.scale});
     held.push_back(std::move(adapter));
   }

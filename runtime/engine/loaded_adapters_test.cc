@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "base/field_error.h"
+#include "models/adapters/plan/adapter_files.h"
 #include "models/families/families.h"
+#include "models/weights/safetensors_writer.h"
+#include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
 namespace {
@@ -24,7 +30,7 @@ class LoadedAdaptersTest : public testing::Test {
 };
 
 TEST_F(LoadedAdaptersTest, ReadsAFileOnceWhileThereIsRoom) {
-  LoadedAdapters adapters(PixArt(), {});
+  LoadedAdapters adapters(PixArt(), {}, /*is_flow=*/false);
   for (int i = 0; i < 3; ++i) {
     const std::vector<control::AdapterUse> uses = {first_, second_};
     const absl::StatusOr<models::SharedAdapters> sum = adapters.Sum(uses);
@@ -35,7 +41,7 @@ TEST_F(LoadedAdaptersTest, ReadsAFileOnceWhileThereIsRoom) {
 }
 
 TEST_F(LoadedAdaptersTest, ForgetsTheLeastRecentlyUsedAndAJobKeepsItsOwn) {
-  LoadedAdapters adapters(PixArt(), {}, /*max_bytes=*/1);
+  LoadedAdapters adapters(PixArt(), {}, /*is_flow=*/false, /*max_bytes=*/1);
   const absl::StatusOr<models::SharedAdapters> held = adapters.Sum({&first_, 1});
   ASSERT_TRUE(held.ok()) << held.status();
   const int64_t of_first = adapters.bytes();
@@ -48,7 +54,7 @@ TEST_F(LoadedAdaptersTest, ForgetsTheLeastRecentlyUsedAndAJobKeepsItsOwn) {
 }
 
 TEST_F(LoadedAdaptersTest, SumsOfTheSameFilesAndScalesHaveOneKeyAndOthersNot) {
-  LoadedAdapters adapters(PixArt(), {});
+  LoadedAdapters adapters(PixArt(), {}, /*is_flow=*/false);
   const auto key = [&](double scale) {
     const control::AdapterUse use = Use("pixart_sigma_metadata.safetensors", scale);
     const absl::StatusOr<models::SharedAdapters> sum = adapters.Sum({&use, 1});
@@ -57,6 +63,59 @@ TEST_F(LoadedAdaptersTest, SumsOfTheSameFilesAndScalesHaveOneKeyAndOthersNot) {
   EXPECT_EQ(key(0.5), key(0.5));
   EXPECT_NE(key(0.5), key(0.25));
   EXPECT_EQ(key(0), "");
+}
+
+// A copy of the adapter whose header says what it was trained to predict.
+control::AdapterUse TrainedTo(const std::string& prediction_type, const TestFolder& folder) {
+  const auto file = models::SafetensorsFile::Open("tests/golden-inputs/adapters/pixart_sigma_metadata.safetensors", "");
+  std::map<std::string, std::string> header = file->metadata();
+  header[models::kPredictionTypeKey] = prediction_type;
+  std::vector<models::TensorEntry> entries;
+  for (const models::StoredTensor& tensor : file->tensors()) {
+    entries.push_back({.name = tensor.name, .type = tensor.type, .shape = tensor.shape});
+  }
+  const std::string path = folder / (prediction_type + ".safetensors");
+  auto writer = models::SafetensorsWriter::Create(path, entries, header);
+  for (const models::StoredTensor& tensor : file->tensors()) {
+    std::vector<std::byte> bytes(tensor.bytes());
+    EXPECT_TRUE(file->Read(tensor, 0, bytes).ok());
+    EXPECT_TRUE(writer->Append(tensor.name, bytes).ok());
+  }
+  EXPECT_TRUE(writer->Finish().ok());
+  return {.name = prediction_type, .digest = models::AdapterDigest(path).value_or(""), .file = path};
+}
+
+TEST_F(LoadedAdaptersTest, TheSumPredictsWhatItsAdaptersWereTrainedToAndTheyMustAgree) {
+  const TestFolder folder;
+  control::AdapterUse noise = TrainedTo("epsilon", folder), velocity = TrainedTo("v_prediction", folder);
+  LoadedAdapters adapters(PixArt(), {}, /*is_flow=*/false);
+  const auto sum = [&](const std::vector<control::AdapterUse>& uses) { return adapters.Sum(uses); };
+  EXPECT_EQ((*sum({first_}))->prediction_type, "");
+  EXPECT_EQ((*sum({velocity}))->prediction_type, "v_prediction");
+  EXPECT_EQ((*sum({first_, velocity}))->prediction_type, "v_prediction");
+  const absl::Status disagrees = sum({velocity, first_, noise}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(disagrees)) << disagrees;
+  EXPECT_EQ(base::FieldOf(disagrees), "loras");
+  EXPECT_THAT(std::string(disagrees.message()),
+              testing::HasSubstr("the adapter \"epsilon\": it was trained to predict \"epsilon\", and the adapter "
+                                 "\"v_prediction\" to predict \"v_prediction\""));
+  // At scale 0 nothing of it is used.
+  noise.scale = 0;
+  EXPECT_EQ((*sum({velocity, noise}))->prediction_type, "v_prediction");
+}
+
+TEST_F(LoadedAdaptersTest, RefusesWhatTheModelCannotPredict) {
+  const TestFolder folder;
+  const auto error = [&](const std::string& prediction_type, bool is_flow) {
+    LoadedAdapters adapters(PixArt(), {}, is_flow);
+    const control::AdapterUse use = TrainedTo(prediction_type, folder);
+    return adapters.Sum({&use, 1}).status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(error("v_prediction", true)));
+  EXPECT_THAT(std::string(error("v_prediction", true).message()), testing::HasSubstr("this model predicts a flow"));
+  EXPECT_THAT(std::string(error("flow_prediction", false).message()), testing::HasSubstr("\"flow_prediction\""));
+  EXPECT_THAT(std::string(error("x0", false).message()), testing::HasSubstr("\"x0\""));
+  EXPECT_TRUE(error("flow_prediction", true).ok());
 }
 
 }  // namespace

@@ -226,6 +226,8 @@ void TakeShift(const SamplerConfig& from, SamplerConfig& to) {
 
 std::string PredictionTypeName(PredictionType type) { return base::EnumName(type); }
 
+std::optional<PredictionType> PredictionTypeOf(std::string_view name) { return base::EnumOf<PredictionType>(name); }
+
 SamplerConfig DefaultSamplerConfig(SamplerOptions options) {
   SamplerConfig config{.options = std::move(options)};
   if (config.Find<NoiseTable>() == nullptr) config.prediction_type = PredictionType::kFlow;

@@ -168,7 +168,8 @@ std::vector<std::string> ValidSamplers(const SamplerConfig& config);
 // "ddpm", "ddim", "euler", "flow-euler", "dpm++2-karras", …
 std::string SamplerName(const SamplerConfig& config);
 
-// As the file spells it.
+// As the file spells it, and back.
 std::string PredictionTypeName(PredictionType type);
+std::optional<PredictionType> PredictionTypeOf(std::string_view name);
 
 }  // namespace tessera::runtime

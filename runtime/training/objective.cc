@@ -14,18 +14,25 @@ absl::StatusOr<Objective> Objective::Create(const SamplerConfig& scheduler, cons
     return absl::InvalidArgumentError(absl::StrCat("scheduler_config.json: the class ", SamplerName(scheduler),
                                                    " has no levels of training; FlowMatchEulerDiscreteScheduler has"));
   }
-  if (!IsFlow(scheduler) && scheduler.prediction_type != PredictionType::kEpsilon &&
-      scheduler.prediction_type != PredictionType::kVelocity) {
-    return absl::InvalidArgumentError(absl::StrCat("scheduler_config.json: prediction_type is \"",
-                                                   PredictionTypeName(scheduler.prediction_type),
-                                                   "\"; models are trained that predict \"epsilon\" or "
-                                                   "\"v_prediction\", and flows"));
+  if (options.prediction_type && (*options.prediction_type == PredictionType::kFlow) != IsFlow(scheduler)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "train.prediction_type is \"", PredictionTypeName(*options.prediction_type), "\"; ",
+        IsFlow(scheduler) ? "this model is trained by flow matching alone, for which it must be \"scheduler\""
+                          : "for this model, which has a noise table, it must be \"epsilon\" or \"v_prediction\""));
+  }
+  const PredictionType prediction = options.prediction_type.value_or(scheduler.prediction_type);
+  if (!IsFlow(scheduler) && prediction != PredictionType::kEpsilon && prediction != PredictionType::kVelocity) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "scheduler_config.json: prediction_type is \"", PredictionTypeName(prediction),
+        "\"; models are trained that predict \"epsilon\" or \"v_prediction\", and flows; set train.prediction_type"));
   }
   return Objective(scheduler, options);
 }
 
 Objective::Objective(const SamplerConfig& scheduler, const ObjectiveOptions& options)
-    : options_(options), prediction_(scheduler.prediction_type), timesteps_(scheduler.num_train_timesteps) {
+    : options_(options),
+      prediction_(options.prediction_type.value_or(scheduler.prediction_type)),
+      timesteps_(scheduler.num_train_timesteps) {
   if (IsFlow(scheduler)) {
     flow_.emplace(scheduler);
   } else {

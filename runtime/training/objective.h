@@ -19,8 +19,9 @@
 namespace tessera::runtime {
 
 struct ObjectiveOptions {
-  DensityOptions density;  // of a flow
-  double snr_gamma = 0;    // of the others: weights are min(snr, gamma) / snr (noise) or / (snr + 1) (v); 0: all are 1
+  DensityOptions density;                         // of a flow
+  std::optional<PredictionType> prediction_type;  // in place of the scheduler's; kFlow for flows alone
+  double snr_gamma = 0;  // of the others: weights are min(snr, gamma) / snr (noise) or / (snr + 1) (v); 0: all are 1
 };
 
 // At which level a sample is made noisy.
@@ -42,8 +43,8 @@ struct TrainingTarget {
 // Immutable.
 class Objective final {
  public:
-  // `scheduler` is the model's. InvalidArgument: it predicts samples, which no script here trains, or its noise table
-  // is no table.
+  // `scheduler` is the model's. InvalidArgument: what is to be predicted is the sample, which no script here trains, or
+  // does not fit the scheduler, which has a noise table or the levels of a flow.
   static absl::StatusOr<Objective> Create(const SamplerConfig& scheduler, const ObjectiveOptions& options);
 
   // The level of a sample that drew these numbers, whose image has so many tokens.
@@ -53,6 +54,7 @@ class Objective final {
   TrainingLevel AtSigma(double sigma) const;
 
   bool is_flow() const { return flow_.has_value(); }
+  PredictionType prediction_type() const { return prediction_; }
   int64_t timesteps() const { return timesteps_; }
 
   // x0, noise [b, c, h, w] of one dtype, fp32 or fp64; a level for each sample. Computed and returned in that dtype.

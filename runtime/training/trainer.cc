@@ -142,6 +142,18 @@ std::string DigestOf(const control::TrainingSet& set) {
   return digest.Finish();
 }
 
+std::optional<PredictionType> PredictionOf(const control::TrainProcedure& train) {
+  switch (train.prediction_type) {
+    case control::TrainedPrediction::kEpsilon:
+      return PredictionType::kEpsilon;
+    case control::TrainedPrediction::kVelocity:
+      return PredictionType::kVelocity;
+    case control::TrainedPrediction::kScheduler:
+      break;
+  }
+  return std::nullopt;
+}
+
 ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
   // Named alike in both, in the same order.
   static_assert(static_cast<int>(control::WeightingScheme::kCosmap) == static_cast<int>(WeightingScheme::kCosmap));
@@ -149,6 +161,7 @@ ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
                       .logit_mean = train.logit_mean,
                       .logit_std = train.logit_std,
                       .mode_scale = train.mode_scale},
+          .prediction_type = PredictionOf(train),
           .snr_gamma = train.snr_gamma};
 }
 
@@ -575,15 +588,23 @@ absl::StatusOr<std::string> Trainer::Export(const std::string& checkpoint) const
   if (trains_adapter()) return ExportAdapter(reader);
   std::string folder = ExportPath();
   RETURN_IF_ERROR(ExportWeights(
-      reader, {.base = model_.folder.path(), .base_digest = base_digest_, .prefix = ServedPrefix(), .folder = folder}));
+      reader, {.base = model_.folder.path(),
+               .base_digest = base_digest_,
+               .prediction_type =
+                   prediction_type() == model_.scheduler.prediction_type ? "" : PredictionTypeName(prediction_type()),
+               .prefix = ServedPrefix(),
+               .folder = folder}));
   return folder;
 }
 
 absl::StatusOr<AdapterExport> Trainer::ServedAdapterOf(CheckpointReader& reader) const {
   const std::string prefix = ServedPrefix();
   constexpr absl::string_view kLeaf = ".lora_A.weight";
-  AdapterExport adapter{
-      .modules = {}, .base_digest = base_digest_, .step = step_, .trigger_phrase = config_.trigger_word};
+  AdapterExport adapter{.modules = {},
+                        .base_digest = base_digest_,
+                        .step = step_,
+                        .prediction_type = PredictionTypeName(prediction_type()),
+                        .trigger_phrase = config_.trigger_word};
   // Other stages' modules among them.
   for (const auto& [name, tensor] : reader.index().tensors) {
     absl::string_view module = name;
@@ -647,6 +668,7 @@ models::SharedAdapters Trainer::adapters() const {
   if (!trains_adapter()) return nullptr;
   auto set = std::make_shared<models::AdapterSet>();
   set->key = absl::StrCat("training step ", step_);
+  set->prediction_type = PredictionTypeName(prediction_type());
   set->components["transformer"] = adapter_.factors;
   return set;
 }

@@ -62,6 +62,8 @@ class Trainer final {
   absl::StatusOr<control::TrainingSaved> ExportAdapterTo(const std::string& path);
   absl::StatusOr<control::TrainingEvaluated> Evaluate();
 
+  // What the model is trained to predict, in place of what its scheduler says.
+  PredictionType prediction_type() const { return objective_.prediction_type(); }
   // The adapter as it stands, for jobs between two steps; null where all weights are trained.
   models::SharedAdapters adapters() const;
 

@@ -58,6 +58,52 @@ TEST(ObjectiveTest, RefusesAModelThatPredictsSamples) {
   EXPECT_NE(refused.message().find("prediction_type is \"sample\""), std::string::npos) << refused;
 }
 
+// v = alpha noise - sigma x0 (Salimans and Ho, 2022), with alpha^2 the product of 1 - beta over the linear table, and
+// min-SNR weights min(snr, gamma) / (snr + 1) (Hang et al., 2023).
+TEST(ObjectiveTest, AModelOfNoiseIsTrainedToPredictVelocitiesWhereTheRunSaysSo) {
+  const SamplerConfig scheduler = DefaultSamplerConfig(DpmSolverOptions{});
+  ASSERT_EQ(scheduler.prediction_type, PredictionType::kEpsilon);
+  const Objective objective =
+      *Objective::Create(scheduler, {.prediction_type = PredictionType::kVelocity, .snr_gamma = 5});
+  EXPECT_EQ(objective.prediction_type(), PredictionType::kVelocity);
+  const at::Tensor x0 = Random({2, 4, 2, 3}, 1), noise = Random({2, 4, 2, 3}, 2);
+  const int64_t timesteps[] = {37, 801};
+  const TrainingTarget target =
+      objective.Make(x0, noise, std::vector{objective.AtTimestep(timesteps[0]), objective.AtTimestep(timesteps[1])});
+  for (int64_t i = 0; i < 2; ++i) {
+    double product = 1;
+    for (int64_t t = 0; t <= timesteps[i]; ++t) product *= 1 - (1e-4 + (0.02 - 1e-4) * static_cast<double>(t) / 999);
+    const double alpha = std::sqrt(product), sigma = std::sqrt(1 - product), snr = product / (1 - product);
+    EXPECT_TRUE(at::allclose(target.noisy[i], alpha * x0[i] + sigma * noise[i], 0, 1e-6));
+    EXPECT_TRUE(at::allclose(target.target[i], alpha * noise[i] - sigma * x0[i], 0, 1e-6));
+    EXPECT_NEAR(target.weights[static_cast<size_t>(i)], std::min(snr, 5.0) / (snr + 1), 1e-6);
+  }
+}
+
+TEST(ObjectiveTest, AModelOfVelocitiesIsTrainedToPredictNoiseWhereTheRunSaysSo) {
+  for (const PredictionType own : {PredictionType::kVelocity, PredictionType::kSample}) {
+    SamplerConfig scheduler = DefaultSamplerConfig(DdpmOptions{});
+    scheduler.prediction_type = own;
+    const Objective objective = *Objective::Create(scheduler, {.prediction_type = PredictionType::kEpsilon});
+    const at::Tensor x0 = Random({1, 4, 2, 3}, 1), noise = Random({1, 4, 2, 3}, 2);
+    EXPECT_TRUE(at::equal(objective.Make(x0, noise, std::vector{objective.AtTimestep(500)}).target, noise));
+  }
+}
+
+TEST(ObjectiveTest, RefusesAnotherPredictionThanTheSchedulersKind) {
+  const auto error = [](const SamplerConfig& scheduler, PredictionType prediction_type) {
+    const absl::Status status = Objective::Create(scheduler, {.prediction_type = prediction_type}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  const std::string flow = error(FlowScheduler(3), PredictionType::kVelocity);
+  EXPECT_NE(flow.find("train.prediction_type is \"v_prediction\""), std::string::npos) << flow;
+  EXPECT_NE(flow.find("must be \"scheduler\""), std::string::npos) << flow;
+  const std::string table = error(DefaultSamplerConfig(DdpmOptions{}), PredictionType::kFlow);
+  EXPECT_NE(table.find("must be \"epsilon\" or \"v_prediction\""), std::string::npos) << table;
+  EXPECT_TRUE(Objective::Create(FlowScheduler(3), {.prediction_type = PredictionType::kFlow}).ok());
+}
+
 TEST(ObjectiveTest, DrawsEveryTimestepOfTheTableAndNoOther) {
   const Objective objective = *Objective::Create(DefaultSamplerConfig(DdpmOptions{}), {});
   EXPECT_EQ(objective.LevelOf({.uniform = 0}, 64).timestep, 0);

@@ -28,13 +28,40 @@ struct TrainedModel {
   std::string name;  // of the family
   std::set<std::string> parameters;
   runtime::SamplerConfig scheduler;
+  runtime::ObjectiveOptions options;  // of the case
 };
 
+// What is trained: "objective" and how its errors are weighed.
+absl::StatusOr<runtime::ObjectiveOptions> ObjectiveOptionsOf(const Case& test_case) {
+  using runtime::PredictionType;
+  runtime::ObjectiveOptions options{.snr_gamma = test_case.Number("min_snr_gamma", 0)};
+  if (const std::string scheme = test_case.Text("weighting"); !scheme.empty()) {
+    const auto known = base::EnumOf<control::WeightingScheme>(scheme);
+    if (!known) return absl::InvalidArgumentError(absl::StrCat("weighting \"", scheme, "\" is unknown"));
+    options.density.scheme = *known;
+  }
+  if (test_case.arguments.Find("objective") == nullptr) return options;
+  const std::string objective = test_case.Text("objective");
+  if (objective == "epsilon") {
+    options.prediction_type = PredictionType::kEpsilon;
+  } else if (objective == "v") {
+    options.prediction_type = PredictionType::kVelocity;
+  } else if (objective == "flow") {
+    options.prediction_type = PredictionType::kFlow;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("objective \"", objective, "\" is unknown; valid values are epsilon, v and flow"));
+  }
+  return options;
+}
+
 absl::StatusOr<TrainedModel> OpenTrainedModel(const Case& test_case) {
+  ASSIGN_OR_RETURN(const runtime::ObjectiveOptions options, ObjectiveOptionsOf(test_case));
   ASSIGN_OR_RETURN(models::ModelFolder folder,
                    models::ModelFolder::Open(test_case.Path("../pipelines/" + test_case.Text("pipeline"))));
   ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
-  TrainedModel model{.family = {}, .name = std::string(entry->family), .parameters = {}, .scheduler = {}};
+  TrainedModel model{
+      .family = {}, .name = std::string(entry->family), .parameters = {}, .scheduler = {}, .options = options};
   ASSIGN_OR_RETURN(
       model.family,
       entry->load(folder,
@@ -74,16 +101,6 @@ models::ConditioningRow RowOf(const TrainedModel& model, const Tensors& in, cons
     }
   }
   return row;
-}
-
-absl::StatusOr<runtime::Objective> ObjectiveOf(const Case& test_case, const TrainedModel& model) {
-  runtime::ObjectiveOptions options{.snr_gamma = test_case.Number("min_snr_gamma", 0)};
-  if (const std::string scheme = test_case.Text("weighting"); !scheme.empty()) {
-    const auto known = base::EnumOf<control::WeightingScheme>(scheme);
-    if (!known) return absl::InvalidArgumentError(absl::StrCat("weighting \"", scheme, "\" is unknown"));
-    options.density.scheme = *known;
-  }
-  return runtime::Objective::Create(model.scheduler, options);
 }
 
 TrainingBatch BatchOf(const Case& test_case, const TrainedModel& model, const runtime::Objective& objective,
@@ -147,7 +164,7 @@ double Largest(const Tensors& gold, const std::string& prefix) {
 absl::StatusOr<Report> RunTrainingLoss(const Case& test_case) {
   ASSIGN_OR_RETURN(const TrainedModel model, OpenTrainedModel(test_case));
   ASSIGN_OR_RETURN(Tensors gold, ReadTensors(test_case.Path(test_case.file)));
-  ASSIGN_OR_RETURN(const runtime::Objective objective, ObjectiveOf(test_case, model));
+  ASSIGN_OR_RETURN(const runtime::Objective objective, runtime::Objective::Create(model.scheduler, model.options));
   ASSIGN_OR_RETURN(const bool exact, DrawAgain(test_case, test_case.Text("name"), "in.", gold));
   const TrainingBatch batch = BatchOf(test_case, model, objective, gold, "in.");
   const double rounded = test_case.Tolerance("fp64_stored_as_fp32"),
@@ -181,7 +198,7 @@ absl::StatusOr<Report> RunTrainingLoss(const Case& test_case) {
 absl::StatusOr<Report> RunTrainingSteps(const Case& test_case) {
   ASSIGN_OR_RETURN(const TrainedModel model, OpenTrainedModel(test_case));
   ASSIGN_OR_RETURN(Tensors gold, ReadTensors(test_case.Path(test_case.file)));
-  ASSIGN_OR_RETURN(const runtime::Objective objective, ObjectiveOf(test_case, model));
+  ASSIGN_OR_RETURN(const runtime::Objective objective, runtime::Objective::Create(model.scheduler, model.options));
   const base::Json* steps = test_case.arguments.Find("steps");
   if (steps == nullptr) return absl::InvalidArgumentError("the case has no steps");
   const Case of_steps{.root = test_case.root, .file = test_case.file, .kind = test_case.kind, .arguments = *steps};
@@ -229,7 +246,7 @@ absl::StatusOr<Report> RunTrainedAdapter(const Case& test_case) {
   ASSIGN_OR_RETURN(Tensors gold, ReadTensors(test_case.Path(test_case.file)));
   ASSIGN_OR_RETURN(const Tensors file,
                    ReadTensors(test_case.Path(test_case.Text("name") + "/pytorch_lora_weights.safetensors")));
-  ASSIGN_OR_RETURN(const runtime::Objective objective, ObjectiveOf(test_case, model));
+  ASSIGN_OR_RETURN(const runtime::Objective objective, runtime::Objective::Create(model.scheduler, model.options));
   ASSIGN_OR_RETURN(const bool exact, DrawAgain(test_case, test_case.Text("name"), "in.", gold));
   const TrainingBatch batch = BatchOf(test_case, model, objective, gold, "in.");
   runtime::AdapterOptions options{.rank = test_case.Int("rank", 0), .alpha = test_case.Number("alpha", 0)};

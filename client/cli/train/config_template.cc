@@ -166,6 +166,8 @@ void Procedure(const TemplateFacts& facts, Lines& lines) {
   lines("logit_mean", train.logit_mean);
   lines("logit_std", train.logit_std);
   lines("mode_scale", train.mode_scale);
+  lines("prediction_type", train.prediction_type,
+        Lines::Choices<control::TrainedPrediction>() + " (scheduler: what the model's says)");
   lines("snr_gamma", train.snr_gamma, "min-SNR (epsilon and v prediction); 0: off");
   lines("guidance_scale", train.guidance_scale, "that a guidance-distilled model is told");
   lines("max_grad_norm", train.max_grad_norm, "0: gradients are not clipped");

@@ -62,6 +62,7 @@ control::TrainConfig EverythingElse() {
                   .logit_mean = 0.25,
                   .logit_std = 2,
                   .mode_scale = 1.5,
+                  .prediction_type = control::TrainedPrediction::kVelocity,
                   .snr_gamma = 5,
                   .guidance_scale = 3.5,
                   .max_grad_norm = 2,

@@ -37,10 +37,11 @@ absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const Adapte
 // AdapterFault::kNotFinite where one of the tensor's values in `bytes` is NaN or infinite.
 absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes);
 
-// Where files of `tessera train` say in their headers what they were trained on and for how long, which no other
-// program reads.
+// Where files of `tessera train` say in their headers what they were trained on, for how long, and to predict what,
+// which no other program reads.
 inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
 inline constexpr char kStepKey[] = "tessera.step";
+inline constexpr char kPredictionTypeKey[] = "tessera.prediction_type";
 
 // What a file says of where it comes from.
 struct AdapterOrigin {

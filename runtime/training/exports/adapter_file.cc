@@ -107,6 +107,7 @@ double CommonAlpha(const std::vector<AdapterModule>& modules) {
 std::map<std::string, std::string> OriginHeader(const AdapterExport& adapter) {
   std::map<std::string, std::string> header = {
       {"format", "pt"}, {kBaseDigestKey, adapter.base_digest}, {kStepKey, absl::StrCat(adapter.step)}};
+  if (!adapter.prediction_type.empty()) header[kPredictionTypeKey] = adapter.prediction_type;
   if (!adapter.trigger_phrase.empty()) header[kTriggerPhraseKey] = adapter.trigger_phrase;
   return header;
 }

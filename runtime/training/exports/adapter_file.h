@@ -26,12 +26,14 @@ struct AdapterModule {
 // An adapter of a transformer and where it comes from.
 struct AdapterExport {
   std::vector<AdapterModule> modules;
-  std::string base_digest;     // of the model that it was trained on
-  int64_t step = 0;            // of the run
-  std::string trigger_phrase;  // may be empty
+  std::string base_digest;      // of the model that it was trained on
+  int64_t step = 0;             // of the run
+  std::string prediction_type;  // that it was trained to, as scheduler_config.json spells it
+  std::string trigger_phrase;   // may be empty
 };
 
 using models::kBaseDigestKey;
+using models::kPredictionTypeKey;
 using models::kStepKey;
 inline constexpr char kTriggerPhraseKey[] = "modelspec.trigger_phrase";
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <optional>
@@ -15,8 +16,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/atomic_file.h"
+#include "base/file.h"
 #include "base/file_descriptor.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "base/private_files.h"
 #include "base/status_macros.h"
 #include "models/loading/weight_loader.h"
@@ -30,6 +34,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kTransformer[] = "transformer";
+constexpr char kSchedulerConfig[] = "scheduler/scheduler_config.json";
 constexpr char kWeightsName[] = "diffusion_pytorch_model.safetensors";
 constexpr size_t kBufferBytes = size_t{16} << 20;
 constexpr size_t kLinkedBytes = size_t{1} << 20;  // what is smaller is copied
@@ -142,6 +147,48 @@ absl::Status WriteWeights(CheckpointReader& checkpoint, const WeightsExport& wha
   return writer.Finish().status();
 }
 
+// The same text but for white space. What is not finite is written as Python does, which diffusers reads.
+void Write(const base::Json& value, base::JsonWriter& json) {
+  const std::optional<double> number = value.AsNumber();
+  if (value.is_object()) {
+    json.BeginObject();
+    for (const base::JsonMember& member : value.members()) Write(member.value, json.Key(member.key));
+    json.EndObject();
+  } else if (value.is_array()) {
+    json.BeginArray();
+    for (const base::Json& item : value.items()) Write(item, json);
+    json.EndArray();
+  } else if (value.AsString() != nullptr) {
+    json.String(*value.AsString());
+  } else if (value.AsBool()) {
+    json.Bool(*value.AsBool());
+  } else if (value.AsInt()) {
+    json.Int(*value.AsInt());
+  } else if (number && !std::isfinite(*number)) {
+    json.Json(std::isnan(*number) ? "NaN" : *number > 0 ? "Infinity" : "-Infinity");
+  } else if (number) {
+    json.Number(*number);
+  } else {
+    json.Json("null");
+  }
+}
+
+// Has the scheduler's configuration in `folder`, which is a copy of the base's, say what the weights predict.
+absl::Status WritePredictionType(const fs::path& folder, const std::string& prediction_type) {
+  constexpr char kKey[] = "prediction_type";
+  const std::string path = folder / kSchedulerConfig;
+  ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, kSchedulerConfig, base::kMaxJsonBytes));
+  ASSIGN_OR_RETURN(const base::Json config, base::ParseJson(text, kSchedulerConfig));
+  base::JsonWriter json;
+  json.BeginObject();
+  for (const base::JsonMember& member : config.members()) {
+    if (member.key != kKey) Write(member.value, json.Key(member.key));
+  }
+  json.Key(kKey).String(prediction_type);
+  json.EndObject();
+  return base::WriteFileAtomically(path, absl::StrCat(json.text(), "\n"));
+}
+
 absl::Status Fill(CheckpointReader& checkpoint, const WeightsExport& what, const fs::path& folder) {
   const fs::path base(what.base);
   RETURN_IF_ERROR(LinkFolder(base, folder, false));
@@ -154,6 +201,7 @@ absl::Status Fill(CheckpointReader& checkpoint, const WeightsExport& what, const
       RETURN_IF_ERROR(LinkFile(path, folder / kTransformer / path.filename()));
     }
   }
+  if (!what.prediction_type.empty()) RETURN_IF_ERROR(WritePredictionType(folder, what.prediction_type));
   RETURN_IF_ERROR(WriteWeights(checkpoint, what, folder / kTransformer / kWeightsName));
   return base::SyncFolder(folder);
 }

@@ -13,6 +13,7 @@ namespace tessera::runtime {
 struct WeightsExport {
   std::string base;                     // the base model's folder
   std::string base_digest;              // of the base model, for the file's header
+  std::string prediction_type;          // in place of that in the base's scheduler_config.json; empty: the same
   std::string prefix = "transformer.";  // of the weights' names in the checkpoint; "ema." takes their averages
   std::string folder;                   // to be made; nothing may have its name
 };
