@@ -1,0 +1,37 @@
+// Bytes of a known number that are read piece by piece, so that a sender never holds all of them: a file, a text, and
+// what is made of others.
+//
+// Immutable and thread-safe. A read may wait for the disk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::base {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  virtual uint64_t size() const = 0;
+
+  // The bytes from `offset` on: `count` of them, or fewer where the source ends before. An error where they can no
+  // longer be read as they were when the source was made.
+  virtual absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const = 0;
+};
+
+using SharedBytes = std::shared_ptr<const ByteSource>;
+
+SharedBytes BytesOf(std::string text);
+SharedBytes Joined(std::vector<SharedBytes> parts);
+// In Base64 with padding (RFC 4648, section 4).
+SharedBytes InBase64(SharedBytes bytes);
+
+absl::StatusOr<std::string> ReadAll(const ByteSource& bytes);
+
+}  // namespace tessera::base
