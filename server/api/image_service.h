@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/byte_source.h"
 #include "control/commands.h"
 #include "server/api/job.h"
 #include "server/api/node_info.h"
@@ -116,9 +117,10 @@ struct ListOptions {
 
 inline constexpr int32_t kMaxListLimit = 100;
 
-struct ImageBytes {
+// The file of a finished image, to be read piece by piece. It must not outlive the service.
+struct ImageFile {
   ImageFormat format = ImageFormat::kPng;
-  std::string bytes;  // the file
+  base::SharedBytes bytes;  // never null
 };
 
 // Ends the delivery of events when it is destroyed. The destructor waits for a call that is under way, unless it runs
@@ -163,8 +165,9 @@ class ImageService {
   virtual absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
                                                           WatchedEvents events, Listener listener) = 0;
 
-  // The file of a finished image.
-  virtual absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) = 0;
+  // The file of a finished image, found whole and as it was written. Its job may be forgotten while it is read: what
+  // can no longer be read as it was is an error of the read.
+  virtual absl::StatusOr<ImageFile> OpenImage(const Caller& caller, absl::string_view image) = 0;
 
   // In the order of the configuration; the first is the one for requests that name none.
   virtual std::vector<ServedModel> ListModels() = 0;

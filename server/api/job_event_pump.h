@@ -5,6 +5,7 @@
 // Thread-safe. Ends by itself after the last event.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,6 +17,9 @@
 #include "server/api/image_service.h"
 
 namespace tessera::server {
+
+// Of bytes that wait for a client: with more it gets no further previews until it has taken some.
+inline constexpr uint64_t kEnoughPending = 1 << 20;
 
 class JobEventPump : public std::enable_shared_from_this<JobEventPump> {
  public:

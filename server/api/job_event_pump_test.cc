@@ -44,7 +44,7 @@ class ScriptedService final : public ImageService {
   absl::StatusOr<Job> Get(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }
   absl::StatusOr<JobPage> List(const Caller&, const ListOptions&) override { return absl::UnimplementedError(""); }
   absl::StatusOr<Job> Cancel(const Caller&, absl::string_view) override { return absl::UnimplementedError(""); }
-  absl::StatusOr<ImageBytes> ReadImage(const Caller&, absl::string_view) override {
+  absl::StatusOr<ImageFile> OpenImage(const Caller&, absl::string_view) override {
     return absl::UnimplementedError("");
   }
   std::vector<ServedModel> ListModels() override { return {}; }

@@ -103,6 +103,7 @@ void VisitLimits(Visit& visit, Limits& limits) {
   visit("connections", limits.connections, YamlRange{1, 1000000});
   visit("header_bytes", limits.header_bytes, YamlRange{1024, 1 << 20});
   visit("body_bytes", limits.body_bytes, YamlRange{1024, 1 << 28});
+  visit("sending_bytes", limits.sending_bytes, YamlRange{1 << 16, 1 << 30});
   visit("header_time", limits.header_time);
   visit("body_time", limits.body_time);
   visit("idle_time", limits.idle_time);

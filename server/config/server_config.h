@@ -105,6 +105,7 @@ struct ServerConfig {
     int64_t connections = 1024;
     int64_t header_bytes = 16 << 10;
     int64_t body_bytes = 1 << 20;
+    int64_t sending_bytes = 4 << 20;  // of pictures on their way to clients of http, of all connections together
     absl::Duration header_time = absl::Seconds(10);
     absl::Duration body_time = absl::Seconds(30);
     absl::Duration idle_time = absl::Seconds(75);

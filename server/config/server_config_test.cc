@@ -33,7 +33,7 @@ tls: {certificate_chain: /a.pem, private_key: /b.pem}
 keys_file: keys.txt
 hosts: [images.example]
 public_url: https://images.example/
-limits: {images_per_request: 4, queued_device_seconds: 1.5, idle_time: 5m}
+limits: {images_per_request: 4, queued_device_seconds: 1.5, sending_bytes: 65536, idle_time: 5m}
 retention: 48h
 retention_bytes: 1000000000000
 committed_image_bytes: 262144
@@ -49,6 +49,7 @@ groups:
   EXPECT_EQ(config->public_url, "https://images.example");
   EXPECT_EQ(config->limits.images_per_request, 4);
   EXPECT_EQ(config->limits.queued_device_seconds, 1.5);
+  EXPECT_EQ(config->limits.sending_bytes, 65536);
   EXPECT_EQ(config->limits.idle_time, absl::Minutes(5));
   EXPECT_EQ(config->retention, absl::Hours(48));
   EXPECT_EQ(config->retention_bytes, 1000000000000);
@@ -172,7 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"certify: never", "valid values are auto, require, off"},
         BadConfig{"log_level: loud", "valid values are debug, info, warning, error"},
         BadConfig{"openai_names: 1", "true and false"}, BadConfig{"web_page: on", "true and false"},
-        BadConfig{"limits: 3", "limits is not a mapping"}, BadConfig{"limits: {connections: 1e3}", "a whole number"},
+        BadConfig{"limits: {sending_bytes: 65535}", "sending_bytes"}, BadConfig{"limits: 3", "limits is not a mapping"},
+        BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
         BadConfig{"store: {password_file: x}", "no dsn"}, BadConfig{"store: {dsn: a=b, lease: 10ms}", "store.lease"},
         BadConfig{"store: {dns: a=b}", "dsn"}, BadConfig{"data_folder: ''", "data_folder is empty"},

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -151,7 +152,7 @@ TEST_F(GrpcServerTest, GenerateTellsAcceptanceThenImagesWithTheirBytesThenTheEnd
 class GrpcLargeFileTest : public GrpcServerTest {
  protected:
   static constexpr size_t kFileBytes = 9 << 20;
-  static constexpr size_t kMaxMessageBytes = 1 << 20;
+  static constexpr size_t kMaxMessageBytes = (64 << 10) + 4096;
 
   std::string Generate(const v1::GenerateRequest& request) {
     grpc::ClientContext context;
@@ -195,9 +196,17 @@ TEST_F(GrpcLargeFileTest, GenerateSendsItInPartsBeforeItsImage) {
   StartWith({.min_file_bytes = kFileBytes});
   const std::string file = Generate(Request("a"));
   ASSERT_TRUE(status_.ok()) << status_.error_message();
-  EXPECT_TRUE(file == service_->ReadImage({.tenant = "anonymous"}, image_)->bytes);
+  EXPECT_TRUE(file == *base::ReadAll(*service_->OpenImage({.tenant = "anonymous"}, image_)->bytes));
   EXPECT_EQ(file.size(), kFileBytes);
   EXPECT_LE(largest_, kMaxMessageBytes);
+}
+
+TEST_F(GrpcLargeFileTest, OneThatFitsIntoAMessageIsWholeInItsEvent) {
+  StartWith({.min_file_bytes = (1 << 20) - 4096});
+  EXPECT_EQ(Generate(Request("a")).size(), (size_t{1} << 20) - 4096);
+  EXPECT_GT(largest_, (size_t{1} << 20) - 4096);
+  EXPECT_LE(largest_, size_t{1} << 20);
+  EXPECT_EQ(GetImage().size(), 1u);
 }
 
 TEST_F(GrpcLargeFileTest, GetImageSendsItInParts) {
@@ -245,6 +254,41 @@ TEST_F(GrpcLargeFileTest, OnRequestItIsOneMessageAlsoForAStubThatKnowsOneAnswer)
   ASSERT_TRUE(queue.Next(&tag, &ok));
   EXPECT_TRUE(status_.ok()) << status_.error_message();
   EXPECT_TRUE(answer.file() == file);
+}
+
+// Cannot be read to its end once it `fails`.
+class FailingFile final : public base::ByteSource {
+ public:
+  FailingFile(base::SharedBytes bytes, const std::atomic<bool>& fails) : bytes_(std::move(bytes)), fails_(fails) {}
+  uint64_t size() const override { return bytes_->size(); }
+  absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const override {
+    if (fails_ && (offset > size() / 2 || count > size() / 2)) return absl::DataLossError("it was cut short");
+    return bytes_->Read(offset, count);
+  }
+
+ private:
+  const base::SharedBytes bytes_;
+  const std::atomic<bool>& fails_;
+};
+
+TEST_F(GrpcLargeFileTest, AFileThatCannotBeReadToItsEndIsAnError) {
+  std::atomic<bool> fails = false;
+  StartWith({.min_file_bytes = kFileBytes, .file_of = [&](base::SharedBytes bytes) {
+               return std::make_shared<FailingFile>(std::move(bytes), fails);
+             }});
+  v1::GenerateRequest request = Request("a");
+  ASSERT_EQ(Generate(request).size(), kFileBytes);
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  fails = true;
+  size_t bytes = 0;
+  for (const v1::GetImageResponse& answer : GetImage()) bytes += answer.file().size();
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_THAT(bytes, testing::AllOf(testing::Gt(0u), testing::Lt(kFileBytes)));
+  EXPECT_LT(Generate(request).size(), kFileBytes);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::DATA_LOSS);
+  request.set_whole_files(true);
+  EXPECT_EQ(Generate(request).size(), 0u);
+  EXPECT_EQ(status_.error_code(), grpc::StatusCode::DATA_LOSS);
 }
 
 TEST_F(GrpcLargeFileTest, AClientThatGoesAwayInTheMiddleEndsTheCall) {

@@ -31,9 +31,14 @@ constexpr size_t kMaxErrorBytes = 2048;  // it travels in a header
 // Of a message to the client, but for whole files that it asks for. A client takes 4 MiB unless it is made to take
 // more.
 constexpr size_t kMaxAnswerBytes = 1 << 20;
-constexpr size_t kMaxPartBytes = kMaxAnswerBytes - 4096;  // of a file: its message has other fields, too
-constexpr size_t kEnoughPending = 8 << 20;  // bytes that wait for a client before it gets no more previews
-constexpr size_t kMaxPending = 256 << 20;   // and before its call is ended
+constexpr size_t kMaxWholeBytes = kMaxAnswerBytes - 4096;  // of a file: its message has other fields, too
+constexpr size_t kPartBytes = 64 << 10;                    // of a larger one
+constexpr uint64_t kMaxPending = 256 << 20;                // bytes that wait for a client before its call is ended
+
+// What of a file is read at once, when its turn comes: a call whose client takes nothing holds so much.
+size_t PartBytesOf(const base::ByteSource& file, bool whole) {
+  return whole || file.size() <= kMaxWholeBytes ? std::numeric_limits<size_t>::max() : kPartBytes;
+}
 
 struct CallContext {
   ImageService& service;
@@ -125,18 +130,15 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 };
 
-// A call that is answered with the file of an image, part by part. Deletes itself.
+// A call that is answered with the file of an image, which is read part by part. Deletes itself.
 class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
  public:
   // `call` must outlive this.
   FileStream(const CallContext& call, grpc::CallbackServerContext& context, const v1::GetImageRequest& request)
-      : call_(call),
-        context_(context),
-        part_bytes_(request.whole_file() ? std::numeric_limits<size_t>::max() : kMaxPartBytes),
-        record_(BeginRecord(context, "GetImage")) {
+      : call_(call), context_(context), whole_(request.whole_file()), record_(BeginRecord(context, "GetImage")) {
     call_.pool.Post([this, id = request.id(), caller = Authenticate(call_.gate, context_, record_)] {
       if (!caller.ok()) return End(caller.status());
-      absl::StatusOr<ImageBytes> image = call_.service.ReadImage(*caller, id);
+      absl::StatusOr<ImageFile> image = call_.service.OpenImage(*caller, id);
       if (!image.ok()) return End(image.status());
       image_ = *std::move(image);
       WritePart();
@@ -144,17 +146,21 @@ class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
   }
 
   void OnWriteDone(bool ok) override {
-    if (ok && written_ < image_.bytes.size()) return WritePart();
-    // What records may wait for the disk.
-    call_.pool.Post([this, ok] { End(ok ? absl::OkStatus() : absl::CancelledError("the call was cancelled")); });
+    // What reads or records may wait for the disk.
+    call_.pool.Post([this, ok] {
+      if (!ok) return End(absl::CancelledError("the call was cancelled"));
+      written_ < image_.bytes->size() ? WritePart() : End(absl::OkStatus());
+    });
   }
 
   void OnDone() override { delete this; }
 
  private:
   void WritePart() {
+    absl::StatusOr<std::string> part = image_.bytes->Read(written_, PartBytesOf(*image_.bytes, whole_));
+    if (!part.ok()) return End(part.status());
     part_.set_output_format(OutputFormatName(image_.format));
-    part_.set_file(image_.bytes.substr(written_, part_bytes_));
+    part_.set_file(*std::move(part));
     written_ += part_.file().size();
     record_.response_bytes += part_.ByteSizeLong();
     StartWrite(&part_);
@@ -168,10 +174,10 @@ class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
   const CallContext& call_;
   grpc::CallbackServerContext& context_;
   const absl::Duration begun_ = base::SteadyNow();
-  const size_t part_bytes_;
+  const bool whole_;
   CallRecord record_;
-  ImageBytes image_;
-  size_t written_ = 0;
+  ImageFile image_;
+  uint64_t written_ = 0;
   v1::GetImageResponse part_;
 };
 
@@ -239,7 +245,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       const std::lock_guard lock(mutex_);
       subject_ = *std::move(subject);
       too_late = ended_;
-      if (!too_late && subject_.first.has_value()) Add(*std::move(subject_.first), "");
+      if (!too_late && subject_.first.has_value()) Add(*std::move(subject_.first), base::BytesOf(""));
       Continue();
     }
     if (too_late) {
@@ -270,10 +276,10 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       return CancelUnlessKept();
     }
     v1::JobEvent message = ToProto(event);
-    std::string file;
-    if (message.has_preview()) file = std::move(*message.mutable_preview()->mutable_file());
+    base::SharedBytes file = base::BytesOf("");
+    if (message.has_preview()) file = base::BytesOf(std::move(*message.mutable_preview()->mutable_file()));
     if (message.has_image() && subject_.with_files) {
-      absl::StatusOr<ImageBytes> image = call_.service.ReadImage(caller_, message.image().id());
+      absl::StatusOr<ImageFile> image = call_.service.OpenImage(caller_, message.image().id());
       if (!image.ok()) return End(image.status());
       file = std::move(image->bytes);
     }
@@ -328,18 +334,18 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   // An event with the file that belongs to it, which goes into it unless it has to be sent in parts before.
   struct Waiting {
     v1::JobEvent event;
-    std::string file;
-    size_t sent = 0;  // bytes of the file
+    base::SharedBytes file;
+    uint64_t sent = 0;     // bytes of the file
+    uint64_t pending = 0;  // bytes of both that are counted as such
+
+    bool has_file() const { return sent < file->size(); }
   };
 
-  void Add(v1::JobEvent event, std::string file) {
-    const bool whole = file.size() <= kMaxPartBytes || subject_.whole_files;
-    if (whole && event.has_preview()) event.mutable_preview()->set_file(std::exchange(file, ""));
-    if (whole && event.has_image()) event.mutable_image()->set_file(std::exchange(file, ""));
-    const size_t bytes = event.ByteSizeLong() + file.size();
+  void Add(v1::JobEvent event, base::SharedBytes file) {
+    const uint64_t bytes = event.ByteSizeLong() + file->size();
     pending_ += bytes;
     record_.response_bytes += bytes;
-    waiting_.push_back({.event = std::move(event), .file = std::move(file)});
+    waiting_.push_back({.event = std::move(event), .file = std::move(file), .pending = bytes});
   }
 
   // All but what is being written.
@@ -349,24 +355,60 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   }
 
   void Continue() {
-    if (writing_ > 0 || finished_) return;
+    if (writing_ > 0 || reading_ || finished_) return;
     if (!waiting_.empty() && !cancelled_) {
-      Waiting& next = waiting_.front();
-      if (next.sent < next.file.size()) {
-        std::string& part = *message_.mutable_file_part()->mutable_data();
-        part = next.file.substr(next.sent, kMaxPartBytes);
-        next.sent += part.size();
-        writing_ = part.size();
-      } else {
-        message_ = std::move(next.event);
-        writing_ = message_.ByteSizeLong();
-        waiting_.pop_front();
-      }
-      StartWrite(&message_);
+      if (waiting_.front().has_file()) return ReadPart();
+      Waiting next = std::move(waiting_.front());
+      waiting_.pop_front();
+      message_ = std::move(next.event);
+      Write(next.pending);
     } else if (ended_) {
       finished_ = true;
       Finish(end_);
     }
+  }
+
+  void Write(uint64_t pending) {
+    writing_ = pending;
+    StartWrite(&message_);
+  }
+
+  // Of the file of the first event that waits, on the pool because it may wait for the disk.
+  void ReadPart() {
+    reading_ = true;
+    const Waiting& next = waiting_.front();
+    call_.pool.Post(
+        [self = shared_from_this(), file = next.file, sent = next.sent,
+         most = PartBytesOf(*next.file, subject_.whole_files)] { self->OnPart(file, file->Read(sent, most)); });
+  }
+
+  // Not under the lock.
+  void OnPart(const base::SharedBytes& file, absl::StatusOr<std::string> part) {
+    if (!part.ok()) End(part.status());
+    const std::lock_guard lock(mutex_);
+    reading_ = false;
+    if (!part.ok()) {
+      Discard();
+      if (end_.ok()) end_ = ToGrpc(part.status(), context_);  // the job had ended well before
+    } else if (!waiting_.empty() && waiting_.front().file == file) {
+      SendPart(*std::move(part));
+    }
+    Continue();
+  }
+
+  // A file that is one part goes into its event.
+  void SendPart(std::string part) {
+    Waiting& next = waiting_.front();
+    const bool whole = part.size() == next.file->size();
+    next.sent += part.size();
+    if (!whole) {
+      const uint64_t bytes = part.size();
+      next.pending -= bytes;
+      *message_.mutable_file_part()->mutable_data() = std::move(part);
+      return Write(bytes);
+    }
+    if (next.event.has_preview()) next.event.mutable_preview()->set_file(std::move(part));
+    if (next.event.has_image()) next.event.mutable_image()->set_file(std::move(part));
   }
 
   const CallContext& call_;
@@ -380,8 +422,9 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   std::shared_ptr<JobEventPump> pump_;
   std::deque<Waiting> waiting_;
   v1::JobEvent message_;  // that is being written
-  size_t writing_ = 0;    // bytes of it; 0: none is
-  size_t pending_ = 0;    // bytes of it and of what waits
+  uint64_t writing_ = 0;  // bytes of it; 0: none is
+  uint64_t pending_ = 0;  // bytes of it and of what waits
+  bool reading_ = false;  // a part of what waits first
   bool cancelled_ = false, ended_ = false, finished_ = false;
   CallRecord record_;
   grpc::Status end_;

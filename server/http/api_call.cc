@@ -54,7 +54,7 @@ ApiReply::~ApiReply() {
 
 void ApiReply::Send(HttpResponse response) {
   record_.status = response.status;
-  record_.response_bytes = response.body.size();
+  record_.response_bytes = response.BodyBytes();
   const std::vector<HttpHeader> own = response.headers;
   for (const HttpHeader& header : headers_) {
     const auto same = [&](const HttpHeader& other) { return absl::EqualsIgnoreCase(other.name, header.name); };
@@ -74,6 +74,10 @@ void ApiReply::SendJson(int status, std::string json) {
   Send({.status = status, .headers = {{"Content-Type", "application/json"}}, .body = std::move(json)});
 }
 
+void ApiReply::SendJson(int status, base::SharedBytes json) {
+  Send({.status = status, .headers = {{"Content-Type", "application/json"}}, .body = "", .pieces = std::move(json)});
+}
+
 void ApiReply::StartEvents() {
   HttpResponse head = {.status = 200, .headers = {{"Content-Type", "text/event-stream"}}, .body = ""};
   record_.status = head.status;
@@ -85,6 +89,11 @@ void ApiReply::StartEvents() {
 
 void ApiReply::Write(std::string part) {
   record_.response_bytes += part.size();
+  reply_->Write(std::move(part));
+}
+
+void ApiReply::Write(base::SharedBytes part) {
+  record_.response_bytes += part->size();
   reply_->Write(std::move(part));
 }
 

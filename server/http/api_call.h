@@ -48,11 +48,13 @@ class ApiReply {
   void Send(HttpResponse response);  // whose headers win over those of every answer
   void SendError(const absl::Status& status);
   void SendJson(int status, std::string json);
+  void SendJson(int status, base::SharedBytes json);
 
   void StartEvents();  // a stream of server-sent events, with comments as heartbeats
   void Write(std::string part);
+  void Write(base::SharedBytes part);
   void Finish();
-  size_t pending_bytes() const { return reply_->pending_bytes(); }
+  uint64_t pending_bytes() const { return reply_->pending_bytes(); }
   void OnClosed(std::function<void()> closed) { reply_->OnClosed(std::move(closed)); }
 
   CallRecord& record() { return record_; }  // until the reply is complete, by one thread at a time

@@ -15,9 +15,6 @@
 namespace tessera::server {
 namespace {
 
-// A client that has not taken this much gets no further previews until it has.
-constexpr size_t kEnoughPending = 8 << 20;
-
 // One caller who waits for a generation, with or without a stream.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -63,7 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       if (reply_->pending_bytes() > kEnoughPending) return;
       reply_->Write(ServerSentEvent("image_generation.partial_image", PartialImageJson(answer_, *preview)));
     } else if (const auto* image = std::get_if<ImageEvent>(&event)) {
-      const absl::StatusOr<std::string> file = Read(image->image);
+      const absl::StatusOr<base::SharedBytes> file = Open(image->image);
       if (!file.ok()) return;  // the end will say so
       reply_->Write(ServerSentEvent("image_generation.completed", CompletedJson(answer_, image->image, *file)));
     }
@@ -74,9 +71,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (job.state == JobState::kCancelled) {
       return Fail(HttpErrorOfFailedJob(absl::CancelledError("the job was cancelled")));
     }
-    std::vector<std::string> files;
+    std::vector<base::SharedBytes> files;
     for (const FinishedImage& image : job.images) {
-      absl::StatusOr<std::string> file = Read(image);
+      absl::StatusOr<base::SharedBytes> file = Open(image);
       if (!file.ok()) return Fail(HttpErrorOf(file.status()));
       files.push_back(*std::move(file));
     }
@@ -84,10 +81,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
     reply_->SendJson(200, GenerationJson(answer_, job, files));
   }
 
-  // The file of an image, empty where only its link is wanted.
-  absl::StatusOr<std::string> Read(const FinishedImage& image) {
-    if (answer_.body.response_format == ResponseFormat::kUrl) return "";
-    ASSIGN_OR_RETURN(ImageBytes file, context_.service.ReadImage(caller_, image.id));
+  // The file of an image, null where only its link is wanted.
+  absl::StatusOr<base::SharedBytes> Open(const FinishedImage& image) {
+    if (answer_.body.response_format == ResponseFormat::kUrl) return base::SharedBytes();
+    ASSIGN_OR_RETURN(ImageFile file, context_.service.OpenImage(caller_, image.id));
     return std::move(file.bytes);
   }
 

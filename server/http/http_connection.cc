@@ -6,9 +6,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/http/request_reader.h"
 #include "server/http/write_queue.h"
 
@@ -23,6 +25,7 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 constexpr char kStatusLineBegin[] = "HTTP/1.1 ";  // of every answer
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is under way
+constexpr size_t kTlsPieceBytes = 16 << 10;      // what TLS writes at a time
 constexpr size_t kMaxJoinedBytes = 64 << 10;    // of a body that is copied behind its head, so that both arrive at once
 constexpr size_t kMaxLingeringBytes = 4 << 20;  // read and thrown away after a refusal, so that the client sees it
 constexpr absl::Duration kLingeringTime = absl::Seconds(2);
@@ -97,20 +100,26 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
     void Send(HttpResponse response) override {
       ended_ = true;
-      const size_t bytes = response.body.size();
+      const uint64_t bytes = response.BodyBytes();
       PostBytes(bytes, [response = std::move(response)](ConnectionOn& connection) mutable {
         if (connection.phase_ == Phase::kHandling) connection.SendResponse(std::move(response));
       });
     }
     void StartStream(HttpResponse head, Heartbeat heartbeat) override {
       Post([head = std::move(head), heartbeat = std::move(heartbeat)](ConnectionOn& connection) mutable {
-        if (connection.phase_ == Phase::kHandling) connection.StartStreaming(head, std::move(heartbeat));
+        if (connection.phase_ == Phase::kHandling) connection.StartStreaming(std::move(head), std::move(heartbeat));
       });
     }
     void Write(std::string part) override {
-      const size_t bytes = part.size();
-      PostBytes(bytes, [part = std::move(part)](ConnectionOn& connection) {
-        if (connection.phase_ == Phase::kStreaming) connection.WritePart(part);
+      const uint64_t bytes = part.size();
+      PostBytes(bytes, [bytes, part = std::move(part)](ConnectionOn& connection) mutable {
+        if (connection.phase_ == Phase::kStreaming) connection.WritePart(bytes, std::move(part));
+      });
+    }
+    void Write(base::SharedBytes part) override {
+      const uint64_t bytes = part->size();
+      PostBytes(bytes, [bytes, part = std::move(part)](ConnectionOn& connection) mutable {
+        if (connection.phase_ == Phase::kStreaming) connection.WritePart(bytes, std::move(part));
       });
     }
     void Finish() override {
@@ -119,7 +128,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
         if (connection.phase_ == Phase::kStreaming) connection.FinishStreaming();
       });
     }
-    size_t pending_bytes() const override { return connection_->pending_ + connection_->output_.bytes(); }
+    uint64_t pending_bytes() const override { return connection_->pending_ + connection_->output_.bytes(); }
     void OnClosed(std::function<void()> closed) override {
       Post([closed = std::move(closed)](ConnectionOn& connection) mutable {
         if (connection.phase_ == Phase::kEnded) return closed();
@@ -135,7 +144,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
       });
     }
     template <typename Task>
-    void PostBytes(size_t bytes, Task task) const {
+    void PostBytes(uint64_t bytes, Task task) const {
       connection_->pending_ += bytes;
       connection_->Post([bytes, serial = serial_, task = std::move(task)](ConnectionOn& connection) mutable {
         if (connection.answer_.serial == serial) task(connection);
@@ -257,7 +266,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
       answer_.begun_bytes = sizeof(kStatusLineBegin) - 1;
       QueueWrite(kStatusLineBegin);
     } else if (phase_ == Phase::kStreaming) {
-      WritePart(answer_.heartbeat.text);
+      WriteHeartbeat();
     }
   }
 
@@ -321,32 +330,43 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   void SendResponse(HttpResponse response) {
     answer_.keep_alive = MayKeepAlive();
     std::string bytes = HeadOf(response, BodyFraming::kLength);
-    if (!answer_.is_head && response.status != 204 && response.status != 304) {
-      if (response.body.size() <= kMaxJoinedBytes) {
-        bytes += response.body;
-      } else {
-        QueueWrite(std::exchange(bytes, std::move(response.body)));
-      }
+    const bool has_body = !answer_.is_head && response.status != 204 && response.status != 304;
+    if (has_body && response.pieces == nullptr && response.body.size() <= kMaxJoinedBytes) {
+      bytes += std::exchange(response.body, {});
     }
     QueueWrite(std::move(bytes));
+    if (has_body) response.pieces == nullptr ? QueueWrite(std::move(response.body)) : QueueWrite(response.pieces);
     CompleteReply();
   }
 
-  void StartStreaming(const HttpResponse& head, HttpReply::Heartbeat heartbeat) {
+  void StartStreaming(HttpResponse head, HttpReply::Heartbeat heartbeat) {
     phase_ = Phase::kStreaming;
     answer_.heartbeat = std::move(heartbeat);
     answer_.keep_alive = MayKeepAlive() && answer_.framing == BodyFraming::kChunked;
     QueueWrite(HeadOf(head, answer_.framing));
-    WritePart(head.body);
+    const uint64_t bytes = head.body.size();
+    WritePart(bytes, std::move(head.body));
     ArmHeartbeat();
   }
 
-  void WritePart(const std::string& part) {
-    if (part.empty() || answer_.is_head) return;
-    QueueWrite(answer_.framing == BodyFraming::kChunked ? Chunk(part) : part);
+  // A text, or what is read while it is sent.
+  template <typename Part>
+  void WritePart(uint64_t bytes, Part part) {
+    if (bytes == 0 || answer_.is_head) return;
+    const bool chunked = answer_.framing == BodyFraming::kChunked;
+    if constexpr (std::is_same_v<Part, std::string>) {
+      if (chunked) part = absl::StrCat(ChunkHead(bytes), part, kChunkEnd);
+      QueueWrite(std::move(part));
+    } else {
+      if (chunked) QueueWrite(ChunkHead(bytes));
+      QueueWrite(std::move(part));
+      if (chunked) QueueWrite(kChunkEnd);
+    }
     ArmHeartbeat();
     if (output_.bytes() > host_->limits.pending_bytes) End();
   }
+
+  void WriteHeartbeat() { WritePart(answer_.heartbeat.text.size(), answer_.heartbeat.text); }
 
   void FinishStreaming() {
     heartbeat_timer_.cancel();
@@ -360,7 +380,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(answer_.heartbeat.interval));
     heartbeat_timer_.async_wait([self = this->shared_from_this(), serial = answer_.serial](error_code error) {
       if (error || serial != self->answer_.serial || self->phase_ != Phase::kStreaming) return;
-      if (self->output_.empty() && !self->answer_.is_head) return self->WritePart(self->answer_.heartbeat.text);
+      if (self->output_.empty() && !self->answer_.is_head) return self->WriteHeartbeat();
       self->ArmHeartbeat();
     });
   }
@@ -377,19 +397,77 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (bytes.empty() || phase_ == Phase::kEnded) return;
     if (output_.Add(std::move(bytes))) WriteSome();
   }
+  void QueueWrite(base::SharedBytes bytes) {
+    if (bytes->size() == 0 || phase_ == Phase::kEnded) return;
+    if (output_.Add(std::move(bytes))) WriteSome();
+  }
 
   // What the socket takes at once is written at once: whoever reads the end of an answer finds the connection idle
   // where one thread serves both. TLS may hold bytes back, and an error is reported later in either case.
   void WriteSome() {
+    if (output_.source() != nullptr) return AwaitRoom();
     if constexpr (!kTls) {
       error_code error;
-      output_.Remove(stream_.write_some(asio::buffer(output_.front()), error));
+      output_.Remove(stream_.write_some(asio::buffer(output_.held()), error));
       if (output_.empty()) return;
+      if (output_.source() != nullptr) return AwaitRoom();
     }
+    WriteLater(output_.held());
+  }
+
+  void WriteLater(std::string_view bytes) {
     Arm(write_deadline_, host_->limits.write_time);
-    stream_.async_write_some(
-        asio::buffer(output_.front()),
-        [self = this->shared_from_this()](error_code error, size_t bytes) { self->OnWritten(error, bytes); });
+    stream_.async_write_some(asio::buffer(bytes), [self = this->shared_from_this()](error_code error, size_t written) {
+      self->piece_ = std::string();
+      self->OnWritten(error, written);
+    });
+  }
+
+  // A piece is read once the socket takes bytes and not before, so a client that takes none keeps none in memory.
+  void AwaitRoom() {
+    Arm(write_deadline_, host_->limits.write_time);
+    Socket().async_wait(tcp::socket::wait_write, [self = this->shared_from_this()](error_code error) {
+      if (self->phase_ == Phase::kEnded) return;
+      if (error) return self->End();
+      self->write_deadline_.cancel();
+      self->host_->piece_turns->Ask([self](PieceTurns::Turn turn) {
+        self->Post(
+            [turn = std::move(turn)](ConnectionOn& connection) mutable { connection.ReadPiece(std::move(turn)); });
+      });
+    });
+  }
+
+  void ReadPiece(PieceTurns::Turn turn) {
+    if (phase_ == Phase::kEnded) return;
+    asio::post(host_->handlers, [self = this->shared_from_this(), source = output_.source(), offset = output_.offset(),
+                                 turn = std::move(turn)]() mutable {
+      absl::StatusOr<std::string> piece = source->Read(offset, kTls ? kTlsPieceBytes : kPieceBytes);
+      self->Post([piece = std::move(piece), turn = std::move(turn)](ConnectionOn& connection) mutable {
+        connection.WritePiece(std::move(piece));
+      });
+    });
+  }
+
+  // What the socket does not take is read again when it does. TLS keeps its piece until it is written.
+  void WritePiece(absl::StatusOr<std::string> piece) {
+    if (phase_ == Phase::kEnded) return;
+    if (!piece.ok()) return Reset();
+    if constexpr (kTls) {
+      piece_ = *std::move(piece);
+      WriteLater(piece_);
+    } else {
+      error_code error;
+      const size_t bytes = stream_.write_some(asio::buffer(*piece), error);
+      OnWritten(error == asio::error::would_block ? error_code() : error, bytes);
+    }
+  }
+
+  // Ends so that the client cannot take what it has got for all of it, also where the end of the connection is that of
+  // the body.
+  void Reset() {
+    error_code ignored;
+    Socket().set_option(asio::socket_base::linger(true, 0), ignored);
+    End();
   }
 
   void OnWritten(error_code error, size_t bytes) {
@@ -454,7 +532,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     std::function<void()> on_closed;
   } answer_;
   WriteQueue output_;
-  std::atomic<size_t> pending_ = 0;  // bytes on their way to the strand
+  std::string piece_;                  // of TLS, being written
+  std::atomic<uint64_t> pending_ = 0;  // bytes on their way to the strand
 };
 
 }  // namespace

@@ -15,15 +15,22 @@
 #include <optional>
 
 #include "server/http/http_server.h"
+#include "server/http/piece_turns.h"
 
 namespace tessera::server {
+
+// Read at a time of a body that is read while it is sent.
+inline constexpr size_t kPieceBytes = 64 << 10;
 
 // What the connections of one server share. Outlives them; replies that are kept longer than the server find it
 // stopped.
 class HttpConnectionHost {
  public:
   HttpConnectionHost(const HttpLimits& limits, HttpHandler& handler, int handler_threads)
-      : limits(limits), handler(handler), handlers(static_cast<size_t>(handler_threads)) {}
+      : limits(limits),
+        handler(handler),
+        piece_turns(std::make_shared<PieceTurns>(limits.sending_bytes / kPieceBytes)),
+        handlers(static_cast<size_t>(handler_threads)) {}
 
   // Runs `task` on `executor` unless the server has stopped.
   template <typename Executor, typename Task>
@@ -43,6 +50,7 @@ class HttpConnectionHost {
 
   const HttpLimits limits;
   HttpHandler& handler;
+  const std::shared_ptr<PieceTurns> piece_turns;
   boost::asio::io_context context;
   boost::asio::thread_pool handlers;
 

@@ -109,7 +109,7 @@ std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool
     head.insert(header.name, value);
   }
   const bool has_body = response.status != 204 && response.status != 304;
-  if (framing == BodyFraming::kLength && has_body) head.content_length(response.body.size());
+  if (framing == BodyFraming::kLength && has_body) head.content_length(response.BodyBytes());
   if (framing == BodyFraming::kChunked) head.chunked(true);
   // Said also where it is the default, for clients of HTTP/1.0.
   head.set(http::field::connection, keep_alive ? "keep-alive" : "close");
@@ -121,9 +121,7 @@ std::string ContinueHead() {
   return HeadText(head);
 }
 
-std::string Chunk(const std::string& part) {
-  return beast::buffers_to_string(http::make_chunk(boost::asio::buffer(part)));
-}
+std::string ChunkHead(uint64_t part_bytes) { return absl::StrCat(absl::Hex(part_bytes), "\r\n"); }
 
 std::string LastChunk() { return beast::buffers_to_string(http::make_chunk_last()); }
 

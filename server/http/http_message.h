@@ -10,6 +10,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/byte_source.h"
 
 namespace tessera::server {
 
@@ -48,11 +49,14 @@ struct HttpResponse {
   int status = 200;
   std::vector<HttpHeader> headers;
   std::string body;
+  base::SharedBytes pieces = nullptr;  // the body in place of `body`, read while it is sent; may be null
+
+  uint64_t BodyBytes() const { return pieces == nullptr ? body.size() : pieces->size(); }
 };
 
 // The answer to one request. Either Send once, or StartStream, any number of Write, Finish. Thread-safe and never
 // blocking; calls after the end, or when the client is gone, do nothing. A reply that is dropped unfinished closes the
-// connection.
+// connection, and so does a body or a part that cannot be read to its end: the client gets less than was announced.
 class HttpReply {
  public:
   // What a stream says of its own accord when nothing was written for a while.
@@ -65,10 +69,11 @@ class HttpReply {
   virtual void Send(HttpResponse response) = 0;
   virtual void StartStream(HttpResponse head, Heartbeat heartbeat) = 0;  // the head's body is the first part
   virtual void Write(std::string part) = 0;
+  virtual void Write(base::SharedBytes part) = 0;  // read while it is sent
   virtual void Finish() = 0;
 
   // Bytes written that the client has not taken yet.
-  virtual size_t pending_bytes() const = 0;
+  virtual uint64_t pending_bytes() const = 0;
 
   // `closed` is called once if the client goes away before the end of the reply, also when it already has; it must
   // not block.
@@ -99,8 +104,9 @@ std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool
 // Tells a client that waits for it to send its body.
 std::string ContinueHead();
 
-// A part of a chunked body, which is not empty, and its end.
-std::string Chunk(const std::string& part);
+// What stands before and after a part of a chunked body, which is not empty, and what ends the body.
+std::string ChunkHead(uint64_t part_bytes);
+inline constexpr char kChunkEnd[] = "\r\n";
 std::string LastChunk();
 
 }  // namespace tessera::server

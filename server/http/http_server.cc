@@ -1,6 +1,8 @@
 #include "server/http/http_server.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +31,9 @@ using boost::system::error_code;
 // After running out of descriptors, unless a connection ends first.
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
+// What the system takes of an answer before the network does. Without a bound it is megabytes for each slow client.
+constexpr int kUnsentBytes = 128 << 10;
+
 class Listener final : public HttpServer {
  public:
   Listener(const HttpServerOptions& options, HttpHandler& handler)
@@ -42,9 +47,9 @@ class Listener final : public HttpServer {
   ~Listener() override {
     asio::post(strand_, [this] { StopAccepting(); });
     CloseAll();
-    // Handlers that still run see their replies go nowhere.
-    host_->handlers.join();
+    // From then on nothing is given to the handlers; those that still run see their replies go nowhere.
     WaitForConnections(absl::InfiniteDuration());
+    host_->handlers.join();
     host_->Stop();
     work_.reset();
     for (std::thread& thread : threads_) thread.join();
@@ -175,6 +180,7 @@ class Listener final : public HttpServer {
   void Admit(tcp::socket socket) {
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
+    setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof(kUnsentBytes));
     std::shared_ptr<asio::ssl::context> tls;
     if (options_.tls != nullptr) tls = options_.tls->Current();
     std::shared_ptr<HttpConnection> connection;

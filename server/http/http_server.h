@@ -1,9 +1,9 @@
 // An HTTP/1.1 listener: connections, framing, limits and timeouts. What a request means is its handler's business.
 //
 // Bounded in every direction: connections and their descriptors, header and body bytes, bytes on the wire for one body,
-// time for every phase. Where there is no room for a new connection, the one that has waited for a request longest is
-// closed; where a request is under way on all of them, the new one is. Owns its threads; a handler and a reply may be
-// used from any.
+// bytes of files on their way to clients, time for every phase. Where there is no room for a new connection, the one
+// that has waited for a request longest is closed; where a request is under way on all of them, the new one is. Owns
+// its threads; a handler and a reply may be used from any.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ struct HttpLimits {
   size_t body_bytes = 1 << 20;
   // A stream whose client does not take what is written is closed when this much waits.
   size_t pending_bytes = 256 << 20;
+  // Of bodies that are read while they are sent: what all connections hold of them together.
+  size_t sending_bytes = 4 << 20;
   absl::Duration header_time = absl::Seconds(10);  // TLS handshake; first to last byte of the header
   absl::Duration body_time = absl::Seconds(30);    // the whole body
   absl::Duration idle_time = absl::Seconds(75);    // between two requests

@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/plain_json.h"
 #include "server/api/proto_values.h"
@@ -133,11 +134,24 @@ void AddAnswer(object& result, const AnswerContext& context) {
   if (!job.request.user.empty()) result["safety_identifier"] = job.request.user;
 }
 
-void AddPicture(object& result, const AnswerContext& context, const FinishedImage& image, const std::string& file) {
+// Stands for the bytes of a file in a JSON text: no text in UTF-8 has it.
+constexpr char kFileMark = '\xFF';
+
+// The text with the files in Base64 in place of its marks, in order.
+base::SharedBytes WithFiles(const std::string& json, const std::vector<base::SharedBytes>& files) {
+  std::vector<base::SharedBytes> parts;
+  for (const absl::string_view text : absl::StrSplit(json, kFileMark)) {
+    if (!parts.empty()) parts.push_back(base::InBase64(files[parts.size() / 2]));
+    parts.push_back(base::BytesOf(std::string(text)));
+  }
+  return base::Joined(std::move(parts));
+}
+
+void AddPicture(object& result, const AnswerContext& context, const FinishedImage& image) {
   if (context.body.response_format == ResponseFormat::kUrl) {
     result["url"] = ImageUrl(context.base_url, image.id);
   } else {
-    result["b64_json"] = absl::Base64Escape(file);
+    result["b64_json"] = std::string(1, kFileMark);
   }
   result["seed"] = image.seed;
 }
@@ -179,22 +193,28 @@ std::string ModelListJson(const std::vector<ServedModel>& models) {
 
 std::string ServerInfoJson(const ServerInfo& info) { return base::PlainJson(ObjectOf(ToProto(info))); }
 
-std::string GenerationJson(const AnswerContext& context, const Job& done, const std::vector<std::string>& files) {
+base::SharedBytes GenerationJson(const AnswerContext& context, const Job& done,
+                                 const std::vector<base::SharedBytes>& files) {
   array data;
-  for (size_t i = 0; i < done.images.size(); ++i) {
+  for (const FinishedImage& finished : done.images) {
     object image;
-    AddPicture(image, context, done.images[i], i < files.size() ? files[i] : std::string());
+    AddPicture(image, context, finished);
     data.push_back(std::move(image));
   }
   object result = {{"created", absl::ToUnixSeconds(done.created)}, {"data", std::move(data)}};
   AddAnswer(result, context);
   result["lossless"] = done.lossless;
   result["warnings"] = Texts(done.warnings);
-  return base::PlainJson(result);
+  return WithFiles(base::PlainJson(result), files);
 }
 
 std::string ServerSentEvent(absl::string_view name, absl::string_view data) {
   return absl::StrCat("event: ", name, "\ndata: ", data, "\n\n");
+}
+
+base::SharedBytes ServerSentEvent(absl::string_view name, base::SharedBytes data) {
+  return base::Joined(
+      {base::BytesOf(absl::StrCat("event: ", name, "\ndata: ")), std::move(data), base::BytesOf("\n\n")});
 }
 
 std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& preview) {
@@ -210,18 +230,19 @@ std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& p
   return base::PlainJson(result);
 }
 
-std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file) {
+base::SharedBytes CompletedJson(const AnswerContext& context, const FinishedImage& image,
+                                const base::SharedBytes& file) {
   object result = {{"type", "image_generation.completed"},
                    {"image_index", image.index},
                    {"created_at", absl::ToUnixSeconds(context.job.created)}};
-  AddPicture(result, context, image, file);
+  AddPicture(result, context, image);
   AddAnswer(result, context);
   // Clients' types ask for it; nothing here is paid by the token.
   result["usage"] = object{{"total_tokens", 0},
                            {"input_tokens", 0},
                            {"output_tokens", 0},
                            {"input_tokens_details", object{{"image_tokens", 0}, {"text_tokens", 0}}}};
-  return base::PlainJson(result);
+  return WithFiles(base::PlainJson(result), {file});
 }
 
 std::string ErrorEvent(const HttpError& error) {

@@ -29,17 +29,22 @@ struct AnswerContext {
   std::string base_url;
 };
 
-// The answer to a generation that is done. `files`, by index, are asked for where the response format is b64_json.
-std::string GenerationJson(const AnswerContext& context, const Job& done, const std::vector<std::string>& files);
+// The answer to a generation that is done, which reads the files while it is sent. `files`, by index, are asked for
+// where the response format is b64_json.
+base::SharedBytes GenerationJson(const AnswerContext& context, const Job& done,
+                                 const std::vector<base::SharedBytes>& files);
 
 // One event of a stream: name and data. `data` is one line.
 std::string ServerSentEvent(absl::string_view name, absl::string_view data);
+base::SharedBytes ServerSentEvent(absl::string_view name, base::SharedBytes data);
 
 // The last event of a stream that fails.
 std::string ErrorEvent(const HttpError& error);
 
 std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& preview);
-std::string CompletedJson(const AnswerContext& context, const FinishedImage& image, const std::string& file);
+// `file` as for GenerationJson; null where only the link is asked for.
+base::SharedBytes CompletedJson(const AnswerContext& context, const FinishedImage& image,
+                                const base::SharedBytes& file);
 
 // An event of a watched job, whole, with its name.
 std::string JobEventText(const JobEvent& event, const std::string& base_url);

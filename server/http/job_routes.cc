@@ -16,8 +16,6 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kEnoughPending = 8 << 20;
-
 // Whether it has the form of every page's `next`, which docs/openapi.json has as the pattern of `after`.
 bool IsPageId(absl::string_view text) {
   const size_t name = std::find_if_not(text.begin(), text.end(), absl::ascii_islower) - text.begin();

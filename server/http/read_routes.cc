@@ -30,11 +30,12 @@ std::vector<ApiRoute> ReadRoutes(const ApiContext& context) {
     call.reply->SendJson(200, named->adapter == nullptr ? ModelJson(model, name) : AdapterJson(model, *named->adapter));
   });
   add("/v1/images/{id}", true, [context](const ApiCall& call) {
-    absl::StatusOr<ImageBytes> image = context.service.ReadImage(call.caller, call.parameters[0]);
+    absl::StatusOr<ImageFile> image = context.service.OpenImage(call.caller, call.parameters[0]);
     if (!image.ok()) return call.reply->SendError(image.status());
     call.reply->Send({.status = 200,
                       .headers = {{"Content-Type", MediaType(image->format)}, {"Content-Disposition", "inline"}},
-                      .body = std::move(image->bytes)});
+                      .body = "",
+                      .pieces = std::move(image->bytes)});
   });
   add("/v1/schema", false,
       [](const ApiCall& call) { call.reply->SendJson(200, base::PlainJson(RequestSchema(BodyKind::kJob))); });

@@ -22,8 +22,9 @@ class CountingReply final : public tessera::server::HttpReply {
   }
   void StartStream(tessera::server::HttpResponse head, Heartbeat heartbeat) override {}
   void Write(std::string part) override {}
+  void Write(tessera::base::SharedBytes part) override {}
   void Finish() override { done_ = true; }
-  size_t pending_bytes() const override { return 0; }
+  uint64_t pending_bytes() const override { return 0; }
   void OnClosed(std::function<void()> closed) override {}
 
  private:

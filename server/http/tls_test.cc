@@ -96,6 +96,25 @@ TEST_F(TlsTest, AnswersOverTlsAndLinksWithHttps) {
   EXPECT_THAT(image.response, HasSubstr("https://localhost/v1/images/img_"));
 }
 
+TEST_F(TlsTest, AFileIsSentWholeOverTls) {
+  ApiFixture api({.service = {.min_file_bytes = 3'000'001}, .server = {.tls = Load()}});
+  const std::string body = R"({"prompt":"a","response_format":"url"})";
+  const TlsAnswer drawn = CallOverTls(
+      api.port(), absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                               "Content-Type: application/json\r\nContent-Length: ",
+                               body.size(), "\r\n\r\n", body));
+  const size_t begin = drawn.response.find("img_");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string id = drawn.response.substr(begin, drawn.response.find('"', begin) - begin);
+  const std::string file = *base::ReadAll(*api.service().OpenImage({.tenant = "anonymous"}, id)->bytes);
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    const TlsAnswer answer = CallOverTls(
+        api.port(), absl::StrCat("GET /v1/images/", id, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        version);
+    EXPECT_TRUE(answer.response.substr(answer.response.find("\r\n\r\n") + 4) == file);
+  }
+}
+
 TEST_F(TlsTest, AStreamRunsOverTls) {
   ApiFixture api({.server = {.tls = Load()}});
   const std::string body = R"({"prompt":"a","stream":true,"n":2})";

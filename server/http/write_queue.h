@@ -1,12 +1,15 @@
-// The bytes that a connection has still to write, in order.
+// The bytes that a connection has still to write, in order: those it holds, and those that are read when they are due.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "base/byte_source.h"
 
 namespace tessera::server {
 
@@ -14,31 +17,43 @@ namespace tessera::server {
 class WriteQueue final {
  public:
   // Whether they are the only ones, so that nobody writes yet.
-  bool Add(std::string bytes) {
-    bytes_ += bytes.size();
-    chunks_.push_back(std::move(bytes));
-    return chunks_.size() == 1;
-  }
+  bool Add(std::string bytes) { return AddPart({.size = bytes.size(), .held = std::move(bytes)}); }
+  bool Add(base::SharedBytes bytes) { return AddPart({.size = bytes->size(), .read = std::move(bytes)}); }
 
-  // What is next, not empty, of a queue that is not.
-  std::string_view front() const { return std::string_view(chunks_.front()).substr(written_); }
+  // Of a queue that is not empty: where what is next is to be read, from offset() on; null where it is held().
+  const base::SharedBytes& source() const { return parts_.front().read; }
+  uint64_t offset() const { return written_; }
+  // What is next, not empty.
+  std::string_view held() const { return std::string_view(parts_.front().held).substr(written_); }
 
-  // So many of front() have been written.
+  // So many bytes of what is next have been written.
   void Remove(size_t bytes) {
     bytes_ -= bytes;
     written_ += bytes;
-    if (written_ < chunks_.front().size()) return;
-    chunks_.pop_front();
+    if (written_ < parts_.front().size) return;
+    parts_.pop_front();
     written_ = 0;
   }
 
-  bool empty() const { return chunks_.empty(); }
-  size_t bytes() const { return bytes_; }
+  bool empty() const { return parts_.empty(); }
+  uint64_t bytes() const { return bytes_; }
 
  private:
-  std::deque<std::string> chunks_;  // none of them empty
-  size_t written_ = 0;              // of the first
-  std::atomic<size_t> bytes_ = 0;
+  struct Part {
+    uint64_t size = 0;  // not 0
+    std::string held = {};
+    base::SharedBytes read = nullptr;
+  };
+
+  bool AddPart(Part part) {
+    bytes_ += part.size;
+    parts_.push_back(std::move(part));
+    return parts_.size() == 1;
+  }
+
+  std::deque<Part> parts_;
+  uint64_t written_ = 0;  // of the first
+  std::atomic<uint64_t> bytes_ = 0;
 };
 
 }  // namespace tessera::server

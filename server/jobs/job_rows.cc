@@ -237,11 +237,16 @@ absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt,
   return insert.Bind(1, static_cast<int64_t>(attempt.task)).Bind(2, attempt.attempt).BindBlob(3, bytes).Run();
 }
 
-absl::StatusOr<std::optional<std::string>> FindPicture(SqliteDatabase& database, uint64_t task) {
-  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT bytes FROM pictures WHERE task = ?"));
+absl::StatusOr<std::optional<uint64_t>> FindPicture(SqliteDatabase& database, uint64_t task) {
+  ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT length(bytes) FROM pictures WHERE task = ?"));
   ASSIGN_OR_RETURN(const bool row, select.Bind(1, static_cast<int64_t>(task)).Step());
-  if (!row) return std::optional<std::string>();
-  return std::optional(std::string(select.Bytes(0)));
+  if (!row) return std::optional<uint64_t>();
+  return std::optional(static_cast<uint64_t>(select.Int(0)));
+}
+
+absl::StatusOr<std::optional<std::string>> ReadPicture(SqliteDatabase& database, uint64_t task, uint64_t offset,
+                                                       size_t count) {
+  return database.ReadBlob("pictures", "bytes", static_cast<int64_t>(task), offset, count);
 }
 
 absl::StatusOr<std::vector<PictureRow>> ListPictures(SqliteDatabase& database, int64_t limit) {

@@ -74,7 +74,10 @@ struct PictureRow {
   std::string bytes;
 };
 absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt, absl::string_view bytes);
-absl::StatusOr<std::optional<std::string>> FindPicture(SqliteDatabase& database, uint64_t task);
+// Its size; nothing where there is none.
+absl::StatusOr<std::optional<uint64_t>> FindPicture(SqliteDatabase& database, uint64_t task);
+absl::StatusOr<std::optional<std::string>> ReadPicture(SqliteDatabase& database, uint64_t task, uint64_t offset,
+                                                       size_t count);
 absl::StatusOr<std::vector<PictureRow>> ListPictures(SqliteDatabase& database, int64_t limit);
 // False: it was not there any more.
 absl::StatusOr<bool> DeletePicture(SqliteDatabase& database, uint64_t task);

@@ -29,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/byte_source.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/storage_health.h"
 #include "server/jobs/task_state.h"
@@ -142,8 +143,9 @@ class JobStore {
   virtual absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                              std::optional<JobState> state = std::nullopt) = 0;
 
-  // The image's file, checked against its digest: DATA_LOSS if it is not what was written.
-  virtual absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) = 0;
+  // The image's file, checked against its digest: DATA_LOSS if it is not what was written. Its pieces are then read one
+  // by one, with an error once they are no longer what was checked. It must not outlive the store.
+  virtual absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) = 0;
 
   // Brings images that were made durable with their tasks into files of their own, at most `limit`; how many those
   // were. They can be read meanwhile.

@@ -19,6 +19,7 @@
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/job_workload.h"
 #include "tests/jobs/postgres_cluster.h"
+#include "tests/support/read_bytes.h"
 
 namespace tessera::server {
 namespace {
@@ -181,7 +182,7 @@ TEST_P(JobStoreTest, KeepsTheFileOfAFinishedImage) {
   Reopen();
   const TaskRecord task = TaskOf(job);
   EXPECT_EQ(task.state, TaskState::kDone);
-  const absl::StatusOr<std::string> image = store_->ReadImage(kTenant, task.image->id);
+  const absl::StatusOr<std::string> image = ReadBytes(store_->OpenImage(kTenant, task.image->id));
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_EQ(*image, "the picture");
 }
@@ -198,10 +199,10 @@ TEST_P(JobStoreTest, BringsImagesIntoFilesOfTheirOwn) {
   EXPECT_THAT(*disk_.files().List(), SizeIs(committed ? 1 : 4));
   const auto expect_images = [&] {
     for (const TaskRecord& task : job.tasks) {
-      EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(job, static_cast<size_t>(task.index)).image->id),
+      EXPECT_EQ(*ReadBytes(store_->OpenImage(kTenant, TaskOf(job, static_cast<size_t>(task.index)).image->id)),
                 absl::StrCat("picture ", task.index));
     }
-    EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(with_file).image->id), large);
+    EXPECT_EQ(*ReadBytes(store_->OpenImage(kTenant, TaskOf(with_file).image->id)), large);
     EXPECT_EQ(store_->result_bytes(), 3 * 9 + 1001);
   };
   expect_images();
@@ -225,13 +226,26 @@ TEST_P(JobStoreTest, ForgetsImagesThatAreNotInFilesYet) {
   EXPECT_EQ(store_->result_bytes(), 0);
 }
 
+TEST_P(JobStoreTest, ReadsAnImageOnWhileItIsBroughtIntoAFileOfItsOwn) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id), "the picture").ok());
+  const absl::StatusOr<base::SharedBytes> image = store_->OpenImage(kTenant, TaskOf(job).image->id);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ((*image)->size(), 11u);
+  EXPECT_EQ(*(*image)->Read(0, 4), "the ");
+  ASSERT_TRUE(store_->SettleImages(1).ok());
+  EXPECT_EQ(*(*image)->Read(4, 4), "pict");
+  EXPECT_EQ(*(*image)->Read(8, 100), "ure");
+  EXPECT_EQ(*(*image)->Read(11, 1), "");
+}
+
 TEST_P(JobStoreTest, SaysSoWhenAnImagesFileWasDamaged) {
   const JobRecord job = Submit();
   ASSERT_TRUE(Finish(Claim(job.tasks[0].id), "the picture").ok());
   const TaskRecord task = TaskOf(job);
   ASSERT_TRUE(store_->SettleImages(1).ok());
   (*disk_.BytesOf("results/" + task.image->file))[3] ^= 1;
-  EXPECT_EQ(store_->ReadImage(kTenant, task.image->id).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadBytes(store_->OpenImage(kTenant, task.image->id)).status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_P(JobStoreTest, RefusesTheReportOfAnAttemptThatWasGivenUp) {
@@ -250,7 +264,7 @@ TEST_P(JobStoreTest, FinishesATaskOnce) {
   const TaskAttempt attempt = Claim(job.tasks[0].id);
   ASSERT_TRUE(Finish(attempt, "first").ok());
   EXPECT_EQ(Finish(attempt, "second").code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(*store_->ReadImage(kTenant, TaskOf(job).image->id), "first");
+  EXPECT_EQ(*ReadBytes(store_->OpenImage(kTenant, TaskOf(job).image->id)), "first");
 }
 
 TEST_P(JobStoreTest, ClaimsATaskOnce) {
@@ -334,7 +348,7 @@ TEST_P(JobStoreTest, HidesJobsAndImagesOfOtherTenants) {
   const std::string image = TaskOf(job).image->id;
   EXPECT_EQ(store_->Get("bob", job.id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(store_->Cancel("bob", job.id).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(store_->ReadImage("bob", image).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadBytes(store_->OpenImage("bob", image)).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(store_->List("bob", 10, "")->jobs, IsEmpty());
 }
 

@@ -473,7 +473,7 @@ absl::StatusOr<JobRecordPage> PostgresJobStore::List(const std::string& tenant, 
   return page;
 }
 
-absl::StatusOr<std::string> PostgresJobStore::ReadImage(const std::string& tenant, const std::string& image) {
+absl::StatusOr<base::SharedBytes> PostgresJobStore::OpenImage(const std::string& tenant, const std::string& image) {
   ASSIGN_OR_RETURN(const uint64_t number, ids_.ImageNumber(image));
   std::vector<JobRecord> jobs;
   RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
@@ -482,7 +482,7 @@ absl::StatusOr<std::string> PostgresJobStore::ReadImage(const std::string& tenan
     return absl::OkStatus();
   }));
   if (jobs.empty()) return NoSuchImage();
-  return disk_.ReadImage(jobs[0], tenant, image, /*committed=*/std::nullopt, options_.max_image_bytes);
+  return disk_.OpenImage(jobs[0], tenant, image, /*committed=*/nullptr, options_.max_image_bytes);
 }
 
 absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {

@@ -81,7 +81,7 @@ class PostgresJobStore final : public JobStore {
   absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
   absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                      std::optional<JobState> state) override;
-  absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) override;
+  absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) override;
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override { return result_bytes_; }  // as of the last comparison
   bool has_too_many_bytes() const override;

@@ -14,6 +14,7 @@
 #include "server/jobs/postgres_schema.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/shared_stores.h"
+#include "tests/support/read_bytes.h"
 
 namespace tessera::server {
 namespace {
@@ -116,7 +117,7 @@ TEST_F(PostgresJobStoreTest, ADumpIsTheQueueElsewhere) {
   EXPECT_EQ(queued, (std::set<uint64_t>{open.tasks[0].id, open.tasks[1].id}));
   const absl::StatusOr<JobRecord> found = (*restored)->Get(kOracleTenant, done.id);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_TRUE((*restored)->ReadImage(kOracleTenant, found->tasks[0].image->id).ok());
+  EXPECT_TRUE(ReadBytes((*restored)->OpenImage(kOracleTenant, found->tasks[0].image->id)).ok());
 }
 
 TEST_F(PostgresJobStoreTest, ASubmissionWhoseAnswerIsLostIsOneJob) {
@@ -144,7 +145,7 @@ TEST_F(PostgresJobStoreTest, ReportsWhoseAnswersAreLostAreMadeOnce) {
   EXPECT_TRUE(SharedStores::Finish(*store, first).ok());
   const TaskRecord done = TaskOf(*store, finished);
   ASSERT_EQ(done.state, TaskState::kDone);
-  EXPECT_EQ(*store->ReadImage(kOracleTenant, done.image->id), ::tessera::ImageBytesOf(first));
+  EXPECT_EQ(*ReadBytes(store->OpenImage(kOracleTenant, done.image->id)), ::tessera::ImageBytesOf(first));
   const TaskAttempt second = SharedStores::Claim(*store, failed.tasks[0].id);
   LoseTheAnswerOf("fail");
   EXPECT_TRUE(store->Fail(second, absl::InternalError("x")).ok());

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/byte_source.h"
 
 namespace tessera::server {
 
@@ -42,8 +43,10 @@ class ResultStore {
     return absl::OkStatus();
   }
 
-  // NOT_FOUND; RESOURCE_EXHAUSTED for a file of more than `limit` bytes.
-  virtual absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) = 0;
+  // The file as it is now, to be read piece by piece: a read of one that was changed since is DATA_LOSS, of one that
+  // was removed NOT_FOUND where the store does not hold it open. Must not outlive the store. NOT_FOUND;
+  // RESOURCE_EXHAUSTED for a file of more than `limit` bytes; UNAVAILABLE for whatever else keeps it from being read.
+  virtual absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) = 0;
 
   // A file that is not there is no error.
   virtual absl::Status Remove(const std::string& name) = 0;

@@ -14,6 +14,7 @@
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
+#include "tests/support/read_bytes.h"
 
 namespace tessera::server {
 namespace {
@@ -124,7 +125,7 @@ TEST(JobStoreSchema, LetsIdsOfBeforeStandAndHidesTheNumbersOfLaterOnes) {
     }
     const std::string image = (*store)->Get("alice", old)->tasks[0].image->id;
     EXPECT_EQ(image.substr(0, 6), "img-1-");
-    EXPECT_EQ((*store)->ReadImage("alice", image).value_or(""), "bytes");
+    EXPECT_EQ(ReadBytes((*store)->OpenImage("alice", image)).value_or(""), "bytes");
     EXPECT_EQ((*store)->Get("alice", "job-1-00112233445566778899aabbccddeef0").status().code(),
               absl::StatusCode::kNotFound);
     EXPECT_EQ((*store)->Get("bob", old).status().code(), absl::StatusCode::kNotFound);

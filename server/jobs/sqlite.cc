@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -183,6 +184,21 @@ absl::StatusOr<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
 absl::Status SqliteDatabase::Execute(const char* sql) {
   const int result = sqlite3_exec(database_, sql, nullptr, nullptr, nullptr);
   return result == SQLITE_OK ? absl::OkStatus() : ToStatus(sqlite3_extended_errcode(database_), database_);
+}
+
+absl::StatusOr<std::optional<std::string>> SqliteDatabase::ReadBlob(const char* table, const char* column, int64_t row,
+                                                                    uint64_t offset, size_t count) {
+  sqlite3_blob* opened = nullptr;
+  int result = sqlite3_blob_open(database_, "main", table, column, row, /*flags=*/0, &opened);
+  const std::unique_ptr<sqlite3_blob, decltype(&sqlite3_blob_close)> blob(opened, sqlite3_blob_close);
+  if (result == SQLITE_ERROR) return std::optional<std::string>();
+  if (result != SQLITE_OK) return ToStatus(result, database_);
+  const auto size = static_cast<uint64_t>(sqlite3_blob_bytes(opened));
+  offset = std::min(offset, size);
+  std::string bytes(std::min<uint64_t>(count, size - offset), '\0');
+  result = sqlite3_blob_read(opened, bytes.data(), static_cast<int>(bytes.size()), static_cast<int>(offset));
+  if (result != SQLITE_OK) return ToStatus(result, database_);
+  return std::optional(std::move(bytes));
 }
 
 absl::Status SqliteDatabase::Check() {

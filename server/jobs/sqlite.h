@@ -66,6 +66,11 @@ class SqliteDatabase final {
   // One statement or several without parameters and rows.
   absl::Status Execute(const char* sql);
 
+  // Of the blob in a column of the row with this id: the bytes from `offset` on, `count` of them or as many as there
+  // are, without the others being read into memory. Nothing where there is no such row.
+  absl::StatusOr<std::optional<std::string>> ReadBlob(const char* table, const char* column, int64_t row,
+                                                      uint64_t offset, size_t count);
+
   // PRAGMA quick_check: DATA_LOSS with the first thing that is wrong. Reads the whole file.
   absl::Status Check();
 

@@ -344,19 +344,46 @@ absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, in
   });
 }
 
-absl::StatusOr<std::string> SqliteJobStore::ReadImage(const std::string& tenant, const std::string& image) {
+// An image that was committed with its task, from the database or, once it was brought there, from its file.
+class SqliteJobStore::CommittedImage final : public base::ByteSource {
+ public:
+  CommittedImage(SqliteJobStore& store, const TaskAttempt& attempt, uint64_t size)
+      : store_(store), attempt_(attempt), size_(size) {}
+
+  uint64_t size() const override { return size_; }
+
+  absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const override {
+    ASSIGN_OR_RETURN(std::optional<std::string> committed, store_.Read([&](SqliteDatabase& database) {
+      return ReadPicture(database, attempt_.task, offset, count);
+    }));
+    if (committed.has_value()) return *std::move(committed);
+    ASSIGN_OR_RETURN(const base::SharedBytes file, store_.disk_.OpenFile(ResultFileName(attempt_), size_));
+    if (file->size() != size_) return absl::DataLossError("the image's file was changed while it was read");
+    return file->Read(offset, count);
+  }
+
+ private:
+  SqliteJobStore& store_;
+  const TaskAttempt attempt_;
+  const uint64_t size_;
+};
+
+absl::StatusOr<base::SharedBytes> SqliteJobStore::OpenImage(const std::string& tenant, const std::string& image) {
   ASSIGN_OR_RETURN(const uint64_t number, ids_.ImageNumber(image));
-  std::optional<std::string> committed;
+  base::SharedBytes committed;
   const absl::StatusOr<JobRecord> job = Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
     ASSIGN_OR_RETURN(const TaskRow task, FindTask(database, number));
     ASSIGN_OR_RETURN(JobRecord record, ReadJob(database, ids_, task.job));
     // What is gone from here by now is in its file.
-    ASSIGN_OR_RETURN(committed, FindPicture(database, number));
+    ASSIGN_OR_RETURN(const std::optional<uint64_t> size, FindPicture(database, number));
+    if (size.has_value()) {
+      committed = std::make_shared<CommittedImage>(*this, TaskAttempt{.task = number, .attempt = task.attempt}, *size);
+    }
     return record;
   });
   if (absl::IsNotFound(job.status())) return NoSuchImage();
   if (!job.ok()) return job.status();
-  return disk_.ReadImage(*job, tenant, image, std::move(committed), options_.max_image_bytes);
+  return disk_.OpenImage(*job, tenant, image, committed, options_.max_image_bytes);
 }
 
 absl::StatusOr<int64_t> SqliteJobStore::SettleImages(int64_t limit) {

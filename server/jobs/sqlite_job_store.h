@@ -72,7 +72,7 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) override;
   absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                      std::optional<JobState> state) override;
-  absl::StatusOr<std::string> ReadImage(const std::string& tenant, const std::string& image) override;
+  absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) override;
   absl::StatusOr<int64_t> SettleImages(int64_t limit) override;
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override;
@@ -95,6 +95,8 @@ class SqliteJobStore final : public JobStore {
     StateCounts counts{};
     int64_t result_bytes = 0;
   };
+
+  class CommittedImage;
 
   SqliteJobStore(const SqliteJobStoreOptions& options, Opened opened);
 

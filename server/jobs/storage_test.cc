@@ -1,11 +1,14 @@
 // The job store on a disk that is full, damaged, gone or read by others.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,7 @@
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_workload.h"
 #include "tests/jobs/small_files.h"
+#include "tests/support/read_bytes.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::server {
@@ -322,6 +326,60 @@ TEST_F(StorageTest, NothingIsAcknowledgedIntoFilesThatTheirNamesNoLongerLeadTo) 
   }
 }
 
+// `keeps`: whether the store keeps the descriptors of files that are read.
+void ExpectReadsOnlyWhatWasOpened(const std::string& folder, bool keeps) {
+  SCOPED_TRACE(keeps);
+  DiskResultStore files(folder, [keeps] { return keeps ? 1 << 20 : 0; });
+  ASSERT_TRUE(files.Open().ok());
+  const auto opened = [&](const std::string& name) {
+    EXPECT_TRUE(files.Write(name, "the picture").ok());
+    absl::StatusOr<base::SharedBytes> file = files.OpenFile(name, 11);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *file;
+  };
+  const fs::path path = fs::path(folder) / "00";
+  const base::SharedBytes removed = opened("00/removed"), replaced = opened("00/replaced");
+  EXPECT_EQ(*removed->Read(0, 4), "the ");
+  ASSERT_TRUE(files.Remove("00/removed").ok());
+  ASSERT_TRUE(files.Write("00/replaced", "THE PICTURE").ok());
+  if (keeps) {
+    EXPECT_EQ(*removed->Read(4, 100), "picture");
+    EXPECT_EQ(*base::ReadAll(*replaced), "the picture");
+  } else {
+    EXPECT_EQ(removed->Read(4, 100).status().code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(replaced->Read(4, 100).status().code(), absl::StatusCode::kDataLoss);
+  }
+  const base::SharedBytes cut = opened("00/cut"), written = opened("00/written");
+  fs::resize_file(path / "cut", 10);
+  EXPECT_EQ(cut->Read(0, 4).status().code(), absl::StatusCode::kDataLoss);
+  fs::last_write_time(path / "written", fs::last_write_time(path / "written") + std::chrono::seconds(1));
+  EXPECT_EQ(written->Read(0, 4).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(files.OpenFile("00/removed", 11).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(files.OpenFile("00/written", 10).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(DiskResultStoreTest, AFileThatIsReadIsTheOneThatWasOpenedOrAnError) {
+  const TestFolder folder;
+  ExpectReadsOnlyWhatWasOpened(folder / "kept", true);
+  ExpectReadsOnlyWhatWasOpened(folder / "opened again", false);
+}
+
+TEST(DiskResultStoreTest, FilesThatAreReadKeepNoDescriptorsBeyondTheBound) {
+  const TestFolder folder;
+  const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(next, 0);
+  close(next);
+  DiskResultStore files(folder / "images", [next] { return next + 4; });
+  ASSERT_TRUE(files.Open().ok());
+  ASSERT_TRUE(files.Write("00/a", "the picture").ok());
+  std::vector<base::SharedBytes> opened;
+  for (int i = 0; i < 50; ++i) opened.push_back(*files.OpenFile("00/a", 100));
+  const int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(last, next + 5);
+  close(last);
+  for (const base::SharedBytes& file : opened) EXPECT_EQ(*base::ReadAll(*file), "the picture");
+}
+
 TEST_F(StorageTest, ALookFindsThatTheFolderIsGoneBeforeAnybodyWrites) {
   ASSERT_TRUE(Open(OnDisk()).ok());
   ASSERT_TRUE(Finish(Run()).ok());
@@ -330,7 +388,8 @@ TEST_F(StorageTest, ALookFindsThatTheFolderIsGoneBeforeAnybodyWrites) {
   fs::rename(folder_ / "data", folder_ / "elsewhere");
   EXPECT_FALSE(store_->CheckPlace().ok());
   EXPECT_FALSE(store_->can_write());
-  EXPECT_EQ(store_->ReadImage(kTenant, image).status().code(), absl::StatusCode::kUnavailable) << "it is not lost";
+  EXPECT_EQ(ReadBytes(store_->OpenImage(kTenant, image)).status().code(), absl::StatusCode::kUnavailable)
+      << "it is not lost";
 }
 
 TEST_F(StorageTest, WhatIsKeptIsReadByItsOwnerAloneWhateverTheUmask) {

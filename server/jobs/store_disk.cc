@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
@@ -13,9 +14,23 @@
 namespace tessera::server {
 namespace {
 
+constexpr size_t kCheckedAtOnce = 64 << 10;
+
 StorageState StateAfter(const absl::Status& failure) {
   if (absl::IsDataLoss(failure)) return StorageState::kDamaged;
   return absl::IsResourceExhausted(failure) ? StorageState::kFull : StorageState::kFailing;
+}
+
+// Whether the bytes are those that were written. Reads all of them, a piece at a time.
+absl::StatusOr<bool> IsIntact(const base::ByteSource& bytes, const StoredImage& image) {
+  if (bytes.size() != image.bytes) return false;
+  base::Sha256 digest;
+  for (uint64_t read = 0; read < bytes.size();) {
+    ASSIGN_OR_RETURN(const std::string piece, bytes.Read(read, kCheckedAtOnce));
+    digest.Update(piece);
+    read += piece.size();
+  }
+  return digest.Finish() == absl::BytesToHexString(image.digest);
 }
 
 }  // namespace
@@ -53,24 +68,23 @@ void StoreDisk::OnResultFailure(const absl::Status& failure, uint64_t bytes) {
   health_.Fail(StateAfter(failure), failure, bytes);
 }
 
-absl::StatusOr<std::string> StoreDisk::ReadImage(const JobRecord& job, const std::string& tenant,
-                                                 const std::string& image, std::optional<std::string> committed,
-                                                 uint64_t limit) {
+absl::StatusOr<base::SharedBytes> StoreDisk::OpenImage(const JobRecord& job, const std::string& tenant,
+                                                       const std::string& image, const base::SharedBytes& committed,
+                                                       uint64_t limit) {
   if (job.tenant != tenant) return NoSuchImage();
   const auto task = std::ranges::find_if(
       job.tasks, [&](const TaskRecord& of) { return of.image.has_value() && of.image->id == image; });
   if (task == job.tasks.end()) return NoSuchImage();
-  absl::StatusOr<std::string> file =
-      committed.has_value() ? *std::move(committed) : results_.Read(task->image->file, limit);
-  if (absl::IsNotFound(file.status())) {
+  absl::StatusOr<base::SharedBytes> file = committed;
+  if (committed == nullptr) file = results_.OpenFile(task->image->file, limit);
+  const absl::StatusOr<bool> intact = file.ok() ? IsIntact(**file, *task->image) : absl::StatusOr<bool>(file.status());
+  if (absl::IsNotFound(intact.status())) {
     // Or only its folder is, and comes back.
     RETURN_IF_ERROR(CheckPlace());
     return absl::DataLossError("the image's file is gone");
   }
-  if (!file.ok()) return file;
-  if (file->size() != task->image->bytes || base::Sha256Of(*file) != task->image->digest) {
-    return absl::DataLossError("the image's file is damaged: it is not what was written");
-  }
+  if (!intact.ok()) return intact.status();
+  if (!*intact) return absl::DataLossError("the image's file is damaged: it is not what was written");
   return file;
 }
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,11 +49,14 @@ class StoreDisk final {
   absl::Status WriteAll(absl::Span<const ResultFile> files);
   // A result of so many bytes found no room elsewhere on the disk.
   void OnResultFailure(const absl::Status& failure, uint64_t bytes);
-  // An image of this job, from its file or as it was `committed` with its task, checked against its digest. NOT_FOUND
-  // where the tenant has no such image, DATA_LOSS if it is not what was written, RESOURCE_EXHAUSTED if it has more
-  // bytes than `limit`.
-  absl::StatusOr<std::string> ReadImage(const JobRecord& job, const std::string& tenant, const std::string& image,
-                                        std::optional<std::string> committed, uint64_t limit);
+  absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) {
+    return results_.OpenFile(name, limit);
+  }
+  // An image of this job, from its file or as it was `committed` with its task, which may be null; all of it was read
+  // and checked against its digest. NOT_FOUND where the tenant has no such image, DATA_LOSS if it is not what was
+  // written, RESOURCE_EXHAUSTED if it has more bytes than `limit`.
+  absl::StatusOr<base::SharedBytes> OpenImage(const JobRecord& job, const std::string& tenant, const std::string& image,
+                                              const base::SharedBytes& committed, uint64_t limit);
   // A file that could not be removed is removed later.
   void Remove(const std::string& name);
   // A file as large as the largest that found no room, if there was one.

@@ -23,7 +23,9 @@ DescriptorShares SharesOf(int64_t most) {
   const int64_t admin = std::clamp(most / 16, kLeastAdmin, kMostAdmin);
   const int64_t highest = most - 1 - own;
   const int64_t http = highest - admin;
-  return {.grpc = static_cast<int>(http - std::clamp(most / 8, kLeastHttp, kMostHttp)),
+  const int64_t grpc = http - std::clamp(most / 8, kLeastHttp, kMostHttp);
+  return {.results = static_cast<int>(grpc / 2),
+          .grpc = static_cast<int>(grpc),
           .http = static_cast<int>(http),
           .admin = static_cast<int>(highest),
           .admin_connections = static_cast<int>(admin)};

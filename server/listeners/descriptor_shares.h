@@ -13,7 +13,11 @@ namespace tessera::server {
 // whatever gRPC's clients do, which are closed for being idle but not for others; HTTP makes room for gRPC. Above
 // HTTP's lie as many as admin may have connections, and above all what is for files, pictures on their way to the disk,
 // and workers that start.
+//
+// A picture that is being sent keeps its file open where the number is at most `results`, which leaves half of gRPC's
+// to connections; else its file is opened for each piece, with a number of those that are for files.
 struct DescriptorShares {
+  int results = 0;
   int grpc = 0;
   int http = 0;
   int admin = 0;

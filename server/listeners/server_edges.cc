@@ -45,6 +45,7 @@ HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& 
   options.limits.connections = static_cast<size_t>(config.limits.connections);
   options.limits.header_bytes = static_cast<size_t>(config.limits.header_bytes);
   options.limits.body_bytes = static_cast<size_t>(config.limits.body_bytes);
+  options.limits.sending_bytes = static_cast<size_t>(config.limits.sending_bytes);
   options.limits.header_time = config.limits.header_time;
   options.limits.body_time = config.limits.body_time;
   options.limits.idle_time = config.limits.idle_time;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -42,6 +43,29 @@ std::string OwnerOf(const std::string& data_folder) {
   return absl::BytesToHexString(base::Sha256Of(absl::StrCat(about.st_dev, " ", about.st_ino))).substr(0, 8);
 }
 
+// Logs the first read that fails. Those who send an image have no other way left to say so than to stop.
+class ReportedImage final : public base::ByteSource {
+ public:
+  ReportedImage(std::string image, base::SharedBytes bytes, base::EventLog log)
+      : image_(std::move(image)), bytes_(std::move(bytes)), log_(std::move(log)) {}
+
+  uint64_t size() const override { return bytes_->size(); }
+  absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const override {
+    absl::StatusOr<std::string> piece = bytes_->Read(offset, count);
+    if (!piece.ok() && log_ && !reported_.exchange(true)) {
+      log_({base::LogLevel::kWarning,
+            absl::StrCat("image ", image_, " was not sent to its end: ", std::string(piece.status().message()))});
+    }
+    return piece;
+  }
+
+ private:
+  const std::string image_;
+  const base::SharedBytes bytes_;
+  const base::EventLog log_;
+  mutable std::atomic<bool> reported_ = false;
+};
+
 ImageFormat FormatOf(const std::string& file) {
   if (!file.empty() && file[0] == '\xFF') return ImageFormat::kJpeg;
   return !file.empty() && file[0] == 'R' ? ImageFormat::kWebp : ImageFormat::kPng;
@@ -74,7 +98,7 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
                 .max_waiting = options.limits.max_queued_jobs,
                 .max_expected_wait = options.limits.max_expected_wait}),
       storage_{.clock = {},
-               .results = DiskResultStore(options.data_folder + "/images"),
+               .results = DiskResultStore(options.data_folder + "/images", options.highest_result_descriptor),
                .jobs = nullptr,
                .adapters = nullptr} {}
 
@@ -228,11 +252,13 @@ absl::StatusOr<std::unique_ptr<JobWatch>> DurableImageService::Watch(const Calle
   return WatchJob(*context_, caller.tenant, std::string(job), events, std::move(listener));
 }
 
-absl::StatusOr<ImageBytes> DurableImageService::ReadImage(const Caller& caller, absl::string_view image) {
-  absl::StatusOr<std::string> file = storage_.jobs->ReadImage(caller.tenant, std::string(image));
+absl::StatusOr<ImageFile> DurableImageService::OpenImage(const Caller& caller, absl::string_view image) {
+  absl::StatusOr<base::SharedBytes> file = storage_.jobs->OpenImage(caller.tenant, std::string(image));
   if (!file.ok()) return ErrorForCaller(file.status());
-  const ImageFormat format = FormatOf(*file);
-  return ImageBytes{.format = format, .bytes = *std::move(file)};
+  const absl::StatusOr<std::string> begin = (*file)->Read(0, 1);
+  if (!begin.ok()) return ErrorForCaller(begin.status());
+  return ImageFile{.format = FormatOf(*begin),
+                   .bytes = std::make_shared<ReportedImage>(std::string(image), *std::move(file), options_.log)};
 }
 
 std::vector<ServedModel> DurableImageService::ListModels() {

@@ -57,7 +57,7 @@ class DurableImageService final : public ImageService {
   }
   absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job, WatchedEvents events,
                                                   Listener listener) override;
-  absl::StatusOr<ImageBytes> ReadImage(const Caller& caller, absl::string_view image) override;
+  absl::StatusOr<ImageFile> OpenImage(const Caller& caller, absl::string_view image) override;
   std::vector<ServedModel> ListModels() override;
   ServerInfo Info() override;
   absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;

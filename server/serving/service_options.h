@@ -81,6 +81,8 @@ struct DurableServiceOptions {
   std::function<absl::StatusOr<std::unique_ptr<JobStore>>()> open_store = nullptr;
   std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
   ResultStore* results = nullptr;  // in place of files in data_folder; outlives the service
+  // As DiskResultStore has it; null: any.
+  std::function<int()> highest_result_descriptor = nullptr;
   absl::Duration disk_timeout = absl::Seconds(5);  // of a disk that takes nothing: then those who wait are told
   std::function<HostMemory()> host_memory;         // for groups on the CPU; null: not known, nothing is refused for it
   AtPoint at_point;                                // of the job store and of the groups' records; may be empty

@@ -111,7 +111,7 @@ class DurableImageServiceTest : public ::testing::Test {
   // The file of a finished image.
   std::string FileOf(const server::Job& job, size_t index = 0) {
     if (job.images.size() <= index) return "no image";
-    return service_->ReadImage(caller_, job.images[index].id)->bytes;
+    return *base::ReadAll(*service_->OpenImage(caller_, job.images[index].id)->bytes);
   }
 
   TestFolder folder_;
@@ -327,7 +327,7 @@ TEST_F(DurableImageServiceTest, AJobBelongsToItsTenant) {
   const server::Caller other = {.tenant = "other"};
   EXPECT_EQ(service_->Get(other, id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->Cancel(other, id).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(service_->ReadImage(other, job.images[0].id).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(service_->OpenImage(other, job.images[0].id).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(service_->Watch(other, id, server::WatchedEvents::kAll, [](const server::JobEvent&) {}).status().code(),
             absl::StatusCode::kNotFound);
   EXPECT_TRUE(service_->List(other, {})->jobs.empty());

@@ -166,8 +166,9 @@ class ForgetfulHandler final : public server::HttpHandler {
     void Send(server::HttpResponse) override {}
     void StartStream(server::HttpResponse, Heartbeat) override {}
     void Write(std::string) override {}
+    void Write(base::SharedBytes) override {}
     void Finish() override {}
-    size_t pending_bytes() const override { return 0; }
+    uint64_t pending_bytes() const override { return 0; }
     void OnClosed(std::function<void()>) override {}
   };
 

@@ -52,13 +52,13 @@ class FaultyDisk::Files final : public server::ResultStore {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override {
+  absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) override {
     const std::lock_guard lock(disk_.mutex_);
     if (disk_.dead_) return absl::UnavailableError("the machine is off");
     const File& file = disk_.Named(kResults + name);
     if (!file.exists) return absl::NotFoundError("no such file");
     if (file.current.size() > limit) return absl::ResourceExhaustedError("too large");
-    return file.current;
+    return base::BytesOf(file.current);
   }
 
   absl::Status Remove(const std::string& name) override {

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/support/read_bytes.h"
 
 namespace tessera {
 
@@ -83,7 +84,7 @@ OracleTally JobOracle::Judge(server::JobStore& store) const {
       case server::TaskState::kDone: {
         ++tally.done;
         if (promise.failed || promise.cancelled) ++tally.duplicated;
-        const absl::StatusOr<std::string> image = store.ReadImage(kOracleTenant, task->image->id);
+        const absl::StatusOr<std::string> image = ReadBytes(store.OpenImage(kOracleTenant, task->image->id));
         if (!image.ok() || *image != ImageBytesOf({.task = id, .attempt = task->attempt})) ++tally.torn;
         break;
       }

@@ -23,8 +23,8 @@ class SmallFiles final : public server::ResultStore {
     if (bytes.size() > room_) return absl::ResourceExhaustedError("the disk is full");
     return files_.Write(name, bytes);
   }
-  absl::StatusOr<std::string> Read(const std::string& name, uint64_t limit) override {
-    return files_.Read(name, limit);
+  absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) override {
+    return files_.OpenFile(name, limit);
   }
   absl::Status Remove(const std::string& name) override { return files_.Remove(name); }
   absl::StatusOr<std::vector<std::string>> List() override { return files_.List(); }

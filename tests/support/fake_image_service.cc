@@ -277,7 +277,7 @@ absl::StatusOr<std::unique_ptr<server::JobWatch>> FakeImageService::Watch(const 
   return watch;
 }
 
-absl::StatusOr<server::ImageBytes> FakeImageService::ReadImage(const server::Caller& caller, absl::string_view image) {
+absl::StatusOr<server::ImageFile> FakeImageService::OpenImage(const server::Caller& caller, absl::string_view image) {
   const std::lock_guard lock(mutex_);
   const auto found = images_.find(std::string(image));
   if (found == images_.end() || found->second.first != caller.tenant) {
@@ -473,20 +473,21 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
 void FakeImageService::FinishImage(Record& record, int32_t index) {
   const server::JobRequest& request = record.job.request;
   const uint64_t seed = request.parameters.seed + static_cast<uint64_t>(index);
-  server::ImageBytes file{
-      .format = request.output.format,
-      .bytes = server::EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
-                   .value_or("")};
-  for (size_t i = file.bytes.size(); i < options_.min_file_bytes; ++i) {
-    file.bytes.push_back(static_cast<char>((i >> 12) + i));  // no two pages of it are alike
+  std::string bytes =
+      server::EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
+          .value_or("");
+  for (size_t i = bytes.size(); i < options_.min_file_bytes; ++i) {
+    bytes.push_back(static_cast<char>((i >> 12) + i));  // no two pages of it are alike
   }
+  server::ImageFile file{.format = request.output.format, .bytes = base::BytesOf(std::move(bytes))};
+  if (options_.file_of) file.bytes = options_.file_of(std::move(file.bytes));
   const server::FinishedImage image = {.index = index,
                                        .id = base::RandomId("img_"),
                                        .seed = seed,
                                        .width = request.parameters.width,
                                        .height = request.parameters.height,
                                        .format = request.output.format,
-                                       .bytes = file.bytes.size()};
+                                       .bytes = file.bytes->size()};
   images_[image.id] = {record.tenant, std::move(file)};
   record.job.images.push_back(image);
   Report(record, server::ImageEvent{image});

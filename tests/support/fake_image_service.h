@@ -29,8 +29,9 @@ struct FakeServiceOptions {
   int64_t max_queued = 1000;                    // jobs that have not ended
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
-  size_t min_file_bytes = 0;            // of an image, to which its file is filled up
-  std::function<void()> before_submit;  // called by every Submit; may take its time
+  size_t min_file_bytes = 0;                                    // of an image, to which its file is filled up
+  std::function<base::SharedBytes(base::SharedBytes)> file_of;  // what is read of an image, in place of its bytes
+  std::function<void()> before_submit;                          // called by every Submit; may take its time
 };
 
 // What the fake serves unless told otherwise: 16 to 1024 pixels in multiples of 16, four steps.
@@ -51,7 +52,7 @@ class FakeImageService final : public server::ImageService {
   absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override;
   absl::StatusOr<std::unique_ptr<server::JobWatch>> Watch(const server::Caller& caller, absl::string_view job,
                                                           server::WatchedEvents events, Listener listener) override;
-  absl::StatusOr<server::ImageBytes> ReadImage(const server::Caller& caller, absl::string_view image) override;
+  absl::StatusOr<server::ImageFile> OpenImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
   // Finds those of the options, and lists none of them.
   absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
@@ -97,7 +98,7 @@ class FakeImageService final : public server::ImageService {
   std::map<std::string, std::shared_ptr<Record>> jobs_;
   std::vector<std::shared_ptr<Record>> order_;  // by submission
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> idempotency_;
-  std::map<std::string, std::pair<std::string, server::ImageBytes>> images_;  // by id: tenant and file
+  std::map<std::string, std::pair<std::string, server::ImageFile>> images_;  // by id: tenant and file
   absl::Status ready_;
   int64_t allowed_steps_ = 0;
   int64_t rejected_ = 0;

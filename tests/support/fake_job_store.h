@@ -124,7 +124,7 @@ class FakeJobStore final : public server::JobStore {
                                              std::optional<server::JobState>) override {
     return server::JobRecordPage();
   }
-  absl::StatusOr<std::string> ReadImage(const std::string&, const std::string&) override {
+  absl::StatusOr<base::SharedBytes> OpenImage(const std::string&, const std::string&) override {
     return absl::NotFoundError("there is no such image");
   }
 

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 
@@ -111,9 +112,11 @@ TestResponse HttpTestClient::ReadResponse(bool has_body) {
 }
 
 std::string HttpTestClient::ReadUntil(const std::string& text) {
-  while (input_.find(text) == std::string::npos && Fill()) {
+  size_t found, searched = 0;
+  while ((found = input_.find(text, searched)) == std::string::npos) {
+    searched = input_.size() - std::min(input_.size(), text.size());
+    if (!Fill()) break;
   }
-  const size_t found = input_.find(text);
   const size_t end = found == std::string::npos ? input_.size() : found + text.size();
   std::string read = input_.substr(0, end);
   input_.erase(0, end);

@@ -58,7 +58,7 @@ class RunStore final : public server::JobStore {
                                              std::optional<server::JobState>) override {
     return server::JobRecordPage();
   }
-  absl::StatusOr<std::string> ReadImage(const std::string&, const std::string&) override {
+  absl::StatusOr<base::SharedBytes> OpenImage(const std::string&, const std::string&) override {
     return absl::NotFoundError("the images of a run are in its folder");
   }
   absl::StatusOr<server::SweepReport> Sweep(int64_t) override { return server::SweepReport(); }

@@ -32,8 +32,10 @@
 #include "client/cli/serve/supervised_server.h"
 #include "control/fake_script.h"
 #include "server/api/generation_request.h"
+#include "server/calls/process_metrics.h"
 #include "server/config/config_change.h"
 #include "server/config/server_config.h"
+#include "server/listeners/descriptor_shares.h"
 #include "server/listeners/server_edges.h"
 #include "server/nodes/node_agent.h"
 #include "server/nodes/node_listener.h"
@@ -152,6 +154,7 @@ class Serve {
         .committed_image_bytes = config.committed_image_bytes,
         .retention_bytes = config.retention_bytes,
         .limits = ServiceLimitsOf(config.limits),
+        .highest_result_descriptor = [] { return server::SharesOf(server::MostDescriptors()).results; },
         .host_memory = MemoryOfHost,
         .openai_names = config.openai_names,
         .log = log_};
