@@ -248,6 +248,29 @@ TEST_F(FakeCudaNcclTest, WhereOneRankCannotMakeAGraphNoneDoes) {
   }
 }
 
+// A worker that registers what it captures would hang here on its first cards, where an exchange's memory lies in two
+// mappings: the fake refuses the call. As workers are started it is made.
+TEST_F(FakeCudaNcclTest, AWorkerWithoutItsVariableForRegistrationFailsInACapturedExchange) {
+  folder_.Write("planted-worker",
+                absl::StrCat("#!/bin/sh\nunset NCCL_GRAPH_REGISTER\nexec ", REAL_WORKER, " \"$@\"\n"));
+  std::filesystem::permissions(folder_ / "planted-worker", std::filesystem::perms::owner_all);
+  for (const bool planted : {false, true}) {
+    std::map<std::string, std::string> environment = {{"FAKE_CUDA_DEVICES", "2"}};
+    if (planted) environment["TESSERA_WORKER"] = folder_ / "planted-worker";
+    const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16",
+                              "--steps=3", "--seed=1", "--certify=off", "--size=1024", "--layout=ulysses=2",
+                              "--device=cuda", "--overwrite", "--output=" + (folder_ / "a.png")},
+                             environment);
+    ASSERT_EQ(run.logs.size(), 2u);
+    std::set<std::string> faults;
+    for (const FakeCudaLog& log : run.logs) {
+      for (const std::string& fault : log.Faults()) faults.insert(fault);
+    }
+    EXPECT_EQ(run.exit_code == 0, !planted) << run.errors;
+    EXPECT_EQ(faults.contains("error ncclSend 5") || faults.contains("error ncclRecv 5"), planted);
+  }
+}
+
 // No rank takes memory of another one's card for a context that it does not use.
 TEST_F(FakeCudaNcclTest, ARankHasAContextOnItsOwnCardAlone) {
   const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16", "--steps=5",

@@ -50,6 +50,12 @@ long Record(const char* function, cudaStream_t stream) {
   return found->graph->number;
 }
 
+bool IsRecording(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  const Stream* const found = Of(stream);
+  return found != nullptr && found->graph != nullptr;
+}
+
 cudaError_t CheckUnsafe(Unsafe kind, cudaStream_t stream) {
   const std::lock_guard lock(mutex);
   if (recording.empty()) return cudaSuccess;

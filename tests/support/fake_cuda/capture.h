@@ -41,6 +41,9 @@ struct Event {
 // stream is logged as such: it waits for none of the streams that LibTorch computes on.
 long Record(const char* function, cudaStream_t stream);
 
+// Whether what is issued on the stream now would be recorded.
+bool IsRecording(cudaStream_t stream);
+
 // For a call that a capture forbids: the error, and the graph is spoiled; or cudaSuccess where no capture forbids it.
 // `stream` is the one waited for, if the call waits for one only.
 enum class Unsafe { kAllocation, kWait };

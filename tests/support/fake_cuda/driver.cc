@@ -115,11 +115,16 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   return Checked("cuMemRelease");
 }
 
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+CUresult cuMemMap(CUdeviceptr begin, size_t bytes, size_t, CUmemGenericAllocationHandle handle, unsigned long long) {
+  TheMachine().mappings().Add(reinterpret_cast<void*>(begin),
+                              {.bytes = bytes, .device = reinterpret_cast<Physical*>(handle)->device});
   return Checked("cuMemMap");
 }
 
-CUresult cuMemUnmap(CUdeviceptr, size_t) { return Checked("cuMemUnmap"); }
+CUresult cuMemUnmap(CUdeviceptr begin, size_t) {
+  const bool known = TheMachine().mappings().Remove(reinterpret_cast<void*>(begin)).has_value();
+  return Checked("cuMemUnmap", known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+}
 
 CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return Checked("cuMemSetAccess"); }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -77,6 +78,15 @@ std::optional<AddressRanges::Range> AddressRanges::Find(const void* address) con
   --it;
   if (static_cast<const char*>(address) >= it->first + it->second.bytes) return std::nullopt;
   return it->second;
+}
+
+bool AddressRanges::IsSplit(const void* memory, size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const begin = static_cast<const char*>(memory);
+  const auto after = ranges_.upper_bound(begin);
+  if (after == ranges_.begin()) return false;
+  const auto& [first, range] = *std::prev(after);
+  return begin < first + range.bytes && begin + bytes > first + range.bytes;
 }
 
 Machine::Machine() : options_(Options::FromEnvironment()) {}

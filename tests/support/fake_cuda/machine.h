@@ -66,6 +66,8 @@ class AddressRanges final {
   void Add(void* begin, Range range);
   std::optional<Range> Remove(void* begin);
   std::optional<Range> Find(const void* address) const;  // the range that it lies in
+  // Whether the memory begins in one range and ends in another one, or in none.
+  bool IsSplit(const void* memory, size_t bytes) const;
 
  private:
   mutable std::mutex mutex_;
@@ -92,6 +94,7 @@ class Machine final {
 
   AddressRanges& device_memory() { return device_memory_; }
   AddressRanges& pinned_memory() { return pinned_memory_; }
+  AddressRanges& mappings() { return mappings_; }  // of the driver's virtual memory
 
   // What of the device's memory has real content, for the one kernel that the fake computes: the plug-in's probe.
   void SetContent(const void* begin, std::string bytes);
@@ -110,7 +113,7 @@ class Machine final {
  private:
   const Options options_;
   EventLog log_;
-  AddressRanges device_memory_, pinned_memory_;
+  AddressRanges device_memory_, pinned_memory_, mappings_;
   mutable std::mutex mutex_;
   std::array<size_t, kMostDevices> used_{};
   std::map<const void*, std::string> contents_;

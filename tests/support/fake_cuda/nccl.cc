@@ -65,6 +65,14 @@ void LogVariables() {
   }
 }
 
+// NCCL registers the buffers of captured calls unless it is asked not to. Release 2.28 sees the first mapping of a
+// buffer only, and leaves one that goes on in another unregistered on this rank alone: the ranks then wait for each
+// other for ever, or write where nothing is mapped.
+bool RegistersCapturedBuffers() {
+  const char* const registers = std::getenv("NCCL_GRAPH_REGISTER");
+  return registers == nullptr || std::strcmp(registers, "0") != 0;
+}
+
 Result Launch(const char* function, int calls, const std::string& comm, cudaStream_t stream) {
   TheMachine().CountLaunch();
   TheMachine().log().Write("nccl", Record(function, stream), function, calls, comm);
@@ -94,9 +102,16 @@ static Result Call(const char* function, const void* from, const void* to, size_
   }
   for (const void* memory : {from, to}) {
     if (memory == nullptr) continue;
-    const auto* last = static_cast<const char*>(memory) + (all * kTypeBytes[static_cast<size_t>(type)]) - 1;
+    const size_t bytes = all * kTypeBytes[static_cast<size_t>(type)];
     const auto range = TheMachine().device_memory().Find(memory);
-    if (!range || !TheMachine().device_memory().Find(last)) return kInvalidArgument;
+    if (!range || !TheMachine().device_memory().Find(static_cast<const char*>(memory) + bytes - 1)) {
+      return kInvalidArgument;
+    }
+    if (IsRecording(stream) && RegistersCapturedBuffers() && TheMachine().mappings().IsSplit(memory, bytes)) {
+      TheMachine().log().Write("error", function, kInvalidUsage);
+      TheMachine().log().Flush();
+      return kInvalidUsage;
+    }
   }
   // A real one connects the ranks with the first call.
   if (!std::exchange(comm->connected, true)) LogConnections(comm->rank, comm->ranks);
