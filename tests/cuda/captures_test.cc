@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 #include <thread>
 
 #include "kernels/device_runtimes.h"
@@ -24,6 +25,14 @@ class CudaCaptures : public ::testing::Test {
 
   void ExpectCopiesToTheHost() {
     for (int i = 0; i < 3; ++i) EXPECT_NO_THROW((void)runtime::ToHost(numbers_));
+  }
+
+  // Of the device, that LibTorch keeps when it is asked to give back what is not in use.
+  int64_t BytesAfterRelease() const {
+    EXPECT_NO_THROW(cuda().release_cache(0));
+    const std::optional<kernels::DeviceMemory> memory = runtime::ReadDeviceMemory(numbers_.device());
+    EXPECT_TRUE(memory.has_value());
+    return memory ? memory->used + memory->cached : -1;
   }
 
   at::Tensor numbers_;
@@ -63,9 +72,10 @@ TEST_F(CudaCaptures, LeaveAWorkerAsItWasWhereTheyFail) {
     numbers_.add(1);
     return cuda().end_capture(0);
   };
+  const int64_t before = BytesAfterRelease();
   ASSERT_EQ(capture(), nullptr);
   EXPECT_NO_THROW((void)runtime::ToHost(numbers_.add(1)));
-  EXPECT_NO_THROW(cuda().release_cache(0));
+  EXPECT_EQ(BytesAfterRelease(), before) << "the memory of the failed capture is kept";
   kernels::DeviceGraph* const graph = capture();
   ASSERT_NE(graph, nullptr);
   EXPECT_NO_THROW(cuda().launch(*graph));

@@ -1,6 +1,10 @@
-// What the fake CUDA counts shows bugs: one operation more in each block, a graph on one rank alone.
+// What the fake CUDA counts and refuses shows bugs: one operation more in each block, a graph on one rank alone, a
+// capture of code that is not loaded or of a stream that is not joined, a call on another card.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <set>
 #include <string>
 
 #include "tests/cuda/fake_cuda_fixture.h"
@@ -42,6 +46,66 @@ TEST_F(PlantedStepBudgetTest, ARankThatKeepsItsGraphAloneLaunchesMoreThanTheOthe
   };
   EXPECT_FALSE(launches_differ("none"));
   EXPECT_TRUE(launches_differ("ranks_capture_alone"));
+}
+
+class PlantedRefusalTest : public FakeCudaTest {
+ protected:
+  // Of a worker with a planted bug on two fake cards.
+  Finished Generate(const std::string& bug, const std::string& layout) const {
+    return Run(
+        {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16", "--steps=4",
+         "--seed=1", "--layout=" + layout, "--certify=off", "--overwrite", "--output=" + (folder_ / "a.png")},
+        {{"TESSERA_WORKER", PLANTED_WORKER}, {"TESSERA_PLANTED_BUG", bug}, {"FAKE_CUDA_DEVICES", "2"}});
+  }
+
+  static std::set<std::string> Faults(const Finished& run) {
+    std::set<std::string> faults;
+    for (const FakeCudaLog& log : run.logs) {
+      for (const std::string& fault : log.Faults()) faults.insert(fault);
+    }
+    return faults;
+  }
+};
+
+TEST_F(PlantedRefusalTest, AnOperatorThatRunsInACaptureFirstLoadsItsCodeThere) {
+  const Finished sound = Generate("none", "serial"), planted = Generate("graph_of_an_operator_more", "serial");
+  ASSERT_EQ(sound.logs.size(), 1u);
+  EXPECT_THAT(Faults(sound), testing::IsEmpty());
+  EXPECT_GT(sound.logs[0].Count("graph"), 0);
+  ASSERT_EQ(planted.logs.size(), 1u);
+  EXPECT_THAT(Faults(planted), testing::Contains(testing::StartsWith("load_in_capture ")));
+  EXPECT_EQ(planted.logs[0].Count("graph"), 0);
+}
+
+TEST_F(PlantedRefusalTest, AStreamThatIsNotJoinedSpoilsTheCapture) {
+  const Finished sound = Generate("none", "ring=2"), planted = Generate("finish_waits_for_nothing", "ring=2");
+  ASSERT_EQ(sound.logs.size(), 2u);
+  EXPECT_THAT(Faults(sound), testing::IsEmpty());
+  EXPECT_GT(sound.logs[0].Count("graph"), 0);
+  EXPECT_THAT(Faults(planted), testing::Contains("error cudaStreamEndCapture 904"));
+}
+
+TEST_F(PlantedRefusalTest, AFailedCaptureThatLeavesItsPoolsKeepsTheirMemory) {
+  for (const bool planted : {false, true}) {
+    ChildOptions options;
+    options.arguments = {CAPTURES_TEST, "--gtest_filter=CudaCaptures.LeaveAWorkerAsItWasWhereTheyFail"};
+    options.folder = std::filesystem::current_path();
+    options.environment = Environment({{"FAKE_CUDA_FAIL", "cudaStreamEndCapture:1"},
+                                       {"TESSERA_PLANTED_BUG", planted ? "failed_capture_keeps_its_pools" : "none"}});
+    ChildProcess child(options);
+    EXPECT_EQ(child.Wait() == 0, !planted) << child.output();
+    EXPECT_EQ(child.output().find("the memory of the failed capture is kept") != std::string::npos, planted);
+  }
+}
+
+TEST_F(PlantedRefusalTest, AMarkIsAskedAboutOnItsOwnCard) {
+  const Finished sound = Generate("none", "ulysses=2");
+  const Finished planted = Generate("mark_asked_about_on_any_device", "ulysses=2");
+  EXPECT_THAT(Faults(sound), testing::IsEmpty());
+  EXPECT_THAT(Faults(planted), testing::Contains(testing::MatchesRegex("error cudaEvent[A-Za-z]+ 400")));
+  int contexts = 0;
+  for (const FakeCudaLog& log : planted.logs) contexts += log.Count("context");
+  EXPECT_GT(contexts, 2);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "tests/support/fake_cuda/capture.h"
 
+#include <cstdlib>
 #include <mutex>
 #include <set>
+#include <string_view>
 
 #include "tests/support/fake_cuda/machine.h"
 
@@ -72,6 +74,21 @@ cudaError_t CheckUnsafe(Unsafe kind, cudaStream_t stream) {
     forbidden = true;
   }
   return forbidden ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+cudaError_t Load(LazyCode& code, const std::string& name) {
+  static const bool eager = [] {
+    const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+    return loading != nullptr && std::string_view(loading) == "EAGER";
+  }();
+  const unsigned here = 1u << CurrentDevice();
+  if (eager || (code.loaded & here) != 0) return cudaSuccess;
+  if (const cudaError_t error = CheckUnsafe(Unsafe::kLoading, nullptr); error != cudaSuccess) {
+    TheMachine().log().Write("load_in_capture", name);
+    return error;
+  }
+  code.loaded |= here;
+  return cudaSuccess;
 }
 
 }  // namespace tessera::fake_cuda

@@ -1,7 +1,7 @@
 // Streams, events and the capture of graphs, as strict as CUDA's rules: while a stream records, a wait, an allocation
 // or a copy of pageable memory is an error and spoils the graph; the thread that began a capture ends it, with every
-// stream that took part joined again; and an event that was recorded in a capture, by whatever thread, is of no use
-// outside of it, where an H200 answers cudaErrorInvalidValue.
+// stream that took part joined again; what is recorded was loaded before; and an event that was recorded in a capture,
+// by whatever thread, is of no use outside of it, where an H200 answers cudaErrorInvalidValue.
 //
 // Calls for a stream or an event are refused where the thread's current device is another one: CUDA would take some of
 // them, and make a context on the wrong card.
@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <string>
 
 namespace tessera::fake_cuda {
 
@@ -46,7 +47,15 @@ bool IsRecording(cudaStream_t stream);
 
 // For a call that a capture forbids: the error, and the graph is spoiled; or cudaSuccess where no capture forbids it.
 // `stream` is the one waited for, if the call waits for one only.
-enum class Unsafe { kAllocation, kWait };
+enum class Unsafe { kAllocation, kWait, kLoading };
 cudaError_t CheckUnsafe(Unsafe kind, cudaStream_t stream);
+
+// Code for a device, which CUDA loads when it is first asked for (unless CUDA_MODULE_LOADING is EAGER); a capture
+// forbids that.
+struct LazyCode {
+  unsigned loaded = 0;  // a bit for each device
+};
+// CheckUnsafe's answer, where the current device does not have the code yet. `name` is for the log.
+cudaError_t Load(LazyCode& code, const std::string& name);
 
 }  // namespace tessera::fake_cuda

@@ -5,6 +5,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 
 #include "tests/support/fake_cuda/capture.h"
 #include "tests/support/fake_cuda/machine.h"
@@ -13,7 +16,7 @@ namespace tessera::fake_cuda {
 namespace {
 
 using Status = int;  // cublasStatus_t
-constexpr Status kSuccess = 0, kExecutionFailed = 13;
+constexpr Status kSuccess = 0, kNotInitialized = 1, kExecutionFailed = 13;
 
 struct Handle {
   cudaStream_t stream = nullptr;
@@ -67,9 +70,22 @@ const char* DtypeName(cudaDataType_t type) {
   }
 }
 
+// Which kernel a library takes depends on the shape.
+bool HaveCode(const char* library, const Product& product) {
+  static std::mutex mutex;
+  static auto* const codes = new std::map<std::string, LazyCode>();
+  std::string name = std::string(library) + "_" + DtypeName(product.type);
+  for (const int64_t number : {product.rows, product.columns, product.length, product.batch}) {
+    name += "_" + std::to_string(number);
+  }
+  name += "_" + std::to_string(product.epilogue);
+  const std::lock_guard lock(mutex);
+  return Load((*codes)[name], name) == cudaSuccess;
+}
+
 Status Issue(const char* library, cudaStream_t stream, const Product& product) {
   Machine& machine = TheMachine();
-  const bool works = machine.CountLaunch();
+  const bool works = machine.CountLaunch() && HaveCode(library, product);
   machine.log().Write("product", Record(library, stream), library, DtypeName(product.type), product.rows,
                       product.columns, product.length, product.batch, product.epilogue);
   return works ? kSuccess : kExecutionFailed;
@@ -85,6 +101,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 Status cublasCreate_v2(Handle** handle) {
+  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it has memory of the device
   *handle = new Handle();
   return kSuccess;
 }

@@ -2,10 +2,12 @@
 // the graph, offers one plan for every graph, and logs what a plan's graph computes when it is executed.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,7 +20,7 @@ namespace tessera::fake_cuda {
 namespace {
 
 using Status = int;  // cudnnStatus_t
-constexpr Status kSuccess = 0, kExecutionFailed = 5000;
+constexpr Status kSuccess = 0, kNotInitialized = 1001, kExecutionFailed = 5000;
 
 // cudnnBackendAttributeType_t and cudnnBackendAttributeName_t, as far as they are read here.
 enum AttributeType { kInt64 = 3, kNumericalNote = 11, kDescriptor = 15, kBehaviorNote = 19 };
@@ -111,6 +113,16 @@ std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   return "";
 }
 
+// A plan's kernels are loaded, or compiled, for the shapes of its graph.
+bool HaveCode(const std::string& summary) {
+  static std::mutex mutex;
+  static auto* const codes = new std::map<std::string, LazyCode>();
+  std::string name = "cudnn " + summary;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  const std::lock_guard lock(mutex);
+  return Load((*codes)[name], name) == cudaSuccess;
+}
+
 size_t BytesOf(int type) { return type == kInt64 || type == 0 || type == 5 || type == 6 ? 8 : type == 2 ? 1 : 4; }
 
 }  // namespace
@@ -121,6 +133,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 Status cudnnCreate(Handle** handle) {
+  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it has memory of the device
   *handle = new Handle();
   return kSuccess;
 }
@@ -189,7 +202,7 @@ Status cudnnBackendExecute(Handle* handle, Descriptor* plan, Descriptor*) {
     if (summary.empty()) summary = "convolution unknown ? ?";
   }
   const size_t space = summary.find(' ');
-  const bool works = TheMachine().CountLaunch();
+  const bool works = TheMachine().CountLaunch() && HaveCode(summary);
   const std::string_view text = summary;
   TheMachine().log().Write(text.substr(0, space), Record("cudnnBackendExecute", handle->stream), "cudnn",
                            text.substr(space + 1));

@@ -132,7 +132,8 @@ std::vector<FakeCudaEvent> FakeCudaLog::Of(const std::string& kind) const {
 std::vector<std::string> FakeCudaLog::Faults() const {
   std::set<std::string> faults;
   for (const FakeCudaEvent& event : events_) {
-    if (event.kind == "stub" || event.kind == "error" || event.kind == "default_stream") {
+    if (event.kind == "stub" || event.kind == "error" || event.kind == "default_stream" ||
+        event.kind == "load_in_capture") {
       faults.insert(absl::StrCat(event.kind, " ", absl::StrJoin(event.fields, " ")));
     }
   }

@@ -14,6 +14,7 @@
 //   variable NAME=VALUE              of NCCL's in the environment
 //   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
 //   capture_failed GRAPH
+//   load_in_capture CODE             a kernel's name, or what a library computes: not there before the capture began
 //   context DEVICE                   made by the first call for the device that needs one
 //   wait FUNCTION                    of the host for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
@@ -66,7 +67,8 @@ class FakeCudaLog final {
   const std::vector<FakeCudaEvent>& events() const { return events_; }
   int Count(const std::string& kind) const;
   std::vector<FakeCudaEvent> Of(const std::string& kind) const;
-  // "stub f", "error f 2" or "default_stream f" for each kind of event that a sound run has none of.
+  // "stub f", "error f 2", "load_in_capture f" or "default_stream f" for each kind of event that a sound run has none
+  // of.
   std::vector<std::string> Faults() const;
   // Most bytes of device memory that were taken at once.
   int64_t PeakBytes() const;

@@ -58,9 +58,19 @@ cudaStream_t NewStream() {
   return stream;
 }
 
-void Kernel() {}
-cudaError_t Launch(cudaStream_t stream) {
-  return cudaLaunchKernel(reinterpret_cast<void*>(&Kernel), dim3(1), dim3(32), nullptr, 0, stream);
+template <int kNumber>
+void NumberedKernel() {}
+constexpr auto Kernel = NumberedKernel<0>;
+
+cudaError_t Launch(cudaStream_t stream, void (*kernel)() = Kernel) {
+  return cudaLaunchKernel(reinterpret_cast<void*>(kernel), dim3(1), dim3(32), nullptr, 0, stream);
+}
+
+// A new one, for captures of the kernel.
+cudaStream_t StreamOfLoadedKernel() {
+  cudaStream_t stream = NewStream();
+  EXPECT_EQ(Launch(stream), cudaSuccess);
+  return stream;
 }
 
 TEST(FakeCudaTest, HasTheCardsThatTheEnvironmentAsksFor) {
@@ -102,7 +112,7 @@ TEST(FakeCudaDeathTest, AHostThatReadsThroughADevicesPointerCrashes) {
 }
 
 TEST(FakeCudaTest, ACaptureRecordsAndItsLaunchesRun) {
-  cudaStream_t stream = NewStream();
+  cudaStream_t stream = StreamOfLoadedKernel();
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
   EXPECT_EQ(Launch(stream), cudaSuccess);
   EXPECT_EQ(Launch(stream), cudaSuccess);
@@ -169,7 +179,7 @@ cudaEvent_t NewEvent() {
 
 // Whoever records it.
 TEST(FakeCudaTest, AnEventThatWasRecordedInACaptureIsOfNoUseAfterwards) {
-  cudaStream_t stream = NewStream();
+  cudaStream_t stream = StreamOfLoadedKernel();
   const cudaEvent_t event = NewEvent();
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   EXPECT_EQ(Launch(stream), cudaSuccess);
@@ -183,7 +193,7 @@ TEST(FakeCudaTest, AnEventThatWasRecordedInACaptureIsOfNoUseAfterwards) {
 }
 
 TEST(FakeCudaTest, ACaptureEndsOnItsThreadWithEveryStreamJoined) {
-  cudaStream_t stream = NewStream(), side = NewStream();
+  cudaStream_t stream = StreamOfLoadedKernel(), side = NewStream();
   const cudaEvent_t fork = NewEvent(), join = NewEvent();
   cudaGraph_t graph = nullptr;
   for (const bool joins : {true, false}) {
@@ -202,10 +212,29 @@ TEST(FakeCudaTest, ACaptureEndsOnItsThreadWithEveryStreamJoined) {
   }
 }
 
+TEST(FakeCudaTest, AKernelIsLoadedBeforeItsCapture) {
+  cudaStream_t stream = NewStream();
+  cudaGraph_t graph = nullptr;
+  const auto capture = [&](void (*kernel)(), cudaStreamCaptureMode mode) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
+    const cudaError_t launched = Launch(stream, kernel), ended = cudaStreamEndCapture(stream, &graph);
+    EXPECT_EQ(launched == cudaSuccess, ended == cudaSuccess);
+    return launched;
+  };
+  EXPECT_EQ(capture(NumberedKernel<1>, cudaStreamCaptureModeGlobal), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(capture(NumberedKernel<1>, cudaStreamCaptureModeThreadLocal), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(capture(NumberedKernel<2>, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  ASSERT_EQ(Launch(stream, NumberedKernel<1>), cudaSuccess);
+  EXPECT_EQ(capture(NumberedKernel<1>, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  cudaFuncAttributes attributes;
+  ASSERT_EQ(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(NumberedKernel<3>)), cudaSuccess);
+  EXPECT_EQ(capture(NumberedKernel<3>, cudaStreamCaptureModeGlobal), cudaSuccess);
+}
+
 TEST(FakeCudaTest, ALaunchThatNoCardTakesIsRefused) {
   cudaStream_t stream = NewStream();
   const auto launch = [&](dim3 grid, dim3 block, size_t shared_bytes) {
-    return cudaLaunchKernel(reinterpret_cast<const void*>(&Kernel), grid, block, nullptr, shared_bytes, stream);
+    return cudaLaunchKernel(reinterpret_cast<const void*>(Kernel), grid, block, nullptr, shared_bytes, stream);
   };
   EXPECT_EQ(launch(1, 1024, 48 << 10), cudaSuccess);
   EXPECT_EQ(launch(0, 32, 0), cudaErrorInvalidConfiguration);
@@ -213,7 +242,7 @@ TEST(FakeCudaTest, ALaunchThatNoCardTakesIsRefused) {
   EXPECT_EQ(launch(1, dim3(32, 32, 2), 0), cudaErrorInvalidConfiguration);
   EXPECT_EQ(launch(dim3(1, 65536), 32, 0), cudaErrorInvalidConfiguration);
   EXPECT_EQ(launch(1, 32, (48 << 10) + 1), cudaErrorInvalidValue);
-  const auto* kernel = reinterpret_cast<const void*>(&Kernel);
+  const auto* kernel = reinterpret_cast<const void*>(Kernel);
   EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10),
             cudaErrorInvalidValue);
   EXPECT_EQ(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10), cudaSuccess);
@@ -274,7 +303,7 @@ TEST(FakeCudaTest, TheLogSaysWhatAStepCost) {
 }
 
 TEST(FakeCudaTest, AStepCountsWhatItsGraphsDo) {
-  cudaStream_t stream = NewStream();
+  cudaStream_t stream = StreamOfLoadedKernel();
   const DeviceBlock block(kMib);
   void* pinned = nullptr;
   ASSERT_EQ(cudaHostAlloc(&pinned, 16, 0), cudaSuccess);

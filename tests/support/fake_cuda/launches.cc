@@ -18,7 +18,8 @@ struct Kernel {
   const ModuleImages* module = nullptr;  // null where the kernel is of no module
   long number = 0;                       // 0: not launched yet
   bool has_code = true;                  // for the card
-  size_t most_shared_bytes = 48 << 10;   // of a block, until the kernel is given more
+  LazyCode code;
+  size_t most_shared_bytes = 48 << 10;  // of a block, until the kernel is given more
 };
 
 struct Launch {
@@ -39,7 +40,8 @@ Kernels& TheKernels() {
   return *kernels;
 }
 
-Kernel Find(const void* function) {
+// Loads it, where the device does not have it yet.
+cudaError_t Find(const void* function, Kernel& found) {
   Kernels& kernels = TheKernels();
   const std::lock_guard lock(kernels.mutex);
   Kernel& kernel = kernels.by_function[function];
@@ -49,7 +51,9 @@ Kernel Find(const void* function) {
     kernel.has_code = kernel.module == nullptr || kernel.module->Serve(10 * card.major + card.minor);
     TheMachine().log().Write("name", kernel.number, kernel.name);
   }
-  return kernel;
+  const cudaError_t loaded = kernel.has_code ? Load(kernel.code, kernel.name) : cudaErrorNoKernelImageForDevice;
+  found = kernel;
+  return loaded;
 }
 
 // The plug-in's probe is believed only if the device computes: squares of 0 to 63 in an array of int.
@@ -79,8 +83,8 @@ cudaError_t CheckLaunch(const Launch& launch, const Kernel& kernel) {
 
 cudaError_t Issue(const void* function, const Launch& launch, void** arguments) {
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
-  const Kernel kernel = Find(function);
-  if (!kernel.has_code) return Finish("cudaLaunchKernel", cudaErrorNoKernelImageForDevice);
+  Kernel kernel;
+  if (const cudaError_t found = Find(function, kernel); found != cudaSuccess) return Finish("cudaLaunchKernel", found);
   if (const cudaError_t legal = CheckLaunch(launch, kernel); legal != cudaSuccess) {
     return Finish("cudaLaunchKernel", legal);
   }
@@ -168,8 +172,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   return Finish("cudaLaunchHostFunc");
 }
 
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
+  Kernel kernel;
+  // LibTorch asks here whether there is code for the card, and takes what it is answered.
+  if (Find(function, kernel) == cudaErrorStreamCaptureUnsupported) {
+    return Finish("cudaFuncGetAttributes", cudaErrorStreamCaptureUnsupported);
+  }
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 32;
   attributes->binaryVersion = attributes->ptxVersion = 10 * TheMachine().options().major + TheMachine().options().minor;
