@@ -16,9 +16,11 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
 #include "base/field_error.h"
 #include "base/machine_memory.h"
 #include "base/machine_processors.h"
+#include "base/planted.h"
 #include "base/status_macros.h"
 #include "control/communicators.h"
 #include "control/gpu_driver.h"
@@ -250,6 +252,21 @@ bool Engine::OnEveryRank(bool holds) {
   return ranks_->groups.control.AllGather(at::full({1}, holds), one_each).all().item<bool>();
 }
 
+Engine::DeviceShare Engine::ShareOfDevice(int64_t free, int64_t needed) {
+  const std::string name = kernels::DeviceRuntimeOf(device_.type()).card(device_.index());
+  const auto card = static_cast<int64_t>(base::Crc32c(name));
+  // [ranks, 2]
+  const at::Tensor all =
+      ranks_->groups.control.AllGather(at::tensor({card, needed}, at::kLong).view({1, 2}),
+                                       std::vector<int64_t>(static_cast<size_t>(mesh_.world_size()), 1));
+  if (name.empty() || needed == 0 || base::Planted("ranks_on_a_card_plan_alone")) return {.bytes = free};
+  const at::Tensor here = all.select(1, 0).eq(card);
+  const int64_t together = all.select(1, 1).masked_select(here).sum().item<int64_t>();
+  return {.bytes = static_cast<int64_t>(static_cast<double>(free) *
+                                        (static_cast<double>(needed) / static_cast<double>(together))),
+          .ranks = here.sum().item<int64_t>()};
+}
+
 absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder& folder,
                                                       const control::LoadParameters& parameters,
                                                       const models::FamilyDescription& description) {
@@ -286,15 +303,19 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
                                                other.host.peak * (place_.ranks() - place_.replicas()));
   }
   const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
+  const DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
   if (on_device && parameters.offload == control::Offload::kAuto && !parameters.training) {
-    plan = models::OffloadedWhereNeeded(plan, memory, on_device->free);
+    plan = models::OffloadedWhereNeeded(plan, memory, share.bytes);
     if (plan.request.offload != models::Offloaded::kNone) {
       std::fprintf(stderr,
                    "the device has no room for weights that are used once an image: they wait in main memory\n");
     }
   }
-  const absl::Status fits =
-      models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(on_device->free) : std::nullopt);
+  absl::Status fits = models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(share.bytes) : std::nullopt);
+  if (!fits.ok() && share.ranks > 1) {
+    fits = absl::Status(fits.code(), absl::StrCat(fits.message(), "\n", share.ranks, " ranks share the device's ",
+                                                  "memory, and what is available is a part of what is free"));
+  }
   if (!OnEveryRank(fits.ok()) && fits.ok()) return absl::AbortedError("the model does not fit on another rank");
   RETURN_IF_ERROR(fits);
   return plan.request;

@@ -96,6 +96,13 @@ class Engine final : public control::CommandHandler {
 
   // Whether it holds on this rank and on every other one, to all of which this call is made.
   bool OnEveryRank(bool holds);
+  // What is left for this rank of what is free on its card: ranks on one card load at the same time, and each has a
+  // part in proportion to what it needs. All ranks call it.
+  struct DeviceShare {
+    int64_t bytes = 0;
+    int64_t ranks = 1;  // on the card
+  };
+  DeviceShare ShareOfDevice(int64_t free, int64_t needed);
 
   // What of these parameters cannot be trained with.
   absl::Status CheckTraining(const control::LoadParameters& parameters) const;

@@ -28,6 +28,7 @@ class FakeCudaTest : public ::testing::Test {
     std::map<std::string, std::string> environment = cards;
     environment.insert({{"LD_PRELOAD", FAKE_CUDA_LIBRARY},
                         {"FAKE_CUDA_LOG", folder_ / "log"},
+                        {"FAKE_CUDA_CARDS", folder_ / "card"},
                         {"TESSERA_CERTIFICATES", folder_ / "certificates"}});
     return environment;
   }

@@ -28,6 +28,7 @@ class FakeCudaServeTest : public ::testing::Test {
   TestServer& Serve(int devices, const std::string& layout, std::map<std::string, std::string> cards = {}) {
     cards.insert({{"LD_PRELOAD", FAKE_CUDA_LIBRARY},
                   {"FAKE_CUDA_LOG", folder_ / "log"},
+                  {"FAKE_CUDA_CARDS", folder_ / "card"},
                   {"FAKE_CUDA_DEVICES", absl::StrCat(devices)},
                   {"FAKE_CUDA_FAULT", fault_}});
     std::string names;
@@ -75,8 +76,8 @@ TEST_F(FakeCudaServeTest, ARequestBecomesAPictureOfTheDevice) {
 }
 
 TEST_F(FakeCudaServeTest, AJobThatRunsOutOfDeviceMemoryFailsAlone) {
-  // The plan of a load counts an image of the model's own size, and of a larger one nothing.
-  TestServer& server = Serve(1, "serial", {{"FAKE_CUDA_MEMORY_MIB", "1056"}});
+  // The plan of a load counts an image of the model's own size, and of a larger one nothing. 520 MiB are a context's.
+  TestServer& server = Serve(1, "serial", {{"FAKE_CUDA_MEMORY_MIB", "1576"}});
   const std::string large = Submit(server, 4096);
   EXPECT_EQ(server.Ended(large), "failed");
   EXPECT_THAT(boost::json::serialize(server.Get(large)), HasSubstr("out of memory on the device"));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/cuda/fake_cuda_fixture.h"
+#include "tests/cuda/full_size_models.h"
 
 namespace tessera {
 namespace {
@@ -106,6 +107,39 @@ TEST_F(PlantedRefusalTest, AMarkIsAskedAboutOnItsOwnCard) {
   int contexts = 0;
   for (const FakeCudaLog& log : planted.logs) contexts += log.Count("context");
   EXPECT_GT(contexts, 2);
+}
+
+// What ranks on one card need is more than it has, though it would be enough for each alone.
+TEST_F(PlantedRefusalTest, RanksThatShareACardAreRefusedWhatTheyCannotLoadTogether) {
+  WriteFullSizePixartSigma(folder_);
+  const auto load = [&](const std::string& bug, const std::string& mib) {
+    return Run({"generate", "a cat", "--model=" + (folder_ / "pixart_sigma"), "--device=cuda:0", "--dtype=bf16",
+                "--steps=1", "--seed=1", "--size=512", "--layout=ulysses=2", "--certify=off", "--offload=never",
+                "--overwrite", "--output=" + (folder_ / "a.png")},
+               {{"TESSERA_WORKER", PLANTED_WORKER}, {"TESSERA_PLANTED_BUG", bug}, {"FAKE_CUDA_MEMORY_MIB", mib}});
+  };
+  constexpr char kEnough[] = "8192", kForOne[] = "3400";
+  EXPECT_EQ(load("none", kEnough).exit_code, 0);
+  const Finished refused = load("none", kForOne), planted = load("ranks_on_a_card_plan_alone", kForOne);
+  EXPECT_THAT(refused.errors, testing::HasSubstr("does not fit in memory"));
+  EXPECT_THAT(refused.errors, testing::HasSubstr("2 ranks share the device's memory"));
+  EXPECT_THAT(planted.errors, testing::HasSubstr("out of memory on the device"));
+}
+
+// A card that would hold the model if its process had no context.
+TEST_F(PlantedRefusalTest, APlanCountsWhatAContextTakes) {
+  const auto load = [&](const std::string& bug) {
+    return Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16",
+                "--steps=1", "--seed=1", "--overwrite", "--output=" + (folder_ / "a.png")},
+               {{"TESSERA_WORKER", PLANTED_WORKER},
+                {"TESSERA_PLANTED_BUG", bug},
+                {"FAKE_CUDA_MEMORY_MIB", "1100"},
+                {"FAKE_CUDA_CONTEXT_MIB", "1000"}});
+  };
+  const Finished refused = load("none");
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.errors, testing::HasSubstr("does not fit in memory"));
+  EXPECT_THAT(load("plan_ignores_contexts").errors, testing::Not(testing::HasSubstr("does not fit in memory")));
 }
 
 }  // namespace

@@ -434,6 +434,7 @@ constexpr kernels::DeviceRuntime kRuntime = {
         },
     .destroy_graph = [](kernels::DeviceGraph* graph) noexcept { delete static_cast<PretendGraph*>(graph); },
     .is_capturing = [](int) noexcept { return PretendGraph::Current() != nullptr; },
+    .card = [](int) noexcept { return std::string(); },
 };
 
 }  // namespace

@@ -2,13 +2,17 @@
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_cuda/fake_cuda_log.h"
@@ -19,12 +23,30 @@ namespace {
 
 constexpr size_t kMib = 1 << 20;
 
+constexpr char kTakes[] = "SHARED_CARD_TAKES";  // MiB
+
+// Takes memory of a card of 64 MiB after a context of 10 MiB, says what is free, and ends when its input does.
+[[noreturn]] void ShareCard() {
+  setenv("FAKE_CUDA_CONTEXT_MIB", "10", 1);
+  void* memory = nullptr;
+  const bool took = cudaMalloc(&memory, static_cast<size_t>(std::atoi(std::getenv(kTakes))) * kMib) == cudaSuccess;
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) _exit(1);
+  std::printf("card: %s %d\n", took ? "took" : "full", static_cast<int>(free / kMib));
+  std::fflush(stdout);
+  while (std::getchar() != EOF) continue;
+  _exit(0);
+}
+
+[[maybe_unused]] const bool shares = std::getenv(kTakes) != nullptr && (ShareCard(), true);
+
 // Two small cards. The fake reads its variables at the first call.
 class SmallCards final {
  public:
   SmallCards() {
     setenv("FAKE_CUDA_DEVICES", "2", 1);
     setenv("FAKE_CUDA_MEMORY_MIB", "64", 1);
+    setenv("FAKE_CUDA_CONTEXT_MIB", "0", 1);
     setenv("FAKE_CUDA_ARCH", "80", 1);
     setenv("FAKE_CUDA_FAULT", (folder_ / "fault").c_str(), 1);
     setenv("FAKE_CUDA_LOG", (folder_ / "log").c_str(), 1);
@@ -97,6 +119,74 @@ TEST(FakeCudaTest, AFullCardHasNoMoreMemoryAndTheOtherCardHas) {
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   EXPECT_EQ(DeviceBlock(5 * kMib).error(), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+class SharedCardTest : public ::testing::Test {
+ protected:
+  // This program once more, which ShareCard keeps from its tests.
+  class Process final {
+   public:
+    Process(const TestFolder& folder, size_t mib) {
+      EXPECT_EQ(pipe(input_), 0);
+      int output[2];
+      EXPECT_EQ(pipe(output), 0);
+      id_ = fork();
+      if (id_ == 0) {
+        dup2(input_[0], STDIN_FILENO);
+        dup2(output[1], STDOUT_FILENO);
+        for (const int descriptor : {input_[0], input_[1], output[0], output[1]}) close(descriptor);
+        setenv("FAKE_CUDA_CARDS", (folder / "card").c_str(), 1);
+        setenv(kTakes, std::to_string(mib).c_str(), 1);
+        execl("/proc/self/exe", "shared", nullptr);
+        _exit(1);
+      }
+      close(input_[0]);
+      close(output[1]);
+      output_ = fdopen(output[0], "r");
+    }
+    ~Process() {
+      close(input_[1]);
+      if (id_ > 0) waitpid(id_, nullptr, 0);
+      std::fclose(output_);
+    }
+    Process(const Process&) = delete;
+    Process& operator=(const Process&) = delete;
+
+    // "took" or "full", and MiB that are free then.
+    std::pair<std::string, int> Answer() {
+      char line[256], word[8];
+      int free = -1;
+      while (std::fgets(line, sizeof(line), output_) != nullptr) {
+        if (std::sscanf(line, "card: %7s %d", word, &free) == 2) return {word, free};
+      }
+      return {"none", -1};
+    }
+    // Without waiting for it, so that what is left of it stays in the table of processes.
+    void Kill() {
+      kill(id_, SIGKILL);
+      siginfo_t ended;
+      waitid(P_PID, static_cast<id_t>(id_), &ended, WEXITED | WNOWAIT);
+    }
+
+   private:
+    pid_t id_ = -1;
+    int input_[2];
+    std::FILE* output_ = nullptr;
+  };
+
+  const TestFolder folder_;
+};
+
+using Answer = std::pair<std::string, int>;
+
+TEST_F(SharedCardTest, ProcessesThatShareACardFindWhatTheOthersLeave) {
+  Process first(folder_, 20);
+  EXPECT_EQ(first.Answer(), Answer("took", 34)) << "64 less 10 of a context and 20";
+  Process second(folder_, 30);
+  EXPECT_EQ(second.Answer(), Answer("full", 24));
+  first.Kill();
+  Process third(folder_, 30);
+  EXPECT_EQ(third.Answer(), Answer("took", 14)) << "what a killed process had is free";
 }
 
 TEST(FakeCudaTest, BytesOfADeviceAreOnes) {

@@ -44,9 +44,12 @@ cudaError_t FailureOf(std::string_view function) {
 Options Options::FromEnvironment() {
   const long arch = Number("FAKE_CUDA_ARCH", 90);
   const char* fault = std::getenv("FAKE_CUDA_FAULT");
+  const char* cards = std::getenv("FAKE_CUDA_CARDS");
   const char* via = std::getenv("FAKE_CUDA_NCCL_VIA");
   return {.devices = static_cast<int>(std::clamp(Number("FAKE_CUDA_DEVICES", 1), 1L, static_cast<long>(kMostDevices))),
           .memory_bytes = static_cast<size_t>(Number("FAKE_CUDA_MEMORY_MIB", 143771)) << 20,
+          .context_bytes = static_cast<size_t>(Number("FAKE_CUDA_CONTEXT_MIB", 520)) << 20,
+          .cards = cards == nullptr ? "" : cards,
           .major = static_cast<int>(arch / 10),
           .minor = static_cast<int>(arch % 10),
           .driver = static_cast<int>(Number("FAKE_CUDA_DRIVER", 13000)),
@@ -89,24 +92,32 @@ bool AddressRanges::IsSplit(const void* memory, size_t bytes) const {
   return begin < first + range.bytes && begin + bytes > first + range.bytes;
 }
 
-Machine::Machine() : options_(Options::FromEnvironment()) {}
+Machine::Machine() : options_(Options::FromEnvironment()) {
+  for (int device = 0; device < options_.devices; ++device) {
+    const std::string file = options_.cards.empty() ? "" : options_.cards + "." + std::to_string(device);
+    cards_.push_back(std::make_unique<CardMemory>(file, options_.memory_bytes));
+  }
+}
 
 bool Machine::Take(size_t bytes, int device) {
+  const auto card = static_cast<size_t>(device);
+  if (!NeedContext(device) || !cards_[card]->Take(bytes)) return false;
   size_t used = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (used_[device] + bytes > options_.memory_bytes) return false;
-    used = used_[device] += bytes;
+    used = used_[card] += bytes;
   }
   log_.Write("malloc", bytes, used);
   return true;
 }
 
 void Machine::GiveBack(size_t bytes, int device) {
+  const auto card = static_cast<size_t>(device);
+  cards_[card]->GiveBack(bytes);
   size_t used = 0;
   {
     const std::lock_guard lock(mutex_);
-    used = used_[device] -= bytes;
+    used = used_[card] -= bytes;
   }
   log_.Write("free", bytes, used);
 }
@@ -137,9 +148,9 @@ bool Machine::Free(void* begin) {
   return true;
 }
 
-size_t Machine::FreeBytes(int device) const {
-  const std::lock_guard lock(mutex_);
-  return options_.memory_bytes - used_[device];
+size_t Machine::FreeBytes(int device) {
+  (void)NeedContext(device);
+  return cards_[static_cast<size_t>(device)]->FreeBytes();
 }
 
 void Machine::SetContent(const void* begin, std::string bytes) {
@@ -178,13 +189,16 @@ bool Machine::FailsNow(const std::string& function) {
   return fails;
 }
 
-void Machine::NeedContext(int device) {
+bool Machine::NeedContext(int device) {
   {
     const std::lock_guard lock(mutex_);
-    if (contexts_[static_cast<size_t>(device)]) return;
-    contexts_[static_cast<size_t>(device)] = true;
+    bool& has_context = contexts_[static_cast<size_t>(device)];
+    if (has_context) return true;
+    if (!cards_[static_cast<size_t>(device)]->Take(options_.context_bytes)) return false;
+    has_context = true;
   }
   log_.Write("context", device);
+  return true;
 }
 
 bool Machine::failed() const {
@@ -208,7 +222,7 @@ cudaError_t& LastError() {
 }
 
 cudaError_t Finish(const char* function, cudaError_t error) {
-  TheMachine().NeedContext(CurrentDevice());
+  if (!TheMachine().NeedContext(CurrentDevice()) && error == cudaSuccess) error = cudaErrorMemoryAllocation;
   return FinishWithoutContext(function, error);
 }
 

@@ -11,7 +11,10 @@
 //
 // Environment variables, read once:
 //   FAKE_CUDA_DEVICES     cards, 1 to 8; 1
-//   FAKE_CUDA_MEMORY_MIB  memory of each, for each process; 143771, an H200
+//   FAKE_CUDA_MEMORY_MIB  memory of each; 143771, an H200
+//   FAKE_CUDA_CONTEXT_MIB memory of a process's context on a card; 520, as on an H100
+//   FAKE_CUDA_CARDS       begin of files' names: processes that have it in common share the cards' memory; none, and
+//                         each process has the cards to itself
 //   FAKE_CUDA_ARCH        compute capability; 90
 //   FAKE_CUDA_DRIVER      CUDA release that the driver serves; 13000
 //   FAKE_CUDA_CUDNN       version of cuDNN; 91900
@@ -30,11 +33,13 @@
 #include <array>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tests/support/fake_cuda/card_memory.h"
 #include "tests/support/fake_cuda/event_log.h"
 
 namespace tessera::fake_cuda {
@@ -44,6 +49,8 @@ inline constexpr int kMostDevices = 8;
 struct Options {
   int devices = 1;
   size_t memory_bytes = 0;  // of each
+  size_t context_bytes = 0;
+  std::string cards;  // begin of files' names; "": of this process alone
   int major = 9, minor = 0;
   int driver = 13000;
   size_t cudnn = 91900;
@@ -82,7 +89,8 @@ class Machine final {
   const Options& options() const { return options_; }
   EventLog& log() { return log_; }
 
-  // Device memory as cudaMalloc gives it: taken of the card, and addresses for it. Null where the card is full.
+  // Device memory as cudaMalloc gives it: taken of the card, and addresses for it. Null where the card is full. What is
+  // logged as used is this process's own, without its context.
   void* Allocate(size_t bytes, int device);
   bool Free(void* begin);
   // The two halves of it, which the driver's virtual memory has apart.
@@ -90,7 +98,7 @@ class Machine final {
   void GiveBack(size_t bytes, int device);
   void* Reserve(size_t bytes, int device);
   void Unreserve(void* begin);
-  size_t FreeBytes(int device) const;
+  size_t FreeBytes(int device);
 
   AddressRanges& device_memory() { return device_memory_; }
   AddressRanges& pinned_memory() { return pinned_memory_; }
@@ -107,15 +115,17 @@ class Machine final {
   // Counts a call that may be one of those that shall fail.
   bool FailsNow(const std::string& function);
 
-  // A context of the device is made by the first call for it that needs one; each is logged.
-  void NeedContext(int device);
+  // A context of the device is made by the first call for it that needs one; each is logged. False where the card has
+  // no room for it.
+  bool NeedContext(int device);
 
  private:
   const Options options_;
   EventLog log_;
   AddressRanges device_memory_, pinned_memory_, mappings_;
   mutable std::mutex mutex_;
-  std::array<size_t, kMostDevices> used_{};
+  std::vector<std::unique_ptr<CardMemory>> cards_;
+  std::array<size_t, kMostDevices> used_{};  // by this process
   std::map<const void*, std::string> contents_;
   std::optional<long> launches_left_;  // until the fault
   std::map<std::string, long> calls_;  // of functions that shall fail
