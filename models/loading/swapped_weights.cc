@@ -31,7 +31,9 @@ bool SwappedWeights::AreIn(std::span<const Param> params) {
 
 SwappedWeights::SwappedWeights(std::span<const Param> params, at::Device device)
     : device_(device),
-      copies_(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)),
+      copies_(base::Planted("swapped_block_on_the_computing_stream")
+                  ? CurrentStream(device)
+                  : c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)),
       previous_(Param::kNoBlock) {
   const at::NoGradGuard no_gradients;
   for (const Param& param : params) {

@@ -179,7 +179,7 @@ void NcclCommunicator::DoBroadcast(const at::Tensor& tensor, int root) {
 
 void NcclCommunicator::DoStart(const Call& call, std::span<const Transfer> transfers) {
   Begin(call.kind);
-  const bool aside = call.kind == Collective::kExchange;
+  const bool aside = call.kind == Collective::kExchange && !base::Planted("exchange_on_the_computing_stream");
   void* const stream = aside ? SideStream() : CurrentStream();
   // Memory that is received into may be in use, and what is sent may not be there yet.
   if (aside && !base::Planted("start_waits_for_nothing")) {

@@ -70,6 +70,20 @@ TEST(CudaEmulation, ShufflesWhatTheLanesOfAWarpBring) {
   }
 }
 
+// Warps that add to one number without an atomic operation: as long as none loses its turn in between, the sum is
+// right.
+TEST(CudaEmulation, ShowsInTheRandomOrderAloneAnUpdateThatAShuffleInterrupts) {
+  for (const Order order : kAll) {
+    unsigned sum = 0;
+    RunKernel(order, {1, 1, 1}, 512, 0, [&] {
+      const unsigned before = sum;
+      const unsigned one = __shfl_sync(kernels::cuda::kWholeWarp, 1u, 0);
+      if (threadIdx.x % 32 == 0) sum = before + one;
+    });
+    EXPECT_EQ(sum == 16, order != Order::kRandom) << sum;
+  }
+}
+
 TEST(CudaEmulation, BeginsEveryBlockWithGarbageInSharedMemory) {
   std::vector<float> found;
   RunKernel(Order::kAscending, {2, 1, 1}, 32, sizeof(float), [&] {

@@ -1,5 +1,6 @@
 #include "tests/support/fake_cuda/capture.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <set>
@@ -14,7 +15,7 @@ namespace {
 std::mutex mutex;
 std::set<Graph*> recording;
 std::set<Stream*> streams;
-long last_graph = 0;
+long last_graph = 0, last_stream = 0;
 
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 thread_local std::set<Graph*> own_graphs;  // that this thread began to record
@@ -41,15 +42,54 @@ cudaError_t CheckKnown(const Event& event) {
 
 }  // namespace
 
-long Record(const char* function, cudaStream_t stream) {
+namespace {
+
+// Puts the work behind what the stream has; the mutex is held.
+void Spend(Stream& stream, const Work& work) {
+  card_clock::Issue();
+  Interval interval{.stream = stream.number, .engine = work.engine};
+  if (stream.graph != nullptr) {
+    interval.begin = stream.end_in_graph;
+    interval.end = stream.end_in_graph += work.nanoseconds;
+    stream.graph->intervals.push_back(interval);
+    return;
+  }
+  interval.begin = std::max(stream.end, card_clock::Now());
+  const bool copies = work.engine == Engine::kToDevice || work.engine == Engine::kToHost;
+  int64_t* const others = copies ? &card_clock::CopiesEnd(stream.device, work.engine) : nullptr;
+  if (copies) interval.begin = std::max(interval.begin, *others);
+  interval.end = stream.end = interval.begin + work.nanoseconds;
+  if (copies) *others = interval.end;
+  card_clock::Log(interval);
+}
+
+}  // namespace
+
+long Record(const char* function, cudaStream_t stream, const Work& work) {
   const std::lock_guard lock(mutex);
   Stream* found = Of(stream);
   if (found == nullptr) TheMachine().log().Write("default_stream", function);
+  if (found != nullptr && card_clock::IsOn()) Spend(*found, work);
   if (found == nullptr || found->graph == nullptr) return 0;
   ++found->graph->operations;
   ++found->work;
   if (found != found->graph->origin) found->joined = false;
   return found->graph->number;
+}
+
+int64_t EndOf(cudaStream_t stream) {
+  const std::lock_guard lock(mutex);
+  const Stream* const found = Of(stream);
+  return found == nullptr ? 0 : found->end;
+}
+
+int64_t EndOfDevice() {
+  const std::lock_guard lock(mutex);
+  int64_t end = 0;
+  for (const Stream* stream : streams) {
+    if (IsHere(stream)) end = std::max(end, stream->end);
+  }
+  return end;
 }
 
 bool IsRecording(cudaStream_t stream) {
@@ -99,7 +139,7 @@ extern "C" {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   const std::lock_guard lock(mutex);
-  auto* made = new Stream{.device = CurrentDevice()};
+  auto* made = new Stream{.device = CurrentDevice(), .number = ++last_stream};
   streams.insert(made);
   *stream = reinterpret_cast<cudaStream_t>(made);
   return Finish("cudaStreamCreateWithPriority");
@@ -125,19 +165,25 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return Finish("cudaStreamQuery", CheckUnsafe(Unsafe::kWait, stream));
+  const cudaError_t unsafe = CheckUnsafe(Unsafe::kWait, stream);
+  if (unsafe == cudaSuccess && !card_clock::Ask(EndOf(stream))) return cudaErrorNotReady;
+  return Finish("cudaStreamQuery", unsafe);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   TheMachine().log().Write("wait", "cudaStreamSynchronize");
   TheMachine().log().Flush();
-  return Finish("cudaStreamSynchronize", CheckUnsafe(Unsafe::kWait, stream));
+  const cudaError_t unsafe = CheckUnsafe(Unsafe::kWait, stream);
+  if (unsafe == cudaSuccess) card_clock::WaitUntil(EndOf(stream));
+  return Finish("cudaStreamSynchronize", unsafe);
 }
 
 cudaError_t cudaDeviceSynchronize() {
   TheMachine().log().Write("wait", "cudaDeviceSynchronize");
   TheMachine().log().Flush();
-  return Finish("cudaDeviceSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
+  const cudaError_t unsafe = CheckUnsafe(Unsafe::kWait, nullptr);
+  if (unsafe == cudaSuccess) card_clock::WaitUntil(EndOfDevice());
+  return Finish("cudaDeviceSynchronize", unsafe);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -147,7 +193,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   Stream* found = Of(stream);
   if (!IsHere(found)) return Finish("cudaStreamWaitEvent", cudaErrorInvalidResourceHandle);
   if (graph != nullptr && !recording.contains(graph)) return Finish("cudaStreamWaitEvent", cudaErrorInvalidValue);
+  if (found != nullptr && graph == nullptr && found->graph == nullptr) found->end = std::max(found->end, waited.end);
   if (found != nullptr && graph != nullptr) {
+    found->end_in_graph = std::max(found->graph == graph ? found->end_in_graph : 0, waited.end);
     found->graph = graph;
     if (found != graph->origin) found->joined = false;
     if (waited.stream->work == waited.work) waited.stream->joined = true;
@@ -177,6 +225,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   recorded->graph = found == nullptr ? nullptr : found->graph;
   recorded->stream = found;
   recorded->work = found == nullptr ? 0 : found->work;
+  recorded->end = found == nullptr          ? 0
+                  : found->graph != nullptr ? found->end_in_graph
+                                            : std::max(found->end, card_clock::Now());
   recorded->time = std::chrono::steady_clock::now();
   return Finish("cudaEventRecord");
 }
@@ -187,19 +238,25 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
-  return Finish("cudaEventQuery", CheckKnown(*Of(event)));
+  const cudaError_t known = CheckKnown(*Of(event));
+  if (known == cudaSuccess && !card_clock::Ask(Of(event)->end)) return LastError() = cudaErrorNotReady;
+  return Finish("cudaEventQuery", known);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   TheMachine().log().Write("wait", "cudaEventSynchronize");
   TheMachine().log().Flush();
+  int64_t end = 0;
   {
     const std::lock_guard lock(mutex);
     if (const cudaError_t known = CheckKnown(*Of(event)); known != cudaSuccess) {
       return Finish("cudaEventSynchronize", known);
     }
+    end = Of(event)->end;
   }
-  return Finish("cudaEventSynchronize", CheckUnsafe(Unsafe::kWait, nullptr));
+  const cudaError_t unsafe = CheckUnsafe(Unsafe::kWait, nullptr);
+  if (unsafe == cudaSuccess) card_clock::WaitUntil(end);
+  return Finish("cudaEventSynchronize", unsafe);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -208,6 +265,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
     if (const cudaError_t known = CheckKnown(*Of(event)); known != cudaSuccess) {
       return Finish("cudaEventElapsedTime", known);
     }
+  }
+  if (card_clock::IsOn()) {
+    for (const cudaEvent_t event : {begin, end}) {
+      if (Of(event)->end > card_clock::Now()) return Finish("cudaEventElapsedTime", cudaErrorNotReady);
+    }
+    *milliseconds = static_cast<float>(Of(end)->end - Of(begin)->end) / 1e6f;
+    return Finish("cudaEventElapsedTime");
   }
   const auto elapsed = Of(end)->time - Of(begin)->time;
   *milliseconds = std::chrono::duration<float, std::milli>(elapsed).count();
@@ -250,6 +314,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   }
   if (const cudaError_t begun = Finish("cudaStreamBeginCapture"); begun != cudaSuccess) return begun;
   found->graph = new Graph{.number = ++last_graph, .origin = found, .mode = mode};
+  found->end_in_graph = 0;
   recording.insert(found->graph);
   own_graphs.insert(found->graph);
   TheMachine().log().Write("capture", found->graph->number);
@@ -303,8 +368,19 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* nodes
   return Finish("cudaGraphGetNodes");
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   const auto* graph = reinterpret_cast<Graph*>(executable);
+  if (Stream* const found = Of(stream); found != nullptr && card_clock::IsOn()) {
+    const std::lock_guard lock(mutex);
+    card_clock::Issue();
+    const int64_t begin = std::max(found->end, card_clock::Now());
+    for (Interval interval : graph->intervals) {
+      interval.begin += begin;
+      interval.end += begin;
+      card_clock::Log(interval);
+      found->end = std::max(found->end, interval.end);
+    }
+  }
   TheMachine().log().Write("graph", graph->number, graph->operations);
   return Finish("cudaGraphLaunch", TheMachine().CountLaunch() ? cudaSuccess : cudaErrorIllegalAddress);
 }

@@ -11,6 +11,9 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
+
+#include "tests/support/fake_cuda/clock.h"
 
 namespace tessera::fake_cuda {
 
@@ -21,6 +24,7 @@ struct Graph {
   struct Stream* origin = nullptr;
   bool spoiled = false;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+  std::vector<Interval> intervals;  // of its operations, from its launch on
 };
 
 struct Stream {
@@ -28,6 +32,9 @@ struct Stream {
   Graph* graph = nullptr;  // that it records into
   long work = 0;           // calls that it has taken
   bool joined = true;      // whether the stream that the capture began on waits for all of its work
+  long number = 0;
+  // By the card's clock: when all of its work is done, and in a capture, from the graph's launch on.
+  int64_t end = 0, end_in_graph = 0;
 };
 
 struct Event {
@@ -35,12 +42,17 @@ struct Event {
   std::chrono::steady_clock::time_point time;
   Graph* graph = nullptr;  // that it was recorded in
   Stream* stream = nullptr;
-  long work = 0;  // of the stream, when it was recorded
+  long work = 0;    // of the stream, when it was recorded
+  int64_t end = 0;  // when it is reached, as of a stream
 };
 
 // Counts an operation on the stream. The number of the graph that records it; 0: it is executed. One on a default
 // stream is logged as such: it waits for none of the streams that LibTorch computes on.
-long Record(const char* function, cudaStream_t stream);
+long Record(const char* function, cudaStream_t stream, const Work& work = {});
+
+// By the card's clock, when all that was issued is done: on the stream, or on all of the current device's.
+int64_t EndOf(cudaStream_t stream);
+int64_t EndOfDevice();
 
 // Whether what is issued on the stream now would be recorded.
 bool IsRecording(cudaStream_t stream);

@@ -70,6 +70,14 @@ const char* DtypeName(cudaDataType_t type) {
   }
 }
 
+Work WorkOf(const Product& product) {
+  constexpr double kWide = 50e3, kNarrow = 600e3;  // a nanosecond
+  const bool wide = product.type == CUDA_R_32F || product.type == CUDA_R_64F;
+  return Work::Flops(2.0 * static_cast<double>(product.rows) * static_cast<double>(product.columns) *
+                         static_cast<double>(product.length) * static_cast<double>(product.batch),
+                     wide ? kWide : kNarrow);
+}
+
 // Which kernel a library takes depends on the shape.
 bool HaveCode(const char* library, const Product& product) {
   static std::mutex mutex;
@@ -86,8 +94,8 @@ bool HaveCode(const char* library, const Product& product) {
 Status Issue(const char* library, cudaStream_t stream, const Product& product) {
   Machine& machine = TheMachine();
   const bool works = machine.CountLaunch() && HaveCode(library, product);
-  machine.log().Write("product", Record(library, stream), library, DtypeName(product.type), product.rows,
-                      product.columns, product.length, product.batch, product.epilogue);
+  machine.log().Write("product", Record(library, stream, WorkOf(product)), library, DtypeName(product.type),
+                      product.rows, product.columns, product.length, product.batch, product.epilogue);
   return works ? kSuccess : kExecutionFailed;
 }
 

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -113,6 +115,24 @@ std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   return "";
 }
 
+// By the shapes: of each query's products with all keys, or of each pixel's with all weights.
+Work WorkOf(const std::string& summary) {
+  constexpr double kFlops = 500e3;  // a nanosecond
+  std::istringstream words(summary);
+  std::string kind, dtype, first, second;
+  words >> kind >> dtype >> first >> second;
+  const auto sizes = [](const std::string& dimensions) {
+    std::vector<double> numbers;
+    std::istringstream text(dimensions);
+    for (std::string number; std::getline(text, number, 'x');) numbers.push_back(std::atof(number.c_str()));
+    numbers.resize(std::max<size_t>(numbers.size(), 4), 1.0);
+    return numbers;
+  };
+  const std::vector<double> a = sizes(first), b = sizes(second);
+  if (kind == "attention") return Work::Flops(4 * a[0] * a[1] * a[2] * a[3] * std::max(b[2], b[3]), kFlops);
+  return Work::Flops(2 * a[0] * a[2] * a[3] * b[0] * b[1] * b[2] * b[3], kFlops);
+}
+
 // A plan's kernels are loaded, or compiled, for the shapes of its graph.
 bool HaveCode(const std::string& summary) {
   static std::mutex mutex;
@@ -204,8 +224,8 @@ Status cudnnBackendExecute(Handle* handle, Descriptor* plan, Descriptor*) {
   const size_t space = summary.find(' ');
   const bool works = TheMachine().CountLaunch() && HaveCode(summary);
   const std::string_view text = summary;
-  TheMachine().log().Write(text.substr(0, space), Record("cudnnBackendExecute", handle->stream), "cudnn",
-                           text.substr(space + 1));
+  TheMachine().log().Write(text.substr(0, space), Record("cudnnBackendExecute", handle->stream, WorkOf(summary)),
+                           "cudnn", text.substr(space + 1));
   return works ? kSuccess : kExecutionFailed;
 }
 

@@ -78,6 +78,22 @@ void AddGraph(FakeCudaStep& step, const FakeCudaStep& graph) {
   }
 }
 
+// Begins and ends, in order; what overlaps is one.
+using Intervals = std::vector<std::pair<int64_t, int64_t>>;
+
+Intervals Merged(Intervals intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  Intervals merged;
+  for (const auto& [begin, end] : intervals) {
+    if (!merged.empty() && begin <= merged.back().second) {
+      merged.back().second = std::max(merged.back().second, end);
+    } else {
+      merged.emplace_back(begin, end);
+    }
+  }
+  return merged;
+}
+
 }  // namespace
 
 FakeCudaLog FakeCudaLog::Read(const std::string& path) {
@@ -150,6 +166,23 @@ int64_t FakeCudaLog::PeakBytes() const {
     if (event.kind == "malloc") peak = std::max(peak, event.Number(1));
   }
   return peak;
+}
+
+FakeCudaLog::Busy FakeCudaLog::BusyWith(const std::string& engine) const {
+  std::map<std::string, Intervals> by_engine;
+  bool loads = true;
+  for (const FakeCudaEvent& event : events_) {
+    if (event.kind == "product") loads = false;
+    if (event.kind == "busy" && !loads) by_engine[event.fields.at(1)].emplace_back(event.Number(2), event.Number(3));
+  }
+  const Intervals computing = Merged(by_engine["compute"]);
+  Busy busy;
+  for (const auto& [begin, end] : Merged(by_engine[engine])) {
+    busy.all += end - begin;
+    for (const auto& [from, to] : computing)
+      busy.computing += std::max<int64_t>(0, std::min(end, to) - std::max(begin, from));
+  }
+  return busy;
 }
 
 std::vector<FakeCudaStep> FakeCudaLog::Steps() const { return Divide().first; }

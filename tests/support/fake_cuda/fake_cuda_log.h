@@ -18,6 +18,7 @@
 //   context DEVICE                   made by the first call for the device that needs one
 //   wait FUNCTION                    of the host for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
+//   busy STREAM ENGINE BEGIN END     by the card's clock (clock.h), in nanoseconds; compute, H2D, D2H, pageable or nccl
 //   error FUNCTION CODE
 //   stub FUNCTION                    a function that the fake does not have was called
 //   default_stream FUNCTION          an operation on a default stream, by function, library or kernel
@@ -72,6 +73,14 @@ class FakeCudaLog final {
   std::vector<std::string> Faults() const;
   // Most bytes of device memory that were taken at once.
   int64_t PeakBytes() const;
+  // Nanoseconds of the card's clock in which it was busy with this ("H2D", "nccl"), and those of them in which it
+  // computed meanwhile; from the first product on, so that loading is not among them.
+  struct Busy {
+    int64_t all = 0, computing = 0;
+
+    double overlap() const { return all == 0 ? 0 : static_cast<double>(computing) / static_cast<double>(all); }
+  };
+  Busy BusyWith(const std::string& engine) const;
   std::vector<FakeCudaStep> Steps() const;
   // What came after the last step: the decoding of its image.
   FakeCudaStep AfterSteps() const;

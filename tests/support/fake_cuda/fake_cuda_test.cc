@@ -427,6 +427,124 @@ TEST(FakeCudaTest, AnOperationOnTheDefaultStreamIsAFault) {
   EXPECT_EQ(on_default(), before + 1);
 }
 
+// With FAKE_CUDA_CLOCK alone, with which CMakeLists.txt runs them.
+class FakeCudaClockTest : public ::testing::Test {
+ protected:
+  static bool IsOff() { return std::getenv("FAKE_CUDA_CLOCK") == nullptr; }
+
+  static void LaunchLong(cudaStream_t stream) {
+    constexpr unsigned kBlocks = 100000;  // 1.1 ms
+    EXPECT_EQ(cudaLaunchKernel(reinterpret_cast<void*>(Kernel), dim3(kBlocks), dim3(1024), nullptr, 0, stream),
+              cudaSuccess);
+  }
+  static cudaEvent_t Recorded(cudaStream_t stream) {
+    const cudaEvent_t event = NewEvent();
+    EXPECT_EQ(cudaEventRecord(event, stream), cudaSuccess);
+    return event;
+  }
+  static void Join(cudaStream_t stream, cudaStream_t other) {
+    EXPECT_EQ(cudaStreamWaitEvent(stream, Recorded(other), 0), cudaSuccess);
+  }
+  // Of what is issued on the stream, when all of it is done.
+  template <typename Issue>
+  static float Milliseconds(cudaStream_t stream, const Issue& issue) {
+    const cudaEvent_t begin = Recorded(stream);
+    issue();
+    const cudaEvent_t end = Recorded(stream);
+    EXPECT_EQ(cudaEventSynchronize(end), cudaSuccess);
+    float milliseconds = -1;
+    EXPECT_EQ(cudaEventElapsedTime(&milliseconds, begin, end), cudaSuccess);
+    return milliseconds;
+  }
+};
+
+constexpr float kLong = 1.094f, kTolerance = 0.03f;  // of a kernel; launches take 1 us each
+
+TEST_F(FakeCudaClockTest, AnEventIsNotReadyBeforeItsWorkIsDone) {
+  if (IsOff()) return;
+  cudaStream_t stream = NewStream();
+  LaunchLong(stream);
+  const cudaEvent_t event = Recorded(stream);
+  EXPECT_EQ(cudaEventQuery(event), cudaErrorNotReady);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  float milliseconds = 0;
+  EXPECT_EQ(cudaEventElapsedTime(&milliseconds, event, event), cudaErrorNotReady);
+  ASSERT_EQ(cudaEventSynchronize(event), cudaSuccess);
+  EXPECT_EQ(cudaEventQuery(event), cudaSuccess);
+  LaunchLong(stream);
+  int asked = 0;
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) ++asked;
+  EXPECT_GT(asked, 3);
+  EXPECT_LT(asked, 100);
+}
+
+TEST_F(FakeCudaClockTest, StreamsRunAtTheSameTimeAndWaitForEachOther) {
+  if (IsOff()) return;
+  cudaStream_t stream = NewStream(), side = NewStream();
+  EXPECT_NEAR(Milliseconds(stream, [&] { LaunchLong(stream); }), kLong, kTolerance);
+  EXPECT_NEAR(Milliseconds(stream,
+                           [&] {
+                             Join(side, stream);
+                             LaunchLong(stream);
+                             LaunchLong(side);
+                             Join(stream, side);
+                           }),
+              kLong, kTolerance);
+  EXPECT_NEAR(Milliseconds(stream,
+                           [&] {
+                             LaunchLong(stream);
+                             Join(side, stream);
+                             LaunchLong(side);
+                             Join(stream, side);
+                           }),
+              2 * kLong, kTolerance);
+}
+
+TEST_F(FakeCudaClockTest, AGraphTakesAsLongAsItsStreams) {
+  if (IsOff()) return;
+  cudaStream_t stream = StreamOfLoadedKernel(), side = NewStream();
+  for (const bool one_after_the_other : {false, true}) {
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    Join(side, stream);
+    LaunchLong(stream);
+    if (one_after_the_other) Join(side, stream);
+    LaunchLong(side);
+    Join(stream, side);
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    EXPECT_NEAR(Milliseconds(stream, [&] { EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess); }),
+                (one_after_the_other ? 2 : 1) * kLong, kTolerance);
+  }
+}
+
+TEST_F(FakeCudaClockTest, CopiesInOneDirectionTakeTurnsAndOverlapComputing) {
+  if (IsOff()) return;
+  constexpr size_t kBytes = 25 * kMib;  // 0.52 ms
+  cudaStream_t stream = NewStream(), side = NewStream();
+  const DeviceBlock block(kBytes);
+  void* host = nullptr;
+  ASSERT_EQ(cudaHostAlloc(&host, kBytes, 0), cudaSuccess);
+  const auto copy = [&](cudaStream_t on, bool to_device) {
+    EXPECT_EQ(cudaMemcpyAsync(to_device ? block.get() : host, to_device ? host : block.get(), kBytes,
+                              to_device ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, on),
+              cudaSuccess);
+  };
+  const auto milliseconds = [&](bool first_to_device, bool second_to_device, bool computes) {
+    return Milliseconds(stream, [&] {
+      Join(side, stream);
+      copy(stream, first_to_device);
+      copy(side, second_to_device);
+      if (computes) LaunchLong(side);
+      Join(stream, side);
+    });
+  };
+  EXPECT_NEAR(milliseconds(true, true, false), 1.05, kTolerance);
+  EXPECT_NEAR(milliseconds(true, false, false), 0.53, kTolerance);
+  EXPECT_NEAR(milliseconds(true, false, true), 0.53 + kLong, kTolerance);
+}
+
 TEST(FakeCudaLogTest, AKernelIsCalledByWhatItComputes) {
   EXPECT_EQ(FakeCudaLog::ShortName("_ZN7tessera7kernels6SquareEPi"), "Square");
   EXPECT_EQ(FakeCudaLog::ShortName("_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_11FillFunctorIfEE"

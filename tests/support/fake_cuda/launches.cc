@@ -88,11 +88,13 @@ cudaError_t Issue(const void* function, const Launch& launch, void** arguments) 
   if (const cudaError_t legal = CheckLaunch(launch, kernel); legal != cudaSuccess) {
     return Finish("cudaLaunchKernel", legal);
   }
+  const unsigned blocks = launch.grid.x * launch.grid.y * launch.grid.z;
+  const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
   const bool is_probe = IsProbe(kernel.name);
   if (is_probe) ComputeProbe(arguments);
-  TheMachine().log().Write("kernel", is_probe ? 0 : Record(kernel.name, launch.stream), kernel.number,
-                           launch.grid.x * launch.grid.y * launch.grid.z,
-                           launch.block.x * launch.block.y * launch.block.z);
+  TheMachine().log().Write("kernel",
+                           is_probe ? 0 : Record(kernel.name, launch.stream, Work::Kernel(int64_t{blocks} * threads)),
+                           kernel.number, blocks, threads);
   return Finish("cudaLaunchKernel");
 }
 
@@ -167,7 +169,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  TheMachine().log().Write("host_function", Record("cudaLaunchHostFunc", stream));
+  TheMachine().log().Write("host_function", Record("cudaLaunchHostFunc", stream, {.nanoseconds = 0}));
   function(data);
   return Finish("cudaLaunchHostFunc");
 }

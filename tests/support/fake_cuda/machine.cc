@@ -55,6 +55,7 @@ Options Options::FromEnvironment() {
           .driver = static_cast<int>(Number("FAKE_CUDA_DRIVER", 13000)),
           .cudnn = static_cast<size_t>(Number("FAKE_CUDA_CUDNN", 91900)),
           .nvlink = Number("FAKE_CUDA_NVLINK", 0) != 0,
+          .clock = Number("FAKE_CUDA_CLOCK", 0) != 0,
           .nccl_via = via == nullptr ? "P2P/CUMEM" : via,
           .fault_file = fault == nullptr ? "" : fault,
           .failing_calls = FailingCalls(std::getenv("FAKE_CUDA_FAIL"))};

@@ -25,6 +25,7 @@
 //                         process, 1/FUNCTION:N in those whose thread has card 1 current
 //   FAKE_CUDA_NVLINK      1: NVML says that all cards have it; 0
 //   FAKE_CUDA_NCCL_VIA    what NCCL's log says that ranks are connected by; P2P/CUMEM
+//   FAKE_CUDA_CLOCK       1: what is issued takes time (clock.h); 0
 //   FAKE_CUDA_LOG         event_log.h
 #pragma once
 
@@ -55,6 +56,7 @@ struct Options {
   int driver = 13000;
   size_t cudnn = 91900;
   bool nvlink = false;
+  bool clock = false;
   std::string nccl_via;
   std::string fault_file;
   std::map<std::string, long> failing_calls;  // by function, or by device/function: which call of it

@@ -28,6 +28,7 @@ struct OpenGroup {
   const char* function = nullptr;
   std::string comm;
   cudaStream_t stream = nullptr;
+  size_t bytes = 0;
 };
 thread_local OpenGroup open_group;
 
@@ -73,9 +74,10 @@ bool RegistersCapturedBuffers() {
   return registers == nullptr || std::strcmp(registers, "0") != 0;
 }
 
-Result Launch(const char* function, int calls, const std::string& comm, cudaStream_t stream) {
+Result Launch(const char* function, int calls, const std::string& comm, cudaStream_t stream, size_t bytes) {
   TheMachine().CountLaunch();
-  TheMachine().log().Write("nccl", Record(function, stream), function, calls, comm);
+  TheMachine().log().Write("nccl", Record(function, stream, Work::Exchange(static_cast<int64_t>(bytes))), function,
+                           calls, comm);
   return kSuccess;
 }
 
@@ -116,8 +118,10 @@ static Result Call(const char* function, const void* from, const void* to, size_
   // A real one connects the ranks with the first call.
   if (!std::exchange(comm->connected, true)) LogConnections(comm->rank, comm->ranks);
   TheMachine().log().Write("transfer", function, count, type, peer, comm->name, comm->rank, comm->ranks);
-  if (open_group.depth == 0) return Launch(function, 1, comm->name, stream);
+  const size_t bytes = from == nullptr ? 0 : count * kTypeBytes[static_cast<size_t>(type)];
+  if (open_group.depth == 0) return Launch(function, 1, comm->name, stream, bytes);
   if (open_group.calls++ == 0) open_group = {open_group.depth, 1, function, comm->name, stream};
+  open_group.bytes += bytes;
   return kSuccess;
 }
 
@@ -167,7 +171,7 @@ Result ncclGroupEnd() {
   if (--open_group.depth > 0 || open_group.calls == 0) return kSuccess;
   const OpenGroup group = open_group;
   open_group = {};
-  return Launch(group.function, group.calls, group.comm, group.stream);
+  return Launch(group.function, group.calls, group.comm, group.stream, group.bytes);
 }
 
 Result ncclSend(const void* from, size_t count, int type, int peer, ncclComm* comm, cudaStream_t stream) {

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -48,6 +49,11 @@ struct CopyKind {
   bool to_device = false, from_device = false, pinned = false;
 
   const char* direction() const { return to_device ? (from_device ? "D2D" : "H2D") : (from_device ? "D2H" : "H2H"); }
+  Work work(size_t bytes) const {
+    const auto number = static_cast<int64_t>(bytes);
+    if (to_device == from_device) return Work::Copy(number);
+    return Work::Transfer(pageable() ? Engine::kPageable : to_device ? Engine::kToDevice : Engine::kToHost, number);
+  }
   bool pageable() const { return !pinned && to_device != from_device; }
 };
 
@@ -63,13 +69,15 @@ CopyKind KindOf(const void* to, const void* from) {
 cudaError_t Copy(const char* function, void* to, const void* from, size_t bytes, cudaStream_t stream, bool async) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy", async ? Record(function, stream) : 0, kind.direction(), bytes,
+  machine.log().Write("copy", async ? Record(function, stream, kind.work(bytes)) : 0, kind.direction(), bytes,
                       kind.pageable() ? "pageable" : "pinned", async ? "async" : "sync");
   if (!async) machine.log().Write("wait", function);
   if (const cudaError_t error = async && !kind.pageable() ? cudaSuccess : CheckUnsafe(Unsafe::kWait, stream);
       error != cudaSuccess) {
     return Finish(function, error);
   }
+  if (!async) card_clock::WaitUntil(std::max(EndOfDevice(), card_clock::Now()) + kind.work(bytes).nanoseconds);
+  if (async && kind.pageable()) card_clock::WaitUntil(EndOf(stream));
   if (kind.from_device && !kind.to_device) {
     const std::string content = machine.ContentAt(from, bytes);
     std::memcpy(to, content.data(), bytes);
@@ -269,8 +277,8 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
-  machine.log().Write("copy", Record("cudaMemcpy2DAsync", stream), kind.direction(), width * height,
-                      kind.pageable() ? "pageable" : "pinned", "async");
+  machine.log().Write("copy", Record("cudaMemcpy2DAsync", stream, kind.work(width * height)), kind.direction(),
+                      width * height, kind.pageable() ? "pageable" : "pinned", "async");
   if (kind.pageable()) {
     if (const cudaError_t error = CheckUnsafe(Unsafe::kWait, stream); error != cudaSuccess) {
       return Finish("cudaMemcpy2DAsync", error);
@@ -288,7 +296,7 @@ cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_
 }
 
 cudaError_t cudaMemsetAsync(void*, int, size_t bytes, cudaStream_t stream) {
-  TheMachine().log().Write("memset", Record("cudaMemsetAsync", stream), bytes);
+  TheMachine().log().Write("memset", Record("cudaMemsetAsync", stream, Work::Copy(static_cast<int64_t>(bytes))), bytes);
   return Finish("cudaMemsetAsync");
 }
 
