@@ -1,14 +1,16 @@
 #include "control/training/dataset.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <filesystem>
-#include <map>
+#include <numeric>
 #include <set>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -119,6 +121,7 @@ absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder)
   std::vector<ListedImage> images;
   int64_t number = 0;
   const std::string_view unmarked = WithoutByteOrderMark(text);
+  images.reserve(static_cast<size_t>(std::ranges::count(unmarked, '\n')) + 1);
   for (const absl::string_view line : absl::StrSplit(absl::string_view(unmarked.data(), unmarked.size()), '\n')) {
     ++number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
@@ -181,6 +184,7 @@ absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset,
     }
   } else {
     RETURN_IF_ERROR(CheckCaptionFiles(dataset));
+    images.reserve(names.size());
     for (const std::string& name : names) {
       images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
     }
@@ -217,37 +221,42 @@ absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDat
 // Builds the set picture by picture.
 class Scanner {
  public:
-  Scanner(std::string trigger_word, std::vector<std::string> unlisted) : trigger_word_(std::move(trigger_word)) {
+  // Of so many files, and of about so many samples.
+  Scanner(std::string trigger_word, std::vector<std::string> unlisted, size_t paths, size_t samples)
+      : trigger_word_(std::move(trigger_word)), newest_of_path_(paths, kNoSample) {
     set_.unlisted = std::move(unlisted);
+    set_.samples.reserve(samples);
+    bucket_of_.reserve(samples);
+    next_of_path_.reserve(samples);
   }
 
-  void Add(const TrainDataset& dataset, const ListedImage& image, const absl::StatusOr<PictureContent>& content,
-           const std::vector<std::vector<Bucket>>& buckets) {
-    const std::string& path = image.path;
-    for (const absl::Status& status : {content.status(), image.caption.status()}) {
+  // `place` is that of the file among all files.
+  void Add(const TrainDataset& dataset, size_t place, std::string path, const absl::StatusOr<std::string>& own_caption,
+           const absl::StatusOr<PictureContent>& content, const std::vector<std::vector<Bucket>>& buckets) {
+    for (const absl::Status& status : {content.status(), own_caption.status()}) {
       if (!status.ok()) return LeaveOut(dataset, path, std::string(status.message()));
     }
-    const std::string caption = WithTriggerWord(*image.caption, dataset.is_reg ? "" : trigger_word_, true);
-    if (image.caption->empty()) set_.without_caption.push_back(path);
+    const std::string caption = WithTriggerWord(*own_caption, dataset.is_reg ? "" : trigger_word_, true);
+    if (own_caption->empty()) set_.without_caption.push_back(path);
     for (const std::vector<Bucket>& sizes : buckets) {
       const Bucket bucket = sizes[NearestBucket(sizes, content->size.width, content->size.height)];
-      const auto [sample, is_new] = place_of_.emplace(
-          std::tuple(path, caption, bucket, dataset.caption_dropout_rate, dataset.is_reg), set_.samples.size());
-      if (!is_new) {
-        set_.samples[sample->second].repeats += dataset.num_repeats;
+      TrainingSample sample = {.path = &sizes == &buckets.back() ? std::move(path) : path,
+                               .digest = content->digest,
+                               .caption = caption,
+                               .caption_dropout_rate = dataset.caption_dropout_rate,
+                               .size = content->size,
+                               .repeats = dataset.num_repeats,
+                               .is_reg = dataset.is_reg,
+                               .cache_latents_to_disk = dataset.cache_latents_to_disk,
+                               .cache_text_embeddings = dataset.cache_text_embeddings};
+      if (TrainingSample* const same = Find(place, sample, bucket)) {
+        same->repeats += dataset.num_repeats;
         continue;
       }
+      next_of_path_.push_back(std::exchange(newest_of_path_[place], static_cast<int32_t>(set_.samples.size())));
       bucket_of_.push_back(bucket);
       set_.enlarged += bucket.width > content->size.width || bucket.height > content->size.height;
-      set_.samples.push_back({.path = path,
-                              .digest = content->digest,
-                              .caption = caption,
-                              .caption_dropout_rate = dataset.caption_dropout_rate,
-                              .size = content->size,
-                              .repeats = dataset.num_repeats,
-                              .is_reg = dataset.is_reg,
-                              .cache_latents_to_disk = dataset.cache_latents_to_disk,
-                              .cache_text_embeddings = dataset.cache_text_embeddings});
+      set_.samples.push_back(std::move(sample));
     }
   }
 
@@ -262,10 +271,25 @@ class Scanner {
           absl::StrCat("no image can be used: ", set_.left_out[0].path, ": ", set_.left_out[0].reason));
     }
     NumberBuckets();
+    set_.samples.shrink_to_fit();
     return std::move(set_);
   }
 
  private:
+  static constexpr int32_t kNoSample = -1;
+
+  // The sample that is visited once more where this one comes again; null where it is new.
+  TrainingSample* Find(size_t place, const TrainingSample& sample, const Bucket& bucket) {
+    for (int32_t i = newest_of_path_[place]; i != kNoSample; i = next_of_path_[static_cast<size_t>(i)]) {
+      TrainingSample& other = set_.samples[static_cast<size_t>(i)];
+      if (bucket_of_[static_cast<size_t>(i)] == bucket && other.caption == sample.caption &&
+          other.caption_dropout_rate == sample.caption_dropout_rate && other.is_reg == sample.is_reg) {
+        return &other;
+      }
+    }
+    return nullptr;
+  }
+
   void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
     if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
     const std::string prefix = path + ": ";
@@ -284,14 +308,33 @@ class Scanner {
 
   const std::string trigger_word_;
   TrainingSet set_;
-  std::vector<Bucket> bucket_of_;  // of each sample
-  std::map<std::tuple<std::string, std::string, Bucket, double, bool>, size_t> place_of_;
+  std::vector<Bucket> bucket_of_;        // of each sample
+  std::vector<int32_t> newest_of_path_;  // the last sample of each file
+  std::vector<int32_t> next_of_path_;    // of each sample, the one before it of the same file
   std::vector<std::string> refused_;
 };
+
+PictureDigest DigestOf(const std::string& bytes) {
+  const std::string digest = base::Sha256Of(bytes);
+  PictureDigest result = {};
+  std::ranges::copy(digest, result.begin());
+  return result;
+}
 
 std::string Images(size_t count) { return absl::StrCat(count, count == 1 ? " image" : " images"); }
 
 }  // namespace
+
+std::string DigestText(const PictureDigest& digest) {
+  return absl::BytesToHexString(absl::string_view(digest.data(), digest.size()));
+}
+
+std::vector<std::string> TrainingSet::TakeWarnings() {
+  std::vector<std::string> warnings = Warnings();
+  left_out = {};
+  without_caption = unlisted = {};
+  return warnings;
+}
 
 std::vector<std::string> TrainingSet::Warnings() const {
   std::vector<std::string> warnings;
@@ -321,14 +364,11 @@ absl::StatusOr<PictureContent> LookAtPicture(const std::string& path) {
   if (!size.ok()) {
     return absl::Status(size.status().code(), absl::StrCat(path, ": ", std::string(size.status().message())));
   }
-  base::Sha256 digest;
-  digest.Update(bytes);
-  return PictureContent{*size, digest.Finish()};
+  return PictureContent{*size, DigestOf(bytes)};
 }
 
 absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& options) {
   DatasetListing listing(options);
-  std::map<std::string, size_t> place_of;
   for (size_t i = 0; i < options.datasets.size(); ++i) {
     const TrainDataset& dataset = options.datasets[i];
     const std::string name = absl::StrCat("datasets[", i, "]");
@@ -340,19 +380,43 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
       const bool about_folder = absl::StartsWith(message, "is ");
       return absl::Status(images.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
     }
+    listing.paths_.reserve(listing.paths_.size() + images->size());
+    folder.pictures.reserve(images->size());
     for (ListedImage& image : *images) {
-      std::string path = fs::path(image.path).lexically_normal().string();
-      const auto [place, is_new] = place_of.emplace(std::move(path), listing.paths_.size());
-      if (is_new) listing.paths_.push_back(place->first);
+      listing.paths_.push_back(fs::path(std::exchange(image.path, {})).lexically_normal().string());
       if (!image.caption.ok()) {
         image.caption = absl::Status(image.caption.status().code(),
                                      absl::StrCat(name, ": ", std::string(image.caption.status().message())));
       }
-      folder.pictures.push_back({place->second, std::move(image.caption)});
+      folder.pictures.push_back({listing.paths_.size() - 1, std::move(image.caption)});
     }
     listing.folders_.push_back(std::move(folder));
   }
+  listing.KeepEachPathOnce();
+  ::malloc_trim(0);  // of many names and captions, what reading them took
   return listing;
+}
+
+void DatasetListing::KeepEachPathOnce() {
+  std::vector<size_t> sorted(paths_.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::ranges::stable_sort(sorted, [this](size_t one, size_t other) { return paths_[one] < paths_[other]; });
+  std::vector<size_t> first(paths_.size());  // of each path, the place at which it comes first
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const bool again = i > 0 && paths_[sorted[i]] == paths_[sorted[i - 1]];
+    first[sorted[i]] = again ? first[sorted[i - 1]] : sorted[i];
+  }
+  size_t kept = 0;
+  std::vector<size_t>& place = sorted;  // of those that are kept
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (first[i] != i) continue;
+    if (kept != i) paths_[kept] = std::move(paths_[i]);
+    place[i] = kept++;
+  }
+  paths_.resize(kept);
+  for (Folder& folder : folders_) {
+    for (Folder::Picture& picture : folder.pictures) picture.path = place[first[picture.path]];
+  }
 }
 
 std::string DatasetListing::Digest() const {
@@ -367,21 +431,32 @@ std::string DatasetListing::Digest() const {
   return digest.Finish();
 }
 
-absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) const {
-  Scanner scanner(options_->trigger_word, unlisted_);
+absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) && {
+  size_t samples = 0;
+  std::vector<int> uses(paths_.size());  // of each path; the last one takes its text
   for (const Folder& folder : folders_) {
-    for (const Folder::Picture& picture : folder.pictures) {
-      scanner.Add(*folder.dataset, {paths_[picture.path], picture.caption}, contents[picture.path], folder.buckets);
+    samples += folder.pictures.size() * folder.buckets.size();
+    for (const Folder::Picture& picture : folder.pictures) ++uses[picture.path];
+  }
+  Scanner scanner(options_->trigger_word, std::move(unlisted_), paths_.size(), samples);
+  for (Folder& folder : folders_) {
+    for (Folder::Picture& picture : folder.pictures) {
+      const absl::StatusOr<std::string> caption = std::exchange(picture.caption, std::string());
+      std::string& path = paths_[picture.path];
+      const bool last = --uses[picture.path] == 0;
+      scanner.Add(*folder.dataset, picture.path, last ? std::move(path) : path, caption, contents[picture.path],
+                  folder.buckets);
     }
   }
   return scanner.Finish();
 }
 
 absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options) {
-  ASSIGN_OR_RETURN(const DatasetListing listing, DatasetListing::Create(options));
+  ASSIGN_OR_RETURN(DatasetListing listing, DatasetListing::Create(options));
   std::vector<absl::StatusOr<PictureContent>> contents;
+  contents.reserve(listing.paths().size());
   for (const std::string& path : listing.paths()) contents.push_back(LookAtPicture(path));
-  return listing.Scan(contents);
+  return std::move(listing).Scan(contents);
 }
 
 std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front) {
@@ -394,9 +469,7 @@ std::string WithTriggerWord(const std::string& caption, const std::string& word,
 
 absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
   ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(sample.path));
-  base::Sha256 digest;
-  digest.Update(bytes);
-  if (digest.Finish() != sample.digest) {
+  if (DigestOf(bytes) != sample.digest) {
     return absl::DataLossError(absl::StrCat(sample.path, ": the file has changed since the run began"));
   }
   const absl::StatusOr<Image> image = DecodePicture(bytes);

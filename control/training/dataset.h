@@ -5,6 +5,7 @@
 // run may share that out (DatasetListing).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,16 +13,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/sha256.h"
 #include "control/picture.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 
 namespace tessera::control {
 
+// SHA-256 of a file, in the bytes that it has: a run keeps one of each sample.
+using PictureDigest = std::array<char, base::kSha256Bytes>;
+
+// 64 hexadecimal digits.
+std::string DigestText(const PictureDigest& digest);
+
 // One image at one resolution. Its place in TrainingSet::samples is its id, the key of its random numbers.
 struct TrainingSample {
   std::string path;
-  std::string digest;   // sha-256 of the file, 64 hexadecimal digits
+  PictureDigest digest = {};
   std::string caption;  // as the model is to be told it, the trigger word included; may be empty
   double caption_dropout_rate = 0;
   PictureSize size;     // of the picture
@@ -51,6 +59,8 @@ struct TrainingSet {
 
   // What the user should know of the above, in whole sentences; each names three files at most.
   std::vector<std::string> Warnings() const;
+  // And forgets the names, which a run does not need.
+  std::vector<std::string> TakeWarnings();
 };
 
 // Which folders, and for which model.
@@ -75,7 +85,7 @@ absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
 // What is known of a picture's file.
 struct PictureContent {
   PictureSize size;
-  std::string digest;  // sha-256, 64 hexadecimal digits
+  PictureDigest digest = {};
 };
 
 // Reads a picture's file from end to end and decodes it. Errors of control/picture.h, all of which begin with the path.
@@ -91,8 +101,8 @@ class DatasetListing final {
   const std::vector<std::string>& paths() const { return paths_; }
   std::string Digest() const;
 
-  // The set, with what LookAtPicture says of each of paths(). Errors as ScanDatasets.
-  absl::StatusOr<TrainingSet> Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) const;
+  // The set, with what LookAtPicture says of each of paths(). Takes the captions. Errors as ScanDatasets.
+  absl::StatusOr<TrainingSet> Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) &&;
 
  private:
   struct Folder {
@@ -106,6 +116,8 @@ class DatasetListing final {
   };
 
   explicit DatasetListing(const DatasetOptions& options) : options_(&options) {}
+
+  void KeepEachPathOnce();
 
   const DatasetOptions* options_;
   std::vector<Folder> folders_;

@@ -1,5 +1,6 @@
 #include "runtime/training/sample_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -16,6 +17,11 @@ namespace {
 
 constexpr char kName[] = "a cached encoding";
 constexpr size_t kLengthBytes = 8;
+
+bool AreFinite(const NamedTensors& tensors) {
+  return std::ranges::all_of(tensors,
+                             [](const auto& named) { return at::isfinite(named.second).all().template item<bool>(); });
+}
 
 }  // namespace
 
@@ -69,14 +75,16 @@ const ContentCache* SampleCache::Open() {
 
 void SampleCache::Warn(const absl::Status& status) {
   writable_ = false;
-  warning_ = absl::StrCat("encoded pictures and captions are not kept for the next start: ", status.message());
+  warning_ = absl::StrCat("encoded pictures and captions stay in memory and are not kept for the next start: ",
+                          status.message());
 }
 
 std::optional<NamedTensors> SampleCache::Find(const std::string& key) {
   const ContentCache* cache = Open();
   if (cache == nullptr) return std::nullopt;
   const std::optional<std::string> bytes = cache->Find(key);
-  return bytes ? TensorsOf(*bytes) : std::nullopt;
+  std::optional<NamedTensors> tensors = bytes ? TensorsOf(*bytes) : std::nullopt;
+  return tensors && AreFinite(*tensors) ? tensors : std::nullopt;
 }
 
 void SampleCache::Keep(const std::string& key, const NamedTensors& tensors) {

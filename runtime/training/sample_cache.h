@@ -1,4 +1,4 @@
-// What encoders made of a run's pictures and captions, kept on the disk for its next start.
+// What encoders made of a run's pictures and captions, kept on the disk for its steps and its next start.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -26,9 +26,12 @@ class SampleCache final {
   // `folder` is made when something is looked up.
   explicit SampleCache(std::string folder) : folder_(std::move(folder)) {}
 
-  // Keys are those of ContentKey.
+  // Keys are those of ContentKey. What is not finite, which no encoder's result is, counts as none.
   std::optional<NamedTensors> Find(const std::string& key);
   void Keep(const std::string& key, const NamedTensors& tensors);
+
+  // The folder itself, for threads that read; nothing where it cannot be used.
+  std::optional<ContentCache> folder() { return Open() == nullptr ? std::nullopt : cache_; }
 
   // What has gone wrong since the last call; empty: nothing.
   std::string TakeWarning() { return std::exchange(warning_, ""); }

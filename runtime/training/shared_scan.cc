@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "runtime/training/checkpoints/agreement.h"
 
@@ -20,12 +22,16 @@ using Content = absl::StatusOr<control::PictureContent>;
 // message, and nothing.
 constexpr size_t kParts = 4;
 
+// Whose contents the ranks send each other together, so that the memory for it is bounded.
+constexpr size_t kPathsAtOnce = 1024;
+
 std::string TextOf(const Content& content) {
   const absl::string_view end("\0", 1);
   if (!content.ok()) {
     return absl::StrCat(static_cast<int>(content.status().code()), end, content.status().message(), end, end, end);
   }
-  return absl::StrCat(0, end, content->size.width, end, content->size.height, end, content->digest, end);
+  return absl::StrCat(0, end, content->size.width, end, content->size.height, end, control::DigestText(content->digest),
+                      end);
 }
 
 Content ContentOf(const absl::string_view* parts) {
@@ -36,28 +42,23 @@ Content ContentOf(const absl::string_view* parts) {
   if (!absl::SimpleAtoi(parts[1], &content.size.width) || !absl::SimpleAtoi(parts[2], &content.size.height)) {
     return absl::InternalError("what a rank says of a picture is not readable");
   }
-  content.digest = std::string(parts[3]);
+  const std::string digest = absl::HexStringToBytes(parts[3]);
+  if (digest.size() != content.digest.size()) {
+    return absl::InternalError("what a rank says of a picture is not readable");
+  }
+  std::ranges::copy(digest, content.digest.begin());
   return content;
 }
 
-}  // namespace
-
-absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options, parallel::Communicator& ranks,
-                                                  const std::function<void()>& progress) {
-  const absl::StatusOr<control::DatasetListing> listing = control::DatasetListing::Create(options);
-  RETURN_IF_ERROR(Agree(listing.status(), ranks));
-  const std::vector<std::string> listings = GatherTexts(listing->Digest(), ranks);
-  if (std::ranges::any_of(listings, [&](const std::string& digest) { return digest != listings.front(); })) {
-    return absl::AbortedError("images or captions changed while they were listed; try again");
-  }
-  const std::vector<std::string>& paths = listing->paths();
+// The ranks deal out these pictures, and all get what each of them says.
+void LookTogether(absl::Span<const std::string> paths, parallel::Communicator& ranks,
+                  const std::function<void()>& progress, absl::Span<Content> contents) {
   const auto size = static_cast<size_t>(ranks.size());
   std::string own;
   for (auto i = static_cast<size_t>(ranks.rank()); i < paths.size(); i += size) {
     own += TextOf(control::LookAtPicture(paths[i]));
     progress();
   }
-  std::vector<Content> contents(paths.size(), absl::UnknownError("no rank has looked at it"));
   const std::vector<std::string> all = GatherTexts(own, ranks);
   for (size_t rank = 0; rank < size; ++rank) {
     const std::vector<absl::string_view> parts = absl::StrSplit(all[rank], '\0');
@@ -66,7 +67,26 @@ absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions&
       contents[rank + n * size] = ContentOf(&parts[n * kParts]);
     }
   }
-  return listing->Scan(contents);
+}
+
+}  // namespace
+
+absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options, parallel::Communicator& ranks,
+                                                  const std::function<void()>& progress) {
+  absl::StatusOr<control::DatasetListing> listing = control::DatasetListing::Create(options);
+  RETURN_IF_ERROR(Agree(listing.status(), ranks));
+  const std::vector<std::string> listings = GatherTexts(listing->Digest(), ranks);
+  if (std::ranges::any_of(listings, [&](const std::string& digest) { return digest != listings.front(); })) {
+    return absl::AbortedError("images or captions changed while they were listed; try again");
+  }
+  const std::vector<std::string>& paths = listing->paths();
+  std::vector<Content> contents(paths.size(), absl::UnknownError("no rank has looked at it"));
+  for (size_t first = 0; first < paths.size(); first += kPathsAtOnce) {
+    const size_t end = std::min(paths.size(), first + kPathsAtOnce);
+    LookTogether(absl::MakeConstSpan(paths).subspan(first, end - first), ranks, progress,
+                 absl::MakeSpan(contents).subspan(first, end - first));
+  }
+  return (*std::move(listing)).Scan(contents);
 }
 
 }  // namespace tessera::runtime

@@ -1,5 +1,7 @@
 #include "runtime/training/trainer.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -123,6 +125,7 @@ absl::StatusOr<ModelContents> ContentsOf(const TrainedModel& model) {
 
 absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control::TrainConfig& config) {
   std::vector<OrderedSample> samples;
+  samples.reserve(set.samples.size());
   for (size_t i = 0; i < set.samples.size(); ++i) {
     samples.push_back(
         {.id = static_cast<int64_t>(i), .bucket = set.samples[i].bucket, .repeats = set.samples[i].repeats});
@@ -134,7 +137,7 @@ absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control
 std::string DigestOf(const control::TrainingSet& set) {
   base::Sha256 digest;
   for (const control::TrainingSample& sample : set.samples) {
-    digest.UpdatePart(sample.digest);
+    digest.UpdatePart(control::DigestText(sample.digest));
     digest.UpdatePart(sample.caption);
     digest.UpdatePart(control::BucketText(set.buckets[static_cast<size_t>(sample.bucket)]));
     digest.UpdatePart(absl::StrCat(sample.repeats, " ", sample.caption_dropout_rate));
@@ -248,6 +251,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(const SetAside finished, PrepareOutput(config.output, start.checkpoint, model.groups.all));
   ASSIGN_OR_RETURN(control::TrainingSet set,
                    ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
+  std::vector<std::string> warnings = set.TakeWarnings();
+  ::malloc_trim(0);  // what listing the images took
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   if (config.network.from_scratch) {
@@ -258,6 +263,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(config), model, std::move(output), std::move(base),
                                                std::move(objective), std::move(set), std::move(order),
                                                std::move(adapter)));
+  trainer->warnings_.insert(trainer->warnings_.begin(), warnings.begin(), warnings.end());
   trainer->WarnOf(finished, "a start of this run was interrupted while it went to another branch");
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
@@ -299,7 +305,6 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::P
                      .warmup_steps = config_.train.lr_warmup_steps,
                      .decay_steps = config_.train.lr_decay_steps,
                      .steps = config_.train.steps} {
-  warnings_ = samples_.set().Warnings();
   if (config_.train.blocks_to_swap > 0 && model.family.device().is_cpu()) {
     warnings_.push_back(absl::StrCat("train.blocks_to_swap is ", config_.train.blocks_to_swap,
                                      " and has no effect on a CPU, which computes in the host's memory"));
@@ -348,6 +353,17 @@ TrainingBatch Trainer::BatchOf(std::span<const SampleVisit> visits, int64_t numb
   return batch;
 }
 
+std::vector<int64_t> Trainer::SamplesOf(int64_t first, int64_t passes) {
+  std::vector<int64_t> samples;
+  for (int64_t pass = first; pass < first + passes; ++pass) {
+    const GlobalBatch batch = order_.Batch(pass);
+    for (const SampleVisit& visit : SliceOf(batch, model_.groups.data.rank(), model_.groups.data.size())) {
+      samples.push_back(visit.id);
+    }
+  }
+  return samples;
+}
+
 absl::StatusOr<control::Trained> Trainer::Train() {
   if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not every sample is prepared");
   const Clock::time_point begin = Clock::now();
@@ -358,6 +374,7 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   // The passes of a step go through the stages of a pipe as its micro-batches.
   const int64_t at_once = groups.model.pipe.size() > 1 ? passes : 1;
   for (int64_t first = 0; first < passes; first += at_once) {
+    RETURN_IF_ERROR(samples_.Fetch(SamplesOf(cursor_ + first, at_once), SamplesOf(cursor_ + first + at_once, at_once)));
     std::vector<TrainingBatch> micro_batches;
     for (int64_t pass = first; pass < first + at_once; ++pass) {
       const GlobalBatch batch = order_.Batch(cursor_ + pass);
@@ -391,12 +408,15 @@ absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
   const TrainingGroups& groups = model_.groups;
   const int64_t count = std::min(kEvaluatedSamples, samples_.count());
   const at::Tensor losses = at::zeros({kEvaluatedLevels}, at::kDouble);
+  std::vector<int64_t> evaluated;
+  for (int64_t i = 0; i < count; ++i) evaluated.push_back(i * samples_.count() / count);
+  RETURN_IF_ERROR(samples_.Fetch(evaluated, {}));
   optimizer_.UseAverage(true);
   // Every replica evaluates as often as the others, which may wait for its part of the weights.
   for (int64_t first = 0; first < count; first += groups.data.size()) {
     const int64_t i = (first + groups.data.rank()) % count;
     const bool counts = first + groups.data.rank() < count;
-    const SampleVisit visit{.id = i * samples_.count() / count, .epoch = kEvaluationEpoch};
+    const SampleVisit visit{.id = evaluated[static_cast<size_t>(i)], .epoch = kEvaluationEpoch};
     const SampleKey key = KeyOf(visit);
     const at::Tensor latents = samples_.Latents(key);
     const at::Tensor noise =

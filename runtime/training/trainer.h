@@ -102,6 +102,8 @@ class Trainer final {
   // Of the names of what is served of a checkpoint.
   const char* ServedPrefix() const { return config_.train.ema_decay > 0 ? "ema." : WeightPrefix(); }
 
+  // Those of this rank's replica in passes of the order.
+  std::vector<int64_t> SamplesOf(int64_t first, int64_t passes);
   // `number` is that of the first visit in the run's order.
   TrainingBatch BatchOf(std::span<const SampleVisit> visits, int64_t number) const;
   SampleKey KeyOf(const SampleVisit& visit) const;

@@ -164,6 +164,81 @@ TEST_F(CacheTest, ADamagedEntryIsMadeAnewAndKept) {
   EXPECT_EQ(third.prepared.cached_captions, 6);
 }
 
+// Every entry with its first number replaced by one that is not finite, whole by its digest.
+void WriteNaN(const fs::path& cache) {
+  const absl::StatusOr<ContentCache> folder = ContentCache::Open(cache);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(cache)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string key = entry.path().filename();
+    NamedTensors tensors = TensorsOf(folder->Find(key).value_or("")).value_or(NamedTensors());
+    ASSERT_FALSE(tensors.empty());
+    tensors.begin()->second.view({-1})[0].fill_(NAN);
+    ASSERT_TRUE(folder->Keep(key, TensorBytes(tensors)).ok());
+  }
+}
+
+TEST_F(CacheTest, AnEntryThatIsNotFiniteIsMadeAnew) {
+  const control::TrainConfig config = runs_.Config("second");
+  CopyCache(config.output);
+  WriteNaN(config.output + "/cache");
+  const Result second = Run(config);
+  EXPECT_EQ(second.prepared.cached_pictures, 0);
+  EXPECT_EQ(second.prepared.cached_captions, 0);
+  ExpectSameSteps(second, first_->result);
+}
+
+TEST_F(CacheTest, WhatIsLostOrDamagedBetweenTwoStepsIsEncodedAgain) {
+  control::TrainConfig config = runs_.Config("undisturbed");
+  config.train.gradient_accumulation_steps = 2;
+  config.parallelism = {.data = 2, .tensor = 2};
+  const Result undisturbed = runs_.Run(config, 4).front();
+  ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status;
+  for (const bool removes : {true, false}) {
+    config.output = runs_.files() / (removes ? "removed" : "damaged");
+    const fs::path cache = config.output + "/cache";
+    for (const Result& rank : runs_.Run(config, "", [&](Trainer&trainer, Result&result) -> absl::Status {
+           RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, result));
+           RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, result));
+           // By one rank, which the others may or may not see at once.
+           if (result.saved.exported.empty() && !fs::exists(cache / "done")) {
+             std::ofstream(cache / "done") << "";
+             for (const fs::directory_entry& entry : fs::recursive_directory_iterator(cache)) {
+               if (!entry.is_regular_file() || entry.path().filename() == "done") continue;
+               if (removes) {
+                 fs::remove(entry.path());
+               } else {
+                 ChangeOneBit(entry.path());
+               }
+             }
+           }
+           return TrainerRuns::Train(trainer, 3, result);
+         })) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status;
+      ExpectSameSteps(rank, undisturbed);
+    }
+    EXPECT_EQ(runs_.Run(config, 0, "latest").front().status, absl::OkStatus());
+  }
+}
+
+TEST_F(CacheTest, APictureThatCannotBeEncodedAgainIsNamedOnEveryRank) {
+  control::TrainConfig config = runs_.Config("run");
+  config.parallelism = {.data = 2};
+  for (const Result& rank : runs_.Run(config, "", [&](Trainer&trainer, Result&result) -> absl::Status {
+         RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, result));
+         std::error_code ignored;
+         fs::remove_all(config.output + "/cache", ignored);
+         for (const fs::directory_entry& entry : fs::directory_iterator(runs_.files() / "images")) {
+           if (entry.path().extension() != ".txt") std::ofstream(entry.path()) << "another";
+         }
+         RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, result));
+         return TrainerRuns::Train(trainer, 1, result);
+       })) {
+    EXPECT_EQ(rank.status.code(), absl::StatusCode::kDataLoss) << rank.status;
+    EXPECT_THAT(std::string(rank.status.message()), HasSubstr("the file has changed since the run began"));
+  }
+}
+
 TEST_F(CacheTest, WhoeverWantsNoneHasNone) {
   control::TrainConfig config = runs_.Config("second");
   config.datasets[0].cache_latents_to_disk = false;

@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "models/precision.h"
 #include "runtime/engine/prompt_broadcast.h"
@@ -30,6 +34,11 @@ models::ConditioningRow OnHost(models::ConditioningRow row) {
 }
 
 constexpr char kText[] = "text";
+constexpr char kPosterior[] = "posterior";
+
+bool IsAlike(const at::Tensor& one, const at::Tensor& other) {
+  return one.defined() && one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type();
+}
 
 NamedTensors TensorsOfRow(const models::ConditioningRow& row) {
   NamedTensors tensors;
@@ -63,16 +72,16 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
     }
   }
   const int64_t first = prepared();
-  std::vector<Encoded> encoded(static_cast<size_t>(std::min(most, count() - first)));
-  RETURN_IF_ERROR(EncodePictures(first, encoded));
-  for (size_t i = 0; i < encoded.size(); ++i) {
-    const int64_t sample = first + static_cast<int64_t>(i);
+  std::vector<at::Tensor> posteriors(static_cast<size_t>(std::min(most, count() - first)));
+  RETURN_IF_ERROR(EncodePictures(first, posteriors));
+  for (const at::Tensor& posterior : posteriors) {
+    const int64_t sample = prepared();
     ASSIGN_OR_RETURN(models::EncodedPrompt caption,
                      EncodeCaption(SampleOf(sample).caption, BucketOf(sample), SampleOf(sample).cache_text_embeddings));
     cached_captions_ += caption.cached;
-    encoded[i].caption = OnHost(std::move(caption.guidance.branches.back().row));
+    Hold(sample, posterior, OnHost(std::move(caption.guidance.branches.back().row)));
+    ++prepared_;
   }
-  std::ranges::move(encoded, std::back_inserter(encoded_));
   for (std::string& warning : GatherTexts(cache_.TakeWarning(), groups_.all)) {
     if (!warning.empty() && std::ranges::find(warnings_, warning) == warnings_.end()) {
       warnings_.push_back(std::move(warning));
@@ -81,30 +90,28 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
   return absl::OkStatus();
 }
 
-absl::Status TrainingSamples::EncodePictures(int64_t first, std::vector<Encoded>& encoded) {
+at::Tensor TrainingSamples::EmptyPosterior(int64_t sample) const {
+  const control::Bucket& bucket = BucketOf(sample);
+  const models::LatentGeometry geometry = family_.Geometry(bucket.height, bucket.width);
+  return at::empty({2, geometry.channels, geometry.height, geometry.width}, models::AccumulationType(family_.dtype()));
+}
+
+absl::Status TrainingSamples::EncodePictures(int64_t first, std::vector<at::Tensor>& posteriors) {
   const int ranks = groups_.all.size();
   const int64_t cached_before = cached_pictures_;
   absl::Status status;
-  for (size_t i = 0; i < encoded.size(); ++i) {
+  for (size_t i = 0; i < posteriors.size(); ++i) {
     const int64_t sample = first + static_cast<int64_t>(i);
-    const control::Bucket& bucket = BucketOf(sample);
-    const models::LatentGeometry geometry = family_.Geometry(bucket.height, bucket.width);
-    // Mean and deviation together, for one message.
-    at::Tensor posterior =
-        at::empty({2, geometry.channels, geometry.height, geometry.width}, models::AccumulationType(family_.dtype()));
+    posteriors[i] = EmptyPosterior(sample);
     if (sample % ranks == groups_.all.rank() && status.ok()) {
-      const absl::StatusOr<at::Tensor> own = PosteriorOf(sample, posterior.sizes());
+      const absl::StatusOr<at::Tensor> own = PosteriorOf(sample);
       status.Update(own.status());
-      if (own.ok()) posterior.copy_(*own);
+      if (own.ok()) posteriors[i].copy_(*own);
     }
-    encoded[i].mean = posterior[0];
-    encoded[i].deviation = posterior[1];
   }
   RETURN_IF_ERROR(Agree(status, groups_.all));
-  for (size_t i = 0; i < encoded.size(); ++i) {
-    const auto root = static_cast<int>((first + static_cast<int64_t>(i)) % ranks);
-    groups_.all.Broadcast(encoded[i].mean, root);
-    groups_.all.Broadcast(encoded[i].deviation, root);
+  for (size_t i = 0; i < posteriors.size(); ++i) {
+    groups_.all.Broadcast(posteriors[i], static_cast<int>((first + static_cast<int64_t>(i)) % ranks));
   }
   if (ranks > 1) {
     const at::Tensor cached = at::full({1}, static_cast<double>(cached_pictures_ - cached_before), at::kDouble);
@@ -120,16 +127,27 @@ std::vector<std::string> TrainingSamples::KeyOf(const char* kind, const std::str
           c10::DeviceTypeName(family_.device().type())};
 }
 
-absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample, at::IntArrayRef shape) {
+// The numbers are raised where entries that older versions made are not to be believed.
+std::string TrainingSamples::PictureKey(int64_t sample) const {
+  std::vector<std::string> parts = KeyOf("latents 3", options_.base.autoencoder, BucketOf(sample));
+  parts.push_back(control::DigestText(SampleOf(sample).digest));
+  return ContentKey(parts);
+}
+
+std::string TrainingSamples::CaptionKey(const std::string& caption, const control::Bucket& bucket) const {
+  std::vector<std::string> parts = KeyOf("text 2", options_.base.text, bucket);
+  parts.insert(parts.end(), {caption, absl::StrCat(options_.max_sequence_length),
+                             absl::StrCat(absl::Hex(std::bit_cast<uint64_t>(options_.guidance_scale))),
+                             options_.clean_caption ? "clean" : "as it is"});
+  return ContentKey(parts);
+}
+
+absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample) {
   if (!SampleOf(sample).cache_latents_to_disk) return EncodePicture(sample);
-  std::vector<std::string> parts = KeyOf("latents 2", options_.base.autoencoder, BucketOf(sample));
-  parts.push_back(SampleOf(sample).digest);
-  const std::string key = ContentKey(parts);
-  constexpr char kPosterior[] = "posterior";
+  const std::string key = PictureKey(sample);
   if (const std::optional<NamedTensors> found = cache_.Find(key)) {
     const auto posterior = found->find(kPosterior);
-    if (posterior != found->end() && posterior->second.sizes() == shape &&
-        posterior->second.scalar_type() == models::AccumulationType(family_.dtype())) {
+    if (posterior != found->end() && IsAlike(posterior->second, EmptyPosterior(sample))) {
       ++cached_pictures_;
       return posterior->second;
     }
@@ -152,11 +170,7 @@ absl::StatusOr<models::EncodedPrompt> TrainingSamples::EncodeCaption(const std::
                                                                      const control::Bucket& bucket, bool cached) {
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by the first rank");
   if (groups_.model.world.rank() == 0) {
-    std::vector<std::string> parts = KeyOf("text 1", options_.base.text, bucket);
-    parts.insert(parts.end(), {caption, absl::StrCat(options_.max_sequence_length),
-                               absl::StrCat(absl::Hex(std::bit_cast<uint64_t>(options_.guidance_scale))),
-                               options_.clean_caption ? "clean" : "as it is"});
-    const std::string key = ContentKey(parts);
+    const std::string key = CaptionKey(caption, bucket);
     const std::optional<NamedTensors> found = cached ? cache_.Find(key) : std::nullopt;
     if (found) {
       encoded =
@@ -188,11 +202,124 @@ absl::StatusOr<models::EncodedPrompt> TrainingSamples::EncodeOnThisRank(const st
   return encoded;
 }
 
+void TrainingSamples::Hold(int64_t sample, const at::Tensor& posterior, models::ConditioningRow caption) {
+  const Wanted wanted = WantedOf(sample);
+  const std::optional<ContentCache> folder = FolderOf({wanted});
+  if (!folder || !folder->Has(wanted.picture)) held_[sample].posterior = posterior;
+  if (!folder || !folder->Has(wanted.caption)) held_[sample].caption = std::move(caption);
+}
+
+TrainingSamples::Wanted TrainingSamples::WantedOf(int64_t sample) const {
+  const control::TrainingSample& of = SampleOf(sample);
+  return {.sample = sample,
+          .picture = of.cache_latents_to_disk ? PictureKey(sample) : "",
+          .caption = of.cache_text_embeddings ? CaptionKey(of.caption, BucketOf(sample)) : ""};
+}
+
+std::optional<ContentCache> TrainingSamples::FolderOf(const std::vector<Wanted>& wanted) {
+  const bool any =
+      std::ranges::any_of(wanted, [](const Wanted& each) { return !each.picture.empty() || !each.caption.empty(); });
+  return any ? cache_.folder() : std::nullopt;
+}
+
+TrainingSamples::Window TrainingSamples::Read(const std::optional<ContentCache>& folder,
+                                              const std::vector<Wanted>& wanted) {
+  Window window;
+  for (const Wanted& each : wanted) {
+    Encoded& encoded = window[each.sample];
+    if (!folder) continue;
+    const auto find = [&](const std::string& key) {
+      const std::optional<std::string> bytes = folder->Find(key);
+      return bytes ? TensorsOf(*bytes) : std::nullopt;
+    };
+    if (const std::optional<NamedTensors> found = find(each.picture); found && found->contains(kPosterior)) {
+      encoded.posterior = found->at(kPosterior);
+    }
+    if (const std::optional<NamedTensors> found = find(each.caption)) encoded.caption = RowOf(*found, at::kCPU);
+  }
+  return window;
+}
+
+// What was read ahead, and the rest from the disk; or from memory.
+TrainingSamples::Window TrainingSamples::Take(const std::vector<int64_t>& samples) {
+  Window ahead;
+  if (reading_.valid()) ahead = reading_.get();
+  std::vector<Wanted> wanted;
+  for (const int64_t sample : samples) {
+    if (!ahead.contains(sample)) wanted.push_back(WantedOf(sample));
+  }
+  Window window = Read(FolderOf(wanted), wanted);
+  for (const int64_t sample : samples) {
+    if (const auto read = ahead.find(sample); read != ahead.end()) window[sample] = std::move(read->second);
+    if (const auto held = held_.find(sample); held != held_.end()) {
+      if (held->second.posterior.defined()) window[sample].posterior = held->second.posterior;
+      if (held->second.caption) window[sample].caption = held->second.caption;
+    }
+  }
+  return window;
+}
+
+void TrainingSamples::ReadAhead(const std::vector<int64_t>& next) {
+  if (next.empty()) return;
+  std::vector<Wanted> wanted;
+  for (const int64_t sample : next) wanted.push_back(WantedOf(sample));
+  const std::optional<ContentCache> folder = FolderOf(wanted);
+  reading_ = std::async(std::launch::async | std::launch::deferred, Read, folder, std::move(wanted));
+}
+
+absl::Status TrainingSamples::Fetch(const std::vector<int64_t>& samples, const std::vector<int64_t>& next) {
+  window_ = Window();
+  Window window = Take(samples);
+  RETURN_IF_ERROR(EncodeMissing(samples, window));
+  window_ = std::move(window);
+  ReadAhead(next);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingSamples::EncodeMissing(const std::vector<int64_t>& samples, Window& window) {
+  std::vector<int64_t> pictures;
+  bool captions = false;
+  for (const auto& [sample, encoded] : window) {
+    if (!IsAlike(encoded.posterior, EmptyPosterior(sample))) pictures.push_back(sample);
+    captions = captions || !encoded.caption;
+  }
+  const at::Tensor missing = at::full({1}, pictures.empty() && !captions ? 0.0 : 1.0, at::kDouble);
+  if (groups_.all.size() > 1) groups_.all.Sum(missing, missing);
+  if (missing.item<double>() == 0) return absl::OkStatus();
+  absl::Status status;
+  for (const int64_t sample : pictures) {
+    absl::StatusOr<at::Tensor> posterior = PosteriorOf(sample);
+    status.Update(posterior.status());
+    if (posterior.ok()) window[sample].posterior = *std::move(posterior);
+  }
+  status.Update(EncodeMissingCaptions(samples, window));
+  return Agree(status, groups_.all);
+}
+
+absl::Status TrainingSamples::EncodeMissingCaptions(const std::vector<int64_t>& samples, Window& window) {
+  std::vector<int64_t> own;
+  for (const auto& [sample, encoded] : window) {
+    if (!encoded.caption) own.push_back(sample);
+  }
+  std::set<std::string> missing;  // on any rank, so that those of a replica go through the same ones
+  for (const std::string& names : GatherTexts(absl::StrJoin(own, ","), groups_.all)) {
+    for (const absl::string_view name : absl::StrSplit(names, ',', absl::SkipEmpty())) missing.emplace(name);
+  }
+  for (const int64_t sample : std::set<int64_t>(samples.begin(), samples.end())) {
+    if (!missing.contains(absl::StrCat(sample))) continue;
+    ASSIGN_OR_RETURN(models::EncodedPrompt caption,
+                     EncodeCaption(SampleOf(sample).caption, BucketOf(sample), SampleOf(sample).cache_text_embeddings));
+    window[sample].caption = OnHost(std::move(caption.guidance.branches.back().row));
+  }
+  return absl::OkStatus();
+}
+
 at::Tensor TrainingSamples::Latents(const SampleKey& visit) const {
-  const Encoded& encoded = encoded_[Index(visit.sample)];
+  const at::Tensor& posterior = window_.at(visit.sample).posterior;
+  const at::Tensor mean = posterior[0], deviation = posterior[1];
   const at::Tensor noise =
-      NormalOf(StreamOf(visit, NoisePurpose::kAutoencoderSample), encoded.mean.sizes(), encoded.mean.scalar_type());
-  return encoded.mean + encoded.deviation * noise;
+      NormalOf(StreamOf(visit, NoisePurpose::kAutoencoderSample), mean.sizes(), mean.scalar_type());
+  return mean + deviation * noise;
 }
 
 models::ConditioningRow TrainingSamples::NoCaption(int64_t sample) const {

@@ -19,6 +19,8 @@ constexpr std::string_view kMagic = "tessera cache 1\n";
 constexpr size_t kMaxEntryBytes = size_t{4} << 30;
 constexpr size_t kKeyDigits = 64;
 
+bool IsKey(const std::string& key) { return key.size() == kKeyDigits && base::IsPlainFileName(key); }
+
 // Before the bytes: what the file is, and the digest of key and bytes, so that an entry that was renamed is none.
 std::string HeaderOf(const std::string& key, std::string_view bytes) {
   base::Sha256 digest;
@@ -50,8 +52,13 @@ std::string ContentCache::PathOf(const std::string& key) const {
   return (fs::path(folder_) / key.substr(0, 2) / key).string();
 }
 
+bool ContentCache::Has(const std::string& key) const {
+  std::error_code ignored;
+  return IsKey(key) && fs::is_regular_file(PathOf(key), ignored);
+}
+
 std::optional<std::string> ContentCache::Find(const std::string& key) const {
-  if (key.size() != kKeyDigits || !base::IsPlainFileName(key)) return std::nullopt;
+  if (!IsKey(key)) return std::nullopt;
   const std::string path = PathOf(key);
   absl::StatusOr<std::string> file = base::ReadWholeFile(path, path, kMaxEntryBytes);
   const size_t header = kMagic.size() + kKeyDigits + 1;
@@ -62,7 +69,7 @@ std::optional<std::string> ContentCache::Find(const std::string& key) const {
 }
 
 absl::Status ContentCache::Keep(const std::string& key, std::string_view bytes) const {
-  if (key.size() != kKeyDigits || !base::IsPlainFileName(key)) {
+  if (!IsKey(key)) {
     return absl::InvalidArgumentError("the key of a cache entry is not one that ContentKey made");
   }
   const std::string path = PathOf(key);

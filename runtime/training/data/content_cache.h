@@ -27,6 +27,9 @@ class ContentCache {
   // The bytes kept under that key; nothing where there are none or they are not what was kept.
   std::optional<std::string> Find(const std::string& key) const;
 
+  // Whether there is a file of that key, whose contents are not looked at.
+  bool Has(const std::string& key) const;
+
   // Keeps them. ResourceExhausted where the disk is full: whoever computed them can go on without.
   absl::Status Keep(const std::string& key, std::string_view bytes) const;
 

@@ -43,18 +43,26 @@ absl::StatusOr<DataOrder> DataOrder::Create(std::span<const OrderedSample> sampl
     return absl::InvalidArgumentError(
         absl::StrCat("the batch has ", batch_size, " samples; valid values are 1 to ", kMaxBatch));
   }
-  std::vector<std::vector<Entry>> buckets;
+  std::vector<size_t> sizes;  // of the buckets
   int64_t entries = 0;
   for (const OrderedSample& sample : samples) {
-    if (sample.bucket < 0 || sample.bucket >= kMaxBuckets || sample.repeats < 1 || sample.repeats > kMaxEntries ||
-        (entries += sample.repeats) > kMaxEntries) {
+    if (sample.id < 0 || sample.id >= kMaxEntries || sample.bucket < 0 || sample.bucket >= kMaxBuckets ||
+        sample.repeats < 1 || sample.repeats > kMaxEntries || (entries += sample.repeats) > kMaxEntries) {
       return absl::InvalidArgumentError(absl::StrCat("sample ", sample.id, " has bucket ", sample.bucket, " and ",
                                                      sample.repeats, " repeats; valid are buckets below ", kMaxBuckets,
-                                                     " and ", kMaxEntries, " entries in all"));
+                                                     ", and samples below ", kMaxEntries,
+                                                     " with as many entries in all"));
     }
-    if (buckets.size() <= static_cast<size_t>(sample.bucket)) buckets.resize(static_cast<size_t>(sample.bucket) + 1);
+    if (sizes.size() <= static_cast<size_t>(sample.bucket)) sizes.resize(static_cast<size_t>(sample.bucket) + 1);
+    sizes[static_cast<size_t>(sample.bucket)] += static_cast<size_t>(sample.repeats);
+  }
+  std::vector<std::vector<Entry>> buckets(sizes.size());
+  for (size_t bucket = 0; bucket < sizes.size(); ++bucket) buckets[bucket].reserve(sizes[bucket]);
+  for (const OrderedSample& sample : samples) {
     for (int64_t copy = 0; copy < sample.repeats; ++copy) {
-      buckets[static_cast<size_t>(sample.bucket)].push_back({sample.id, copy, sample.repeats});
+      buckets[static_cast<size_t>(sample.bucket)].push_back({.id = static_cast<uint32_t>(sample.id),
+                                                             .copy = static_cast<uint32_t>(copy),
+                                                             .repeats = static_cast<uint32_t>(sample.repeats)});
     }
   }
   return DataOrder(std::move(buckets), batch_size, seed);
@@ -92,27 +100,33 @@ const std::vector<uint32_t>& DataOrder::ShuffleOf(size_t bucket, int64_t epoch) 
   return kept.back().second;
 }
 
+std::pair<int64_t, int64_t> DataOrder::BatchesOf(const std::vector<Entry>& entries, int64_t epoch) const {
+  const auto count = static_cast<int64_t>(entries.size());
+  return {CeilOfRatio(epoch * count, batch_size_), CeilOfRatio((epoch + 1) * count, batch_size_)};
+}
+
 void DataOrder::PlanEpoch(int64_t epoch) {
   if (planned_epoch_ == epoch) return;
-  std::vector<std::pair<int64_t, int64_t>> in_turn;
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    const auto entries = static_cast<int64_t>(buckets_[bucket].size());
-    const int64_t end = CeilOfRatio((epoch + 1) * entries, batch_size_);
-    for (int64_t batch = CeilOfRatio(epoch * entries, batch_size_); batch < end; ++batch) {
-      in_turn.emplace_back(static_cast<int64_t>(bucket), batch);
-    }
+  size_t batches = 0;
+  for (const std::vector<Entry>& entries : buckets_) {
+    const auto [begin, end] = BatchesOf(entries, epoch);
+    batches += static_cast<size_t>(end - begin);
   }
-  plan_.clear();
-  for (const uint32_t place : Shuffled(in_turn.size(), seed_, kShuffleBatches, epoch, 0)) {
-    plan_.push_back(in_turn[place]);
-  }
+  plan_ = std::vector<uint32_t>();
+  plan_ = Shuffled(batches, seed_, kShuffleBatches, epoch, 0);
   planned_epoch_ = epoch;
 }
 
 GlobalBatch DataOrder::Batch(int64_t cursor) {
   const int64_t epoch = EpochOf(cursor);
   PlanEpoch(epoch);
-  const auto [bucket, batch] = plan_[static_cast<size_t>(cursor - BatchesBefore(epoch))];
+  int64_t place_in_row = plan_[static_cast<size_t>(cursor - BatchesBefore(epoch))], bucket = 0;
+  std::pair<int64_t, int64_t> row = BatchesOf(buckets_[0], epoch);
+  while (place_in_row >= row.second - row.first) {
+    place_in_row -= row.second - row.first;
+    row = BatchesOf(buckets_[static_cast<size_t>(++bucket)], epoch);
+  }
+  const int64_t batch = row.first + place_in_row;
   const std::vector<Entry>& entries = buckets_[static_cast<size_t>(bucket)];
   const auto count = static_cast<int64_t>(entries.size());
   GlobalBatch result = {.epoch = epoch, .bucket = bucket, .visits = {}};
@@ -120,7 +134,7 @@ GlobalBatch DataOrder::Batch(int64_t cursor) {
     const int64_t entry_epoch = place / count;
     const uint32_t index = ShuffleOf(static_cast<size_t>(bucket), entry_epoch)[static_cast<size_t>(place % count)];
     const Entry& entry = entries[index];
-    result.visits.push_back({entry.id, entry_epoch * entry.repeats + entry.copy});
+    result.visits.push_back({entry.id, entry_epoch * int64_t{entry.repeats} + entry.copy});
   }
   return result;
 }

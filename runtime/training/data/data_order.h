@@ -56,16 +56,19 @@ class DataOrder {
   int64_t EpochOf(int64_t cursor) const;
 
  private:
+  // As small as kMaxEntries allows, since there is one for each of them.
   struct Entry {
-    int64_t id = 0;
-    int64_t copy = 0;  // which of the sample's repeats
-    int64_t repeats = 1;
+    uint32_t id = 0;
+    uint32_t copy = 0;  // which of the sample's repeats
+    uint32_t repeats = 1;
   };
   using Shuffle = std::pair<int64_t, std::vector<uint32_t>>;  // an epoch, and its entries in their order
 
   DataOrder(std::vector<std::vector<Entry>> buckets, int64_t batch_size, uint64_t seed);
 
   const std::vector<uint32_t>& ShuffleOf(size_t bucket, int64_t epoch);
+  // Of a bucket's row, the batches that begin in that epoch: the first, and the first of the next epoch.
+  std::pair<int64_t, int64_t> BatchesOf(const std::vector<Entry>& entries, int64_t epoch) const;
   void PlanEpoch(int64_t epoch);
 
   std::vector<std::vector<Entry>> buckets_;
@@ -73,8 +76,8 @@ class DataOrder {
   int64_t batch_size_;
   uint64_t seed_;
   int64_t planned_epoch_ = -1;
-  std::vector<std::pair<int64_t, int64_t>> plan_;  // of that epoch: bucket, and which batch of its row
-  std::vector<std::vector<Shuffle>> shuffles_;     // of each bucket, the two that were last used
+  std::vector<uint32_t> plan_;  // of that epoch: places in the row of all buckets' batches, the first bucket's first
+  std::vector<std::vector<Shuffle>> shuffles_;  // of each bucket, the two that were last used
 };
 
 // What of a global batch one of `ranks` data ranks computes, 0 … ranks - 1: parts of one size, in order. The number of

@@ -1,0 +1,148 @@
+// The memory that a rank needs for each sample of its run.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "control/training/dataset.h"
+#include "models/families/families.h"
+#include "models/weights/model_folder.h"
+#include "parallel/communicator.h"
+#include "runtime/training/data/data_order.h"
+#include "runtime/training/training_samples.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera::runtime {
+namespace {
+
+// Of each further sample.
+constexpr double kMostBytes = 400;
+
+// What the program has allocated, and what of its memory is resident.
+int64_t HeapBytes() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+int64_t ResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    int64_t kibibytes = 0;
+    absl::string_view rest = line;
+    if (absl::ConsumePrefix(&rest, "VmRSS:") && absl::ConsumeSuffix(&rest, "kB") &&
+        absl::SimpleAtoi(rest, &kibibytes)) {
+      return kibibytes << 10;
+    }
+  }
+  return 0;
+}
+
+// Samples that have names and captions of usual lengths; the content, and so the entries of the cache, is one for all.
+class TrainingMemoryTest : public ::testing::Test {
+ protected:
+  // What a run of that many samples holds between two steps of its second epoch.
+  struct Held {
+    std::unique_ptr<TrainingSamples> samples;
+    std::unique_ptr<DataOrder> order;
+  };
+
+  void SetUp() override {
+    const absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open("tests/golden/pipelines/pixart_sigma");
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::StatusOr<const models::FamilyEntry*> entry = models::FindFamily(folder->class_name());
+    ASSERT_TRUE(entry.ok()) << entry.status();
+    absl::StatusOr<std::unique_ptr<models::Family>> family =
+        (*entry)->load(*folder, {.dtype = at::kFloat, .for_training = true});
+    ASSERT_TRUE(family.ok()) << family.status();
+    family_ = *std::move(family);
+  }
+
+  absl::StatusOr<control::TrainingSet> Scan(int64_t count) const {
+    const std::string images = files_ / absl::StrCat("images", count);
+    std::filesystem::create_directories(images);
+    std::filesystem::copy_file("tests/pictures/source.png", images + "/a.png");
+    std::ofstream lines(images + "/metadata.jsonl");
+    for (int64_t i = 0; i < count; ++i) {
+      lines << R"({"file_name": "picture-)" << 1000000 + i << R"(.png", "text": "two small houses by the sea"})"
+            << "\n";
+    }
+    lines.close();
+    const std::vector<control::TrainDataset> datasets = {{.folder_path = images, .resolution = {64}}};
+    const control::DatasetOptions options{
+        .datasets = datasets, .trigger_word = "zzz", .default_resolution = 64, .rule = {}};
+    ASSIGN_OR_RETURN(control::DatasetListing listing, control::DatasetListing::Create(options));
+    const absl::StatusOr<control::PictureContent> content = control::LookAtPicture(images + "/a.png");
+    const std::vector<absl::StatusOr<control::PictureContent>> contents(listing.paths().size(), content);
+    absl::StatusOr<control::TrainingSet> set = std::move(listing).Scan(contents);
+    // The picture that is encoded for all.
+    if (set.ok()) set->samples[0].path = images + "/a.png";
+    return set;
+  }
+
+  absl::StatusOr<Held> Hold(int64_t count) {
+    ASSIGN_OR_RETURN(control::TrainingSet set, Scan(count));
+    ::malloc_trim(0);  // as Trainer does
+    std::vector<OrderedSample> ordered;
+    ordered.reserve(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) ordered.push_back({.id = i, .bucket = 0, .repeats = 1});
+    ASSIGN_OR_RETURN(DataOrder order, DataOrder::Create(ordered, 1, 7));
+    Held held{.samples = std::make_unique<TrainingSamples>(
+                  std::move(set), *family_, groups_,
+                  SampleOptions{.max_sequence_length = 37, .cache = files_ / "cache", .base = {}}),
+              .order = std::make_unique<DataOrder>(std::move(order))};
+    while (held.samples->prepared() < count) RETURN_IF_ERROR(held.samples->Prepare(8));
+    for (const int64_t cursor : {int64_t{0}, count - 1, count, count + 1}) {
+      RETURN_IF_ERROR(held.samples->Fetch({held.order->Batch(cursor).visits[0].id}, {0}));
+    }
+    return held;
+  }
+
+  struct Bytes {
+    double heap = 0, resident = 0;
+  };
+  Bytes OfEachFurtherSample(int64_t few, int64_t many) {
+    Bytes bytes[2];
+    for (const int i : {0, 1}) {
+      ::malloc_trim(0);
+      const int64_t heap = HeapBytes(), resident = ResidentBytes();
+      EXPECT_GT(resident, 0);
+      const absl::StatusOr<Held> held = Hold(i == 0 ? few : many);
+      EXPECT_TRUE(held.ok()) << held.status();
+      bytes[i] = {.heap = static_cast<double>(HeapBytes() - heap),
+                  .resident = static_cast<double>(ResidentBytes() - resident)};
+    }
+    const auto samples = static_cast<double>(many - few);
+    const Bytes each = {.heap = (bytes[1].heap - bytes[0].heap) / samples,
+                        .resident = (bytes[1].resident - bytes[0].resident) / samples};
+    std::cout << "between " << few << " and " << many << " samples, each further one takes " << each.heap
+              << " bytes, and " << each.resident << " of resident memory\n";
+    return each;
+  }
+
+  const TestFolder files_;
+  parallel::SingleRank one_;
+  const TrainingGroups groups_ = TrainingGroups::Alone(one_);
+  std::unique_ptr<models::Family> family_;
+};
+
+TEST_F(TrainingMemoryTest, GrowsByAFewHundredBytesWithEachSample) {
+  ASSERT_TRUE(Hold(10).ok());  // what is allocated once
+  const bool is_long = std::getenv("TESSERA_LONG") != nullptr;
+  const Bytes each = OfEachFurtherSample(1000, is_long ? 100000 : 4000);
+  EXPECT_LE(each.heap, kMostBytes);
+  // Of few samples the pages of all else are too many.
+  EXPECT_LE(is_long ? each.resident : 0, kMostBytes);
+}
+
+}  // namespace
+}  // namespace tessera::runtime
