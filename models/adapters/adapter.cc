@@ -83,7 +83,7 @@ absl::StatusOr<std::string> DigestOf(const AdapterFiles& files) {
 absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableModel& model, const AdapterPlace& place) {
   const AdapterNames names(model);
   ASSIGN_OR_RETURN(const PlannedAdapter plan, PlanFiles(files, names));
-  Adapter adapter;
+  Adapter adapter{.embeddings = plan.embeddings};
   const auto prediction_type = plan.file.metadata().find(kPredictionTypeKey);
   if (prediction_type != plan.file.metadata().end()) adapter.prediction_type = prediction_type->second;
   FactorReader reader(plan.file, place);
@@ -150,6 +150,8 @@ SharedAdapters AddAdapters(std::span<const ScaledAdapter> adapters) {
     if (scaled.scale == 0) continue;
     const Adapter& adapter = scaled.adapter;
     if (!adapter.prediction_type.empty()) set.prediction_type = adapter.prediction_type;
+    std::string warning = EmbeddingsWarning(scaled.name, adapter.embeddings);
+    if (!warning.empty()) set.warnings.push_back(std::move(warning));
     absl::StrAppend(&set.key, adapter.digest, "*", absl::Hex(std::bit_cast<uint64_t>(scaled.scale)), ";");
     for (const auto& [component, modules] : adapter.components) {
       for (const auto& [module, factors] : modules) {

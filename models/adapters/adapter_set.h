@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "parallel/adapter_factors.h"
 
@@ -14,6 +15,7 @@ struct AdapterSet {
   std::string key;
   // What they were trained to predict, as scheduler_config.json spells it; empty: none of them says.
   std::string prediction_type;
+  std::vector<std::string> warnings;
   // This rank's part, by component ("transformer", "text_encoder").
   std::map<std::string, parallel::AdapterFactors, std::less<>> components;
 

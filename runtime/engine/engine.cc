@@ -534,6 +534,10 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
                                                "keep the size"));
     }
   }
+  if (prompt.adapters != nullptr) {
+    const std::vector<std::string>& of_adapters = prompt.adapters->warnings;
+    encoded->warnings.insert(encoded->warnings.end(), of_adapters.begin(), of_adapters.end());
+  }
   job.denoise.id = id;
   job.denoise.geometry = family.Geometry(generated.height, generated.width);
   job.denoise.guidance = std::move(encoded->guidance);

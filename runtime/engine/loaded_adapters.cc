@@ -84,7 +84,7 @@ absl::StatusOr<models::SharedAdapters> LoadedAdapters::Sum(std::span<const contr
                                   ", and the adapter ", base::Quote(first->name), " to predict ",
                                   base::Quote(prediction_type), "; use adapters that predict the same"));
     }
-    scaled.push_back({.adapter = *adapter, .scale = use.scale});
+    scaled.push_back({.adapter = *adapter, .scale = use.scale, .name = use.name});
     held.push_back(std::move(adapter));
   }
   return models::AddAdapters(scaled);

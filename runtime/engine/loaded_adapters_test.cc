@@ -9,6 +9,7 @@
 #include "models/adapters/plan/adapter_files.h"
 #include "models/families/families.h"
 #include "models/weights/safetensors_writer.h"
+#include "runtime/engine/engine.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::runtime {
@@ -65,8 +66,9 @@ TEST_F(LoadedAdaptersTest, SumsOfTheSameFilesAndScalesHaveOneKeyAndOthersNot) {
   EXPECT_EQ(key(0), "");
 }
 
-// A copy of the adapter whose header says what it was trained to predict.
-control::AdapterUse TrainedTo(const std::string& prediction_type, const TestFolder& folder) {
+// A copy of the adapter whose header says what it was trained to predict, beside a tensor of that name.
+control::AdapterUse TrainedTo(const std::string& prediction_type, const TestFolder& folder,
+                              const std::string& embedding = "") {
   const auto file = models::SafetensorsFile::Open("tests/golden-inputs/adapters/pixart_sigma_metadata.safetensors", "");
   std::map<std::string, std::string> header = file->metadata();
   header[models::kPredictionTypeKey] = prediction_type;
@@ -74,12 +76,16 @@ control::AdapterUse TrainedTo(const std::string& prediction_type, const TestFold
   for (const models::StoredTensor& tensor : file->tensors()) {
     entries.push_back({.name = tensor.name, .type = tensor.type, .shape = tensor.shape});
   }
+  if (!embedding.empty()) entries.push_back({.name = embedding, .type = models::StoredType::kF32, .shape = {1}});
   const std::string path = folder / (prediction_type + ".safetensors");
   auto writer = models::SafetensorsWriter::Create(path, entries, header);
   for (const models::StoredTensor& tensor : file->tensors()) {
     std::vector<std::byte> bytes(tensor.bytes());
     EXPECT_TRUE(file->Read(tensor, 0, bytes).ok());
     EXPECT_TRUE(writer->Append(tensor.name, bytes).ok());
+  }
+  if (!embedding.empty()) {
+    EXPECT_TRUE(writer->Append(embedding, std::vector<std::byte>(sizeof(float))).ok());
   }
   EXPECT_TRUE(writer->Finish().ok());
   return {.name = prediction_type, .digest = models::AdapterDigest(path).value_or(""), .file = path};
@@ -116,6 +122,19 @@ TEST_F(LoadedAdaptersTest, RefusesWhatTheModelCannotPredict) {
   EXPECT_THAT(std::string(error("flow_prediction", false).message()), testing::HasSubstr("\"flow_prediction\""));
   EXPECT_THAT(std::string(error("x0", false).message()), testing::HasSubstr("\"x0\""));
   EXPECT_TRUE(error("flow_prediction", true).ok());
+}
+
+TEST_F(LoadedAdaptersTest, EmbeddingsThatAreLeftOutAreAWarningOfTheJob) {
+  const TestFolder folder;
+  const control::AdapterUse with = TrainedTo("epsilon", folder, "emb_params");
+  Engine engine(WorkerRank{});
+  ASSERT_TRUE(engine.Load({.model = "tests/golden/pipelines/pixart_sigma"}).ok());
+  const absl::StatusOr<control::JobStarted> started =
+      engine.StartJob(1, {.prompt = "a", .height = 64, .width = 64, .steps = 1, .adapters = {with, first_}});
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_THAT(started->warnings,
+              testing::ElementsAre(testing::AllOf(testing::HasSubstr("the adapter \"epsilon\""),
+                                                  testing::HasSubstr("embeddings, which are not used: emb_params"))));
 }
 
 }  // namespace

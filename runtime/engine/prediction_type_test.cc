@@ -27,7 +27,7 @@ class PredictionTypeTest : public testing::Test {
  protected:
   struct Run {
     std::vector<double> sample;  // latents of a job while it trains
-    std::string exported;
+    std::string exported, checkpoint;
   };
 
   control::TrainConfig Config(control::NetworkType type, control::TrainedPrediction prediction_type) const {
@@ -71,6 +71,7 @@ class PredictionTypeTest : public testing::Test {
     ASSIGN_OR_RETURN(run.sample, LatentsOf(engine, {}));
     ASSIGN_OR_RETURN(const control::TrainingSaved saved, engine.SaveTraining(/*exports=*/true));
     run.exported = saved.exported;
+    run.checkpoint = saved.checkpoint;
     return run;
   }
 
@@ -96,11 +97,12 @@ constexpr double kRounding = 1e-4;
 // The files of weights are F16, as the base's.
 constexpr double kRoundingOfWeights = 0.05;
 
+// As its file, PEFT's folder, or a checkpoint.
 TEST_F(PredictionTypeTest, AnAdapterIsServedAsItsSamplesWereMade) {
   const absl::StatusOr<Run> run = Train(Config(control::NetworkType::kLora, control::TrainedPrediction::kVelocity));
   ASSERT_TRUE(run.ok()) << run.status();
   const std::string folder = run->exported.substr(0, run->exported.rfind(".safetensors"));
-  for (const std::string& adapter : {run->exported, folder}) {
+  for (const std::string& adapter : {run->exported, folder, run->checkpoint}) {
     const absl::StatusOr<std::vector<double>> served = Served(kBase, adapter);
     ASSERT_TRUE(served.ok()) << served.status();
     EXPECT_LT(Distance(*served, run->sample), kRounding) << adapter;

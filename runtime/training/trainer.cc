@@ -560,6 +560,7 @@ absl::Status Trainer::ContinueItsLine() {
   RETURN_IF_ERROR(Agree(aside.status(), all));
   if (in_line.item<int64_t>() == 0) {
     ASSIGN_OR_RETURN(aside, WriteHead(config_.output, {.step = step_, .json = StateJson()}, Pieces(), all));
+    if (std::string warning = ShowAsAdapter(); !warning.empty()) warnings_.push_back(std::move(warning));
   }
   WarnOf(*aside, absl::StrCat("the run goes on from step ", step_));
   return absl::OkStatus();
@@ -571,6 +572,25 @@ void Trainer::WarnOf(const SetAside& aside, const std::string& reason) {
                                    aside.folder, ": ", absl::StrJoin(aside.names, ", ")));
 }
 
+absl::StatusOr<std::string> Trainer::WriteOwnCheckpoint() const {
+  RETURN_IF_ERROR(WriteCheckpoint(config_.output, {.step = step_, .json = StateJson()}, Pieces(), model_.groups.all));
+  return ShowAsAdapter();
+}
+
+std::string Trainer::ShowAsAdapter() const {
+  if (!trains_adapter() || model_.groups.all.rank() != 0) return "";
+  const std::string checkpoint = absl::StrCat(config_.output, "/", CheckpointName(step_));
+  const auto write = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(CheckpointReader reader, CheckpointReader::Open(checkpoint));
+    ASSIGN_OR_RETURN(const AdapterExport adapter, ServedAdapterOf(reader));
+    return WritePeftFolder(checkpoint, adapter);
+  };
+  const absl::Status written = write();
+  if (written.ok()) return "";
+  return absl::StrCat(checkpoint,
+                      " goes on as a checkpoint and cannot be served as an adapter: ", std::string(written.message()));
+}
+
 std::string Trainer::ExportPath() const {
   return trains_adapter() ? absl::StrCat(config_.output, "/adapter-", step_, ".safetensors")
                           : absl::StrCat(config_.output, "/model-", step_);
@@ -579,17 +599,18 @@ std::string Trainer::ExportPath() const {
 absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
   const Clock::time_point begin = Clock::now();
   control::TrainingSaved saved;
-  const absl::Status written =
-      WriteCheckpoint(config_.output, {.step = step_, .json = StateJson()}, Pieces(), model_.groups.all);
+  const absl::StatusOr<std::string> written = WriteOwnCheckpoint();
   const std::string checkpoint = absl::StrCat(config_.output, "/", CheckpointName(step_));
   if (written.ok()) {
     saved.checkpoint = checkpoint;
+    if (!written->empty()) saved.warnings.push_back(*written);
     if (model_.groups.all.rank() == 0) {
       const absl::Status kept = KeepLast(config_.output, static_cast<int>(config_.save.max_step_saves_to_keep));
       if (!kept.ok()) saved.warnings.emplace_back(kept.message());
     }
   } else {
-    saved.warnings.push_back(absl::StrCat("no checkpoint of step ", step_, ": ", std::string(written.message())));
+    saved.warnings.push_back(
+        absl::StrCat("no checkpoint of step ", step_, ": ", std::string(written.status().message())));
   }
   if (exports && written.ok() && model_.groups.all.rank() == 0) {
     absl::StatusOr<std::string> exported = Export(checkpoint);

@@ -98,6 +98,11 @@ class Trainer final {
   std::string ExportPath() const;
   absl::StatusOr<std::string> ExportAdapter(CheckpointReader& reader) const;
   absl::Status WriteAdapterOf(const std::string& checkpoint, const std::string& path) const;
+  // On every rank: the checkpoint of this step, in which rank 0 puts the adapter as PEFT's folders have it. Returns a
+  // warning where that alone failed, else an empty text.
+  absl::StatusOr<std::string> WriteOwnCheckpoint() const;
+  // The second half of that.
+  std::string ShowAsAdapter() const;
   absl::StatusOr<AdapterExport> ServedAdapterOf(CheckpointReader& reader) const;
   // Of the names of what is served of a checkpoint.
   const char* ServedPrefix() const { return config_.train.ema_decay > 0 ? "ema." : WeightPrefix(); }

@@ -24,6 +24,7 @@
 #include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "models/adapters/plan/adapter_files.h"
 
 namespace tessera::server {
 namespace {
@@ -31,30 +32,20 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kBlockBytes = size_t{4} << 20;
 constexpr char kMetadata[] = "__metadata__";
-// As PEFT names them.
+// As PEFT names them in the copy of its folders.
 constexpr char kTensorsFile[] = "adapter_model.safetensors";
 constexpr char kConfigFile[] = "adapter_config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 namespace fs = std::filesystem;
 
-struct AdapterPaths {
-  std::string tensors, config;  // the config is empty where there is none
-};
-
-AdapterPaths PathsOf(const std::string& path) {
-  std::error_code error;
-  AdapterPaths paths = {.tensors = path, .config = ""};
-  const bool is_folder = fs::is_directory(path, error);
-  if (is_folder) paths.tensors = fs::path(path) / kTensorsFile;
-  if (is_folder || fs::path(path).filename() == kTensorsFile) {
-    const fs::path config = fs::path(paths.tensors).parent_path() / kConfigFile;
-    if (fs::exists(config, error)) paths.config = config;
-  }
-  return paths;
+absl::StatusOr<models::AdapterFiles> FilesOf(const std::string& path, const std::string& name) {
+  absl::StatusOr<models::AdapterFiles> files = models::FilesOf(path);
+  if (files.ok()) return files;
+  return absl::Status(files.status().code(), absl::StrCat(name, ": ", std::string(files.status().message())));
 }
 
-absl::StatusOr<std::string> ReadConfig(const AdapterPaths& paths, const std::string& name) {
+absl::StatusOr<std::string> ReadConfig(const models::AdapterFiles& paths, const std::string& name) {
   if (paths.config.empty()) return "";
   return base::ReadWholeFile(paths.config, absl::StrCat(name, ": ", kConfigFile), kMaxConfigBytes);
 }
@@ -158,7 +149,8 @@ absl::StatusOr<AdapterFile> CopyTensors(const base::ReadOnlyFile& file, const st
   return copied;
 }
 
-absl::StatusOr<AdapterFile> CopyFiles(const AdapterPaths& paths, const std::string& name, const std::string& copy) {
+absl::StatusOr<AdapterFile> CopyFiles(const models::AdapterFiles& paths, const std::string& name,
+                                      const std::string& copy) {
   ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
   RETURN_IF_ERROR(CheckFile(file));
   if (paths.config.empty()) return CopyTensors(file, "", copy);
@@ -170,13 +162,10 @@ absl::StatusOr<AdapterFile> CopyFiles(const AdapterPaths& paths, const std::stri
 
 }  // namespace
 
-bool IsAdapterFolder(const std::string& path) {
-  std::error_code error;
-  return fs::is_regular_file(fs::path(path) / kTensorsFile, error);
-}
+bool IsAdapterFolder(const std::string& path) { return !models::TensorsInFolder(path).empty(); }
 
 absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std::string& name) {
-  const AdapterPaths paths = PathsOf(path);
+  ASSIGN_OR_RETURN(const models::AdapterFiles paths, FilesOf(path, name));
   ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
   RETURN_IF_ERROR(CheckFile(file));
   ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
@@ -184,7 +173,8 @@ absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std:
 }
 
 absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy) {
-  const absl::StatusOr<AdapterFile> copied = CopyFiles(PathsOf(path), name, copy);
+  ASSIGN_OR_RETURN(const models::AdapterFiles paths, FilesOf(path, name));
+  const absl::StatusOr<AdapterFile> copied = CopyFiles(paths, name, copy);
   std::error_code error;
   if (!copied.ok()) fs::remove_all(copy, error);
   return copied;

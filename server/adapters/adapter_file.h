@@ -1,9 +1,8 @@
 // What can be known of an adapter's file without a model: that it is a whole safetensors file of an adapter's size.
 // Whether its tensors fit a model is the workers' to say.
 //
-// An adapter is a file, or a folder as PEFT writes it, with adapter_model.safetensors and perhaps adapter_config.json,
-// and such a folder's adapter_model.safetensors means the folder. Its digest is that of the bytes of both, as workers
-// compute it (models/adapters/adapter.h).
+// An adapter is a file or a folder (models/adapters/plan/adapter_files.h). Its digest is that of the bytes of its
+// tensors and its configuration, as workers compute it (models/adapters/adapter.h).
 #pragma once
 
 #include <cstdint>

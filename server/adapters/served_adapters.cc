@@ -69,20 +69,23 @@ std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<s
   std::vector<Found> found;
   const auto look = [&](const fs::path& folder, const std::string& model) {
     std::error_code error;
+    std::vector<Found> folders;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
       const std::string file = entry->path().filename().string();
       const bool is_folder = entry->is_directory(error);
       if (is_folder ? !IsAdapterFolder(entry->path()) : !absl::EndsWith(file, kExtension)) continue;
       const std::string name(is_folder ? file : absl::StripSuffix(file, kExtension));
-      found.push_back({.name = name, .model = model, .path = entry->path()});
+      (is_folder ? folders : found).push_back({.name = name, .model = model, .path = entry->path()});
     }
+    found.insert(found.end(), folders.begin(), folders.end());
   };
   if (options_.folder.empty() || models.empty()) return found;
   look(options_.folder, models.front());
   for (const std::string& model : models) {
     if (base::IsPlainFileName(model)) look(fs::path(options_.folder) / model, model);
   }
-  std::ranges::stable_sort(found, {}, &Found::name);  // those of the first model stay before the others
+  std::ranges::stable_sort(found, {},
+                           &Found::name);  // those of the first model stay before the others, files before folders
   return found;
 }
 
@@ -121,6 +124,9 @@ absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found, bool is_n
     verified_.insert(file.digest);
   }
   Touch(KeptPath(file.digest));
+  if (const std::string warning = models::EmbeddingsWarning(found.name, origin->embeddings); !warning.empty()) {
+    options_.log({base::LogLevel::kWarning, warning});
+  }
   return ServedAdapter{
       .name = found.name, .digest = file.digest, .bytes = file.bytes, .step = origin->step, .added = absl::Now()};
 }
@@ -173,6 +179,7 @@ absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& n
   for (const Found& found : files) {
     if (control::IsAdapterName(found.name)) known.push_back(found.name);
     if (found.name != name) continue;
+    if (chosen != nullptr && chosen->model == found.model) continue;
     if (chosen != nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat(Named(name), " is in the adapter folder twice, for two models; give one of them another name"));

@@ -1,9 +1,10 @@
 // The adapters that requests may name: files of one folder that the operator names, each kept by its content.
 //
 // FOLDER/NAME.safetensors is an adapter of the first model, FOLDER/MODEL/NAME.safetensors one of that model, and so is
-// a folder of PEFT's in place of the file, FOLDER/NAME. One is loaded by copying it to KEPT/DIGEST.safetensors: from
-// then on the operator's file may be replaced or go, and a job that was accepted with it, by its digest, gets those
-// bytes all the same, also after a restart. What no job needs and nobody can name any more is removed. Thread-safe.
+// a folder of PEFT or diffusers in place of the file, FOLDER/NAME; where both are there, the file is it. One is loaded
+// by copying it to KEPT/DIGEST.safetensors: from then on the operator's file may be replaced or go, and a job that was
+// accepted with it, by its digest, gets those bytes all the same, also after a restart. What no job needs and nobody
+// can name any more is removed. Thread-safe.
 #pragma once
 
 #include <functional>

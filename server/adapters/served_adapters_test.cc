@@ -74,6 +74,38 @@ TEST_F(ServedAdaptersTest, AFileBelongsToTheModelOfItsFolderAndElseToTheFirst) {
   EXPECT_EQ(adapters->Of("first")[0].bytes, style_.size());
 }
 
+TEST_F(ServedAdaptersTest, AFolderOfDiffusersIsServedByItsNameAsItsFile) {
+  folder_.Write("adapters/style/pytorch_lora_weights.safetensors", style_);
+  const auto adapters = Open();
+  ASSERT_THAT(Names(*adapters, "first"), ElementsAre("style"));
+  EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(style_));
+  EXPECT_EQ(BytesOf(folder_ / ("kept/" + DigestOf(style_) + ".safetensors")), style_);
+}
+
+// A run leaves an adapter in both forms.
+TEST_F(ServedAdaptersTest, OfAFileAndAFolderOfOneNameTheFileIsServed) {
+  Put("adapter-8", style_);
+  folder_.Write("adapters/adapter-8/adapter_model.safetensors", style_);
+  folder_.Write("adapters/adapter-8/adapter_config.json", "{}");
+  const auto adapters = Open();
+  ASSERT_THAT(Names(*adapters, "first"), ElementsAre("adapter-8"));
+  EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(style_));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("'adapter-8' is left out: there is another one of this name")));
+  const auto loaded = adapters->Load("adapter-8", models_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->adapter.digest, DigestOf(style_));
+}
+
+TEST_F(ServedAdaptersTest, EmbeddingsThatAreLeftOutAreLogged) {
+  Put("style", style_);
+  check_ = [](const std::string&, const std::string&, const std::string&) {
+    return models::AdapterOrigin{.embeddings = {"clip_l"}};
+  };
+  const auto adapters = Open();
+  EXPECT_THAT(Names(*adapters, "first"), ElementsAre("style"));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("embeddings, which are not used: clip_l")));
+}
+
 TEST_F(ServedAdaptersTest, AFolderOfPeftIsServedByItsNameAndKeptWhole) {
   folder_.Write("adapters/style/adapter_model.safetensors", style_);
   folder_.Write("adapters/style/adapter_config.json", "{}");

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kMetadata[] = "lora_adapter_metadata";
 constexpr char kConfigFile[] = "adapter_config.json";
+constexpr char kHeader[] = "the header";
 constexpr int64_t kMaxRank = 1 << 16;
 constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 
@@ -117,7 +118,7 @@ absl::Status ReadField(LoraConfig& config, const std::string& field, const base:
 }
 
 absl::Status CheckComplete(const LoraConfig& config, const base::Json& alpha) {
-  if (config.rank == 0) return FieldError(AdapterFault::kBadMetadata, config, "r", "is missing");
+  if (config.rank == LoraConfig::kUnknownRank) return FieldError(AdapterFault::kBadMetadata, config, "r", "is missing");
   if (alpha.is_null()) return FieldError(AdapterFault::kBadAlpha, config, "lora_alpha", "is missing");
   return absl::OkStatus();
 }
@@ -130,6 +131,15 @@ absl::StatusOr<base::Json> ObjectOf(std::string_view text, const std::string& na
                       absl::StrCat(name, " is ", json->Describe(), "; it must be a JSON object"));
 }
 
+// An object that is of the transformer.
+absl::StatusOr<LoraConfigs> ParseFields(const base::Json& json, const char* file) {
+  LoraConfig config{.file = file, .prefix = ""};
+  for (const base::JsonMember& member : json.members()) RETURN_IF_ERROR(ReadField(config, member.key, member.value));
+  const base::Json* alpha = json.Find("lora_alpha");
+  RETURN_IF_ERROR(CheckComplete(config, alpha == nullptr ? base::Json() : *alpha));
+  return LoraConfigs{{"transformer", config}};
+}
+
 }  // namespace
 
 int64_t LoraConfig::RankOf(std::string_view module) const {
@@ -138,8 +148,9 @@ int64_t LoraConfig::RankOf(std::string_view module) const {
 
 double LoraConfig::AlphaOf(std::string_view module) const { return ValueFor(alphas, module, alpha); }
 
-absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text) {
+absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text, bool of_transformer) {
   ASSIGN_OR_RETURN(const base::Json json, ObjectOf(text, kMetadata));
+  if (of_transformer && json.Find("lora_alpha") != nullptr) return ParseFields(json, kMetadata);
   LoraConfigs configs;
   for (const base::JsonMember& member : json.members()) {
     const size_t dot = member.key.find('.');
@@ -163,10 +174,34 @@ absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text) {
 
 absl::StatusOr<LoraConfigs> ParseAdapterConfig(std::string_view text) {
   ASSIGN_OR_RETURN(const base::Json json, ObjectOf(text, kConfigFile));
-  LoraConfig config{.file = kConfigFile, .prefix = ""};
-  for (const base::JsonMember& member : json.members()) RETURN_IF_ERROR(ReadField(config, member.key, member.value));
-  const base::Json* alpha = json.Find("lora_alpha");
-  RETURN_IF_ERROR(CheckComplete(config, alpha == nullptr ? base::Json() : *alpha));
+  return ParseFields(json, kConfigFile);
+}
+
+absl::StatusOr<LoraConfigs> ParseAdapterHeader(const std::map<std::string, std::string>& header) {
+  LoraConfig config{.file = kHeader, .prefix = ""};
+  // The number that the first of these keys has.
+  const auto number = [&](std::initializer_list<const char*> keys, const auto& read) -> absl::StatusOr<bool> {
+    for (const char* key : keys) {
+      const auto text = header.find(key);
+      if (text == header.end()) continue;
+      const absl::StatusOr<base::Json> value = base::ParseJson(text->second, kHeader);
+      RETURN_IF_ERROR(read(key, value.ok() ? *value : base::Json()));
+      return true;
+    }
+    return false;
+  };
+  ASSIGN_OR_RETURN(const bool has_alpha, number({"lora_alpha", "alpha", "ss_network_alpha"},
+                                                [&](const char* key, const base::Json& value) -> absl::Status {
+                                                  ASSIGN_OR_RETURN(config.alpha, AlphaIn(config, key, value));
+                                                  return absl::OkStatus();
+                                                }));
+  if (!has_alpha) return LoraConfigs();
+  RETURN_IF_ERROR(number({"r", "rank", "lora_rank", "ss_network_dim"},
+                         [&](const char* key, const base::Json& value) -> absl::Status {
+                           ASSIGN_OR_RETURN(config.rank, RankIn(config, key, value));
+                           return absl::OkStatus();
+                         })
+                      .status());
   return LoraConfigs{{"transformer", config}};
 }
 

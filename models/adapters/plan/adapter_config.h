@@ -21,9 +21,11 @@ struct LoraConfig {
   // matches wins.
   using Pattern = std::vector<std::pair<std::string, double>>;
 
-  std::string file;    // "adapter_config.json" or "lora_adapter_metadata", for messages
+  static constexpr int64_t kUnknownRank = 0;  // the tensors alone say it
+
+  std::string file;    // "adapter_config.json", "lora_adapter_metadata" or "the header", for messages
   std::string prefix;  // of its fields there: "transformer." or none
-  int64_t rank = 0;
+  int64_t rank = kUnknownRank;
   double alpha = 0;
   Pattern ranks, alphas;
   bool rslora = false;  // the scale is alpha / sqrt(rank)
@@ -37,9 +39,15 @@ struct LoraConfig {
 // By component.
 using LoraConfigs = std::map<std::string, LoraConfig, std::less<>>;
 
-// The text of lora_adapter_metadata: a JSON object with the fields "<component>.<field>". Errors of AdapterError:
-// kBadMetadata, kBadAlpha, kUnsupportedKind.
-absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text);
+// The text of lora_adapter_metadata: a JSON object with the fields "<component>.<field>", or where `of_transformer`
+// with fields of the transformer alone, without that prefix. Errors of AdapterError: kBadMetadata, kBadAlpha,
+// kUnsupportedKind.
+absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text, bool of_transformer);
+
+// What a file's header says itself of the transformer's alpha and rank, under the names that tools have for them:
+// lora_alpha, alpha or ss_network_alpha, and r, rank, lora_rank or ss_network_dim. Empty where it has no alpha. Errors
+// of AdapterError: kBadMetadata, kBadAlpha.
+absl::StatusOr<LoraConfigs> ParseAdapterHeader(const std::map<std::string, std::string>& header);
 
 // adapter_config.json, which is of the transformer.
 absl::StatusOr<LoraConfigs> ParseAdapterConfig(std::string_view text);

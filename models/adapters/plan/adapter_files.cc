@@ -13,14 +13,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/status_macros.h"
 #include "models/adapters/plan/adapter_error.h"
 
 namespace tessera::models {
 namespace {
 
-constexpr char kModelFile[] = "adapter_model.safetensors";
+constexpr char kModelFile[] = "adapter_model.safetensors";  // PEFT's
+constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr char kConfigFile[] = "adapter_config.json";
 constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 constexpr size_t kBlockBytes = size_t{4} << 20;  // of whole numbers
@@ -65,19 +68,29 @@ absl::Status WithName(const absl::Status& status, const std::string& name) {
 
 }  // namespace
 
+std::string TensorsInFolder(const std::string& folder) {
+  std::error_code error;
+  for (const char* file : {kModelFile, kDiffusersFile}) {
+    const std::filesystem::path path = std::filesystem::path(folder) / file;
+    if (std::filesystem::is_regular_file(path, error)) return path.string();
+  }
+  return "";
+}
+
 absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
   std::error_code error;
   std::filesystem::path given(path);
   if (!given.has_filename()) given = given.parent_path();  // a slash at the end
   AdapterFiles files{.tensors = given.string(), .config = "", .name = given.filename().string()};
   const bool is_folder = std::filesystem::is_directory(given, error);
-  if (is_folder) files.tensors = (given / kModelFile).string();
-  if (is_folder || files.name == kModelFile) {
+  if (is_folder) files.tensors = TensorsInFolder(given.string());
+  if (files.tensors.empty()) {
+    return AdapterError(AdapterFault::kNotAnAdapter, absl::StrCat("the folder ", files.name, " holds neither ",
+                                                                  kModelFile, " nor ", kDiffusersFile));
+  }
+  if (std::filesystem::path(files.tensors).filename() == kModelFile) {
     const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kConfigFile;
     if (std::filesystem::exists(config, error)) files.config = config.string();
-  }
-  if (is_folder && !std::filesystem::exists(files.tensors, error)) {
-    return AdapterError(AdapterFault::kNotAnAdapter, absl::StrCat("the folder ", files.name, " holds no ", kModelFile));
   }
   return files;
 }
@@ -93,9 +106,21 @@ absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const Adapte
     ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kConfigFile, kMaxConfigBytes));
     config = std::move(text);
   }
-  PlannedAdapter planned{.file = *std::move(file), .factors = {}};
-  ASSIGN_OR_RETURN(planned.factors, PlanAdapter(planned.file, config, names));
+  PlannedAdapter planned{.file = *std::move(file), .factors = {}, .embeddings = {}};
+  ASSIGN_OR_RETURN(AdapterPlan plan, PlanAdapter(planned.file, config, names));
+  planned.factors = std::move(plan.factors);
+  planned.embeddings = std::move(plan.embeddings);
   return planned;
+}
+
+std::string EmbeddingsWarning(const std::string& adapter, const std::vector<std::string>& embeddings) {
+  if (embeddings.empty()) return "";
+  constexpr size_t kNamed = 8;
+  std::string names = absl::StrJoin(embeddings.begin(), embeddings.begin() + std::min(kNamed, embeddings.size()), ", ");
+  if (embeddings.size() > kNamed) absl::StrAppend(&names, " and ", embeddings.size() - kNamed, " more");
+  return absl::StrCat("the adapter ", base::Quote(adapter),
+                      " also holds trained embeddings, which are not used: ", names,
+                      "; its trigger words may have no effect");
 }
 
 absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes) {
@@ -122,7 +147,7 @@ absl::StatusOr<AdapterOrigin> CheckAdapter(const std::string& path, const std::s
       RETURN_IF_ERROR(CheckFinite(planned.file, *tensor, block));
     }
   }
-  AdapterOrigin origin;
+  AdapterOrigin origin{.step = 0, .embeddings = planned.embeddings};
   const auto step = planned.file.metadata().find(kStepKey);
   if (step != planned.file.metadata().end() && (!absl::SimpleAtoi(step->second, &origin.step) || origin.step < 0)) {
     origin.step = 0;

@@ -1,5 +1,6 @@
-// The files of an adapter: a safetensors file, or a folder as PEFT writes it, with adapter_model.safetensors and
-// perhaps adapter_config.json; such a folder's adapter_model.safetensors means the folder.
+// The files of an adapter: a safetensors file, a folder as PEFT writes it, with adapter_model.safetensors and perhaps
+// adapter_config.json, whose adapter_model.safetensors means the folder, or one as diffusers writes it, with
+// pytorch_lora_weights.safetensors.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +23,9 @@ struct AdapterFiles {
   std::string name;             // for messages: the last part of the path
 };
 
+// The file of tensors in the folder; empty where there is none.
+std::string TensorsInFolder(const std::string& folder);
+
 // AdapterFault::kNotAnAdapter for a folder that is none; a file that is not there is for who opens it.
 absl::StatusOr<AdapterFiles> FilesOf(const std::string& path);
 
@@ -29,7 +33,11 @@ absl::StatusOr<AdapterFiles> FilesOf(const std::string& path);
 struct PlannedAdapter {
   SafetensorsFile file;
   std::vector<PlannedFactors> factors;  // point into the file
+  std::vector<std::string> embeddings;  // tensors that are left out
 };
+
+// The warning about such tensors of the adapter of that name; empty where there are none.
+std::string EmbeddingsWarning(const std::string& adapter, const std::vector<std::string>& embeddings);
 
 // Errors as PlanAdapter and of reading the files, which messages call `files.name`.
 absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const AdapterNames& names);
@@ -45,7 +53,8 @@ inline constexpr char kPredictionTypeKey[] = "tessera.prediction_type";
 
 // What a file says of where it comes from.
 struct AdapterOrigin {
-  int64_t step = 0;  // of its training; 0: it does not say
+  int64_t step = 0;                     // of its training; 0: it does not say
+  std::vector<std::string> embeddings;  // tensors that are left out
 };
 
 // Whether the adapter at `path` fits the model: everything of the file that a worker would refuse is refused, and

@@ -28,18 +28,52 @@ using Fault = AdapterFault;
 enum class Naming { kDiffusers, kPeft, kKohya, kComfy, kBare };
 constexpr auto NamesOf(Naming) { return std::array{"diffusers", "PEFT", "kohya", "ComfyUI", "their authors' own"}; }
 
-// What a tensor is to its module, by the end of its name.
+// What a tensor is to its module, by the end of its name, and the end of the name of the other one of its pair.
 enum class Leaf { kDown, kUp, kAlpha };
 struct LeafName {
   std::string_view suffix;
   Leaf leaf;
+  std::string_view other;
 };
 constexpr std::array kLeaves{
-    LeafName{".lora_A.weight", Leaf::kDown}, LeafName{".lora_down.weight", Leaf::kDown},
-    LeafName{".lora_B.weight", Leaf::kUp},   LeafName{".lora_up.weight", Leaf::kUp},
-    LeafName{".down.weight", Leaf::kDown},   LeafName{".up.weight", Leaf::kUp},
-    LeafName{".alpha", Leaf::kAlpha},
+    LeafName{".lora_A.weight", Leaf::kDown, ".lora_B.weight"},
+    LeafName{".lora_B.weight", Leaf::kUp, ".lora_A.weight"},
+    LeafName{".lora_down.weight", Leaf::kDown, ".lora_up.weight"},
+    LeafName{".lora_up.weight", Leaf::kUp, ".lora_down.weight"},
+    LeafName{".lora.down.weight", Leaf::kDown, ".lora.up.weight"},
+    LeafName{".lora.up.weight", Leaf::kUp, ".lora.down.weight"},
+    LeafName{".down.weight", Leaf::kDown, ".up.weight"},
+    LeafName{".up.weight", Leaf::kUp, ".down.weight"},
+    LeafName{".alpha", Leaf::kAlpha, ""},
 };
+
+// A tensor's name without the name that PEFT gave its adapter: "x.lora_A.default.weight" is "x.lora_A.weight" of
+// "default". It keeps several adapters of a model apart and has no dots.
+struct PlainName {
+  std::string name, adapter;
+};
+PlainName PlainNameOf(const std::string& name) {
+  for (const std::string_view mark : {".lora_A.", ".lora_B.", ".lora_magnitude_vector."}) {
+    const size_t at = name.rfind(mark);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + mark.size(), end = name.find('.', begin);
+    if (end == std::string::npos || end == begin) break;
+    return {.name = name.substr(0, begin) + name.substr(end + 1), .adapter = name.substr(begin, end - begin)};
+  }
+  return {.name = name, .adapter = ""};
+}
+
+// Whether a tensor is the embedding of a word that was trained beside the adapter, as kohya's tools and OneTrainer
+// (bundle_emb), ai-toolkit (emb_params), diffusers' training scripts (clip_l, clip_g, t5, <token>) and AUTOMATIC1111's
+// web UI (string_to_param) write it, or PEFT the whole table.
+bool IsEmbedding(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kNames{"emb_params", "clip_l", "clip_g", "t5", "t5xxl", "string_to_param"};
+  constexpr std::array<std::string_view, 2> kPrefixes{"bundle_emb.", "string_to_param."};
+  constexpr std::array<std::string_view, 3> kEnds{".token_embedding.weight", ".embed_tokens.weight", ".shared.weight"};
+  return std::ranges::find(kNames, name) != kNames.end() || (name.starts_with('<') && name.ends_with('>')) ||
+         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
+}
 
 // Tensors of adapters that are more than low-rank, and what such an adapter is called.
 struct UnsupportedLeaf {
@@ -58,10 +92,20 @@ constexpr std::array kUnsupported{
     UnsupportedLeaf{"_norm.scale", "Black Forest Labs' LoRA with norm scales"},
 };
 
+// Whether the name has that mark as whole parts: ".diff" is none of "model.diffusion_model".
+bool HasMark(std::string_view name, std::string_view mark) {
+  const bool is_begin = mark.ends_with('.') || mark.ends_with('_');
+  for (size_t at = name.find(mark); at != std::string_view::npos; at = name.find(mark, at + 1)) {
+    const std::string_view rest = name.substr(at + mark.size());
+    if (is_begin || rest.empty() || rest.starts_with('.')) return true;
+  }
+  return false;
+}
+
 // The tensors of one name in the file.
 struct Entry {
   const StoredTensor *down = nullptr, *up = nullptr, *alpha = nullptr;
-  std::string_view down_suffix, up_suffix;  // as the file spells them
+  std::string other;  // the name of the tensor that makes a pair of the only one that is there
 };
 
 // What an Entry's name stands for.
@@ -93,7 +137,9 @@ Naming NamingOf(std::string_view name) {
       Prefix{"unet.", Naming::kDiffusers},
       Prefix{"base_model.model.", Naming::kPeft},
       Prefix{"lora_", Naming::kKohya},
+      Prefix{"lycoris_", Naming::kKohya},
       Prefix{"diffusion_model.", Naming::kComfy},
+      Prefix{"model.diffusion_model.", Naming::kComfy},
       Prefix{"text_encoders.", Naming::kComfy},
   };
   for (const Prefix& prefix : kPrefixes) {
@@ -120,20 +166,22 @@ class Planner {
  public:
   Planner(const SafetensorsFile& file, const AdapterNames& names) : file_(file), names_(names) {}
 
-  absl::StatusOr<std::vector<PlannedFactors>> Plan(const std::optional<std::string>& adapter_config) {
+  absl::StatusOr<AdapterPlan> Plan(const std::optional<std::string>& adapter_config) {
     if (file_.tensors().empty()) return Refuse(Fault::kEmpty, file_, "the file holds no tensors");
+    AdapterPlan plan;
+    RETURN_IF_ERROR(SortTensors(plan.embeddings));
+    naming_ = NamingOf(entries_.begin()->first);
     RETURN_IF_ERROR(ReadConfigs(adapter_config));
-    RETURN_IF_ERROR(SortTensors());
     RETURN_IF_ERROR(CheckNaming(adapter_config.has_value()));
     RETURN_IF_ERROR(CheckFamily());
-    std::vector<PlannedFactors> plan;
-    for (const auto& [name, entry] : entries_) RETURN_IF_ERROR(PlanEntry(name, entry, plan));
+    for (const auto& [name, entry] : entries_) RETURN_IF_ERROR(PlanEntry(name, entry, plan.factors));
     return plan;
   }
 
  private:
   absl::Status ReadConfigs(const std::optional<std::string>& adapter_config);
-  absl::Status SortTensors();
+  absl::Status SortTensors(std::vector<std::string>& embeddings);
+  absl::Status AddFactor(const StoredTensor& tensor, const LeafName& leaf, const PlainName& plain);
   absl::Status CheckNaming(bool has_config);
   absl::Status CheckFamily() const;
   absl::Status PlanEntry(const std::string& name, const Entry& entry, std::vector<PlannedFactors>& plan);
@@ -160,6 +208,8 @@ class Planner {
   LoraConfigs configs_;
   std::map<std::string, Entry> entries_;  // by the tensors' names without their ends
   Naming naming_ = Naming::kBare;
+  const StoredTensor* named_ = nullptr;  // the first factor
+  std::string adapter_;                  // PEFT's name in it
   std::set<const ProductSpec*> planned_;
 };
 
@@ -167,7 +217,10 @@ absl::Status Planner::ReadConfigs(const std::optional<std::string>& adapter_conf
   if (adapter_config) {
     ASSIGN_OR_RETURN(configs_, ParseAdapterConfig(*adapter_config));
   } else if (const auto text = file_.metadata().find("lora_adapter_metadata"); text != file_.metadata().end()) {
-    ASSIGN_OR_RETURN(configs_, ParseAdapterMetadata(text->second));
+    ASSIGN_OR_RETURN(configs_, ParseAdapterMetadata(text->second, naming_ == Naming::kPeft));
+  } else if (naming_ == Naming::kPeft &&
+             std::ranges::none_of(entries_, [](const auto& entry) { return entry.second.alpha != nullptr; })) {
+    ASSIGN_OR_RETURN(configs_, ParseAdapterHeader(file_.metadata()));
   }
   const bool has_magnitudes = std::ranges::any_of(file_.tensors(), [](const StoredTensor& tensor) {
     return tensor.name.find(".lora_magnitude_vector") != std::string::npos;
@@ -181,53 +234,74 @@ absl::Status Planner::ReadConfigs(const std::optional<std::string>& adapter_conf
   return absl::OkStatus();
 }
 
-absl::Status Planner::SortTensors() {
+absl::Status Planner::SortTensors(std::vector<std::string>& embeddings) {
   const StoredTensor* unknown = nullptr;
   for (const StoredTensor& tensor : file_.tensors()) {
+    const PlainName plain = PlainNameOf(tensor.name);
     for (const UnsupportedLeaf& leaf : kUnsupported) {
-      if (tensor.name.find(leaf.mark) == std::string::npos) continue;
+      if (!HasMark(plain.name, leaf.mark)) continue;
       return Refuse(Fault::kUnsupportedKind, file_,
                     absl::StrCat("the tensor ", tensor.name, " belongs to an adapter of the kind ",
                                  std::string(leaf.kind), "; supported is plain LoRA"));
     }
-    const auto* leaf =
-        std::ranges::find_if(kLeaves, [&](const LeafName& l) { return tensor.name.ends_with(l.suffix); });
-    if (leaf == kLeaves.end()) {
-      if (unknown == nullptr) unknown = &tensor;
-      continue;
+    const auto* leaf = std::ranges::find_if(kLeaves, [&](const LeafName& l) { return plain.name.ends_with(l.suffix); });
+    if (leaf != kLeaves.end()) {
+      RETURN_IF_ERROR(AddFactor(tensor, *leaf, plain));
+    } else if (IsEmbedding(tensor.name)) {
+      embeddings.push_back(tensor.name);
+    } else if (unknown == nullptr) {
+      unknown = &tensor;
     }
-    Entry& entry = entries_[tensor.name.substr(0, tensor.name.size() - leaf->suffix.size())];
-    const StoredTensor*& place = leaf->leaf == Leaf::kDown ? entry.down
-                                 : leaf->leaf == Leaf::kUp ? entry.up
-                                                           : entry.alpha;
-    if (place != nullptr) {
-      return Refuse(Fault::kMixedFormats, file_,
-                    absl::StrCat("the tensors ", place->name, " and ", tensor.name, " are the same under two names"));
-    }
-    place = &tensor;
-    if (leaf->leaf == Leaf::kDown) entry.down_suffix = leaf->suffix;
-    if (leaf->leaf == Leaf::kUp) entry.up_suffix = leaf->suffix;
   }
-  if (unknown == nullptr) return absl::OkStatus();
   if (entries_.empty()) {
+    if (unknown == nullptr) unknown = &file_.tensors().front();
     return Refuse(Fault::kNotAnAdapter, file_,
                   absl::StrCat("the file is not an adapter: it holds the tensor ", unknown->name, " ",
                                ShapeText(*unknown), " and no tensor of a low-rank pair"));
   }
+  if (unknown == nullptr) return absl::OkStatus();
   return Refuse(Fault::kUnknownTensor, file_,
                 absl::StrCat("the tensor ", unknown->name, " is none that adapters have; remove it"));
 }
 
+absl::Status Planner::AddFactor(const StoredTensor& tensor, const LeafName& leaf, const PlainName& plain) {
+  const std::string name = plain.name.substr(0, plain.name.size() - leaf.suffix.size());
+  Entry& entry = entries_[name];
+  const StoredTensor*& place = leaf.leaf == Leaf::kDown ? entry.down : leaf.leaf == Leaf::kUp ? entry.up : entry.alpha;
+  if (place != nullptr) {
+    const bool same = plain.adapter == PlainNameOf(place->name).adapter;
+    return Refuse(Fault::kMixedFormats, file_,
+                  absl::StrCat("the tensors ", place->name, " and ", tensor.name,
+                               same ? " are the same under two names" : " are of two adapters; save one of them"));
+  }
+  place = &tensor;
+  if (leaf.leaf == Leaf::kAlpha) return absl::OkStatus();
+  if (named_ == nullptr) {
+    named_ = &tensor;
+    adapter_ = plain.adapter;
+  }
+  if (plain.adapter != adapter_) {
+    return Refuse(
+        Fault::kMixedFormats, file_,
+        absl::StrCat("the tensors ", named_->name, " and ", tensor.name, " are of two adapters; save one of them"));
+  }
+  entry.other = absl::StrCat(name, std::string(leaf.other));
+  constexpr std::string_view kWeight = "weight";
+  if (!adapter_.empty()) entry.other.insert(entry.other.size() - kWeight.size(), adapter_ + ".");
+  return absl::OkStatus();
+}
+
 absl::Status Planner::CheckNaming(bool has_config) {
   const std::string& first = entries_.begin()->first;
-  naming_ = NamingOf(first);
   for (const auto& [name, entry] : entries_) {
     if (NamingOf(name) == naming_) continue;
     return Refuse(Fault::kMixedFormats, file_,
                   absl::StrCat("the names are of two formats: ", first, " is as ", base::EnumName(naming_),
                                " writes it, ", name, " as ", base::EnumName(NamingOf(name)), "; save one of them"));
   }
-  if (configs_.empty() || naming_ == (has_config ? Naming::kPeft : Naming::kDiffusers)) return absl::OkStatus();
+  if (configs_.empty() || naming_ == Naming::kPeft || (!has_config && naming_ == Naming::kDiffusers)) {
+    return absl::OkStatus();
+  }
   return Refuse(Fault::kMixedFormats, file_,
                 absl::StrCat(configs_.begin()->second.file, " belongs to tensors with names as ",
                              has_config ? "PEFT" : "diffusers", " writes them, and ", first, " is none"));
@@ -287,10 +361,12 @@ absl::StatusOr<Target> Planner::ResolveKohya(const std::string& name) const {
     if (!name.starts_with(prefix.prefix)) continue;
     return OneModule(prefix.component, names_.Underscored(prefix.component, name.substr(prefix.prefix.size())), name);
   }
-  constexpr std::string_view kTransformer = "lora_unet_";
-  if (!name.starts_with(kTransformer)) return absl::NotFoundError("");
-  const std::string rest = name.substr(kTransformer.size());
-  return OriginalOr(rest, names_.Underscored("transformer", rest));
+  for (const std::string_view prefix : {"lora_unet_", "lycoris_"}) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string rest = name.substr(prefix.size());
+    return OriginalOr(rest, names_.Underscored("transformer", rest));
+  }
+  return absl::NotFoundError("");
 }
 
 absl::StatusOr<Target> Planner::ResolveComfy(const std::string& name) const {
@@ -305,7 +381,8 @@ absl::StatusOr<Target> Planner::ResolveComfy(const std::string& name) const {
     if (!name.starts_with(prefix.prefix)) continue;
     return OneModule(prefix.component, names_.Module(prefix.component, name.substr(prefix.prefix.size())), name);
   }
-  const std::string rest = name.substr(std::string_view("diffusion_model.").size());
+  constexpr std::string_view kTransformer = "diffusion_model.";
+  const std::string rest = name.substr(name.find(kTransformer) + kTransformer.size());
   return OriginalOr(rest, names_.Module("transformer", rest));
 }
 
@@ -324,10 +401,6 @@ absl::StatusOr<Target> Planner::Resolve(const std::string& name) const {
         if (const NamedModules* original = names_.Original(rest); original != nullptr) {
           return Target{.named = *original, .module = ""};
         }
-        if (module == nullptr) return absl::NotFoundError("");
-        return Refuse(Fault::kMissingConfig, file_,
-                      "the tensors are named as in a PEFT folder, and adapter_config.json, which says their scale, is "
-                      "not beside the file");
       }
       ASSIGN_OR_RETURN(Target target, OneModule("transformer", module, name));
       target.module = rest;
@@ -361,15 +434,8 @@ absl::Status Planner::CheckPair(const std::string& name, const Entry& entry) con
   }
   if (entry.down != nullptr && entry.up != nullptr) return absl::OkStatus();
   const StoredTensor& present = entry.down != nullptr ? *entry.down : *entry.up;
-  const std::string suffix(entry.down != nullptr ? entry.down_suffix : entry.up_suffix);
-  std::string other = suffix == ".lora_A.weight"      ? ".lora_B.weight"
-                      : suffix == ".lora_B.weight"    ? ".lora_A.weight"
-                      : suffix == ".lora_down.weight" ? ".lora_up.weight"
-                      : suffix == ".lora_up.weight"   ? ".lora_down.weight"
-                      : suffix == ".down.weight"      ? ".up.weight"
-                                                      : ".down.weight";
   return Refuse(Fault::kMissingPair, file_,
-                absl::StrCat("the tensor ", name, other, " is missing beside ", present.name));
+                absl::StrCat("the tensor ", entry.other, " is missing beside ", present.name));
 }
 
 absl::Status Planner::CheckShapes(const std::string& name, const Entry& entry, const NamedModules& named) const {
@@ -428,6 +494,12 @@ absl::StatusOr<double> Planner::ScaleOf(const std::string& name, const Entry& en
   const int64_t rank = entry.down->shape[0];
   const LoraConfig* config = target.module.empty() ? nullptr : ConfigOf(target.named.component);
   if (config == nullptr) {
+    if (entry.alpha == nullptr && naming_ == Naming::kPeft && !target.module.empty()) {
+      return Refuse(
+          Fault::kMissingConfig, file_,
+          "the tensors are named as in a PEFT folder, and their scale is said nowhere: adapter_config.json is "
+          "not beside the file, and neither the header nor tensors have alpha");
+    }
     if (entry.alpha == nullptr) return 1.0;
     ASSIGN_OR_RETURN(const double alpha, AlphaIn(*entry.alpha));
     return alpha / static_cast<double>(rank);
@@ -436,7 +508,7 @@ absl::StatusOr<double> Planner::ScaleOf(const std::string& name, const Entry& en
     return Refuse(Fault::kMetadataDisagrees, file_,
                   absl::StrCat("both ", config->file, " and the tensor ", entry.alpha->name, " say what alpha is"));
   }
-  if (const int64_t stated = config->RankOf(target.module); stated != rank) {
+  if (const int64_t stated = config->RankOf(target.module); stated != rank && stated != LoraConfig::kUnknownRank) {
     return Refuse(Fault::kMetadataDisagrees, file_,
                   absl::StrCat("the rank of ", name, " is ", rank, ", and by ", base::Quote(config->prefix + "r"),
                                " and \"rank_pattern\" of ", config->file, " it is ", stated));
@@ -478,9 +550,8 @@ absl::Status Planner::PlanEntry(const std::string& name, const Entry& entry, std
 
 }  // namespace
 
-absl::StatusOr<std::vector<PlannedFactors>> PlanAdapter(const SafetensorsFile& file,
-                                                        const std::optional<std::string>& adapter_config,
-                                                        const AdapterNames& names) {
+absl::StatusOr<AdapterPlan> PlanAdapter(const SafetensorsFile& file, const std::optional<std::string>& adapter_config,
+                                        const AdapterNames& names) {
   return Planner(file, names).Plan(adapter_config);
 }
 

@@ -3,12 +3,14 @@
 //
 // Formats, told by the names of the tensors:
 //   diffusers       transformer.<module>.lora_A.weight, text_encoder.<module>…; alpha in the header or in tensors
-//   PEFT folder     base_model.model.<module>.lora_A.weight beside adapter_config.json
+//   PEFT            base_model.model.<module>.lora_A.weight; alpha in adapter_config.json, the header or tensors
 //   kohya           lora_unet_<original name>, lora_te1_<module>, lora_transformer_<module>, with .alpha
-//   ComfyUI         diffusion_model.<original name>, text_encoders.clip_l.transformer.<module>
+//   LyCORIS         lycoris_<module or original name>, with .alpha
+//   ComfyUI         diffusion_model.<original name>, text_encoders.clip_l.transformer.<module>, model.diffusion_model…
 //   fal             base_model.model.<original name>
 //   XLabs           double_blocks.<i>.processor.qkv_lora1.down.weight
-// each with lora_A/lora_B or lora_down/lora_up.
+// each with lora_A/lora_B, lora_down/lora_up or lora.down/lora.up, and with PEFT's name of the adapter behind lora_A
+// and lora_B ("lora_A.default.weight") or without. Embeddings that a file holds besides are left out with a warning.
 #pragma once
 
 #include <optional>
@@ -32,10 +34,14 @@ struct PlannedFactors {
   double scale = 1;                     // alpha / rank, or alpha / sqrt(rank)
 };
 
-// The file's factors by module. `adapter_config`: the text of the adapter_config.json beside the file, if there is one.
+struct AdapterPlan {
+  std::vector<PlannedFactors> factors;  // by module
+  std::vector<std::string> embeddings;  // tensors that are left out
+};
+
+// What the file says. `adapter_config`: the text of the adapter_config.json beside the file, if there is one.
 // Errors: those of AdapterError, each naming the tensor or the module; and those of reading the file.
-absl::StatusOr<std::vector<PlannedFactors>> PlanAdapter(const SafetensorsFile& file,
-                                                        const std::optional<std::string>& adapter_config,
-                                                        const AdapterNames& names);
+absl::StatusOr<AdapterPlan> PlanAdapter(const SafetensorsFile& file, const std::optional<std::string>& adapter_config,
+                                        const AdapterNames& names);
 
 }  // namespace tessera::models

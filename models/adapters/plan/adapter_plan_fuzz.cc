@@ -150,7 +150,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (file.ok()) {
     const AdapterNames names(model);
     const auto plan = PlanAdapter(*file, input.config, names);
-    if (plan.ok()) CheckPlan(*plan);
+    if (plan.ok()) CheckPlan(plan->factors);
     Require(plan.ok() || FaultOf(plan.status()).has_value());  // every refusal says why
     if (!input.config.has_value()) {
       const absl::StatusOr<AdapterOrigin> checked = CheckAdapter(path, "fuzz", model);

@@ -1,0 +1,257 @@
+// The same adapter in the forms that different tools write it in. Which factors lie beside which module at which scale
+// is all that is served of a file, and it must be equal to the last bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "models/adapters/plan/adapter_error.h"
+#include "models/adapters/plan/adapter_files.h"
+#include "models/weights/safetensors_writer.h"
+#include "tests/support/test_folder.h"
+
+namespace tessera::models {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kWidth = 4, kRank = 2;
+constexpr char kModule[] = "transformer_blocks.0.attn.to_out.0";
+constexpr float kAlpha = 6;
+
+AdaptableModel Model() {
+  AdaptableModel model{.originals = OriginalNames::kFlux, .components = {}};
+  for (const char* name : {"to_q", "to_k", "to_v", "to_out.0"}) {
+    model.components["transformer"].push_back(
+        {.name = absl::StrCat("transformer_blocks.0.attn.", name), .out = kWidth, .in = kWidth});
+  }
+  model.components["text_encoder"].push_back(
+      {.name = "text_model.encoder.layers.0.self_attn.q_proj", .out = kWidth, .in = kWidth});
+  return model;
+}
+
+using Header = std::map<std::string, std::string>;
+
+class AdapterFormsTest : public testing::Test {
+ protected:
+  struct Tensor {
+    std::string name;
+    std::vector<int64_t> shape;
+    float first = 0;  // the others count up from it
+  };
+
+  // A pair of factors and, where `alpha` is not empty, their alpha; `rows` of the second one.
+  static std::vector<Tensor> Pair(const std::string& down, const std::string& up, const std::string& alpha = "",
+                                  int64_t rows = kWidth) {
+    std::vector<Tensor> tensors = {{down, {kRank, kWidth}, 1}, {up, {rows, kRank}, 100}};
+    if (!alpha.empty()) tensors.push_back({alpha, {}, kAlpha});
+    return tensors;
+  }
+
+  std::string Write(const std::vector<Tensor>& tensors, const Header& header = {},
+                    const std::string& file = "adapter.safetensors") const {
+    std::vector<TensorEntry> entries;
+    for (const Tensor& tensor : tensors) {
+      entries.push_back({.name = tensor.name, .type = StoredType::kF32, .shape = tensor.shape});
+    }
+    std::filesystem::create_directories((folder_ / file).substr(0, (folder_ / file).rfind('/')));
+    auto writer = SafetensorsWriter::Create(folder_ / file, entries, header);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (const Tensor& tensor : tensors) {
+      std::vector<float> values(1);
+      for (const int64_t side : tensor.shape) values.resize(values.size() * static_cast<size_t>(side));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = tensor.first + static_cast<float>(i);
+      EXPECT_TRUE(writer->Append(tensor.name, std::as_bytes(std::span(values))).ok());
+    }
+    EXPECT_TRUE(writer->Finish().ok());
+    return folder_ / file;
+  }
+
+  // Component, module, scale, first row and exchange of halves, and the bytes of both factors.
+  using Served = std::vector<std::tuple<std::string, std::string, uint64_t, int64_t, bool, std::string, std::string>>;
+
+  absl::StatusOr<Served> ServedOf(const std::string& path, std::vector<std::string>* embeddings = nullptr) const {
+    const absl::StatusOr<AdapterFiles> files = FilesOf(path);
+    if (!files.ok()) return files.status();
+    const AdaptableModel model = Model();
+    const AdapterNames names(model);
+    const absl::StatusOr<PlannedAdapter> plan = PlanFiles(*files, names);
+    if (!plan.ok()) return plan.status();
+    if (embeddings != nullptr) *embeddings = plan->embeddings;
+    const auto bytes = [&](const StoredTensor* tensor) {
+      std::string text(tensor->bytes(), '\0');
+      EXPECT_TRUE(plan->file.Read(*tensor, 0, std::as_writable_bytes(std::span(text))).ok());
+      return text;
+    };
+    Served served;
+    for (const PlannedFactors& factors : plan->factors) {
+      served.emplace_back(factors.component, factors.module->name, std::bit_cast<uint64_t>(factors.scale),
+                          factors.first_row, factors.halves_exchanged, bytes(factors.down), bytes(factors.up));
+    }
+    return served;
+  }
+
+  void ExpectSame(const absl::StatusOr<Served>& form, const absl::StatusOr<Served>& known, const std::string& what) {
+    ASSERT_TRUE(known.ok()) << known.status();
+    ASSERT_TRUE(form.ok()) << what << ": " << form.status();
+    ASSERT_FALSE(known->empty());
+    EXPECT_EQ(*form, *known) << what;
+  }
+
+  std::string Refused(const std::string& path, AdapterFault fault) const {
+    const absl::Status status = ServedOf(path).status();
+    EXPECT_EQ(FaultOf(status), fault) << status;
+    return std::string(status.message());
+  }
+
+  const TestFolder folder_;
+};
+
+TEST_F(AdapterFormsTest, NamesOfOneModuleInEveryFormMeanTheSame) {
+  const std::string dotted = kModule, underscored = absl::StrReplaceAll(dotted, {{".", "_"}});
+  const absl::StatusOr<Served> known = ServedOf(Write(Pair(absl::StrCat("transformer.", dotted, ".lora_A.weight"),
+                                                           absl::StrCat("transformer.", dotted, ".lora_B.weight"),
+                                                           absl::StrCat("transformer.", dotted, ".alpha"))));
+  const std::pair<std::string, std::string> endings[] = {{".lora_A.weight", ".lora_B.weight"},
+                                                         {".lora_A.default.weight", ".lora_B.default.weight"},
+                                                         {".lora_A.my-style_1.weight", ".lora_B.my-style_1.weight"},
+                                                         {".lora_down.weight", ".lora_up.weight"},
+                                                         {".lora.down.weight", ".lora.up.weight"}};
+  for (const std::string& name : {"transformer." + dotted, "base_model.model." + dotted, "diffusion_model." + dotted,
+                                  "model.diffusion_model." + dotted, dotted, "lora_transformer_" + underscored,
+                                  "lora_unet_" + underscored, "lycoris_" + underscored}) {
+    for (const auto& [down, up] : endings) {
+      ExpectSame(ServedOf(Write(Pair(name + down, name + up, name + ".alpha"))), known, name + down);
+    }
+  }
+}
+
+TEST_F(AdapterFormsTest, NamesOfTheAuthorsInEveryFormMeanTheSame) {
+  const std::string kohya = "lora_unet_double_blocks_0_img_attn_qkv";
+  const absl::StatusOr<Served> known =
+      ServedOf(Write(Pair(kohya + ".lora_down.weight", kohya + ".lora_up.weight", kohya + ".alpha", 3 * kWidth)));
+  for (const std::string name :
+       {"lycoris_double_blocks_0_img_attn_qkv", "model.diffusion_model.double_blocks.0.img_attn.qkv",
+        "diffusion_model.double_blocks.0.img_attn.qkv", "base_model.model.double_blocks.0.img_attn.qkv"}) {
+    ExpectSame(ServedOf(Write(Pair(name + ".lora_A.default.weight", name + ".lora_B.default.weight", name + ".alpha",
+                                   3 * kWidth))),
+               known, name);
+  }
+}
+
+TEST_F(AdapterFormsTest, TextEncodersHavePeftsNamesToo) {
+  const std::string name = "text_encoder.text_model.encoder.layers.0.self_attn.q_proj";
+  ExpectSame(ServedOf(Write(Pair(name + ".lora_A.default.weight", name + ".lora_B.default.weight"))),
+             ServedOf(Write(Pair(name + ".lora_A.weight", name + ".lora_B.weight"))), name);
+}
+
+class PeftAlphaTest : public AdapterFormsTest {
+ protected:
+  static std::vector<Tensor> Factors() {
+    return Pair(absl::StrCat("base_model.model.", kModule, ".lora_A.weight"),
+                absl::StrCat("base_model.model.", kModule, ".lora_B.weight"));
+  }
+};
+
+TEST_F(PeftAlphaTest, IsTakenFromTheHeaderWhereThereIsNoConfiguration) {
+  folder_.Write("known/adapter_config.json", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 6})");
+  Write(Factors(), {}, "known/adapter_model.safetensors");
+  const absl::StatusOr<Served> known = ServedOf(folder_ / "known");
+  for (const Header& header :
+       {Header{{"lora_alpha", "6"}}, Header{{"lora_alpha", "6.0"}, {"r", "2"}}, Header{{"alpha", "6"}, {"rank", "2"}},
+        Header{{"alpha", "6"}, {"lora_rank", "2"}}, Header{{"ss_network_alpha", "6"}, {"ss_network_dim", "2"}},
+        Header{{"lora_adapter_metadata", R"({"transformer.r": 2, "transformer.lora_alpha": 6})"}},
+        Header{{"lora_adapter_metadata", R"({"r": 2, "lora_alpha": 6, "peft_type": "LORA"})"}}}) {
+    ExpectSame(ServedOf(Write(Factors(), header)), known, header.begin()->first);
+  }
+}
+
+TEST_F(PeftAlphaTest, OfTheHeaderIsCheckedAsThatOfAConfiguration) {
+  EXPECT_THAT(Refused(Write(Factors(), {{"lora_alpha", "6"}, {"r", "3"}}), AdapterFault::kMetadataDisagrees),
+              AllOf(HasSubstr(kModule), HasSubstr("is 2"), HasSubstr("it is 3")));
+  for (const char* alpha : {"NaN", "\"6\"", "six", ""}) {
+    EXPECT_THAT(Refused(Write(Factors(), {{"lora_alpha", alpha}}), AdapterFault::kBadAlpha),
+                HasSubstr("\"lora_alpha\""));
+  }
+  EXPECT_THAT(Refused(Write(Factors(), {{"alpha", "6"}, {"rank", "0"}}), AdapterFault::kBadMetadata),
+              HasSubstr("\"rank\""));
+  EXPECT_THAT(Refused(Write(Factors(), {{"format", "pt"}}), AdapterFault::kMissingConfig),
+              HasSubstr("adapter_config.json"));
+  // diffusers' own files have alpha under lora_adapter_metadata alone.
+  const std::vector<Tensor> diffusers = Pair(absl::StrCat("transformer.", kModule, ".lora_A.weight"),
+                                             absl::StrCat("transformer.", kModule, ".lora_B.weight"));
+  ExpectSame(ServedOf(Write(diffusers, {{"alpha", "6"}})), ServedOf(Write(diffusers)), "diffusers");
+}
+
+TEST_F(AdapterFormsTest, TwoAdaptersOfPeftInOneFileAreRefused) {
+  const std::string name = absl::StrCat("transformer.", kModule), other = "transformer.transformer_blocks.0.attn.to_q";
+  std::vector<Tensor> tensors = Pair(name + ".lora_A.a.weight", name + ".lora_B.a.weight");
+  for (const std::string& second : {name, other}) {
+    std::vector<Tensor> both = tensors;
+    for (const Tensor& tensor : Pair(second + ".lora_A.b.weight", second + ".lora_B.b.weight")) both.push_back(tensor);
+    EXPECT_THAT(Refused(Write(both), AdapterFault::kMixedFormats),
+                AllOf(HasSubstr(".a.weight"), HasSubstr(".b.weight"), HasSubstr("two adapters")));
+  }
+  tensors.pop_back();
+  EXPECT_THAT(Refused(Write(tensors), AdapterFault::kMissingPair),
+              HasSubstr(absl::StrCat(name, ".lora_B.a.weight is missing")));
+}
+
+TEST_F(AdapterFormsTest, KindsThatAreNotPlainAreRefusedUnderPeftsNamesToo) {
+  const std::string name = absl::StrCat("transformer.", kModule);
+  for (const auto& [end, kind] : {std::pair{".lora_magnitude_vector.default.weight", "DoRA"},
+                                  std::pair{".lora_B.default.bias", "LoRA with biases"}}) {
+    std::vector<Tensor> tensors = Pair(name + ".lora_A.default.weight", name + ".lora_B.default.weight");
+    tensors.push_back({name + end, {kWidth}, 1});
+    EXPECT_THAT(Refused(Write(tensors), AdapterFault::kUnsupportedKind), HasSubstr(kind));
+  }
+}
+
+TEST_F(AdapterFormsTest, EmbeddingsBesideAnAdapterAreLeftOutByName) {
+  const std::string name = absl::StrCat("transformer.", kModule);
+  const std::vector<Tensor> pair = Pair(name + ".lora_A.weight", name + ".lora_B.weight");
+  const absl::StatusOr<Served> known = ServedOf(Write(pair));
+  for (const std::string embedding :
+       {"emb_params", "clip_l", "clip_g", "t5", "bundle_emb.sks.clip_l", "bundle_emb.sks.string_to_param.*", "<sks>",
+        "string_to_param.*", "text_encoder.text_model.embeddings.token_embedding.weight",
+        "text_encoder_3.shared.weight"}) {
+    std::vector<Tensor> tensors = pair;
+    tensors.push_back({embedding, {2, kWidth}, 7});
+    std::vector<std::string> embeddings;
+    ExpectSame(ServedOf(Write(tensors), &embeddings), known, embedding);
+    EXPECT_THAT(embeddings, ElementsAre(embedding));
+    const AdaptableModel model = Model();
+    EXPECT_THAT(CheckAdapter(folder_ / "adapter.safetensors", "style", model)->embeddings, ElementsAre(embedding));
+  }
+  EXPECT_EQ(EmbeddingsWarning("style", {}), "");
+  EXPECT_THAT(EmbeddingsWarning("style", {"clip_l", "t5"}),
+              AllOf(HasSubstr("the adapter \"style\""), HasSubstr("clip_l, t5")));
+  // A file of embeddings alone is no adapter.
+  EXPECT_THAT(Refused(Write({{"emb_params", {2, kWidth}, 7}}), AdapterFault::kNotAnAdapter), HasSubstr("emb_params"));
+}
+
+TEST_F(AdapterFormsTest, AFolderOfDiffusersIsItsFile) {
+  const std::string name = absl::StrCat("transformer.", kModule);
+  const std::vector<Tensor> pair = Pair(name + ".lora_A.weight", name + ".lora_B.weight");
+  Write(pair, {}, "style/pytorch_lora_weights.safetensors");
+  ExpectSame(ServedOf(folder_ / "style"), ServedOf(Write(pair)), "folder");
+  ExpectSame(ServedOf(folder_ / "style/"), ServedOf(Write(pair)), "folder");
+  folder_.Write("none/adapter_config.json", "{}");
+  EXPECT_THAT(Refused(folder_ / "none", AdapterFault::kNotAnAdapter),
+              AllOf(HasSubstr("the folder none"), HasSubstr("adapter_model.safetensors"),
+                    HasSubstr("pytorch_lora_weights.safetensors")));
+}
+
+}  // namespace
+}  // namespace tessera::models
