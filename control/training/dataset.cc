@@ -90,6 +90,12 @@ absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string
   return caption;
 }
 
+// What a folder lists.
+struct ListedFolder {
+  std::vector<ListedImage> images;
+  std::vector<LeftOutImage> lines;  // of metadata.jsonl that name no image
+};
+
 // A relative name that stays within its folder.
 bool StaysWithin(const fs::path& name) {
   return name.is_relative() && std::find(name.begin(), name.end(), "..") == name.end();
@@ -115,21 +121,25 @@ absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, std::str
               : absl::InvalidArgumentError(absl::StrCat(name, ": field \"text\" must be the caption of the image"))};
 }
 
-absl::StatusOr<std::vector<ListedImage>> ReadMetadata(const std::string& folder) {
+absl::StatusOr<ListedFolder> ReadMetadata(const std::string& folder) {
   const std::string path = (fs::path(folder) / kMetadata).string();
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxMetadataBytes));
-  std::vector<ListedImage> images;
+  ListedFolder listed;
   int64_t number = 0;
   const std::string_view unmarked = WithoutByteOrderMark(text);
-  images.reserve(static_cast<size_t>(std::ranges::count(unmarked, '\n')) + 1);
+  listed.images.reserve(static_cast<size_t>(std::ranges::count(unmarked, '\n')) + 1);
   for (const absl::string_view line : absl::StrSplit(absl::string_view(unmarked.data(), unmarked.size()), '\n')) {
     ++number;
     if (absl::StripAsciiWhitespace(line).empty()) continue;
     const std::string name = absl::StrCat(path, " line ", number);
-    ASSIGN_OR_RETURN(ListedImage image, ReadMetadataLine(folder, {line.data(), line.size()}, name));
-    images.push_back(std::move(image));
+    absl::StatusOr<ListedImage> image = ReadMetadataLine(folder, {line.data(), line.size()}, name);
+    if (image.ok()) {
+      listed.images.push_back(*std::move(image));
+    } else {
+      listed.lines.push_back({name, std::string(image.status().message())});
+    }
   }
-  return images;
+  return listed;
 }
 
 // The text of the file beside an image; empty where there is none.
@@ -169,31 +179,35 @@ absl::Status CheckCaptionFiles(const TrainDataset& dataset) {
 }
 
 // The images of one folder.
-absl::StatusOr<std::vector<ListedImage>> ListImages(const TrainDataset& dataset, std::vector<std::string>& unlisted) {
+absl::StatusOr<ListedFolder> ListImages(const TrainDataset& dataset, std::vector<std::string>& unlisted,
+                                        std::vector<std::string>& unread) {
   const fs::path folder(dataset.folder_path);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, PicturesIn(dataset.folder_path));
   std::error_code ignored;
-  std::vector<ListedImage> images;
+  ListedFolder listed;
   if (fs::exists(folder / kMetadata, ignored)) {
-    ASSIGN_OR_RETURN(images, ReadMetadata(dataset.folder_path));
-    std::set<std::string> listed;
-    for (const ListedImage& image : images) listed.insert(fs::path(image.path).lexically_normal().string());
+    ASSIGN_OR_RETURN(listed, ReadMetadata(dataset.folder_path));
+    std::set<std::string> paths;
+    for (const ListedImage& image : listed.images) paths.insert(fs::path(image.path).lexically_normal().string());
     for (const std::string& name : names) {
       const std::string path = (folder / name).lexically_normal().string();
-      if (listed.count(path) == 0) unlisted.push_back(path);
+      if (paths.count(path) == 0) unlisted.push_back(path);
+    }
+    for (const char* name : kOtherMetadata) {
+      if (fs::exists(folder / name, ignored)) unread.push_back((folder / name).string());
     }
   } else {
     RETURN_IF_ERROR(CheckCaptionFiles(dataset));
-    images.reserve(names.size());
+    listed.images.reserve(names.size());
     for (const std::string& name : names) {
-      images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
+      listed.images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
     }
   }
-  if (images.empty()) {
+  if (listed.images.empty() && listed.lines.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("is ", base::QuotedValue(dataset.folder_path),
                                                    ", which has no PNG or JPEG image and no ", kMetadata));
   }
-  return images;
+  return listed;
 }
 
 // "a, b, c and 4 more"
@@ -222,9 +236,11 @@ absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDat
 class Scanner {
  public:
   // Of so many files, and of about so many samples.
-  Scanner(std::string trigger_word, std::vector<std::string> unlisted, size_t paths, size_t samples)
+  Scanner(std::string trigger_word, std::vector<std::string> unlisted, std::vector<std::string> unread, size_t paths,
+          size_t samples)
       : trigger_word_(std::move(trigger_word)), newest_of_path_(paths, kNoSample) {
     set_.unlisted = std::move(unlisted);
+    set_.unread = std::move(unread);
     set_.samples.reserve(samples);
     bucket_of_.reserve(samples);
     next_of_path_.reserve(samples);
@@ -275,6 +291,13 @@ class Scanner {
     return std::move(set_);
   }
 
+  // Of a picture, or of a line of metadata.jsonl.
+  void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
+    if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
+    const std::string prefix = path + ": ";
+    set_.left_out.push_back({path, absl::StartsWith(reason, prefix) ? reason.substr(prefix.size()) : reason});
+  }
+
  private:
   static constexpr int32_t kNoSample = -1;
 
@@ -288,12 +311,6 @@ class Scanner {
       }
     }
     return nullptr;
-  }
-
-  void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
-    if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
-    const std::string prefix = path + ": ";
-    set_.left_out.push_back({path, absl::StartsWith(reason, prefix) ? reason.substr(prefix.size()) : reason});
   }
 
   void NumberBuckets() {
@@ -351,6 +368,10 @@ std::vector<std::string> TrainingSet::Warnings() const {
     warnings.push_back(
         absl::StrCat(Images(unlisted.size()), " not listed in ", kMetadata, " and not used: ", Some(unlisted)));
   }
+  if (!unread.empty()) {
+    warnings.push_back(absl::StrCat(unread.size(), unread.size() == 1 ? " file is" : " files are",
+                                    " not read, since captions come from ", kMetadata, ": ", Some(unread)));
+  }
   if (enlarged > 0) {
     warnings.push_back(absl::StrCat(Images(static_cast<size_t>(enlarged)), " of ", samples.size(),
                                     " smaller than the training size and enlarged"));
@@ -372,17 +393,20 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
   for (size_t i = 0; i < options.datasets.size(); ++i) {
     const TrainDataset& dataset = options.datasets[i];
     const std::string name = absl::StrCat("datasets[", i, "]");
-    Folder folder{.dataset = &dataset, .buckets = {}, .pictures = {}};
+    Folder folder{.dataset = &dataset, .buckets = {}, .pictures = {}, .lines = {}};
     ASSIGN_OR_RETURN(folder.buckets, BucketsOfDataset(dataset, name, options));
-    absl::StatusOr<std::vector<ListedImage>> images = ListImages(dataset, listing.unlisted_);
-    if (!images.ok()) {
-      const std::string message(images.status().message());
+    absl::StatusOr<ListedFolder> listed = ListImages(dataset, listing.unlisted_, listing.unread_);
+    if (!listed.ok()) {
+      const std::string message(listed.status().message());
       const bool about_folder = absl::StartsWith(message, "is ");
-      return absl::Status(images.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
+      return absl::Status(listed.status().code(), absl::StrCat(name, about_folder ? ".folder_path " : ": ", message));
     }
-    listing.paths_.reserve(listing.paths_.size() + images->size());
-    folder.pictures.reserve(images->size());
-    for (ListedImage& image : *images) {
+    for (LeftOutImage& line : listed->lines) {
+      folder.lines.push_back({std::move(line.path), absl::StrCat(name, ": ", line.reason)});
+    }
+    listing.paths_.reserve(listing.paths_.size() + listed->images.size());
+    folder.pictures.reserve(listed->images.size());
+    for (ListedImage& image : listed->images) {
       listing.paths_.push_back(fs::path(std::exchange(image.path, {})).lexically_normal().string());
       if (!image.caption.ok()) {
         image.caption = absl::Status(image.caption.status().code(),
@@ -427,6 +451,7 @@ std::string DatasetListing::Digest() const {
       digest.UpdatePart(paths_[picture.path]);
       digest.UpdatePart(picture.caption.ok() ? *picture.caption : picture.caption.status().ToString());
     }
+    for (const LeftOutImage& line : folder.lines) digest.UpdatePart(line.reason);
   }
   return digest.Finish();
 }
@@ -438,8 +463,9 @@ absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr
     samples += folder.pictures.size() * folder.buckets.size();
     for (const Folder::Picture& picture : folder.pictures) ++uses[picture.path];
   }
-  Scanner scanner(options_->trigger_word, std::move(unlisted_), paths_.size(), samples);
+  Scanner scanner(options_->trigger_word, std::move(unlisted_), std::move(unread_), paths_.size(), samples);
   for (Folder& folder : folders_) {
+    for (const LeftOutImage& line : folder.lines) scanner.LeaveOut(*folder.dataset, line.path, line.reason);
     for (Folder::Picture& picture : folder.pictures) {
       const absl::StatusOr<std::string> caption = std::exchange(picture.caption, std::string());
       std::string& path = paths_[picture.path];

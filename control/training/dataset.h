@@ -55,6 +55,7 @@ struct TrainingSet {
   std::vector<LeftOutImage> left_out;        // under BadImages::kSkip
   std::vector<std::string> without_caption;  // paths of images whose caption is missing or empty
   std::vector<std::string> unlisted;         // images beside a metadata.jsonl that does not name them
+  std::vector<std::string> unread;           // files of captions of another kind beside a metadata.jsonl
   int64_t enlarged = 0;                      // samples whose picture is smaller than its bucket
 
   // What the user should know of the above, in whole sentences; each names three files at most.
@@ -77,9 +78,9 @@ struct DatasetOptions {
 // listed more than once with the same caption and options, or in a folder that is, is one sample with more repeats:
 // num_repeats: 2 is the folder twice.
 //
-// NotFound: a folder is missing. InvalidArgument: a folder without images, a resolution that the model does not take, a
-// line of metadata.jsonl that names no image. Under BadImages::kRefuse the images that cannot be used, by their pixels
-// or their captions, with their number, names and reasons; under kSkip that no image is left.
+// NotFound: a folder is missing. InvalidArgument: a folder without images, a resolution that the model does not take.
+// Under BadImages::kRefuse the images that cannot be used, by their pixels or their captions, and the lines of
+// metadata.jsonl that name none, with their number, names and reasons; under kSkip that no image is left.
 absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
 
 // What is known of a picture's file.
@@ -113,6 +114,7 @@ class DatasetListing final {
       absl::StatusOr<std::string> caption;  // an error says why it cannot be used
     };
     std::vector<Picture> pictures;
+    std::vector<LeftOutImage> lines;  // of metadata.jsonl, "PATH line 3", that name no picture
   };
 
   explicit DatasetListing(const DatasetOptions& options) : options_(&options) {}
@@ -122,7 +124,7 @@ class DatasetListing final {
   const DatasetOptions* options_;
   std::vector<Folder> folders_;
   std::vector<std::string> paths_;
-  std::vector<std::string> unlisted_;
+  std::vector<std::string> unlisted_, unread_;
 };
 
 // A caption with every "[trigger]" replaced by the word. One without any gets the word in front where `in_front`.

@@ -14,6 +14,7 @@ namespace tessera::control {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -214,6 +215,34 @@ TEST_F(DatasetTest, SoAreThoseWhoseCaptionsCannotBeUsed) {
   EXPECT_THAT(listed->left_out[0].reason, HasSubstr("metadata.jsonl line 1: field \"text\" must be the caption"));
 }
 
+TEST_F(DatasetTest, LinesOfMetadataThatNameNoImageHaveThePolicyOfImages) {
+  Copy("source.png", "good.png");
+  Write("metadata.jsonl",
+        "{\"file_name\": \"good.png\", \"text\": \"a\"}\n{\"file_name\": \"good.png\", \n[1]\n"
+        "{\"text\": \"b\"}\n{\"file_name\": \"../good.png\", \"text\": \"b\"}\n\xFF\n");
+  EXPECT_THAT(ErrorOf(Folder()),
+              AllOf(HasSubstr("5 images cannot be used: datasets[0]: "), HasSubstr("metadata.jsonl line 2"),
+                    HasSubstr("metadata.jsonl line 3"), HasSubstr("and 2 more"), HasSubstr("or set bad_images: skip")));
+  TrainDataset dataset = Folder();
+  dataset.bad_images = BadImages::kSkip;
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(CaptionsOf(*set), ElementsAre("a"));
+  ASSERT_EQ(set->left_out.size(), 5u);
+  EXPECT_EQ(set->left_out[0].path, (folder_ / "metadata.jsonl").string() + " line 2");
+  EXPECT_THAT(set->left_out[2].reason, HasSubstr("field \"file_name\" must be the name of an image"));
+  EXPECT_THAT(set->Warnings(), Contains(AllOf(HasSubstr("5 images are left out: "), HasSubstr("line 2 ("))));
+  // Processes that read other lines have other listings.
+  const TrainDataset datasets[] = {dataset};
+  const DatasetOptions options = {.datasets = datasets, .default_resolution = 64};
+  const std::string before = DatasetListing::Create(options)->Digest();
+  Write("metadata.jsonl", "{\"file_name\": \"good.png\", \"text\": \"a\"}\n");
+  EXPECT_NE(DatasetListing::Create(options)->Digest(), before);
+  // Where no line is left, the first one says why.
+  Write("metadata.jsonl", "no JSON\n");
+  EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr("no image can be used: "), HasSubstr("metadata.jsonl line 1")));
+}
+
 TEST_F(DatasetTest, AByteOrderMarkIsNoPartOfACaption) {
   Copy("source.png", "a.png");
   Copy("source.png", "b.png");
@@ -248,7 +277,12 @@ TEST_F(DatasetTest, CaptionsInFilesThatAreNotReadAreRefusedByName) {
   }
   Write("metadata.csv", "file_name,text\na.png,a house\n");
   Write("metadata.jsonl", "{\"file_name\": \"a.png\", \"text\": \"a\"}\n");
-  EXPECT_TRUE(Scan({Folder()}).ok());
+  const absl::StatusOr<TrainingSet> both = Scan({Folder()});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(CaptionsOf(*both), ElementsAre("a"));
+  EXPECT_THAT(both->unread, ElementsAre((folder_ / "metadata.csv").string()));
+  EXPECT_THAT(both->Warnings(), Contains(AllOf(HasSubstr("1 file is not read, since captions come from metadata.jsonl"),
+                                               HasSubstr("metadata.csv"))));
 }
 
 TEST_F(DatasetTest, AFolderThatIsMissingOrEmptyIsNamed) {
