@@ -21,6 +21,7 @@ namespace tessera::runtime {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -121,6 +122,25 @@ TEST_F(CacheTest, WhatHasChangedIsNotReadFromIt) {
   const Result second = RunWithCache();
   EXPECT_EQ(second.prepared.cached_pictures, 5);
   EXPECT_EQ(second.prepared.cached_captions, 4);
+}
+
+TEST_F(CacheTest, CaptionsThatAreCutAreCountedAndNamedWhetherTheyAreReadFromItOrNot) {
+  std::string longer = "a house";
+  for (int i = 0; i < 60; ++i) longer += " and another house";
+  runs_.files().Write("images/2.txt", longer);
+  runs_.files().Write("images/4.txt", longer);
+  control::TrainConfig config = runs_.Config("second");
+  for (const int64_t cached : {0, 6}) {
+    config.parallelism.data = cached == 0 ? 1 : 2;
+    for (const Result& rank : runs_.Run(config, 0)) {
+      ASSERT_TRUE(rank.status.ok()) << rank.status;
+      EXPECT_EQ(rank.prepared.cached_captions, cached);
+      ASSERT_THAT(rank.warnings, SizeIs(1));
+      EXPECT_THAT(rank.warnings[0],
+                  AllOf(HasSubstr("2 captions are longer than the model reads and cut: "), HasSubstr("images/2.png, "),
+                        HasSubstr("images/4."), HasSubstr("was cut to 37")));
+    }
+  }
 }
 
 TEST_F(CacheTest, NorWhatIsBroughtToAnotherBucket) {

@@ -35,6 +35,8 @@ models::ConditioningRow OnHost(models::ConditioningRow row) {
 
 constexpr char kText[] = "text";
 constexpr char kPosterior[] = "posterior";
+constexpr char kWarning[] = "warning";  // about a caption, in UTF-8
+constexpr size_t kNamed = 3;            // pictures of a warning
 
 bool IsAlike(const at::Tensor& one, const at::Tensor& other) {
   return one.defined() && one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type();
@@ -54,6 +56,26 @@ models::ConditioningRow RowOf(const NamedTensors& tensors, at::Device device) {
     row.extras.push_back(extra->second.to(device));
   }
   return row;
+}
+
+NamedTensors TensorsOfCaption(const models::EncodedPrompt& encoded) {
+  NamedTensors tensors = TensorsOfRow(encoded.guidance.branches.back().row);
+  const std::string warning = absl::StrJoin(encoded.warnings, "; ");
+  if (!warning.empty()) {
+    tensors[kWarning] =
+        at::from_blob(const_cast<char*>(warning.data()), {static_cast<int64_t>(warning.size())}, at::kByte).clone();
+  }
+  return tensors;
+}
+
+models::EncodedPrompt CaptionIn(const NamedTensors& tensors, at::Device device) {
+  models::EncodedPrompt encoded{.guidance = {.branches = {{.row = RowOf(tensors, device)}}}, .cached = true};
+  if (const auto warning = tensors.find(kWarning);
+      warning != tensors.end() && warning->second.scalar_type() == at::kByte) {
+    encoded.warnings.emplace_back(static_cast<const char*>(warning->second.const_data_ptr()),
+                                  static_cast<size_t>(warning->second.numel()));
+  }
+  return encoded;
 }
 
 }  // namespace
@@ -79,6 +101,11 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
     ASSIGN_OR_RETURN(models::EncodedPrompt caption,
                      EncodeCaption(SampleOf(sample).caption, BucketOf(sample), SampleOf(sample).cache_text_embeddings));
     cached_captions_ += caption.cached;
+    const std::string& path = SampleOf(sample).path;
+    if (!caption.warnings.empty() && cut_captions_.insert(path).second && first_cut_.size() < kNamed) {
+      if (first_cut_.empty()) what_was_cut_ = absl::StrJoin(caption.warnings, "; ");
+      first_cut_.push_back(path);
+    }
     Hold(sample, posterior, OnHost(std::move(caption.guidance.branches.back().row)));
     ++prepared_;
   }
@@ -87,7 +114,17 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
       warnings_.push_back(std::move(warning));
     }
   }
+  if (prepared() == count()) WarnOfCutCaptions();
   return absl::OkStatus();
+}
+
+void TrainingSamples::WarnOfCutCaptions() {
+  if (cut_captions_.empty()) return;
+  const size_t more = cut_captions_.size() - first_cut_.size();
+  warnings_.push_back(absl::StrCat(cut_captions_.size(), cut_captions_.size() == 1 ? " caption is" : " captions are",
+                                   " longer than the model reads and cut: ", absl::StrJoin(first_cut_, ", "),
+                                   more > 0 ? absl::StrCat(" and ", more, " more") : "", "; of the first ",
+                                   what_was_cut_));
 }
 
 at::Tensor TrainingSamples::EmptyPosterior(int64_t sample) const {
@@ -173,11 +210,10 @@ absl::StatusOr<models::EncodedPrompt> TrainingSamples::EncodeCaption(const std::
     const std::string key = CaptionKey(caption, bucket);
     const std::optional<NamedTensors> found = cached ? cache_.Find(key) : std::nullopt;
     if (found) {
-      encoded =
-          models::EncodedPrompt{.guidance = {.branches = {{.row = RowOf(*found, family_.device())}}}, .cached = true};
+      encoded = CaptionIn(*found, family_.device());
     } else {
       encoded = EncodeOnThisRank(caption, bucket);
-      if (encoded.ok() && cached) cache_.Keep(key, TensorsOfRow(encoded->guidance.branches.back().row));
+      if (encoded.ok() && cached) cache_.Keep(key, TensorsOfCaption(*encoded));
     }
   }
   if (groups_.model.world.size() > 1) {

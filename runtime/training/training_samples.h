@@ -110,6 +110,8 @@ class TrainingSamples final {
   absl::Status EncodeMissing(const std::vector<int64_t>& samples, Window& window);
   absl::Status EncodeMissingCaptions(const std::vector<int64_t>& samples, Window& window);
   models::ConditioningRow OnDevice(const models::ConditioningRow& row) const;
+  // Says, once the last sample is prepared, which captions were longer than the model reads.
+  void WarnOfCutCaptions();
 
   control::TrainingSet set_;
   models::Family& family_;
@@ -118,6 +120,9 @@ class TrainingSamples final {
   SampleCache cache_;
   int64_t cached_pictures_ = 0, cached_captions_ = 0;
   std::vector<std::string> warnings_;
+  std::set<std::string_view> cut_captions_;          // pictures whose captions were cut, as set_ names them
+  std::vector<std::string> first_cut_;               // the first of them
+  std::string what_was_cut_;                         // of the first one
   int64_t prepared_ = 0;                             // the first samples
   std::vector<models::ConditioningRow> no_caption_;  // by bucket, once the first sample is prepared
   Window held_;                                      // parts of samples that are not on the disk
