@@ -1,11 +1,13 @@
 #include "base/clock.h"
 
-#include "absl/time/clock.h"
+#include <chrono>
+
 #include "base/steady_time.h"
 
 namespace tessera::base {
 
-absl::Time SystemClock::Now() const { return absl::Now(); }
+// absl::Now would know of a jump seconds later only.
+absl::Time SystemClock::Now() const { return absl::FromChrono(std::chrono::system_clock::now()); }
 
 absl::Duration SystemClock::Elapsed() const { return SteadyNow(); }
 

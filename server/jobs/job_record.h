@@ -67,8 +67,8 @@ struct JobRecord {
   std::string trace_parent;
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> deadline;
-  std::optional<absl::Time> expires;  // of an ended job
-  std::vector<TaskRecord> tasks;      // by index, never empty
+  std::optional<absl::Duration> kept_until;  // of an ended job, in running time (store_time.h)
+  std::vector<TaskRecord> tasks;             // by index, never empty
 };
 
 // Done when all tasks are; failed, else cancelled, when any is and none is left to run; running when any runs or has

@@ -1,5 +1,6 @@
 #include "server/jobs/job_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,11 +23,16 @@ constexpr char kAllJobs[] = JOBS_IN("0") " UNION ALL " JOBS_IN("1") " UNION ALL 
 #define TASK_COLUMNS "t.number, t.job, t.state, t.attempt, t.strikes, t.alone"
 #define JOB_COLUMNS "j.token, j.tenant, j.created, j.deadline, j.request, j.checksum"
 constexpr int kTaskColumns = 6;  // where the job's begin
-constexpr int kExpires = 12;     // and where those begin that follow them
+constexpr int kKeptUntil = 12;   // and where those begin that follow them
 
 std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
   if (!microseconds) return std::nullopt;
   return absl::FromUnixMicros(*microseconds);
+}
+
+std::optional<absl::Duration> DurationOf(std::optional<int64_t> microseconds) {
+  if (!microseconds) return std::nullopt;
+  return absl::Microseconds(*microseconds);
 }
 
 TaskState StateFrom(int64_t number) {
@@ -86,8 +92,8 @@ absl::StatusOr<std::optional<int64_t>> OneNumber(SqliteDatabase& database, const
   return statement.OptionalInt(0);
 }
 
-// Keeps in the job's row what its tasks make of it; one that has ended expires at `expires`.
-absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time expires) {
+// Keeps in the job's row what its tasks make of it; one that has ended is kept until `kept_until`.
+absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Duration kept_until) {
   absl::StatusOr<SqliteStatement> select = database.Prepare(
       "SELECT t.state FROM jobs j JOIN tasks t ON t.number >= j.number AND t.number < j.number + j.tasks AND t.job = "
       "j.number WHERE j.number = ?");
@@ -97,22 +103,22 @@ absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Time e
   std::vector<TaskState> tasks;
   for (const uint64_t number : numbers) tasks.push_back(StateFrom(static_cast<int64_t>(number)));
   const JobState state = StateOf(tasks);
-  ASSIGN_OR_RETURN(SqliteStatement update, database.Prepare("UPDATE jobs SET state = ?2, expires = COALESCE(?3, "
-                                                            "expires) WHERE number = ?1 AND (state IS NOT ?2 OR (?3 IS "
-                                                            "NOT NULL AND expires IS NULL))"));
+  ASSIGN_OR_RETURN(SqliteStatement update,
+                   database.Prepare("UPDATE jobs SET state = ?2, kept_until = COALESCE(?3, kept_until) WHERE number = "
+                                    "?1 AND (state IS NOT ?2 OR (?3 IS NOT NULL AND kept_until IS NULL))"));
   update.Bind(1, static_cast<int64_t>(job)).Bind(2, static_cast<int64_t>(state));
-  if (IsEnded(state)) update.Bind(3, absl::ToUnixMicros(expires));
+  if (IsEnded(state)) update.Bind(3, absl::ToInt64Microseconds(kept_until));
   return update.Run();
 }
 
-absl::Status UpdateJobStates(SqliteDatabase& database, const std::vector<uint64_t>& jobs, absl::Time expires) {
+absl::Status UpdateJobStates(SqliteDatabase& database, const std::vector<uint64_t>& jobs, absl::Duration kept_until) {
   for (const uint64_t job : jobs) {
-    RETURN_IF_ERROR(UpdateJobState(database, job, expires));
+    RETURN_IF_ERROR(UpdateJobState(database, job, kept_until));
   }
   return absl::OkStatus();
 }
 
-absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
+absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time now, absl::Duration kept_until) {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs,
                    Numbers(database.Prepare(
                        "SELECT DISTINCT job FROM tasks WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5")));
@@ -120,8 +126,8 @@ absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time expires) {
                    database.Prepare("UPDATE tasks SET state = 3, ended = ?1, error_code = 15, error = 'the stored job "
                                     "is damaged: its state is not "
                                     "known' WHERE typeof(state) <> 'integer' OR state < 0 OR state > 5"));
-  RETURN_IF_ERROR(update.Bind(1, absl::ToUnixMicros(expires)).Run());
-  return UpdateJobStates(database, jobs, expires);
+  RETURN_IF_ERROR(update.Bind(1, absl::ToUnixMicros(now)).Run());
+  return UpdateJobStates(database, jobs, kept_until);
 }
 
 // Absent: some state is none.
@@ -228,7 +234,7 @@ absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskM
   RETURN_IF_ERROR(update.Run());
   --counts[static_cast<size_t>(task.state)];
   ++counts[static_cast<size_t>(move.to)];
-  return UpdateJobState(database, task.job, move.now + move.retention);
+  return UpdateJobState(database, task.job, move.running + move.retention);
 }
 
 absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt, absl::string_view bytes) {
@@ -282,8 +288,8 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
   ASSIGN_OR_RETURN(
       SqliteStatement select,
       database.Prepare(
-          "SELECT " TASK_COLUMNS ", " JOB_COLUMNS
-          ", j.expires, t.started, t.ended, t.error_code, t.error, t.error_field, t.image FROM jobs j JOIN tasks t ON "
+          "SELECT " TASK_COLUMNS ", " JOB_COLUMNS ", j.kept_until, t.started, t.ended, t.error_code, t.error, "
+          "t.error_field, t.image FROM jobs j JOIN tasks t ON "
           "t.number >= j.number AND t.number < j.number + j.tasks AND t.job = j.number WHERE j.number = ? ORDER BY "
           "t.number"));
   select.Bind(1, static_cast<int64_t>(job));
@@ -299,7 +305,7 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
       record.tenant = stored_row.tenant;
       record.created = stored_row.created;
       record.deadline = stored_row.deadline;
-      record.expires = TimeOf(select.OptionalInt(kExpires));
+      record.kept_until = DurationOf(select.OptionalInt(kKeptUntil));
       StoredJob stored;
       if (damage.ok()) damage = ParseStoredJob(stored_row.request, stored);
       if (damage.ok()) {
@@ -313,15 +319,15 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
                     .state = task_row.state,
                     .attempt = task_row.attempt,
                     .blame = task_row.blame,
-                    .started = TimeOf(select.OptionalInt(kExpires + 1)),
-                    .ended = TimeOf(select.OptionalInt(kExpires + 2))};
-    if (!select.IsNull(kExpires + 3)) {
-      task.error = base::WithField(absl::Status(CodeFrom(select.Int(kExpires + 3)), select.Bytes(kExpires + 4)),
-                                   select.Bytes(kExpires + 5));
+                    .started = TimeOf(select.OptionalInt(kKeptUntil + 1)),
+                    .ended = TimeOf(select.OptionalInt(kKeptUntil + 2))};
+    if (!select.IsNull(kKeptUntil + 3)) {
+      task.error = base::WithField(absl::Status(CodeFrom(select.Int(kKeptUntil + 3)), select.Bytes(kKeptUntil + 4)),
+                                   select.Bytes(kKeptUntil + 5));
     }
     if (task.error.ok()) task.error = damage;
     if (task.state == TaskState::kDone) {
-      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(kExpires + 6));
+      absl::StatusOr<StoredImage> image = ParseStoredImage(select.Bytes(kKeptUntil + 6));
       if (image.ok()) {
         image->id = ids.ImageId(task.id, stored_row.token);
         task.image = *std::move(image);
@@ -356,17 +362,17 @@ absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const s
   return Numbers(std::move(select));
 }
 
-absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit) {
+absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Duration running, int64_t limit) {
   absl::StatusOr<SqliteStatement> select =
-      database.Prepare("SELECT number FROM jobs WHERE expires <= ? ORDER BY expires LIMIT ?");
+      database.Prepare("SELECT number FROM jobs WHERE kept_until <= ? ORDER BY kept_until LIMIT ?");
   if (!select.ok()) return select.status();
-  select->Bind(1, absl::ToUnixMicros(now)).Bind(2, limit);
+  select->Bind(1, absl::ToInt64Microseconds(running)).Bind(2, limit);
   return Numbers(std::move(select));
 }
 
 absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_t limit) {
   absl::StatusOr<SqliteStatement> select =
-      database.Prepare("SELECT number FROM jobs WHERE expires IS NOT NULL ORDER BY expires LIMIT ?");
+      database.Prepare("SELECT number FROM jobs WHERE kept_until IS NOT NULL ORDER BY kept_until LIMIT ?");
   if (!select.ok()) return select.status();
   select->Bind(1, limit);
   return Numbers(std::move(select));
@@ -395,11 +401,11 @@ absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
   RETURN_IF_ERROR(database.Execute("UPDATE tasks SET state = 0 WHERE state = 1"));
   const int64_t tasks = database.Changes();
   // None of them has ended.
-  RETURN_IF_ERROR(UpdateJobStates(database, jobs, absl::InfiniteFuture()));
+  RETURN_IF_ERROR(UpdateJobStates(database, jobs, absl::InfiniteDuration()));
   return tasks;
 }
 
-absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Time expires) {
+absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Duration kept_until) {
   ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT number, job, image FROM tasks WHERE state = 2"));
   FinishedImages finished;
   std::vector<std::pair<int64_t, absl::Status>> damaged;
@@ -420,15 +426,15 @@ absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl:
     update.Bind(1, task).Bind(2, static_cast<int64_t>(error.code())).BindText(3, error.message());
     RETURN_IF_ERROR(update.Run());
   }
-  RETURN_IF_ERROR(UpdateJobStates(database, jobs, expires));
+  RETURN_IF_ERROR(UpdateJobStates(database, jobs, kept_until));
   finished.damaged = static_cast<int64_t>(damaged.size());
   return finished;
 }
 
-absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires) {
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time now, absl::Duration kept_until) {
   absl::StatusOr<std::optional<StateCounts>> counts = CountKnownStates(database);
   if (counts.ok() && !counts->has_value()) {
-    RETURN_IF_ERROR(FailUnknownStates(database, expires));
+    RETURN_IF_ERROR(FailUnknownStates(database, now, kept_until));
     counts = CountKnownStates(database);
   }
   if (!counts.ok()) return counts.status();
@@ -464,8 +470,22 @@ absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database) {
 
 absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
   ASSIGN_OR_RETURN(const std::optional<int64_t> newest,
-                   OneNumber(database, "SELECT created FROM jobs ORDER BY number DESC LIMIT 1"));
+                   OneNumber(database,
+                             "SELECT MAX(at) FROM (SELECT MAX(created) AS at FROM jobs UNION ALL SELECT "
+                             "MAX(started) FROM tasks UNION ALL SELECT MAX(ended) FROM tasks)"));
   return TimeOf(newest).value_or(absl::InfinitePast());
+}
+
+absl::StatusOr<absl::Duration> ReadRunningTime(SqliteDatabase& database) {
+  ASSIGN_OR_RETURN(const std::optional<int64_t> running, OneNumber(database, "SELECT microseconds FROM running_time"));
+  // It is only ever too short without its row.
+  return absl::Microseconds(std::max<int64_t>(running.value_or(0), 0));
+}
+
+absl::Status KeepRunningTime(SqliteDatabase& database, absl::Duration running) {
+  ASSIGN_OR_RETURN(SqliteStatement update, database.Prepare("UPDATE running_time SET microseconds = ?1 WHERE "
+                                                            "microseconds < ?1"));
+  return update.Bind(1, absl::ToInt64Microseconds(running)).Run();
 }
 
 absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database) {

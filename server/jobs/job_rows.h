@@ -57,15 +57,16 @@ absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt&
 
 struct TaskMove {
   TaskState to = TaskState::kQueued;
-  absl::Time now;
+  absl::Time now;                             // by the calendar
   std::optional<Blame> blame = std::nullopt;  // as it is to be; absent: as it was
   absl::Status error;                         // of a move to failed or quarantined
   std::string image;                          // bytes of stored_job.h, of a move to done
-  absl::Duration retention;
+  absl::Duration running;                     // of the store (store_time.h)
+  absl::Duration retention;                   // from then on, of a job that has ended by the move
 };
 
-// Checks the move, makes it, counts it in `counts`, and keeps the job's own state, with its expiry when that was its
-// last task.
+// Checks the move, makes it, counts it in `counts`, and keeps the job's own state, with the end of its retention when
+// that was its last task.
 absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts);
 
 // The bytes of a done task's image, until they are in a file of their own.
@@ -96,10 +97,10 @@ absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids
 absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant,
                                                std::optional<JobState> state, uint64_t before, int32_t limit);
 
-// Ended jobs whose retention ended by then.
-absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Time now, int64_t limit);
+// Ended jobs whose retention ended by that running time.
+absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Duration running, int64_t limit);
 
-// Ended jobs in the order in which they expire, which is that of their ends.
+// Ended jobs in the order in which their retention ends, which is that of their ends.
 absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_t limit);
 
 // Removes the job with its tasks and its key; counts them. Its files are the caller's.
@@ -109,15 +110,16 @@ absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCoun
 absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
 
 // Makes finished tasks whose image's row cannot be read failed ones, as ReadJob shows them, so that lists of a state
-// agree with it. Their jobs expire at `expires`. What a newer program wrote stays as it is.
+// agree with it. Their jobs are kept until `kept_until`. What a newer program wrote stays as it
+// is.
 struct FinishedImages {
   int64_t damaged = 0;  // tasks
   int64_t bytes = 0;    // of the files of the others
 };
-absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Time expires);
+absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Duration kept_until);
 
-// Makes states that are no states failed ones first; their jobs expire at `expires`.
-absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time expires);
+// Makes states that are no states failed ones first, which end `now`; their jobs are kept until `kept_until`.
+absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time now, absl::Duration kept_until);
 
 struct QueueEntry {
   TaskRow task;
@@ -130,8 +132,12 @@ absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const Q
 
 // The number after the last one ever used.
 absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database);
-// When the newest job was submitted.
+// The newest of all times in the records; in the past where there are none.
 absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);
+
+// What was kept last of the time that servers have worked on the store.
+absl::StatusOr<absl::Duration> ReadRunningTime(SqliteDatabase& database);
+absl::Status KeepRunningTime(SqliteDatabase& database, absl::Duration running);
 
 // DATA_LOSS: what the ids are made with is gone.
 absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database);

@@ -8,7 +8,8 @@
 // process ends is queued again by the next one, or by another one that shares the queue. While it lives, its worker
 // group watches over what it runs.
 //
-// Its time is calendar time at its start plus time that never jumps, and never before its newest job.
+// Its records have the calendar's time, whatever clock said it. What has ended is kept for its retention of running
+// time (store_time.h).
 //
 // Thread-safe. Errors: NOT_FOUND for what does not exist or belongs to another tenant; FAILED_PRECONDITION for an
 // invalid move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
@@ -45,6 +46,10 @@ struct Recovery {
   int64_t given_back = 0;  // tasks that were running when the process ended that had claimed them
   int64_t queued = 0;      // tasks that are queued now, those included
   int64_t damaged = 0;     // rows that could not be read, now failed
+  // The newest time in the records and that of the calendar, when the store was opened. A newest one in the future is
+  // of a clock that was wrong then, or is now.
+  absl::Time newest = absl::InfinitePast();
+  absl::Time opened = absl::InfiniteFuture();
 };
 
 struct JobRecordPage {
@@ -92,8 +97,9 @@ class JobStore {
  public:
   virtual ~JobStore() = default;  // waits for the calls under way
 
-  // Hands out every queued task in the order of submission. A row that cannot be read fails, with the reason, and is
-  // counted; the others are handed out. Called once, before the first Finish; `visit` must not call the store.
+  // Hands out every queued task in the order of submission, with times of creation that never decrease and have been. A
+  // row that cannot be read fails, with the reason, and is counted; the others are handed out. Called once, before the
+  // first Finish; `visit` must not call the store.
   virtual absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) = 0;
 
   // Whether other processes may make what this one cannot.
@@ -160,8 +166,12 @@ class JobStore {
   // Whether a Sweep would make room, as far as is known.
   virtual bool has_too_many_bytes() const = 0;
 
-  // The time of its records.
+  // The time of waits and deadlines: the calendar's when the store was opened plus time that never jumps.
   virtual absl::Time Now() const = 0;
+  // The time of records: the calendar's, which may jump.
+  virtual absl::Time Calendar() const { return Now(); }
+  // When an ended job's retention will be over, if a server works on the store until then.
+  virtual std::optional<absl::Time> ExpiryOf(const JobRecord& job) const { return std::nullopt; }
 
   // Tasks in each state, by number of the state. Changes only with their moves.
   virtual std::array<int64_t, kTaskStates> Counts() const = 0;

@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,7 @@
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
+#include "server/jobs/store_rules.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"
@@ -121,6 +124,12 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
     const absl::Status status = (*database)->Execute(sql.c_str());
     ASSERT_TRUE(status.ok()) << status;
   }
+  // How far the calendar is ahead of what it was at the beginning, from the next start on.
+  void SetCalendar(absl::Duration ahead) {
+    clock_.Jump(ahead - std::exchange(ahead_, ahead));
+    store_.reset();
+    if (GetParam() == Kept::kInPostgres) Cluster().SetCalendar(database_, ahead);
+  }
   std::string ZeroByte() const { return GetParam() == Kept::kInPostgres ? "'\\x00'" : "x'00'"; }
 
   FaultyDisk disk_;
@@ -128,6 +137,7 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
   PostgresAddress database_;
   std::unique_ptr<JobStore> store_;
   std::vector<uint64_t> queue_;  // as of the last Reopen
+  absl::Duration ahead_;         // of the calendar
 };
 
 INSTANTIATE_TEST_SUITE_P(, JobStoreTest, testing::Values(Kept::kInSqlite, Kept::kInSqliteWithImages, Kept::kInPostgres),
@@ -414,18 +424,104 @@ TEST_P(JobStoreTest, CountsNoDeathOfAGivenBackTask) {
 TEST_P(JobStoreTest, ForgetsNothingWhenTheCalendarJumps) {
   const JobRecord done = Submit();
   ASSERT_TRUE(Finish(Claim(done.tasks[0].id)).ok());
+  const absl::Time now = store_->Now();
   clock_.Jump(absl::Hours(24 * 365));
   EXPECT_EQ(store_->Sweep(100)->jobs, 0);
   clock_.Jump(-absl::Hours(24 * 3650));
   EXPECT_EQ(store_->Sweep(100)->jobs, 0);
-  EXPECT_EQ(Submit().created, done.created);
+  EXPECT_EQ(store_->Now(), now) << "waits and deadlines are on a time that never jumps";
+  if (GetParam() == Kept::kInPostgres) return;  // which goes by the database's clock
+  EXPECT_EQ(Submit().created, clock_.Now()) << "and records have the time that the clock says";
 }
 
-TEST_P(JobStoreTest, IsNeverEarlierThanItsNewestJob) {
-  const JobRecord before = Submit();
-  clock_.Jump(-absl::Hours(1000));
+TEST_P(JobStoreTest, ForgetsNothingEarlyAfterAStartWithAWrongClock) {
+  for (const absl::Duration wrong : {absl::Hours(72), -absl::Hours(72), absl::Hours(24 * 4400)}) {
+    const std::string key = absl::StrCat("before ", absl::FormatDuration(wrong));
+    const JobRecord before = SubmitWithKey(key, "body")->job;
+    ASSERT_TRUE(Finish(Claim(before.tasks[0].id)).ok());
+    SetCalendar(wrong);
+    Reopen();
+    EXPECT_EQ(store_->Sweep(100)->jobs, 0) << wrong;
+    const JobRecord meanwhile = Submit();
+    ASSERT_TRUE(Finish(Claim(meanwhile.tasks[0].id)).ok());
+    SetCalendar(absl::ZeroDuration());
+    Reopen();
+    EXPECT_EQ(store_->Sweep(100)->jobs, 0) << wrong;
+    EXPECT_TRUE(SubmitWithKey(key, "body")->existed);
+    clock_.Advance(kRetention - absl::Seconds(1));
+    EXPECT_EQ(store_->Sweep(100)->jobs, 0) << wrong;
+    clock_.Advance(absl::Seconds(1));
+    EXPECT_EQ(store_->Sweep(100)->jobs, 2) << wrong << ": nothing is kept for longer";
+  }
+}
+
+TEST_P(JobStoreTest, MeasuresRetentionByTheTimeInWhichAServerWorked) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  for (int start = 0; start < 4; ++start) {
+    EXPECT_EQ(store_->Sweep(100)->jobs, 0) << start;
+    clock_.Advance(kRetention / 4);
+    store_.reset();
+    clock_.Advance(absl::Hours(24 * 7));  // no server works
+    Reopen();
+  }
+  EXPECT_EQ(store_->Sweep(100)->jobs, 1);
+}
+
+TEST_P(JobStoreTest, GivesNewJobsTheTimeOfTheClockOnceItIsRight) {
+  SetCalendar(absl::Hours(24 * 4400));
   Reopen();
-  EXPECT_GE(Submit().created, before.created);
+  const JobRecord wrong = Submit();
+  SetCalendar(absl::ZeroDuration());
+  Reopen();
+  const JobRecord right = Submit();
+  EXPECT_GT(wrong.created - right.created, absl::Hours(24 * 4399));
+  const absl::StatusOr<JobRecordPage> page = store_->List(kTenant, 10, "");
+  ASSERT_THAT(page->jobs, SizeIs(2));
+  EXPECT_EQ(page->jobs[0].id, right.id) << "the newest is the first, whatever the clock said";
+}
+
+TEST_P(JobStoreTest, ReportsANewestTimeInTheFuture) {
+  SetCalendar(absl::Hours(24 * 4400));
+  Reopen();
+  const JobRecord wrong = Submit();
+  const Recovery then = Reopen();
+  EXPECT_EQ(FutureText(then.newest, then.opened), "");
+  SetCalendar(absl::ZeroDuration());
+  Reopen();
+  Submit();
+  const Recovery recovery = Reopen();
+  EXPECT_LT(wrong.created - recovery.newest, absl::Microseconds(1)) << "a later job of the right time hides nothing";
+  EXPECT_THAT(FutureText(recovery.newest, recovery.opened),
+              HasSubstr(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", wrong.created, absl::UTCTimeZone())));
+}
+
+TEST_P(JobStoreTest, ForeseesTheEndOfARetention) {
+  const JobRecord job = Submit();
+  ASSERT_TRUE(Finish(Claim(job.tasks[0].id)).ok());
+  const std::optional<absl::Time> expiry = store_->ExpiryOf(*store_->Get(kTenant, job.id));
+  ASSERT_TRUE(expiry.has_value());
+  EXPECT_LT(absl::AbsDuration(*expiry - store_->Now() - kRetention), absl::Seconds(1));
+  EXPECT_EQ(store_->ExpiryOf(*store_->Get(kTenant, Submit().id)), std::nullopt);
+}
+
+TEST_P(JobStoreTest, HandsOutItsQueueInItsOrderWhateverTheClockSaid) {
+  std::vector<uint64_t> submitted;
+  for (const int64_t wrong : {0, 4400, 0, -3650, 0}) {
+    SetCalendar(absl::Hours(24 * wrong));
+    Reopen();
+    submitted.push_back(Submit().tasks[0].id);
+  }
+  OpenAgain();
+  absl::Time last = absl::InfinitePast();
+  const absl::StatusOr<Recovery> recovery = store_->Recover([&](const QueuedTask& task) {
+    queue_.push_back(task.id);
+    EXPECT_GE(task.created, last) << "the scheduler goes by it";
+    EXPECT_LE(task.created, store_->Now());
+    last = task.created;
+  });
+  ASSERT_TRUE(recovery.ok()) << recovery.status();
+  EXPECT_EQ(queue_, submitted);
 }
 
 TEST_P(JobStoreTest, ForgetsAJobItsFilesAndItsKeyAtTheEndOfItsRetention) {

@@ -62,10 +62,11 @@ ServerId NewServerId() { return static_cast<ServerId>(base::RandomNumber<uint64_
 
 }  // namespace
 
-PostgresJobStore::PostgresJobStore(const PostgresJobStoreOptions& options, RecordIds ids)
+PostgresJobStore::PostgresJobStore(const PostgresJobStoreOptions& options, Opened opened)
     : options_(options),
       server_(NewServerId()),
-      ids_(std::move(ids)),
+      sharing_({.id = server_, .lease = options.lease}),
+      ids_(std::move(opened.ids)),
       disk_(*options.files, StoragePlace(), *options.clock, options.on_storage),
       pool_(options.address, kConnections,
             [this](PostgresConnection& database) {
@@ -76,7 +77,8 @@ PostgresJobStore::PostgresJobStore(const PostgresJobStoreOptions& options, Recor
               }
               return same;
             }),
-      opened_elapsed_(options.clock->Elapsed()) {}
+      time_(*options.clock, opened.now, opened.running),
+      recovered_({.newest = opened.newest, .opened = opened.now}) {}
 
 absl::StatusOr<std::unique_ptr<JobStore>> PostgresJobStore::Open(const PostgresJobStoreOptions& options) {
   RETURN_IF_ERROR(options.files->Open());
@@ -84,24 +86,25 @@ absl::StatusOr<std::unique_ptr<JobStore>> PostgresJobStore::Open(const PostgresJ
   RETURN_IF_ERROR(MigratePostgresSchema(*database, kSchemaVersion));
   RETURN_IF_ERROR(CheckNothingIsMissing(options, *database));
   ASSIGN_OR_RETURN(RecordIds ids, ReadRecordIds(*database));
-  std::unique_ptr<PostgresJobStore> store(new PostgresJobStore(options, std::move(ids)));
+  ASSIGN_OR_RETURN(const absl::Time now, DatabaseTime(*database));
+  ASSIGN_OR_RETURN(const absl::Time newest, NewestTime(*database));
+  ASSIGN_OR_RETURN(const absl::Duration running, ReadRunningTime(*database));
+  std::unique_ptr<PostgresJobStore> store(
+      new PostgresJobStore(options, {.ids = std::move(ids), .now = now, .newest = newest, .running = running}));
   RETURN_IF_ERROR(store->Begin());
   return store;
 }
 
 absl::Status PostgresJobStore::Begin() {
   RETURN_IF_ERROR(Read([this](PostgresConnection& database) -> absl::Status {
-    ASSIGN_OR_RETURN(const absl::Time now, DatabaseTime(database));
-    ASSIGN_OR_RETURN(const absl::Time newest, NewestTime(database));
     ASSIGN_OR_RETURN(result_bytes_, ResultBytes(database));
-    opened_ = std::max(now, newest);
     return absl::OkStatus();
   }));
   RETURN_IF_ERROR(Change("renew", [this](PostgresConnection& database) {
     return RenewLease(database, server_, options_.name, options_.lease);
   }));
   ASSIGN_OR_RETURN(const TakenBack taken, TakeBack("recover"));
-  recovered_ = taken.tasks;
+  recovered_.given_back = taken.tasks;
   link_ = std::make_unique<PostgresLink>(
       options_.address, server_, options_.lease / kRenewalsOfALease,
       PostgresLinkHooks{.check = [this](PostgresConnection& database) { return CheckSecret(database, ids_); },
@@ -118,7 +121,13 @@ absl::Status PostgresJobStore::Begin() {
 PostgresJobStore::~PostgresJobStore() {
   submissions_.reset();
   if (link_ == nullptr) return;
-  pool_.With([this](PostgresConnection& database) { return EndLease(database, server_); }).IgnoreError();
+  pool_
+      .With([this](PostgresConnection& database) -> absl::Status {
+        // What a process that is killed does not say since its last renewal, everything is kept for longer.
+        RETURN_IF_ERROR(ShareTime(database).status());
+        return EndLease(database, server_);
+      })
+      .IgnoreError();
   link_->Stop();
 }
 
@@ -205,16 +214,27 @@ absl::Status PostgresJobStore::End(const char* name, const TaskAttempt& attempt,
     const bool is_ours = task.owner == server_ && task.row.attempt == attempt.attempt;
     if (is_ours && task.row.state == move.to && is_done(task)) return absl::OkStatus();
     if (!base::Planted("report_without_its_attempt")) RETURN_IF_ERROR(CheckAttempt(task, attempt, server_));
-    return MoveTask(database, task.row, move, {.bytes = bytes});
+    return MoveTask(database, sharing_, task.row, move, {.bytes = bytes});
   });
   if (status.ok()) link_->Notify(job);
   return status;
 }
 
-absl::Time PostgresJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
+std::optional<absl::Time> PostgresJobStore::ExpiryOf(const JobRecord& job) const {
+  if (!job.kept_until) return std::nullopt;
+  return time_.CalendarAt(*job.kept_until);
+}
+
+absl::StatusOr<absl::Duration> PostgresJobStore::ShareTime(PostgresConnection& database) {
+  const absl::Duration measured = absl::Floor(time_.Running(), absl::Microseconds(1));
+  ASSIGN_OR_RETURN(const absl::Duration running, ShareRunningTime(database, server_, measured));
+  if (running != measured) time_.SetRunning(running);
+  return running;
+}
 
 absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
-  Recovery recovery{.given_back = recovered_};
+  Recovery recovery = recovered_;
+  QueueTimes times(Calendar());
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
   uint64_t after = 0;
   for (bool last = false; !last;) {
@@ -232,7 +252,9 @@ absl::StatusOr<Recovery> PostgresJobStore::Recover(absl::FunctionRef<void(const 
         continue;
       }
       ++recovery.queued;
-      visit(QueuedTaskOf(stored, ids_));
+      QueuedTask task = QueuedTaskOf(stored, ids_);
+      times.Correct(task);
+      visit(task);
     }
   }
   for (const auto& [task, error] : damaged) {
@@ -254,7 +276,7 @@ void PostgresJobStore::Observe(QueueObserver* observer) {
 absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
   const std::string tenant = new_job.tenant;
   const std::optional<IdempotencyKey> key = new_job.idempotency;
-  ASSIGN_OR_RETURN(PreparedJob job, PrepareJob(std::move(new_job), Now()));
+  ASSIGN_OR_RETURN(PreparedJob job, PrepareJob(std::move(new_job), Calendar()));
   bool is_known = false;
   absl::Status kept = Change("submit", [&](PostgresConnection& database) -> absl::Status {
     is_known = false;
@@ -324,14 +346,14 @@ absl::StatusOr<ClaimedTask> PostgresJobStore::Claim(uint64_t task) {
     absl::StatusOr<StoredJob> stored = request.ok() ? ParseStoredJob(*request) : request.status();
     if (!stored.ok()) {
       damage = stored.status();
-      return MoveTask(database, row, MoveToFailed(damage));
+      return MoveTask(database, sharing_, row, MoveToFailed(damage));
     }
     claimed = {.claim = {.task = task, .attempt = row.attempt + (is_made ? 0 : 1)},
                .parameters = stored->request.parameters};
     claimed.parameters.seed += task - row.job;
     if (is_made) return absl::OkStatus();
     claims_in_doubt_.Begin(claimed.claim);
-    return MoveTask(database, row, MoveTo(TaskState::kRunning), {.owner = server_});
+    return MoveTask(database, sharing_, row, MoveTo(TaskState::kRunning), {.owner = server_});
   };
   absl::Status status = Change("claim", claim);
   if (!absl::IsUnavailable(status)) claims_in_doubt_.End(task);
@@ -381,7 +403,7 @@ absl::Status PostgresJobStore::FailQueued(uint64_t task, const absl::Status& err
     ASSIGN_OR_RETURN(const OwnedTask found, LockTask(database, task));
     job = {found.row.job};
     RETURN_IF_ERROR(CheckQueued(found.row.state));
-    return MoveTask(database, found.row, MoveToFailed(error));
+    return MoveTask(database, sharing_, found.row, MoveToFailed(error));
   });
   if (status.ok()) link_->Notify(job);
   return status;
@@ -394,7 +416,7 @@ absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) 
     return VisitLocked(database, attempts, [&](const TaskAttempt& attempt, const OwnedTask& task) {
       if (!CheckAttempt(task, attempt, server_).ok()) return absl::OkStatus();  // it has ended, or others have it
       jobs.push_back(task.row.job);
-      return MoveTask(database, task.row, MoveTo(TaskState::kQueued));
+      return MoveTask(database, sharing_, task.row, MoveTo(TaskState::kQueued));
     });
   });
   if (status.ok()) link_->Notify(jobs);
@@ -416,7 +438,7 @@ absl::StatusOr<std::vector<Verdict>> PostgresJobStore::GroupDied(absl::Span<cons
       verdict.state = move.to;
       verdict.blame = *move.blame;
       jobs.push_back(task.row.job);
-      return MoveTask(database, task.row, move);
+      return MoveTask(database, sharing_, task.row, move);
     });
   };
   RETURN_IF_ERROR(Change("group_died", judge));
@@ -435,7 +457,7 @@ absl::StatusOr<JobRecord> PostgresJobStore::Cancel(const std::string& tenant, co
     for (const uint64_t task : tasks) {
       ASSIGN_OR_RETURN(const OwnedTask found, FindOwnedTask(database, task));
       if (IsEnded(found.row.state)) continue;
-      RETURN_IF_ERROR(MoveTask(database, found.row, MoveTo(TaskState::kCancelled)));
+      RETURN_IF_ERROR(MoveTask(database, sharing_, found.row, MoveTo(TaskState::kCancelled)));
     }
     ASSIGN_OR_RETURN(record, ReadJob(database, ids_, server_, tenant, job));
     return absl::OkStatus();
@@ -495,7 +517,9 @@ absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
     // One server at a time decides what is too much.
     ASSIGN_OR_RETURN(const PostgresRows mine, database.Query("SELECT pg_try_advisory_xact_lock(8386105380344915234)"));
     if (mine.Int(0, 0) == 0) return absl::OkStatus();
-    ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, LockExpired(database, Now(), limit));
+    ASSIGN_OR_RETURN(const absl::Duration running, ShareTime(database));
+    RETURN_IF_ERROR(KeepOthersJobs(database, sharing_, MoveTo(TaskState::kDone)));
+    ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, LockExpired(database, running, limit));
     ASSIGN_OR_RETURN(gone, ReadJobs(database, ids_, server_, numbers));
     report.jobs = static_cast<int64_t>(numbers.size());
     ASSIGN_OR_RETURN(bytes, ResultBytes(database));
@@ -606,7 +630,7 @@ absl::Status PostgresJobStore::TryWrite() {
 absl::StatusOr<TakenBack> PostgresJobStore::TakeBack(const char* name) {
   TakenBack taken;
   RETURN_IF_ERROR(Change(name, [&](PostgresConnection& database) -> absl::Status {
-    ASSIGN_OR_RETURN(taken, TakeBackExpired(database, server_, options_.lease));
+    ASSIGN_OR_RETURN(taken, TakeBackExpired(database, sharing_));
     return absl::OkStatus();
   }));
   return taken;
@@ -619,7 +643,10 @@ void PostgresJobStore::GiveBackDoubtful() {
 }
 
 void PostgresJobStore::Renew() {
-  const absl::Status renewed = Change("renew", [this](PostgresConnection& database) {
+  const absl::Status renewed = Change("renew", [this](PostgresConnection& database) -> absl::Status {
+    RETURN_IF_ERROR(ShareTime(database).status());  // before a lease that was over begins again
+    ASSIGN_OR_RETURN(const absl::Time now, DatabaseTime(database));
+    time_.Follow(now);
     if (base::Planted("lease_on_local_time")) {
       return database.Run("UPDATE servers SET expires = to_timestamp($1::bigint)", {absl::ToUnixSeconds(Now())});
     }

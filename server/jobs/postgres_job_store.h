@@ -37,17 +37,19 @@
 #include "server/jobs/record_ids.h"
 #include "server/jobs/store_disk.h"
 #include "server/jobs/store_rules.h"
+#include "server/jobs/store_time.h"
 
 namespace tessera::server {
 
 struct PostgresJobStoreOptions {
   PostgresAddress address;
-  std::string name;                            // of this server, for operators
-  ResultStore* files = nullptr;                // must outlive the store
-  const base::Clock* clock = nullptr;          // for time that passes; must outlive the store
-  absl::Duration lease = absl::Seconds(15);    // after which others make what this server has, when it is gone
-  absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
-  int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
+  std::string name;                          // of this server, for operators
+  ResultStore* files = nullptr;              // must outlive the store
+  const base::Clock* clock = nullptr;        // for time that passes; must outlive the store
+  absl::Duration lease = absl::Seconds(15);  // after which others make what this server has, when it is gone
+  // Running time (store_time.h) for which an ended job, its images and its idempotency key are kept.
+  absl::Duration retention = absl::Hours(24);
+  int64_t retention_bytes = 0;  // of the images of all ended jobs; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
   AtPoint at_point;                    // may be empty
   StorageHealth::OnChange on_storage;  // may be empty; must not call the store
@@ -55,7 +57,7 @@ struct PostgresJobStoreOptions {
 
 class PostgresJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 1;
+  static constexpr int kSchemaVersion = 2;
 
   // Makes the tables, or brings an older schema up to date, and takes back what servers had whose leases are over.
   // FAILED_PRECONDITION for a schema that is newer than this program, and for an empty database beside images that it
@@ -85,7 +87,9 @@ class PostgresJobStore final : public JobStore {
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override { return result_bytes_; }  // as of the last comparison
   bool has_too_many_bytes() const override;
-  absl::Time Now() const override;
+  absl::Time Now() const override { return time_.Now(); }
+  absl::Time Calendar() const override { return time_.Calendar(); }
+  std::optional<absl::Time> ExpiryOf(const JobRecord& job) const override;
   std::array<int64_t, kTaskStates> Counts() const override;  // asks the database; none where it does not answer
   StorageTrouble trouble() const override { return disk_.health().trouble(); }
   absl::Status CheckPlace() override { return disk_.CheckPlace(); }
@@ -94,7 +98,14 @@ class PostgresJobStore final : public JobStore {
  private:
   using Call = absl::FunctionRef<absl::Status(PostgresConnection&)>;
 
-  PostgresJobStore(const PostgresJobStoreOptions& options, RecordIds ids);
+  // What the database says at the start.
+  struct Opened {
+    RecordIds ids;
+    absl::Time now, newest;
+    absl::Duration running;
+  };
+
+  PostgresJobStore(const PostgresJobStoreOptions& options, Opened opened);
   absl::Status Begin();  // what Open does over connections of the store
 
   // A transaction; `apply` may be called several times, and finds what an earlier call of it has committed.
@@ -106,7 +117,9 @@ class PostgresJobStore final : public JobStore {
   // Moves one running task, unless it was moved so already.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
                    absl::FunctionRef<bool(const OwnedTask&)> is_done);
-  TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+  TaskMove MoveTo(TaskState to) const {
+    return {.to = to, .now = Calendar(), .running = time_.Running(), .retention = options_.retention};
+  }
   TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
   absl::StatusOr<SubmittedJob> Keep(NewJob job);
   bool IsWanted(const std::string& file) const;
@@ -121,14 +134,17 @@ class PostgresJobStore final : public JobStore {
   void NotifyObserver(const std::vector<uint64_t>& jobs);
   void Compare();
 
+  // Of a transaction; says what was measured here, and takes over what all have measured together.
+  absl::StatusOr<absl::Duration> ShareTime(PostgresConnection& database);
+
   const PostgresJobStoreOptions options_;
   const ServerId server_;
+  const SharingServer sharing_;
   const RecordIds ids_;
   mutable StoreDisk disk_;
   mutable PostgresPool pool_;
-  absl::Time opened_ = absl::InfinitePast();
-  absl::Duration opened_elapsed_;
-  int64_t recovered_ = 0;   // tasks that were taken back when the store was opened
+  StoreTime time_;
+  Recovery recovered_;      // when the store was opened
   std::mutex trial_mutex_;  // one trial of the disk at a time
 
   std::mutex observer_mutex_;  // held during its calls

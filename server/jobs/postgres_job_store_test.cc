@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/substitute.h"
 #include "server/jobs/postgres_schema.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/shared_stores.h"
@@ -41,6 +42,68 @@ TEST_F(PostgresJobStoreTest, AServerThatWasGivenUpFinishesNothing) {
 }
 
 TEST_F(PostgresJobStoreTest, LeasesAreOfTheTimeOfTheDatabase) { EXPECT_TRUE(LeasesAreOfTheTimeOfTheDatabase()); }
+
+TEST_F(PostgresJobStoreTest, WhatOneServerEndsIsNotSweptEarlyByOneThatHasMeasuredMoreTime) {
+  const auto one = stores_.Open("one");
+  stores_.clock.Advance(absl::Minutes(30));  // nothing of which is kept yet
+  const auto other = stores_.Open("other");
+  const JobRecord job = SharedStores::Submit(*other);
+  ASSERT_TRUE(SharedStores::Finish(*other, SharedStores::Claim(*other, job.tasks[0].id)).ok());
+  stores_.clock.Advance(absl::Hours(24) - absl::Minutes(1));
+  EXPECT_EQ(one->Sweep(100)->jobs, 0);
+  EXPECT_EQ(other->Sweep(100)->jobs, 0);
+  stores_.clock.Advance(absl::Hours(1) + absl::Minutes(1));
+  EXPECT_EQ(other->Sweep(100)->jobs, 1) << "it is kept for the length of a lease more";
+}
+
+TEST_F(PostgresJobStoreTest, TimeInWhichAServerWasTakenForGoneCountsForNothing) {
+  const auto store = stores_.Open("cut off");
+  const JobRecord job = SharedStores::Submit(*store);
+  ASSERT_TRUE(SharedStores::Finish(*store, SharedStores::Claim(*store, job.tasks[0].id)).ok());
+  stores_.EndLeaseOf("cut off");
+  stores_.clock.Advance(absl::Hours(25));
+  EXPECT_EQ(store->Sweep(100)->jobs, 0);
+  ASSERT_TRUE(store->TryWrite().ok());  // its lease begins again
+  stores_.clock.Advance(absl::Hours(24));
+  EXPECT_EQ(store->Sweep(100)->jobs, 1);
+}
+
+TEST_F(PostgresJobStoreTest, RenewingAServerTakesOverTheTimeOfTheDatabase) {
+  const auto store = stores_.Open("one", absl::Seconds(1));
+  stores_.cluster.SetCalendar(stores_.database, absl::Hours(24 * 30));
+  WaitUntil("its records have the time of the database",
+            [&] { return store->Calendar() - store->Now() > absl::Hours(24 * 29); });
+}
+
+// Version 1 knew times of the calendar alone; a server of it may still be at work.
+TEST_F(PostgresJobStoreTest, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
+  {
+    const auto connection = PostgresConnection::Open(stores_.database);
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    ASSERT_EQ(MigratePostgresSchema(**connection, 1), absl::OkStatus());
+  }
+  const std::string ended =
+      "INSERT INTO tessera.jobs(number, token, tenant, tasks, created, expires, state, request, checksum) VALUES($0, "
+      "'$0', 'alice', 1, 0, $1, 3, '', ''); INSERT INTO tessera.tasks(number, job, state, ended) VALUES($0, $0, 3, $2)";
+  const int64_t hour = 3600000000;
+  const auto add = [&](int number, int64_t ended_at, int64_t retention) {
+    stores_.cluster.Run(stores_.database, absl::Substitute(ended, number, ended_at + retention, ended_at));
+  };
+  add(1, -100 * hour, 24 * hour);
+  add(2, int64_t{1} << 60, 24 * hour);
+  add(3, 0, 2 * hour);
+  const auto store = stores_.Open("new");
+  const auto sweep = [&](absl::Duration after) {
+    stores_.clock.Advance(after);
+    return store->Sweep(100)->jobs;
+  };
+  add(4, 0, 2 * hour);  // by the server of version 1
+  EXPECT_EQ(sweep(absl::Hours(2)), 0);
+  EXPECT_EQ(sweep(absl::Seconds(1)), 1) << "the one that was kept for two hours";
+  EXPECT_EQ(sweep(absl::Hours(22) - absl::Seconds(1)), 0);
+  EXPECT_EQ(sweep(absl::Seconds(1)), 2);
+  EXPECT_EQ(sweep(absl::Hours(2)), 1) << "what was found after two hours and kept for the retention of this server";
+}
 
 TEST_F(PostgresJobStoreTest, ATaskThatAnotherServerHasIsNoMistakeOfTheCaller) {
   const auto one = stores_.Open("one"), other = stores_.Open("other");

@@ -62,15 +62,33 @@ absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<PostgresRows> rows)
   return NumbersOf(*rows);
 }
 
-// Keeps in the jobs' rows what their tasks make of them, as StateOf says; those that have ended expire at `expires`.
-absl::Status UpdateJobStates(PostgresConnection& database, absl::Span<const uint64_t> jobs, int64_t expires) {
-  return database.Run(
-      "UPDATE jobs j SET state = s.state, expires = CASE WHEN s.state >= 2 THEN COALESCE(j.expires, $2::bigint) ELSE "
-      "j.expires END FROM (SELECT t.job, CASE WHEN bool_or(t.state = 1) THEN 1 WHEN bool_or(t.state = 0) THEN CASE "
-      "WHEN bool_and(t.state = 0) THEN 0 ELSE 1 END WHEN bool_or(t.state IN (3, 5)) THEN 3 WHEN bool_or(t.state = 4) "
-      "THEN 4 ELSE 2 END AS state FROM tasks t WHERE t.job = ANY($1::bigint[]) GROUP BY t.job) s WHERE j.number = "
-      "s.job",
-      {PostgresValue::Numbers(jobs), expires});
+// Until when a job is kept that ends now. Another server may have measured more than was kept of it so far, but no more
+// than the length of a lease.
+#define KEPT_UNTIL                                                                                             \
+  "GREATEST($1::bigint, (SELECT running FROM store)) + $2::bigint + CASE WHEN EXISTS(SELECT 1 FROM servers o " \
+  "WHERE o.id <> $3::bigint AND o.expires > clock_timestamp()) THEN $4::bigint ELSE 0 END"
+std::vector<PostgresValue> KeptUntilValues(const SharingServer& server, const TaskMove& move) {
+  return {absl::ToInt64Microseconds(move.running), absl::ToInt64Microseconds(move.retention), server.id,
+          absl::ToInt64Microseconds(server.lease)};
+}
+
+// Keeps in the jobs' rows what their tasks make of them, as StateOf says; for those that have ended by `move` its
+// retention begins.
+absl::Status UpdateJobStates(PostgresConnection& database, absl::Span<const uint64_t> jobs, const SharingServer& server,
+                             const TaskMove& move) {
+  std::vector<PostgresValue> values = KeptUntilValues(server, move);
+  values.push_back(PostgresValue::Numbers(jobs));
+  return database
+      .Query(
+          "UPDATE jobs j SET state = s.state, kept_until = CASE WHEN s.state >= 2 THEN "
+          "COALESCE(j.kept_until, " KEPT_UNTIL
+          ") ELSE j.kept_until END FROM (SELECT t.job, CASE WHEN bool_or(t.state = 1) THEN 1 WHEN bool_or(t.state = 0) "
+          "THEN CASE WHEN bool_and(t.state = 0) THEN 0 ELSE 1 END WHEN bool_or(t.state IN (3, 5)) THEN 3 WHEN "
+          "bool_or(t.state = 4) THEN 4 ELSE 2 END AS state FROM tasks t WHERE t.job = ANY($5::bigint[]) GROUP BY "
+          "t.job) s "
+          "WHERE j.number = s.job",
+          values)
+      .status();
 }
 
 void AddTask(const PostgresRows& rows, int row, const absl::Status& damage, const RecordIds& ids,
@@ -190,7 +208,8 @@ absl::Status CheckAttempt(const OwnedTask& task, const TaskAttempt& attempt, Ser
   return absl::OkStatus();
 }
 
-absl::Status MoveTask(PostgresConnection& database, const TaskRow& task, const TaskMove& move, const TaskOwner& owner) {
+absl::Status MoveTask(PostgresConnection& database, const SharingServer& server, const TaskRow& task,
+                      const TaskMove& move, const TaskOwner& owner) {
   RETURN_IF_ERROR(CheckMove(task.state, move.to));
   const bool starts = move.to == TaskState::kRunning, done = move.to == TaskState::kDone;
   const Blame blame = move.blame.value_or(task.blame);
@@ -211,7 +230,7 @@ absl::Status MoveTask(PostgresConnection& database, const TaskRow& task, const T
        field.empty() ? PostgresValue::Null() : PostgresValue::Text(field),
        done ? PostgresValue::Bytes(move.image) : PostgresValue::Null(),
        done ? PostgresValue(owner.bytes) : PostgresValue::Null()}));
-  return UpdateJobStates(database, {task.job}, absl::ToUnixMicros(move.now + move.retention));
+  return UpdateJobStates(database, {task.job}, server, move);
 }
 
 absl::StatusOr<std::string> ReadRequest(PostgresConnection& database, uint64_t job) {
@@ -229,11 +248,12 @@ absl::StatusOr<std::vector<JobRecord>> ReadJobs(PostgresConnection& database, co
   if (numbers.empty()) return jobs;
   ASSIGN_OR_RETURN(
       const PostgresRows rows,
-      database.Query("SELECT " TASK_COLUMNS ", " ERROR_COLUMNS
-                     ", t.started, t.ended, t.image, j.token, j.tenant, j.created, j.deadline, j.expires, j.request, "
-                     "j.checksum FROM jobs j JOIN tasks t ON t.job = j.number WHERE j.number = ANY($1::bigint[]) ORDER "
-                     "BY j.number DESC, t.number",
-                     {PostgresValue::Numbers(numbers)}));
+      database.Query(
+          "SELECT " TASK_COLUMNS ", " ERROR_COLUMNS
+          ", t.started, t.ended, t.image, j.token, j.tenant, j.created, j.deadline, j.kept_until, j.request, "
+          "j.checksum FROM jobs j JOIN tasks t ON t.job = j.number WHERE j.number = ANY($1::bigint[]) ORDER "
+          "BY j.number DESC, t.number",
+          {PostgresValue::Numbers(numbers)}));
   constexpr int kJob = kAfterTask + 6;
   absl::Status damage;
   uint64_t number = 0;
@@ -247,7 +267,7 @@ absl::StatusOr<std::vector<JobRecord>> ReadJobs(PostgresConnection& database, co
       record.tenant = std::string(rows.Bytes(row, kJob + 1));
       record.created = absl::FromUnixMicros(rows.Int(row, kJob + 2));
       record.deadline = TimeOf(rows.OptionalInt(row, kJob + 3));
-      record.expires = TimeOf(rows.OptionalInt(row, kJob + 4));
+      if (!rows.IsNull(row, kJob + 4)) record.kept_until = absl::Microseconds(rows.Int(row, kJob + 4));
       damage = CheckRequest(rows.Bytes(row, kJob + 5), rows.Bytes(row, kJob + 6));
       StoredJob stored;
       if (damage.ok()) damage = ParseStoredJob(rows.Bytes(row, kJob + 5), stored);
@@ -310,16 +330,16 @@ absl::StatusOr<std::vector<OpenTask>> ListOpen(PostgresConnection& database, Ser
   return open;
 }
 
-absl::StatusOr<std::vector<uint64_t>> LockExpired(PostgresConnection& database, absl::Time now, int64_t limit) {
+absl::StatusOr<std::vector<uint64_t>> LockExpired(PostgresConnection& database, absl::Duration running, int64_t limit) {
   return Numbers(
-      database.Query("SELECT number FROM jobs WHERE expires <= $1::bigint ORDER BY expires LIMIT $2::bigint FOR UPDATE "
-                     "SKIP LOCKED",
-                     {absl::ToUnixMicros(now), limit}));
+      database.Query("SELECT number FROM jobs WHERE kept_until <= $1::bigint ORDER BY kept_until LIMIT $2::bigint FOR "
+                     "UPDATE SKIP LOCKED",
+                     {absl::ToInt64Microseconds(running), limit}));
 }
 
 absl::StatusOr<std::vector<uint64_t>> LockEnded(PostgresConnection& database, int64_t limit) {
   return Numbers(
-      database.Query("SELECT number FROM jobs WHERE expires IS NOT NULL ORDER BY expires LIMIT $1::bigint FOR "
+      database.Query("SELECT number FROM jobs WHERE kept_until IS NOT NULL ORDER BY kept_until LIMIT $1::bigint FOR "
                      "UPDATE SKIP LOCKED",
                      {limit}));
 }
@@ -387,13 +407,13 @@ absl::Status EndLease(PostgresConnection& database, ServerId server) {
   return database.Run("UPDATE servers SET expires = '-infinity' WHERE id = $1::bigint", {server});
 }
 
-absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, ServerId server, absl::Duration lease) {
+absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, const SharingServer& server) {
   TakenBack taken;
   const absl::StatusOr<std::vector<uint64_t>> found = Numbers(database.Query(
       "SELECT id FROM servers WHERE id <> $1::bigint AND expires < clock_timestamp() AND (expires = '-infinity' OR "
       "pg_postmaster_start_time() + $2::bigint * interval '1 microsecond' < clock_timestamp()) ORDER BY id FOR UPDATE "
       "SKIP LOCKED",
-      {server, absl::ToInt64Microseconds(lease)}));
+      {server.id, absl::ToInt64Microseconds(server.lease)}));
   if (!found.ok()) return found.status();
   if (found->empty()) return taken;
   const PostgresValue servers = PostgresValue::Numbers(*found);
@@ -406,7 +426,7 @@ absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, ServerId
       database.Query("UPDATE tasks SET state = 0 WHERE state = 1 AND owner = ANY($1::bigint[])", {servers}));
   taken.tasks = queued.changed();
   // None of these jobs has ended by it.
-  RETURN_IF_ERROR(UpdateJobStates(database, taken.jobs, 0));
+  RETURN_IF_ERROR(UpdateJobStates(database, taken.jobs, server, {}));
   RETURN_IF_ERROR(database.Run("DELETE FROM servers WHERE id = ANY($1::bigint[])", {servers}));
   return taken;
 }
@@ -418,8 +438,33 @@ absl::StatusOr<absl::Time> DatabaseTime(PostgresConnection& database) {
 }
 
 absl::StatusOr<absl::Time> NewestTime(PostgresConnection& database) {
-  ASSIGN_OR_RETURN(const PostgresRows rows, database.Query("SELECT created FROM jobs ORDER BY number DESC LIMIT 1"));
-  return rows.size() == 0 ? absl::InfinitePast() : absl::FromUnixMicros(rows.Int(0, 0));
+  ASSIGN_OR_RETURN(const PostgresRows rows,
+                   database.Query("SELECT GREATEST((SELECT MAX(created) FROM jobs), (SELECT MAX(started) FROM tasks), "
+                                  "(SELECT MAX(ended) FROM tasks))"));
+  return rows.IsNull(0, 0) ? absl::InfinitePast() : absl::FromUnixMicros(rows.Int(0, 0));
+}
+
+absl::Status KeepOthersJobs(PostgresConnection& database, const SharingServer& server, const TaskMove& move) {
+  return database
+      .Query("UPDATE jobs SET expires = NULL, kept_until = " KEPT_UNTIL " WHERE kept_until IS NULL AND state >= 2",
+             KeptUntilValues(server, move))
+      .status();
+}
+
+absl::StatusOr<absl::Duration> ShareRunningTime(PostgresConnection& database, ServerId server, absl::Duration running) {
+  ASSIGN_OR_RETURN(const PostgresRows rows,
+                   database.Query("UPDATE store SET running = GREATEST(running, CASE WHEN EXISTS(SELECT 1 FROM servers "
+                                  "WHERE id = $1::bigint AND expires > clock_timestamp()) THEN $2::bigint ELSE 0 END) "
+                                  "RETURNING running",
+                                  {server, absl::ToInt64Microseconds(running)}));
+  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is gone");
+  return absl::Microseconds(rows.Int(0, 0));
+}
+
+absl::StatusOr<absl::Duration> ReadRunningTime(PostgresConnection& database) {
+  ASSIGN_OR_RETURN(const PostgresRows rows, database.Query("SELECT running FROM store"));
+  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is gone");
+  return absl::Microseconds(rows.Int(0, 0));
 }
 
 absl::StatusOr<bool> HadJobs(PostgresConnection& database) {

@@ -55,13 +55,19 @@ absl::StatusOr<OwnedTask> FindOwnedTask(PostgresConnection& database, uint64_t t
 // NOT_FOUND, or FAILED_PRECONDITION unless the task runs under that attempt and `server` has claimed it.
 absl::Status CheckAttempt(const OwnedTask& task, const TaskAttempt& attempt, ServerId server);
 
+// A server that shares the store, and the length of its leases.
+struct SharingServer {
+  ServerId id = 0;
+  absl::Duration lease;
+};
+
 // As MoveTask of job_rows.h. `owner`: of a move to running. `bytes`: of the file, of a move to done.
 struct TaskOwner {
   std::optional<ServerId> owner;
   int64_t bytes = 0;
 };
-absl::Status MoveTask(PostgresConnection& database, const TaskRow& task, const TaskMove& move,
-                      const TaskOwner& owner = {});
+absl::Status MoveTask(PostgresConnection& database, const SharingServer& server, const TaskRow& task,
+                      const TaskMove& move, const TaskOwner& owner = {});
 
 absl::StatusOr<std::string> ReadRequest(PostgresConnection& database, uint64_t job);
 
@@ -81,7 +87,7 @@ absl::StatusOr<std::vector<uint64_t>> ListJobs(PostgresConnection& database, con
 absl::StatusOr<std::vector<OpenTask>> ListOpen(PostgresConnection& database, ServerId server);
 
 // Locks them until the end of the transaction, those that others have locked left out.
-absl::StatusOr<std::vector<uint64_t>> LockExpired(PostgresConnection& database, absl::Time now, int64_t limit);
+absl::StatusOr<std::vector<uint64_t>> LockExpired(PostgresConnection& database, absl::Duration running, int64_t limit);
 absl::StatusOr<std::vector<uint64_t>> LockEnded(PostgresConnection& database, int64_t limit);
 absl::Status DeleteJobs(PostgresConnection& database, absl::Span<const uint64_t> jobs);
 absl::StatusOr<int64_t> ResultBytes(PostgresConnection& database);
@@ -104,10 +110,19 @@ struct TakenBack {
   int64_t tasks = 0;
   std::vector<uint64_t> jobs;
 };
-absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, ServerId server, absl::Duration lease);
+absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, const SharingServer& server);
+
+// What servers of an older version have ended gets the end of its retention, which begins now.
+absl::Status KeepOthersJobs(PostgresConnection& database, const SharingServer& server, const TaskMove& move);
 
 absl::StatusOr<absl::Time> DatabaseTime(PostgresConnection& database);
+// The newest of all times in the records; in the past where there are none.
 absl::StatusOr<absl::Time> NewestTime(PostgresConnection& database);
+
+// The running time that the servers keep together, after this one has measured `running`; that of a server whose lease
+// is over counts for nothing, so what each has measured since it said so last is less than a lease.
+absl::StatusOr<absl::Duration> ShareRunningTime(PostgresConnection& database, ServerId server, absl::Duration running);
+absl::StatusOr<absl::Duration> ReadRunningTime(PostgresConnection& database);
 // Whether it ever had a job.
 absl::StatusOr<bool> HadJobs(PostgresConnection& database);
 

@@ -13,7 +13,7 @@ namespace tessera::server {
 namespace {
 
 // Element i brings version i to i + 1. A step that was ever released is never edited. Times are microseconds since
-// 1970, of the records' clock (JobStore::Now); leases alone are of the database's.
+// 1970, by the clock of the database, unless they are running time (store_time.h).
 constexpr const char* kSteps[] = {
     R"(CREATE TABLE store(version bigint NOT NULL, secret bytea NOT NULL);  -- one row
        CREATE SEQUENCE job_numbers AS bigint INCREMENT BY 1009;
@@ -61,6 +61,22 @@ constexpr const char* kSteps[] = {
          job bigint NOT NULL REFERENCES jobs(number) ON DELETE CASCADE,
          PRIMARY KEY(tenant, key_hash));
        CREATE INDEX idempotency_by_job ON idempotency(job))",
+    // The calendar's time that stood in `expires` may have been that of a wrong clock: from now on each job is kept for
+    // the retention that it had, in the order in which they ended. The column stays for servers of version 1 that are
+    // still at work: they remove what it says and nothing else. What they end gets its `kept_until` from others.
+    R"(ALTER TABLE store ADD COLUMN running bigint NOT NULL DEFAULT 0;  -- microseconds that servers have worked
+       ALTER TABLE jobs ADD COLUMN kept_until bigint;                   -- of an ended job, in the time of store.running
+       WITH ended AS (
+         SELECT number, expires,
+                expires - (SELECT MAX(t.ended) FROM tasks t WHERE t.job = jobs.number) AS retention
+         FROM jobs WHERE expires IS NOT NULL)
+       UPDATE jobs SET kept_until = e.retention + e.place, expires = NULL FROM (
+         SELECT number, ROW_NUMBER() OVER (ORDER BY expires, number) AS place,
+           CASE WHEN retention > 0 THEN retention
+                ELSE GREATEST(86400000000, (SELECT MAX(retention) FROM ended)) END AS retention FROM ended) e
+         WHERE e.number = jobs.number;
+       CREATE INDEX jobs_kept ON jobs(kept_until) WHERE kept_until IS NOT NULL;
+       CREATE INDEX jobs_not_kept ON jobs(number) WHERE kept_until IS NULL AND state >= 2)",
 };
 static_assert(kNumbersOfAJob > kMaxImageCount);
 

@@ -69,6 +69,21 @@ constexpr const char* kSteps[] = {
          task INTEGER PRIMARY KEY,
          attempt INTEGER NOT NULL,
          bytes BLOB NOT NULL))",
+    // The calendar's time that stood in `expires` may have been that of a wrong clock: from the first start on each job
+    // is kept for the retention that it had, in the order in which they ended.
+    R"(CREATE TABLE running_time(microseconds INTEGER NOT NULL);  -- one row: how long servers have worked on the store
+       INSERT INTO running_time VALUES(0);
+       ALTER TABLE jobs RENAME COLUMN expires TO kept_until;      -- of an ended job, in running time
+       WITH ended AS (
+         SELECT number, kept_until AS expires, kept_until - (
+           SELECT MAX(t.ended) FROM tasks t
+           WHERE t.number >= jobs.number AND t.number < jobs.number + jobs.tasks AND t.job = jobs.number) AS retention
+         FROM jobs WHERE kept_until IS NOT NULL)
+       UPDATE jobs SET kept_until = e.retention + e.place FROM (
+         SELECT number, ROW_NUMBER() OVER (ORDER BY expires, number) AS place,
+           CASE WHEN retention > 0 THEN retention
+                ELSE MAX(86400000000, (SELECT COALESCE(MAX(retention), 0) FROM ended)) END AS retention FROM ended) e
+         WHERE e.number = jobs.number)",
 };
 constexpr int kStepOfRecordIds = 3;
 

@@ -62,6 +62,42 @@ TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
   EXPECT_TRUE((*store)->Claim(1).ok());
 }
 
+// Version 6 knew times of the calendar alone. The clock was three days ahead when job 3 ended, job 5 was damaged.
+TEST(JobStoreSchema, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
+  FaultyDisk disk;
+  FakeClock clock;
+  const int64_t now = absl::ToUnixMicros(clock.Now()), hour = 3600000000;
+  {
+    absl::StatusOr<std::unique_ptr<SqliteDatabase>> database =
+        SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_EQ((*database)->Execute(kVersion1), absl::OkStatus());
+    ASSERT_EQ(MigrateSchema(**database, 6), absl::OkStatus());
+    const auto add = [&](int64_t number, int64_t ended, int64_t retention) {
+      const std::string sql = absl::StrCat(
+          "INSERT INTO jobs SELECT ", number, ", token, tenant, tasks, created, deadline, ", ended + retention,
+          ", request, checksum, 3 FROM jobs WHERE number = 1; INSERT INTO tasks(number, job, state, ended) VALUES(",
+          number, ", ", number, ", 3, ", ended, ")");
+      ASSERT_EQ((*database)->Execute(sql.c_str()), absl::OkStatus());
+    };
+    add(2, now - 100 * hour, 24 * hour);  // it was not swept yet
+    add(3, now + 72 * hour, 24 * hour);
+    add(4, now - hour, 2 * hour);
+    add(5, now, 0);
+  }
+  const absl::StatusOr<std::unique_ptr<JobStore>> store =
+      SqliteJobStore::Open({.path = "jobs", .files = &disk.files(), .clock = &clock, .vfs = disk.vfs()});
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto sweep = [&](absl::Duration after) {
+    clock.Advance(after);
+    return (*store)->Sweep(100)->jobs;
+  };
+  EXPECT_EQ(sweep(absl::Hours(2)), 0);
+  EXPECT_EQ(sweep(absl::Seconds(1)), 1) << "the one that was kept for two hours";
+  EXPECT_EQ(sweep(absl::Hours(22) - absl::Seconds(1)), 0);
+  EXPECT_EQ(sweep(absl::Seconds(1)), 3);
+}
+
 // Every job of one to three tasks in version 2.
 TEST(JobStoreSchema, GivesEachJobTheStateOfItsTasks) {
   FaultyDisk disk;

@@ -35,8 +35,7 @@ StoragePlace PlaceOf(const SqliteJobStoreOptions& options) {
 SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened opened)
     : options_(options),
       lock_(std::move(opened.lock)),
-      opened_(opened.now),
-      opened_elapsed_(options.clock->Elapsed()),
+      time_(*options.clock, opened.now, opened.running),
       disk_(*options.files, PlaceOf(options), *options.clock, options.on_storage),
       reader_(std::move(opened.reader)),
       ids_(std::move(opened.ids)),
@@ -48,6 +47,12 @@ SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened open
                .may_write = [this] { return disk_.CheckPlace(); },
                .failed = [this](const absl::Status& failure) { disk_.OnDatabaseFailure(failure); }}) {
   Count(opened.counts);
+}
+
+SqliteJobStore::~SqliteJobStore() {
+  // A process that is killed loses the time since its last sweep: what it has is kept for longer by that.
+  commit_.Run("running_time", [this](SqliteDatabase& database) { return KeepRunningTime(database, time_.Running()); })
+      .IgnoreError();
 }
 
 absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobStoreOptions& options) {
@@ -79,25 +84,27 @@ absl::StatusOr<std::unique_ptr<JobStore>> SqliteJobStore::Open(const SqliteJobSt
   if (absl::Status known = CheckImagesAreKnown(next, options.path, *options.files); !known.ok())
     return WithAdvice(known);
   ASSIGN_OR_RETURN(const absl::Time newest, NewestTime(**writer));
-  const absl::Time now = std::max(options.clock->Now(), newest);
+  ASSIGN_OR_RETURN(const absl::Duration running, ReadRunningTime(**writer));
+  const absl::Time now = options.clock->Now();
   RETURN_IF_ERROR((*writer)->Execute("BEGIN IMMEDIATE"));
   ASSIGN_OR_RETURN(const int64_t given_back, QueueRunning(**writer));
-  ASSIGN_OR_RETURN(const FinishedImages finished, FailDamagedImages(**writer, now + options.retention));
-  ASSIGN_OR_RETURN(const StateCounts counts, CountStates(**writer, now + options.retention));
+  ASSIGN_OR_RETURN(const FinishedImages finished, FailDamagedImages(**writer, running + options.retention));
+  ASSIGN_OR_RETURN(const StateCounts counts, CountStates(**writer, now, running + options.retention));
   Reach(options.at_point, "recover.before_commit");
   RETURN_IF_ERROR((*writer)->Execute("COMMIT"));
   Reach(options.at_point, "recover.after_commit");
   ASSIGN_OR_RETURN(std::unique_ptr<SqliteDatabase> reader, SqliteDatabase::Open(file));
-  return std::unique_ptr<JobStore>(
-      new SqliteJobStore(options, {.lock = std::move(lock),
-                                   .writer = *std::move(writer),
-                                   .reader = std::move(reader),
-                                   .ids = *std::move(ids),
-                                   .now = now,
-                                   .next_number = next,
-                                   .recovery = {.given_back = given_back, .damaged = finished.damaged},
-                                   .counts = counts,
-                                   .result_bytes = finished.bytes}));
+  return std::unique_ptr<JobStore>(new SqliteJobStore(
+      options, {.lock = std::move(lock),
+                .writer = *std::move(writer),
+                .reader = std::move(reader),
+                .ids = *std::move(ids),
+                .now = now,
+                .running = running,
+                .next_number = next,
+                .recovery = {.given_back = given_back, .damaged = finished.damaged, .newest = newest, .opened = now},
+                .counts = counts,
+                .result_bytes = finished.bytes}));
 }
 
 absl::Status SqliteJobStore::Change(const char* name,
@@ -124,7 +131,15 @@ absl::Status SqliteJobStore::End(const char* name, const TaskAttempt& attempt, c
   });
 }
 
-absl::Time SqliteJobStore::Now() const { return opened_ + (options_.clock->Elapsed() - opened_elapsed_); }
+absl::Time SqliteJobStore::Calendar() const {
+  time_.Follow(options_.clock->Now());
+  return time_.Calendar();
+}
+
+std::optional<absl::Time> SqliteJobStore::ExpiryOf(const JobRecord& job) const {
+  if (!job.kept_until) return std::nullopt;
+  return time_.CalendarAt(*job.kept_until);
+}
 
 absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const QueuedTask&)> visit) {
   Recovery recovery = recovered_;
@@ -133,6 +148,7 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
     if (absl::StrContains(file, kTemporaryMark)) disk_.Remove(file);
   }
   std::vector<std::pair<uint64_t, absl::Status>> damaged;
+  QueueTimes times(Calendar());
   const auto hand_out = [&](const StoredTask& stored) {
     const QueueEntry& row = stored.row;
     if (!row.request.ok()) {
@@ -140,7 +156,9 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
       return;
     }
     ++recovery.queued;
-    visit(QueuedTaskOf(stored, ids_));
+    QueuedTask task = QueuedTaskOf(stored, ids_);
+    times.Correct(task);
+    visit(task);
   };
   RETURN_IF_ERROR(ReadQueue([this](const auto& call) { return Read(call); }, hand_out));
   for (const auto& [task, error] : damaged) {
@@ -151,7 +169,7 @@ absl::StatusOr<Recovery> SqliteJobStore::Recover(absl::FunctionRef<void(const Qu
 }
 
 void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) {
-  const absl::StatusOr<std::shared_ptr<JobSubmission>> made = JobSubmission::Make(std::move(job), Now());
+  const absl::StatusOr<std::shared_ptr<JobSubmission>> made = JobSubmission::Make(std::move(job), Calendar());
   if (!made.ok()) return done(made.status());
   const std::shared_ptr<JobSubmission>& submission = *made;
   const auto apply = [this, submission](SqliteDatabase& database) {
@@ -164,7 +182,7 @@ void SqliteJobStore::SubmitAsync(NewJob job, std::function<void(absl::StatusOr<S
 }
 
 absl::StatusOr<SubmittedJob> SqliteJobStore::Submit(const NewJob& job) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<JobSubmission> submission, JobSubmission::Make(job, Now()));
+  ASSIGN_OR_RETURN(const std::shared_ptr<JobSubmission> submission, JobSubmission::Make(job, Calendar()));
   const absl::Status status =
       commit_.Run("submit", [&](SqliteDatabase& database) { return submission->Apply(database, ids_, next_number_); });
   return ResultOf(status, *submission);
@@ -425,7 +443,9 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
       gone.push_back(std::move(job));
       return DeleteJob(database, gone.back(), counts);
     };
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> expired, ListExpired(database, Now(), limit));
+    const absl::Duration running = time_.Running();
+    RETURN_IF_ERROR(KeepRunningTime(database, running));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> expired, ListExpired(database, running, limit));
     for (uint64_t number : expired) {
       RETURN_IF_ERROR(remove(number));
       ++report.jobs;

@@ -30,16 +30,18 @@
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_disk.h"
 #include "server/jobs/store_rules.h"
+#include "server/jobs/store_time.h"
 
 namespace tessera::server {
 
 struct SqliteJobStoreOptions {
-  std::string path;                            // of the database; its folder exists
-  ResultStore* files = nullptr;                // must outlive the store
-  const base::Clock* clock = nullptr;          // must outlive the store
-  std::string vfs;                             // SQLite's name of its file layer; empty: the system's own
-  absl::Duration retention = absl::Hours(24);  // of an ended job, its images and its idempotency key
-  int64_t retention_bytes = 0;                 // of the images of all ended jobs; 0: no bound
+  std::string path;                    // of the database; its folder exists
+  ResultStore* files = nullptr;        // must outlive the store
+  const base::Clock* clock = nullptr;  // must outlive the store
+  std::string vfs;                     // SQLite's name of its file layer; empty: the system's own
+  // Running time (store_time.h) for which an ended job, its images and its idempotency key are kept.
+  absl::Duration retention = absl::Hours(24);
+  int64_t retention_bytes = 0;  // of the images of all ended jobs; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
   uint64_t most_committed_bytes = 0;   // of an image that is committed with its task
   absl::Duration timeout;              // with another process that has the store and may be just ending
@@ -49,12 +51,13 @@ struct SqliteJobStoreOptions {
 
 class SqliteJobStore final : public JobStore {
  public:
-  static constexpr int kSchemaVersion = 6;
+  static constexpr int kSchemaVersion = 7;
 
   // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
   // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;
   // DATA_LOSS for a file that is no database of this kind, or a damaged one: it is checked before anything is changed.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const SqliteJobStoreOptions& options);
+  ~SqliteJobStore() override;
 
   absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override;
   absl::StatusOr<SubmittedJob> Submit(const NewJob& job) override;
@@ -77,7 +80,9 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<SweepReport> Sweep(int64_t limit) override;
   int64_t result_bytes() const override;
   bool has_too_many_bytes() const override;
-  absl::Time Now() const override;
+  absl::Time Now() const override { return time_.Now(); }
+  absl::Time Calendar() const override;
+  std::optional<absl::Time> ExpiryOf(const JobRecord& job) const override;
   std::array<int64_t, kTaskStates> Counts() const override;
   StorageTrouble trouble() const override;
   absl::Status CheckPlace() override;
@@ -90,6 +95,7 @@ class SqliteJobStore final : public JobStore {
     std::unique_ptr<SqliteDatabase> writer, reader;
     RecordIds ids;
     absl::Time now;
+    absl::Duration running;
     uint64_t next_number = 0;
     Recovery recovery;
     StateCounts counts{};
@@ -107,7 +113,9 @@ class SqliteJobStore final : public JobStore {
   absl::StatusOr<SubmittedJob> ResultOf(const absl::Status& status, JobSubmission& submission);
   // Moves one running task.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move);
-  TaskMove MoveTo(TaskState to) const { return {.to = to, .now = Now(), .retention = options_.retention}; }
+  TaskMove MoveTo(TaskState to) const {
+    return {.to = to, .now = Calendar(), .running = time_.Running(), .retention = options_.retention};
+  }
   TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
   // The end of a task, with its image's bytes in the same transaction or in a file.
   absl::Status FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
@@ -127,8 +135,7 @@ class SqliteJobStore final : public JobStore {
 
   const SqliteJobStoreOptions options_;
   const base::ProcessLock lock_;
-  const absl::Time opened_;
-  const absl::Duration opened_elapsed_;
+  mutable StoreTime time_;
   StoreDisk disk_;
   std::mutex trial_mutex_;   // one trial of the disk at a time
   std::mutex settle_mutex_;  // an image is settled once: whoever finds it gone removes its file

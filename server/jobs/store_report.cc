@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/process_lock.h"
 #include "base/status_macros.h"
 #include "server/jobs/job_rows.h"
@@ -53,6 +54,8 @@ absl::StatusOr<StoreReport> InspectSharedStore(const PostgresAddress& address) {
   ASSIGN_OR_RETURN(const PostgresRows servers,
                    database->Query("SELECT COUNT(*) FROM servers WHERE expires > clock_timestamp()"));
   report.servers = servers.Int(0, 0);
+  ASSIGN_OR_RETURN(report.newest, NewestTime(*database));
+  ASSIGN_OR_RETURN(report.now, DatabaseTime(*database));
   return report;
 }
 
@@ -60,12 +63,13 @@ absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore
   RETURN_IF_ERROR(CheckNothingIsMissing(path, files));
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absl::NotFoundError("there is no job store yet");
-  StoreReport report{.in_use = base::ProcessLock::IsTaken(path + ".lock")};
+  StoreReport report{.in_use = base::ProcessLock::IsTaken(path + ".lock"), .now = absl::Now()};
   ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open({.path = path}));
   RETURN_IF_ERROR(database->Check());
   const absl::StatusOr<uint64_t> next = NextNumber(*database);
   // That of a database without tables cannot be asked for.
   RETURN_IF_ERROR(CheckImagesAreKnown(next.ok() ? *next : 1, path, files));
+  ASSIGN_OR_RETURN(report.newest, NewestTime(*database));
   ASSIGN_OR_RETURN(SqliteStatement counts,
                    database->Prepare("SELECT state, COUNT(*) FROM tasks WHERE state BETWEEN 0 AND 5 GROUP BY state"));
   while (true) {

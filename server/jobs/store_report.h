@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/jobs/postgres.h"
 #include "server/jobs/result_store.h"
 #include "server/jobs/task_state.h"
@@ -16,6 +17,8 @@ struct StoreReport {
   bool in_use = false;                           // a server has it open
   int64_t servers = 0;                           // of one that is shared: those that live
   std::array<int64_t, kTaskStates> images = {};  // by state
+  absl::Time newest = absl::InfinitePast();      // the newest time in the records
+  absl::Time now;                                // by the clock of this machine, or of the database
 };
 
 // NOT_FOUND where there is none; DATA_LOSS for a damaged one, FAILED_PRECONDITION where it is not the one of `files`.

@@ -1,5 +1,7 @@
 #include "server/jobs/store_rules.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/sha256.h"
 #include "server/jobs/result_names.h"
@@ -9,6 +11,8 @@ namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
+// Clocks of servers that share a queue, and of one that is disciplined, differ by less.
+constexpr absl::Duration kClockTolerance = absl::Minutes(1);
 
 }  // namespace
 
@@ -33,6 +37,21 @@ QueuedTask QueuedTaskOf(const StoredTask& stored, const RecordIds& ids) {
           .deadline = row.job.deadline,
           .trace_parent = stored.job.trace_parent,
           .request = &stored.job.request};
+}
+
+void QueueTimes::Correct(QueuedTask& task) {
+  last_ = std::max(last_, std::min(task.created, now_));
+  task.created = last_;
+}
+
+std::string FutureText(absl::Time newest, absl::Time now) {
+  if (newest <= now + kClockTolerance) return "";
+  const auto text = [](absl::Time time) {
+    return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
+  };
+  return absl::StrCat("the newest time in the job store is ", text(newest), ", ",
+                      absl::FormatDuration(absl::Trunc(newest - now, absl::Seconds(1))), " after what the clock says, ",
+                      text(now), ": the clock is wrong, or was when that was written");
 }
 
 absl::Status CheckQueued(TaskState state) {

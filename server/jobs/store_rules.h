@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/job_rows.h"
 #include "server/jobs/queue_reader.h"
@@ -18,6 +19,22 @@ namespace tessera::server {
 absl::StatusOr<uint64_t> BeginOfPage(const RecordIds& ids, int32_t limit, const std::string& after);
 
 QueuedTask QueuedTaskOf(const StoredTask& stored, const RecordIds& ids);
+
+// The times at which the tasks of a queue were submitted, of which some may be of a wrong clock. The scheduler goes by
+// them, so they have to be in the order of the queue and may not lie in the future.
+class QueueTimes {
+ public:
+  explicit QueueTimes(absl::Time now) : now_(now) {}
+  // Of the next task of the queue.
+  void Correct(QueuedTask& task);
+
+ private:
+  const absl::Time now_;
+  absl::Time last_ = absl::InfinitePast();
+};
+
+// What there is to say of the newest time in the records when the calendar says `now`; empty where it has been.
+std::string FutureText(absl::Time newest, absl::Time now);
 
 // FAILED_PRECONDITION otherwise.
 absl::Status CheckQueued(TaskState state);

@@ -7,6 +7,7 @@
 #include "base/field_error.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
+#include "server/jobs/store_rules.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
@@ -52,6 +53,12 @@ absl::Status JobLifecycle::Recover() {
   });
   RETURN_IF_ERROR(recovery.status());
   for (const auto& [task, reason] : refused) context_.store.FailQueued(task, reason).IgnoreError();
+  if (const std::string future = FutureText(recovery->newest, recovery->opened); !future.empty()) {
+    context_.log({base::LogLevel::kWarning,
+                  absl::StrCat(future,
+                               "; set it if it is wrong; new jobs get the time of the clock, and nothing is "
+                               "removed before its retention is over, by the time that servers have worked")});
+  }
   context_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
                             " were running; ", recovery->damaged, " were damaged"));
   return absl::OkStatus();
@@ -77,16 +84,20 @@ LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
   const JobRequest& request = *queued.request;
   const ServedModels::Model model = context_.models.Find(request.model);
   if (model == nullptr || !model->unreadable.ok()) return nullptr;
+  // The scheduler's time never jumps, and that of records may be of a clock that was wrong.
+  const absl::Time now = context_.store.Now(), calendar = context_.store.Calendar();
+  std::optional<absl::Time> deadline;
+  if (queued.deadline && request.timeout) deadline = now + std::min(*queued.deadline - calendar, *request.timeout);
   const SchedulerTask plan = {.id = queued.id,
                               .key = queued.tenant,
                               .shape = ShapeOf(request.model, *model->description, request.parameters),
                               .steps = request.parameters.steps,
                               .priority = request.priority,
-                              .enqueued = queued.created,
-                              .deadline = queued.deadline,
+                              .enqueued = now - std::max(calendar - queued.created, absl::ZeroDuration()),
+                              .deadline = deadline,
                               .isolated = queued.blame.isolated};
   LiveTask& task = context_.monitor.tasks(lock).Add(queued, plan);
-  context_.trace.OnQueued(task.image, queued.created);
+  context_.trace.OnQueued(task.image, plan.enqueued);
   return &task;
 }
 

@@ -151,7 +151,7 @@ void JobOutcomes::Lose(TaskId id, const absl::Status& error) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr) return;
     task->again = false;
-    context_.monitor.tasks(lock).Lose(id, error, context_.store.Now());
+    context_.monitor.tasks(lock).Lose(id, error, context_.store.Calendar());
   }
   ReportEnded(
       id, "failed",

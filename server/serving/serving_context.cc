@@ -43,7 +43,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
              .request = record.request,
              .state = StateOf(record),
              .created = record.created,
-             .expires = record.expires,
+             .expires = context.store.ExpiryOf(record),
              .steps_done = tasks.StepsDone(record.id),
              .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
              .error = ErrorOf(record)};

@@ -73,6 +73,23 @@ TEST_F(ClockJumpTest, IsSeenByTheServerAtItsNextStart) {
   EXPECT_EQ(server_.Terminate(), 0);
 }
 
+TEST_F(ClockJumpTest, OneStartWithAWrongClockLosesNoResult) {
+  ASSERT_TRUE(server_.Start());
+  const std::string before = server_.Submit("before");
+  EXPECT_EQ(server_.Ended(before), "done");
+  EXPECT_EQ(server_.Terminate(), 0);
+  clock_.JumpTo(absl::Hours(72));
+  ASSERT_TRUE(server_.Start());
+  EXPECT_EQ(server_.Ended(server_.Submit("meanwhile")), "done");
+  EXPECT_EQ(server_.Terminate(), 0);
+  clock_.JumpTo(absl::ZeroDuration());
+  ASSERT_TRUE(server_.Start());
+  EXPECT_EQ(server_.Call("GET", absl::StrCat("/v1/jobs/", before)).status, 200) << "its retention is not over";
+  EXPECT_LT(absl::AbsDuration(FarAway()), absl::Minutes(10)) << "a new job has the time of the clock";
+  EXPECT_TRUE(absl::StrContains(server_.process().errors(), "the newest time in the job store is "));
+  EXPECT_EQ(server_.Terminate(), 0);
+}
+
 // grpc.health.v1.Health/Watch, from the answer on that says SERVING.
 class HealthWatch {
  public:

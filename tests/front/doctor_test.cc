@@ -14,6 +14,8 @@
 #include "absl/time/clock.h"
 #include "client/cli/serve/deployment_checks.h"
 #include "client/cli/serve/served_group.h"
+#include "server/jobs/schema.h"
+#include "server/jobs/sqlite_job_store.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/made_up_host.h"
 #include "tests/support/test_folder.h"
@@ -97,8 +99,8 @@ TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
   EXPECT_THAT(result.output, Not(HasSubstr("FAILED")));
   for (const char* what : {"configuration", "clock", "data folder", "job store", "privacy", "listener http",
-                           "listener grpc", "listener admin", "keys file", "TLS", "open files", "worker program",
-                           "model tiny", "layout of tiny", "threads", "memory"}) {
+                           "listener grpc", "listener admin", "keys file", "TLS", "open files",
+                           "worker program", "model tiny", "layout of tiny", "threads", "memory"}) {
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("(ok|warning) +", what))) << what;
   }
   EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/tessera-data")) << "it looks and makes nothing";
@@ -232,6 +234,24 @@ TEST_F(DoctorTest, JudgesACertificateByItsDatesAndItsKeyByWhoCanReadIt) {
   WriteSelfSigned("other", {.certificate_chain = tls.certificate_chain, .private_key = WorkFolder() + "/other.pem"});
   EXPECT_THAT(client::CheckTlsFiles(tls, now).at(0).found,
               HasSubstr("does not belong to the certificate: key values mismatch"));
+}
+
+TEST_F(DoctorTest, FindsAJobStoreWithATimeInTheFuture) {
+  std::filesystem::create_directory(WorkFolder() + "/data");
+  bool in_use = false;
+  {
+    const auto database = server::SqliteDatabase::Open({.path = WorkFolder() + "/data/jobs.sqlite"});
+    ASSERT_TRUE(database.ok()) << database.status();
+    ASSERT_EQ(server::MigrateSchema(**database, server::SqliteJobStore::kSchemaVersion), absl::OkStatus());
+    ASSERT_EQ((*database)->Execute("INSERT INTO tasks(job, state, started) VALUES(1, 1, 1)"), absl::OkStatus());
+    EXPECT_EQ(client::CheckJobStore(WorkFolder() + "/data", in_use).health, client::Health::kOk);
+    ASSERT_EQ((*database)->Execute("INSERT INTO tasks(job, state, started) VALUES(2, 1, 4102444800000000)"),
+              absl::OkStatus());
+  }
+  const client::Finding future = client::CheckJobStore(WorkFolder() + "/data", in_use);
+  EXPECT_EQ(future.health, client::Health::kWarning);
+  EXPECT_THAT(future.found, AllOf(HasSubstr("2 running"), HasSubstr("2100-01-01 00:00:00 UTC")));
+  EXPECT_THAT(future.advice, HasSubstr("set the clock"));
 }
 
 TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {

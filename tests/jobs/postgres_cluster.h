@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
 #include "server/jobs/postgres.h"
 
 namespace tessera {
@@ -26,6 +27,8 @@ class PostgresCluster {
   server::PostgresAddress NewDatabase();
   // As the superuser; a failed test if it does not work.
   void Run(const server::PostgresAddress& database, const std::string& sql);
+  // What this database's clock says from now on is ahead of the machine's own by whole seconds.
+  void SetCalendar(const server::PostgresAddress& database, absl::Duration ahead);
   // A dump of the one database, restored in the other, by the commands of docs/operations.md.
   void Restore(const server::PostgresAddress& from, const server::PostgresAddress& into) const;
   // The one number that the statement finds.

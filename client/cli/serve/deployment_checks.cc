@@ -32,6 +32,7 @@
 #include "server/http/tls_certificates.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/store_report.h"
+#include "server/jobs/store_rules.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::client {
@@ -82,6 +83,17 @@ std::string ImagesText(const server::StoreReport& report) {
   return text;
 }
 
+constexpr char kJobStore[] = "job store";
+
+// `found`: what comes before the images of the store.
+Finding OfStore(const server::StoreReport& report, const std::string& found) {
+  const std::string future = server::FutureText(report.newest, report.now);
+  const std::string images = found + ImagesText(report);
+  if (future.empty()) return {.what = kJobStore, .found = images};
+  return {Health::kWarning, kJobStore, absl::StrCat(images, "; ", future),
+          "set the clock if it is wrong; whatever it says, nothing is removed before its retention is over"};
+}
+
 }  // namespace
 
 Finding CheckDataFolder(const std::string& folder) {
@@ -112,7 +124,7 @@ Finding CheckDataFolder(const std::string& folder) {
 }
 
 Finding CheckSharedStore(const server::StoreConfig& store) {
-  const std::string what = "job store";
+  const std::string what = kJobStore;
   const absl::StatusOr<server::StoreReport> report =
       server::InspectSharedStore({.dsn = store.dsn, .password_file = store.password_file});
   if (absl::IsNotFound(report.status())) {
@@ -121,19 +133,17 @@ Finding CheckSharedStore(const server::StoreConfig& store) {
   if (!report.ok()) {
     return Failed(what, report.status(), "start the database, or let store.dsn and store.password_file lead to it");
   }
-  return {.what = what,
-          .found = absl::StrCat("a database with ", report->servers, " servers at work; images:", ImagesText(*report))};
+  return OfStore(*report, absl::StrCat("a database with ", report->servers, " servers at work; images:"));
 }
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
-  const std::string what = "job store";
+  const std::string what = kJobStore;
   server::DiskResultStore images(data_folder + "/images");
   const absl::StatusOr<server::StoreReport> report = server::InspectJobStore(data_folder + "/jobs.sqlite", images);
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
   if (!report.ok()) return Failed(what, report.status(), server::kStoreAdvice);
   in_use = report->in_use;
-  return {.what = what,
-          .found = absl::StrCat(in_use ? "in use by a server that runs; images:" : "images:", ImagesText(*report))};
+  return OfStore(*report, in_use ? "in use by a server that runs; images:" : "images:");
 }
 
 Finding CheckPrivacy(const std::string& data_folder) {
@@ -265,12 +275,12 @@ Finding CheckClock(absl::Time now) {
   const std::string what = "clock";
   const std::string found = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", now, absl::UTCTimeZone());
   if (now < absl::FromCivil(absl::CivilDay(2024, 1, 1), absl::UTCTimeZone())) {
-    return {Health::kFailed, what, found, "set it: certificates and retention go by it"};
+    return {Health::kFailed, what, found, "set it: certificates and the times of jobs go by it"};
   }
   timex state = {};
   if (adjtimex(&state) == TIME_ERROR) {
     return {Health::kWarning, what, found + ", which no time service sets",
-            "run one: certificates and retention go by it"};
+            "run one: certificates and the times of jobs go by it"};
   }
   return {.what = what, .found = found};
 }
