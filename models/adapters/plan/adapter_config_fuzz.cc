@@ -9,8 +9,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const auto parse : {tessera::models::ParseAdapterMetadata, tessera::models::ParseAdapterConfig}) {
-    const absl::StatusOr<tessera::models::LoraConfigs> configs = parse(text);
+  for (const absl::StatusOr<tessera::models::LoraConfigs>& configs :
+       {tessera::models::ParseAdapterMetadata(text, /*of_transformer=*/true),
+        tessera::models::ParseAdapterMetadata(text, /*of_transformer=*/false),
+        tessera::models::ParseAdapterConfig(text)}) {
     if (!configs.ok()) {
       if (!tessera::models::FaultOf(configs.status())) std::abort();  // every refusal says why
       continue;
