@@ -207,6 +207,7 @@ void VisitFields(const auto& visit, Is<Trained> auto& trained) {
   visit("learning_rate", trained.learning_rate);
   visit("seconds", trained.seconds);
   visit("skipped", trained.skipped);
+  visit("loss_ratio", trained.loss_ratio);
 }
 
 void VisitFields(const auto& visit, Is<TrainingSaved> auto& saved) {

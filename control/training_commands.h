@@ -35,7 +35,9 @@ struct Trained {
   double gradient_norm = 0;  // of all parameters, before clipping
   double learning_rate = 0;
   double seconds = 0;
-  bool skipped = false;  // loss or gradients were not finite, and nothing was changed
+  // Loss or gradients were not finite, or the loss exceeded train.max_loss_ratio, and nothing was changed.
+  bool skipped = false;
+  double loss_ratio = 0;  // of the loss to the running mean of the run's finite losses before; 0: there are none
 };
 
 struct TrainingSaved {

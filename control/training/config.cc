@@ -162,6 +162,7 @@ void VisitProcedure(Visit& visit, Procedure& train) {
   });
   visit("dtype", train.dtype);
   visit("max_nonfinite_steps", train.max_nonfinite_steps, kSteps);
+  visit("max_loss_ratio", train.max_loss_ratio, YamlRange{0, 1e12});
   visit("quantize", train.quantize);
   visit("blocks_to_swap", train.blocks_to_swap, YamlRange{0, 1000});
 }
@@ -292,6 +293,10 @@ absl::Status CheckTogether(const TrainConfig& config) {
                               base::EnumName(config.train.lr_scheduler),
                               "; warmup_stable_decay needs more than 0 of them, and no other schedule has any"));
   }
+  if (config.train.max_loss_ratio > 0 && config.train.max_loss_ratio <= 1) {
+    return Wrong(absl::StrCat("train.max_loss_ratio is ", config.train.max_loss_ratio,
+                              "; it must be more than 1, or 0 for a run that goes on whatever its loss"));
+  }
   if (config.network.type == NetworkType::kFull && config.train.quantize) {
     return Wrong("train.quantize is true; it stores weights that stay as they are, so that network.type must be lora");
   }
@@ -339,6 +344,7 @@ constexpr const char* kMayChange[] = {"model",
                                       "output",
                                       "train.steps",
                                       "train.lr",
+                                      "train.max_loss_ratio",
                                       "train.gradient_checkpointing",
                                       "train.blocks_to_swap",
                                       "train.max_nonfinite_steps",

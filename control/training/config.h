@@ -100,6 +100,7 @@ struct TrainProcedure {
   OptimizerParameters optimizer_params;
   TrainDtype dtype = TrainDtype::kBf16;
   int64_t max_nonfinite_steps = 10;  // in a row that are skipped before the run stops
+  double max_loss_ratio = 0;         // of a loss to its running mean, beyond which the run stops; 0: it goes on
   bool quantize = false;             // the frozen base is stored in 8 bits (lora)
   int64_t blocks_to_swap = 0;        // whose frozen weights wait in the host's memory (lora)
 
@@ -185,8 +186,8 @@ std::string TrainConfigJson(const TrainConfig& config);
 // Whether a run that was begun with `before` may go on with `now`. What changes no sum may differ: model, output and
 // the folders of images, whose contents are compared by their digests, recomputation, block swapping, parallelism,
 // since a checkpoint is read by any topology, what happens with bad images, caches, steps that are not finite, sample,
-// save and publish. So may train.steps and train.lr, and where `same_samples` says that the digests of the samples are
-// equal, every key of datasets and trigger_word. InvalidArgument names each other key that differs, with both values.
+// save and publish. So may train.steps, train.lr and train.max_loss_ratio, and where `same_samples` says that the
+// digests of the samples are equal, every key of datasets and trigger_word. InvalidArgument names each other key that differs, with both values.
 absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples = false);
 
 }  // namespace tessera::control

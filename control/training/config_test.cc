@@ -68,6 +68,7 @@ train:
   optimizer_params: {betas: [0.8, 0.95], eps: 1e-6, weight_decay: 0.1}
   dtype: fp32
   max_nonfinite_steps: 3
+  max_loss_ratio: 1000
   quantize: true
   blocks_to_swap: 10
 sample: {sample_every: 100, prompts: ["a cat", "a dog"], seed: 3, steps: 20, guidance_scale: 4.5, width: 512, height: 768}
@@ -115,6 +116,7 @@ parallelism: {data: 2, tensor: 2, ulysses: 1, ring: 2, sequence_parallel: true, 
                     .optimizer_params = {.betas = {0.8, 0.95}, .eps = 1e-6, .weight_decay = 0.1},
                     .dtype = TrainDtype::kFp32,
                     .max_nonfinite_steps = 3,
+                    .max_loss_ratio = 1000,
                     .quantize = true,
                     .blocks_to_swap = 10};
   expected.sample = {.sample_every = 100,
@@ -165,6 +167,7 @@ TEST(TrainConfigTest, AMistakeNamesTheKeyItsValueWhatIsValidTheNearestAndTheLine
       AllOf(HasSubstr("key of train 'gradient_checkpoint' is unknown"),
             HasSubstr("; did you mean 'gradient_checkpointing'? valid values are steps, "), HasSubstr("(line 4)")));
   EXPECT_THAT(error("job: extension"), HasSubstr("key 'job' is unknown; valid values are model, output"));
+  EXPECT_THAT(error("train: {max_loss_ratio: 0.5}"), HasSubstr("train.max_loss_ratio is 0.5; it must be more than 1"));
   EXPECT_THAT(error("parallelism: {zero: 2}"), HasSubstr("parallelism.zero '2' is unknown; valid values are 0, 1, 3"));
   EXPECT_EQ(error("train: {optimizer_params: {betas: [0.9]}}"),
             "train.optimizer_params.betas has 1 values; it must have 2, such as [0.9, 0.999]");
@@ -221,7 +224,7 @@ TEST(TrainConfigTest, AFileThatIsNotThereIsNamed) {
 TEST(TrainConfigTest, AResumedRunMayHaveOtherStepsRateSamplesSavesAndTopology) {
   const TrainConfig before = Config();
   const TrainConfig now = Config(
-      "train: {steps: 5, lr: 1}\nsample: {sample_every: 3, prompts: [x]}\nsave: {save_every: 9}\n"
+      "train: {steps: 5, lr: 1, max_loss_ratio: 50}\nsample: {sample_every: 3, prompts: [x]}\nsave: {save_every: 9}\n"
       "publish: {name: x, server: s, adapter_folder: a, publish_every: 2}\n"
       "parallelism: {tensor: 2, zero: 1}");
   EXPECT_TRUE(CheckResumed(before, now).ok()) << CheckResumed(before, now);

@@ -393,6 +393,11 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   // Equal on all ranks, so that they agree.
   trained.skipped = !std::isfinite(trained.loss) || !std::isfinite(trained.gradient_norm);
   if (!trained.skipped) {
+    trained.loss_ratio = loss_mean_.RatioOf(trained.loss);
+    trained.skipped = config_.train.max_loss_ratio > 0 && trained.loss_ratio > config_.train.max_loss_ratio;
+  }
+  if (!trained.skipped) {
+    loss_mean_.Add(trained.loss);
     if (config_.train.max_grad_norm > 0) gradients_.Clip(trained.gradient_norm, config_.train.max_grad_norm);
     optimizer_.Step(trained.learning_rate);
   }
@@ -450,6 +455,8 @@ std::string Trainer::StateJson() const {
   writer.Key("data_digest").String(data_digest_);
   writer.Key("optimizer_step").Int(optimizer_.step());
   writer.Key("cursor").Int(cursor_);
+  writer.Key("loss_mean").Number(loss_mean_.mean);
+  writer.Key("losses").Int(loss_mean_.count);
   writer.EndObject();
   return writer.text();
 }
@@ -460,6 +467,8 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
                     data_digest = reader.RequiredString("data_digest");
   const int64_t optimizer_step = reader.RequiredInt("optimizer_step", 0);
   cursor_ = reader.RequiredInt("cursor", 0);
+  // Checkpoints of earlier versions have neither.
+  loss_mean_ = {.mean = reader.Number("loss_mean", 0, 0), .count = reader.Int("losses", 0, 0)};
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
   const bool same_samples = data_digest == data_digest_;

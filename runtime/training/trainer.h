@@ -25,6 +25,7 @@
 #include "runtime/training/exports/adapter_file.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/learning_rate.h"
+#include "runtime/training/loss_mean.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
 #include "runtime/training/sharded_weights.h"
@@ -130,6 +131,7 @@ class Trainer final {
   const LearningRate learning_rate_;
   int64_t step_ = 0;    // done, those that were skipped included
   int64_t cursor_ = 0;  // batches that were taken from the order
+  LossMean loss_mean_;  // of the steps that changed something
   std::string resumed_from_;
   std::vector<std::string> warnings_;
 };

@@ -848,5 +848,47 @@ INSTANTIATE_TEST_SUITE_P(Networks, ResumeTest,
                          ::testing::Values(control::NetworkType::kFull, control::NetworkType::kLora),
                          [](const auto& info) { return info.param == control::NetworkType::kFull ? "full" : "lora"; });
 
+// A rate of 10 makes the weights useless with its first step.
+class LossRatioTest : public ::testing::Test {
+ protected:
+  control::TrainConfig Config(const std::string& output) const {
+    control::TrainConfig config = runs_.Config(output);
+    config.train.lr = 10;
+    config.save.save_every = 1;
+    return config;
+  }
+  TrainerRuns runs_{"pixart_sigma"};
+};
+
+TEST_F(LossRatioTest, IsThatToTheMeanOfTheLossesBeforeOnEveryRankAndAfterAResume) {
+  control::TrainConfig config = Config("whole");
+  config.parallelism.data = 2;
+  const std::vector<Result> whole = runs_.Run(config, 2);
+  for (const Result& rank : whole) {
+    ASSERT_TRUE(rank.status.ok()) << rank.status;
+    EXPECT_EQ(rank.steps[0].loss_ratio, 0);
+    EXPECT_EQ(rank.steps[1].loss_ratio, rank.steps[1].loss / rank.steps[0].loss);
+    EXPECT_GT(rank.steps[1].loss_ratio, 1000);
+    EXPECT_FALSE(rank.steps[1].skipped);
+  }
+  EXPECT_EQ(whole[0].steps[1].loss_ratio, whole[1].steps[1].loss_ratio);
+  config.output = Config("resumed").output;
+  const std::vector<Result> first = runs_.Run(config, 1), second = runs_.Run(config, 1, "latest");
+  ASSERT_TRUE(second[0].status.ok()) << second[0].status;
+  EXPECT_EQ(second[0].steps[0].loss_ratio, whole[0].steps[1].loss_ratio);
+}
+
+TEST_F(LossRatioTest, AStepBeyondTheLargestIsNotTaken) {
+  control::TrainConfig config = Config("ends");
+  config.train.max_loss_ratio = 1000;
+  const Result first = runs_.Run(config, 1).front();
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  const Result second = runs_.Run(config, 1, "latest").front();
+  ASSERT_TRUE(second.status.ok()) << second.status;
+  EXPECT_GT(second.steps[0].loss_ratio, 1000);
+  EXPECT_TRUE(second.steps[0].skipped);
+  EXPECT_EQ(Weights(second), Weights(first));
+}
+
 }  // namespace
 }  // namespace tessera::runtime

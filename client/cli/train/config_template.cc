@@ -179,6 +179,7 @@ void Procedure(const TemplateFacts& facts, Lines& lines) {
   lines.Indent("  ");
   lines("dtype", train.dtype, Lines::Choices<control::TrainDtype>() + "; master weights are fp32");
   lines("max_nonfinite_steps", train.max_nonfinite_steps, "in a row that are skipped before the run stops");
+  lines("max_loss_ratio", train.max_loss_ratio, "of a loss to its running mean, beyond it the run stops; 0: never");
   lines("quantize", train.quantize, "the frozen base in 8 bits (lora)");
   lines("blocks_to_swap", train.blocks_to_swap, "whose frozen weights wait in the host's memory (lora, on a GPU)");
 }

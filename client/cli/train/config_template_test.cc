@@ -70,6 +70,7 @@ control::TrainConfig EverythingElse() {
                   .optimizer_params = {.betas = {0.8, 0.95}, .eps = 1e-7, .weight_decay = 0.125},
                   .dtype = control::TrainDtype::kFp32,
                   .max_nonfinite_steps = 3,
+                  .max_loss_ratio = 500,
                   .quantize = true,
                   .blocks_to_swap = 2};
   config.sample = {.sample_every = 9,

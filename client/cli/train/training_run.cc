@@ -46,6 +46,9 @@ parallel::Layout LayoutOf(const control::TrainConfig& config) {
   return layout;
 }
 
+// Of a loss to its running mean, beyond which a step is reported.
+constexpr double kReportedLossRatio = 1000;
+
 class TrainingRun {
  public:
   TrainingRun(const TrainingRunOptions& options, Interrupts& interrupts)
@@ -196,6 +199,7 @@ class TrainingRun {
       step = trained.step;
       progress.OnTrained(trained);
       log_->OnTrained(trained);
+      RETURN_IF_ERROR(CheckLoss(trained));
       skipped = trained.skipped ? skipped + 1 : 0;
       if (skipped > config_.train.max_nonfinite_steps) {
         return absl::DataLossError(absl::StrCat(
@@ -209,6 +213,23 @@ class TrainingRun {
       if (!last && IsDue(step, config_.save.save_every)) RETURN_IF_ERROR(Save(step, /*exports=*/false, progress));
     }
     return step;
+  }
+
+  // Reports a loss far above its running mean, and ends the run where train.max_loss_ratio says so.
+  absl::Status CheckLoss(const control::Trained& trained) {
+    const double most = config_.train.max_loss_ratio;
+    const bool ends = most > 0 && trained.loss_ratio > most;
+    if (!ends && trained.loss_ratio <= kReportedLossRatio) return absl::OkStatus();
+    const std::string text = absl::StrCat("the loss of step ", trained.step, " is ", trained.loss, ", ",
+                                          trained.loss_ratio, " times its running mean");
+    if (!ends) {
+      reporter_->OnWarning(text);
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(
+        absl::StrCat(text, ", and train.max_loss_ratio is ", most, "; the step was not taken, and ",
+                     checkpoint_.empty() ? "no checkpoint was written" : absl::StrCat("the last checkpoint is ", checkpoint_),
+                     "; lower train.lr, or raise train.max_loss_ratio"));
   }
 
   void OpenLog(int64_t first_step) {
