@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "base/start_thread.h"
 
 namespace tessera::base {
 namespace {
@@ -62,7 +63,7 @@ LogWriter::LogWriter(const LogWriterOptions& options) : state_(std::make_shared<
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([state = state_] { Run(state); }).detach();
+  StartThread([state = state_] { Run(state); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

@@ -2,14 +2,16 @@
 
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace tessera::base {
 
 TaskPool::TaskPool(int threads, const std::function<void()>& begin) {
   for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, begin] {
+    threads_.push_back(StartThread([this, begin] {
       begin();
       Work();
-    });
+    }));
   }
 }
 

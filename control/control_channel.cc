@@ -29,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "base/batch_scheduling.h"
 #include "base/file_descriptor.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/task_pool.h"
 #include "control/command_wire.h"
@@ -200,7 +201,7 @@ class Listener {
         listening_(std::move(listening)),
         orphan_grace_period_(orphan_grace_period),
         ends_with_stream_(orphan_grace_period <= absl::ZeroDuration()),
-        acceptor_([this] { Accept(); }) {}
+        acceptor_(base::StartThread([this] { Accept(); })) {}
 
   void Accept() {
     std::thread reader;
@@ -222,7 +223,7 @@ class Listener {
       controller_ = controller.get();
       leaving_ = false;
       changed_.notify_all();
-      reader = std::thread([this, controller = std::move(controller)] { ReadCommands(*controller); });
+      reader = base::StartThread([this, controller = std::move(controller)] { ReadCommands(*controller); });
     }
     if (reader.joinable()) reader.join();
   }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 
 namespace tessera::control {
 
@@ -49,7 +50,7 @@ sigset_t BlockTermination() {
 TerminationThread::TerminationThread(const SocketFolder& folder, const sigset_t& blocked)
     : stop_(eventfd(0, EFD_CLOEXEC)), signals_(blocked) {
   termination_ = signalfd(-1, &signals_, SFD_CLOEXEC);
-  thread_ = std::thread([this, &folder] { Run(folder); });
+  thread_ = base::StartThread([this, &folder] { Run(folder); });
 }
 
 TerminationThread::~TerminationThread() {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace tessera::parallel {
 namespace {
 
@@ -26,7 +28,7 @@ EffortMeter::EffortMeter(std::shared_ptr<HostSegment> segment, int rank) : segme
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { Measure(); });
+  thread_ = base::StartThread([this] { Measure(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

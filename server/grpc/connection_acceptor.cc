@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 
 namespace tessera::server {
 namespace {
@@ -88,11 +89,12 @@ ConnectionAcceptor::~ConnectionAcceptor() {
 
 void ConnectionAcceptor::Start(std::function<void(int descriptor)> take) {
   take_ = std::move(take);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = base::StartThread([this] { Run(); });
 }
 
 int ConnectionAcceptor::WithinBound(int connection) const {
   if (!options_.highest_descriptor || connection <= options_.highest_descriptor()) return connection;
+  if (options_.no_descriptor) options_.no_descriptor();
   for (int i = 0; i < kRoomTries && options_.make_room; ++i) {
     if (i % kTriesForOne == 0 && !options_.make_room() && i == 0) break;
     const int lowest = fcntl(connection, F_DUPFD_CLOEXEC, 0);
@@ -118,6 +120,7 @@ void ConnectionAcceptor::Run() {
     if (connection < 0) {
       // Those that wait stay in the kernel's queue.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        if (options_.no_descriptor) options_.no_descriptor();
         if (poll(waiting, 1, kRetryMilliseconds) > 0) return;
       }
       continue;

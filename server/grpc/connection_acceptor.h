@@ -20,6 +20,8 @@ struct AcceptorOptions {
   uint16_t port = 0;  // 0: any free one
   // Asked for each new connection, which needs room where its number is higher. Null: none is.
   std::function<int()> highest_descriptor;
+  // Called where a connection finds no descriptor that it may keep, on the acceptor's thread. May be null.
+  std::function<void()> no_descriptor;
   // Begins to close what can be spared elsewhere; false where that is nothing. May be null.
   std::function<bool()> make_room;
 };

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/task_pool.h"
 #include "server/grpc/connection_acceptor.h"
@@ -52,6 +53,7 @@ class Server final : public GrpcServer {
         ConnectionAcceptor::Listen({.address = options_.address,
                                     .port = options_.port,
                                     .highest_descriptor = options_.highest_descriptor,
+                                    .no_descriptor = options_.no_descriptor,
                                     .make_room = options_.make_room});
     if (!acceptor.ok()) return acceptor.status();
     port_ = (*acceptor)->port();
@@ -83,7 +85,7 @@ class Server final : public GrpcServer {
       connection.fd = descriptor;
       connections_->HandleNewConnection(&connection);
     });
-    health_ = std::thread([this] { ReportHealth(); });
+    health_ = base::StartThread([this] { ReportHealth(); });
     return absl::OkStatus();
   }
 

@@ -27,6 +27,7 @@ struct GrpcServerOptions {
   bool behind_proxy = false;
   CallRecorder record;
   std::function<int()> highest_descriptor;            // as HttpLimits has it; may be null
+  std::function<void()> no_descriptor;                // as HttpServerOptions has it; may be null
   std::function<bool()> make_room;                    // for a connection beyond it, by closing others; may be null
   absl::Duration idle_time = absl::Seconds(75);       // without a call, after which a connection is closed
   absl::Duration handshake_time = absl::Seconds(10);  // to the end of HTTP/2's first words

@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/machine_processors.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "server/http/http_connection.h"
 
@@ -80,7 +81,7 @@ class Listener final : public HttpServer {
     int threads = options_.connection_threads;
     if (threads == 0) threads = base::ReadMachineProcessors().available() > 2 ? 2 : 1;
     for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this] { host_->context.run(); });
+      threads_.push_back(base::StartThread([this] { host_->context.run(); }));
     }
     return absl::OkStatus();
   }
@@ -126,7 +127,10 @@ class Listener final : public HttpServer {
     acceptor_.async_accept(asio::make_strand(host_->context), [this](error_code error, tcp::socket socket) {
       if (stopped_) return;
       if (!error) return Take(std::move(socket));
-      if (error == asio::error::no_descriptors) (void)MakeRoom();
+      if (error == asio::error::no_descriptors) {
+        ReportNoDescriptor();
+        (void)MakeRoom();
+      }
       AcceptLater();
     });
   }
@@ -137,6 +141,7 @@ class Listener final : public HttpServer {
       Admit(std::move(socket));
       return Accept();
     }
+    ReportNoDescriptor();
     if (!MakeRoom()) {
       CountRefused();
       return Accept();
@@ -198,6 +203,10 @@ class Listener final : public HttpServer {
       ++counts_.accepted;
     }
     connection->Start();
+  }
+
+  void ReportNoDescriptor() const {
+    if (options_.no_descriptor) options_.no_descriptor();
   }
 
   void CountRefused() {

@@ -40,6 +40,8 @@ struct HttpServerOptions {
   uint16_t port = 0;  // 0: any free one
   HttpLimits limits;
   std::shared_ptr<TlsCertificates> tls;  // null: plain HTTP
+  // Called where a connection finds no descriptor that it may keep, on any thread; must not block. May be null.
+  std::function<void()> no_descriptor;
   // 0: two; one where there are two processors or fewer, because one of two wakes the other with every event, which a
   // small model's steps feel there.
   int connection_threads = 0;

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 
 namespace tessera::server {
@@ -32,7 +33,7 @@ absl::Status ApplyInSavepoint(SqliteDatabase& database, const GroupCommit::Chang
 }  // namespace
 
 GroupCommit::GroupCommit(std::unique_ptr<SqliteDatabase> database, CommitHooks hooks)
-    : database_(std::move(database)), hooks_(std::move(hooks)), writer_([this] { Write(); }) {}
+    : database_(std::move(database)), hooks_(std::move(hooks)), writer_(base::StartThread([this] { Write(); })) {}
 
 GroupCommit::~GroupCommit() {
   {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 
@@ -38,7 +39,7 @@ PostgresLink::PostgresLink(PostgresAddress address, ServerId server, absl::Durat
 PostgresLink::~PostgresLink() { Stop(); }
 
 void PostgresLink::Start() {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = base::StartThread([this] { Run(); });
 }
 
 void PostgresLink::Stop() {

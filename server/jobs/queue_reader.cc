@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/start_thread.h"
+
 namespace tessera::server {
 namespace {
 
@@ -77,7 +79,8 @@ absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl
                        absl::FunctionRef<void(const StoredTask&)> visit) {
   BatchQueue batches;
   absl::Status status;
-  std::thread reader([&] { status = read([&](SqliteDatabase& database) { return FillBatches(database, batches); }); });
+  std::thread reader = base::StartThread(
+      [&] { status = read([&](SqliteDatabase& database) { return FillBatches(database, batches); }); });
   for (bool last = false; !last;) {
     Batch* batch = batches.TakeFull();
     for (size_t i = 0; i < batch->used; ++i) visit(batch->rows[i]);

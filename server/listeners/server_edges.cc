@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
+#include "base/steady_time.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/calls/process_metrics.h"
@@ -19,6 +21,7 @@
 #include "server/http/http_server.h"
 #include "server/listeners/connection_metrics.h"
 #include "server/listeners/descriptor_shares.h"
+#include "server/listeners/refusal_log.h"
 
 namespace tessera::server {
 namespace {
@@ -94,6 +97,7 @@ class Edges final : public ServerEdges {
     if (config_.http.enabled) {
       HttpServerOptions options = HttpOptionsOf(config_, config_.http);
       options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).http; };
+      options.no_descriptor = ReportingTo(http_refusals_);
       options.tls = std::move(tls);
       auto server = HttpServer::Start(options, api_);
       if (!server.ok()) return server.status();
@@ -105,6 +109,7 @@ class Edges final : public ServerEdges {
       const auto most = static_cast<size_t>(SharesOf(MostDescriptors()).admin_connections);
       options.limits.connections = std::min(options.limits.connections, most);
       options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).admin; };
+      options.no_descriptor = ReportingTo(admin_refusals_);
       auto server = HttpServer::Start(options, admin_handler_);
       if (!server.ok()) return server.status();
       const std::lock_guard lock(listeners_mutex_);
@@ -116,6 +121,7 @@ class Edges final : public ServerEdges {
                                        .behind_proxy = config_.behind_proxy,
                                        .record = [this](const CallRecord& record) { Record(record); },
                                        .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
+                                       .no_descriptor = ReportingTo(grpc_refusals_),
                                        .make_room = [this] { return http_ != nullptr && http_->MakeRoom(); },
                                        .idle_time = config_.limits.idle_time,
                                        .handshake_time = config_.limits.header_time},
@@ -139,7 +145,7 @@ class Edges final : public ServerEdges {
   }
 
   void Drain(absl::Duration timeout) override {
-    std::thread grpc([this, timeout] {
+    std::thread grpc = base::StartThread([this, timeout] {
       if (grpc_ != nullptr) grpc_->Drain(timeout);
     });
     if (http_ != nullptr) http_->Drain(timeout);
@@ -147,6 +153,10 @@ class Edges final : public ServerEdges {
   }
 
  private:
+  static std::function<void()> ReportingTo(RefusalLog& log) {
+    return [&log] { log.Refused(base::SteadyNow(), MostDescriptors()); };
+  }
+
   ApiOptions ApiOptionsOf(const ServerConfig& config) {
     ApiOptions options;
     options.hosts = HostRulesOf(config, config.http);
@@ -191,6 +201,8 @@ class Edges final : public ServerEdges {
   const EdgeReports reports_;
   CallMetrics metrics_;
   CallLog call_log_;
+  RefusalLog http_refusals_{"http", reports_.log}, grpc_refusals_{"grpc", reports_.log},
+      admin_refusals_{"admin", reports_.log};
   CallGate gate_;
   CallGate admin_gate_;
   ApiHandler api_;

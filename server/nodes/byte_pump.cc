@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace tessera::server {
 namespace {
 
@@ -21,7 +23,7 @@ constexpr size_t kMostQueued = size_t{256} << 20;
 BytePump::BytePump(int socket, Events events)
     : socket_(socket), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), events_(std::move(events)) {
   fcntl(socket_.get(), F_SETFL, O_NONBLOCK);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = base::StartThread([this] { Run(); });
 }
 
 BytePump::~BytePump() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/mesh.h"
@@ -26,7 +27,10 @@ constexpr int kMostData = 1024;
 class HostedRank final {
  public:
   HostedRank(uint64_t number, HostedGroup::Send send, std::unique_ptr<WorkerProcess> process)
-      : number_(number), send_(std::move(send)), process_(std::move(process)), thread_([this] { Run(); }) {}
+      : number_(number),
+        send_(std::move(send)),
+        process_(std::move(process)),
+        thread_(base::StartThread([this] { Run(); })) {}
   ~HostedRank() {
     process_->Kill();
     thread_.join();
@@ -140,7 +144,7 @@ absl::StatusOr<std::unique_ptr<HostedGroup>> HostedGroup::Start(const internal::
                                            .inherited = group->segment_->descriptor()}));
     group->ranks_[rank.rank()] = std::make_unique<HostedRank>(rank.rank(), group->send_, std::move(process));
   }
-  group->carrier_ = std::thread([of = group.get()] { of->Carry(); });
+  group->carrier_ = base::StartThread([of = group.get()] { of->Carry(); });
   return group;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/nearest_name.h"
 #include "base/planted.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "control/device.h"
 #include "parallel/remote/segment_mirror.h"
@@ -45,7 +46,7 @@ class NodeRegistry::Group final {
     hosts_.push_back({node, epoch, std::move(link)});
   }
   void Run() {
-    thread_ = std::thread([this] {
+    thread_ = base::StartThread([this] {
       while (!ending_) {
         const std::string batch = mirror_.Collect();
         if (batch.empty()) {

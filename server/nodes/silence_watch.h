@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "base/start_thread.h"
 #include "base/steady_time.h"
 
 namespace tessera::server {
@@ -24,7 +25,7 @@ class SilenceWatch final {
         on_beat_(std::move(on_beat)),
         on_silence_(std::move(on_silence)),
         heard_(Now()),
-        thread_([this] { Run(); }) {}
+        thread_(base::StartThread([this] { Run(); })) {}
   ~SilenceWatch() {
     {
       const std::lock_guard lock(mutex_);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace tessera::server {
 
 // `Stream` has Write(message), of which only this object makes use; it outlives this. Thread-safe.
@@ -18,7 +20,7 @@ class StreamWriter final {
   static constexpr size_t kMostQueued = size_t{512} << 20;
 
   StreamWriter(Stream& stream, std::function<void()> overflow)
-      : stream_(stream), overflow_(std::move(overflow)), thread_([this] { Run(); }) {}
+      : stream_(stream), overflow_(std::move(overflow)), thread_(base::StartThread([this] { Run(); })) {}
   // The stream must have ended or been cancelled, or what is queued is written first.
   ~StreamWriter() {
     {

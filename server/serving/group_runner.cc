@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/batch_scheduling.h"
+#include "base/start_thread.h"
 #include "base/steady_time.h"
 #include "server/serving/batch_proof.h"
 #include "server/verification/verification.h"
@@ -42,7 +43,7 @@ GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, b
       trace_(options.trace, options.name, options.layout.ranks()),
       session_(options_, log_, trace_,
                [this](GroupState state, const std::string& reason) { SetState(state, reason); }),
-      thread_([this] { RunSessions(); }) {}
+      thread_(base::StartThread([this] { RunSessions(); })) {}
 
 GroupRunner::~GroupRunner() { Stop(); }
 

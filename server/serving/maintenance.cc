@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/start_thread.h"
 #include "server/serving/storage_error.h"
 
 namespace tessera::server {
@@ -26,7 +27,7 @@ Maintenance::~Maintenance() {
 }
 
 void Maintenance::Start() {
-  thread_ = std::thread([this] {
+  thread_ = base::StartThread([this] {
     while (true) {
       {
         ServiceMonitor::Lock lock = context_.monitor.Acquire();

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/file_identity.h"
+#include "base/start_thread.h"
 #include "base/steady_time.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
@@ -74,7 +75,7 @@ void WantedGroups::Start(JobLifecycle& jobs, JobOutcomes& outcomes) {
     const Lock lock = monitor_.Acquire();
     fleet_.StartRunners(lock, jobs);
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = base::StartThread([this] { Run(); });
 }
 
 void WantedGroups::Set(std::vector<ServedGroupOptions> groups) {

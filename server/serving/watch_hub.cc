@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/start_thread.h"
+
 namespace tessera::server {
 
 class WatchHub::Subscription {
@@ -21,7 +23,7 @@ class WatchHub::Subscription {
   std::set<int32_t> images;  // queued already
 };
 
-WatchHub::WatchHub() : thread_([this] { Deliver(); }) {}
+WatchHub::WatchHub() : thread_(base::StartThread([this] { Deliver(); })) {}
 
 WatchHub::~WatchHub() {
   {

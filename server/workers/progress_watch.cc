@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/start_thread.h"
 #include "base/steady_time.h"
 
 namespace tessera::server {
@@ -23,7 +24,7 @@ ProgressWatch::ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegmen
       events_(std::move(events)),
       judge_(ranks_.size()),
       progress_(ranks_.size()),
-      thread_([this] { Watch(); }) {}
+      thread_(base::StartThread([this] { Watch(); })) {}
 
 ProgressWatch::~ProgressWatch() {
   ending_ = true;

@@ -29,6 +29,7 @@
 #include "absl/strings/strip.h"
 #include "base/file_descriptor.h"
 #include "base/random_bytes.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 
@@ -299,12 +300,12 @@ WorkerProcess::WorkerProcess(Handles handles, bool show_output)
       stop_(eventfd(0, EFD_CLOEXEC)),
       folder_(std::move(handles.folder)),
       show_output_(show_output),
-      reader_([this] {
+      reader_(base::StartThread([this] {
         if (output_ >= 0) ReadOutput();
         std::lock_guard<std::mutex> lock(output_mutex_);
         output_ended_ = true;
         output_changed_.notify_all();
-      }) {}
+      })) {}
 
 WorkerProcess::~WorkerProcess() {
   End();

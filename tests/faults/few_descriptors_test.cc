@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "tests/faults/test_server.h"
@@ -85,6 +86,19 @@ TEST_F(FewDescriptorsTest, IdleConnectionsToHttpMakeRoomForThoseToGrpc) {
   HttpTestClient grpc(server_.grpc_port());
   grpc.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9));
   EXPECT_THAT(grpc.ReadUntil("\4"), ::testing::HasSubstr("\4"));
+}
+
+TEST_F(FewDescriptorsTest, SaysInItsLogThatConnectionsFindNone) {
+  Connections idle;
+  Open(server_.port(), idle);
+  WaitUntil("a line of it",
+            [this] { return absl::StrContains(server_.process().errors(), "listener http has no descriptor for "); });
+}
+
+TEST_F(FewDescriptorsTest, AServerWithTooFewForAnyConnectionDoesNotStart) {
+  server_.options().open_files = 48;
+  EXPECT_THAT(server_.ErrorsOfStart(), ::testing::AllOf(::testing::HasSubstr("(RLIMIT_NOFILE) is 48, and "),
+                                                        ::testing::HasSubstr("LimitNOFILE=")));
 }
 
 TEST_F(FewDescriptorsTest, AWorkerThatDiesIsReplacedBesideIdleConnections) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -69,6 +70,7 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
                       {"TESSERA_FAKE_WORKER", options_.script},
                       {"XDG_RUNTIME_DIR", folder_ / "sockets"}},
       .open_files = options_.open_files,
+      .processes = options_.processes,
       .errors = options_.errors};
   child.environment.insert(options_.environment.begin(), options_.environment.end());
   if (options_.fake_workers) {
@@ -77,6 +79,12 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
     child.environment["TESSERA_WORKER"] = options_.worker;
   }
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(), options_.arguments.end());
+  if (options_.processes > 0 && geteuid() == 0) {
+    EXPECT_EQ(chown(folder_.path().c_str(), kOtherUser, kOtherUser), 0);
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      EXPECT_EQ(lchown(entry.path().c_str(), kOtherUser, kOtherUser), 0) << entry.path();
+    }
+  }
   return std::make_unique<ChildProcess>(child);
 }
 

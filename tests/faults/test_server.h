@@ -34,6 +34,7 @@ struct TestServerOptions {
   std::map<std::string, std::string> environment;  // of it, beside what it needs
   int errors = -1;                                 // its standard error; -1: a file that process().errors() reads
   size_t open_files = 0;                           // that it may have; 0: as many as the test
+  size_t processes = 0;                            // as ChildOptions has it
 };
 
 // Calls to the server are thread-safe, also while it is killed and started.

@@ -76,12 +76,21 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
       const rlimit limit = {options.open_files, options.open_files};
       setrlimit(RLIMIT_NOFILE, &limit);
     }
+    // The folders above it may be closed to another user.
+    const int program = open(argument_pointers[0], O_PATH | O_CLOEXEC);
+    if (options.processes > 0) {
+      const rlimit limit = {options.processes, options.processes};
+      setrlimit(RLIMIT_NPROC, &limit);
+      if (geteuid() == 0 && setuid(kOtherUser) != 0) _exit(125);
+    }
     if (options.network_namespace >= 0 && setns(options.network_namespace, CLONE_NEWNET) != 0) _exit(125);
     dup2(pipe_ends[1], 1);
     dup2(options.errors < 0 ? errors_file_ : options.errors, 2);
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process
-    if (chdir(options.folder.c_str()) == 0)
+    if (chdir(options.folder.c_str()) == 0) {
+      if (options.processes > 0) fexecve(program, argument_pointers.data(), variable_pointers.data());
       execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
+    }
     _exit(126);
   }
   close(pipe_ends[1]);

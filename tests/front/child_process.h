@@ -11,14 +11,20 @@
 
 namespace tessera {
 
+// Who has no processes, for tests that run as root.
+inline constexpr uid_t kOtherUser = 54321;
+
 struct ChildOptions {
   std::vector<std::string> arguments;              // the program first
   std::string folder;                              // where it runs
   std::map<std::string, std::string> environment;  // all of it
   size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
   size_t open_files = 0;                           // that it may have, as `ulimit -n` says; 0: as many as this process
-  int errors = -1;                                 // its standard error; -1: a file that errors() reads
-  int network_namespace = -1;                      // descriptor of the one that it runs in; -1: this thread's
+  // Processes and threads that its user may have, as `ulimit -u` says; 0: as many as this one. Root, for whom there is
+  // no such limit, becomes kOtherUser.
+  size_t processes = 0;
+  int errors = -1;             // its standard error; -1: a file that errors() reads
+  int network_namespace = -1;  // descriptor of the one that it runs in; -1: this thread's
 };
 
 class ChildProcess {

@@ -99,7 +99,7 @@ TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
   EXPECT_THAT(result.output, Not(HasSubstr("FAILED")));
   for (const char* what : {"configuration", "clock", "data folder", "job store", "privacy", "listener http",
-                           "listener grpc", "listener admin", "keys file", "TLS", "open files",
+                           "listener grpc", "listener admin", "keys file", "TLS", "open files", "processes",
                            "worker program", "model tiny", "layout of tiny", "threads", "memory"}) {
     EXPECT_THAT(result.output, ContainsRegex(absl::StrCat("(ok|warning) +", what))) << what;
   }
@@ -255,8 +255,12 @@ TEST_F(DoctorTest, FindsAJobStoreWithATimeInTheFuture) {
 }
 
 TEST_F(DoctorTest, ComparesWhatIsAskedForWithTheMachine) {
-  EXPECT_EQ(client::CheckOpenFiles(1).health, client::Health::kOk);
-  EXPECT_EQ(client::CheckOpenFiles(int64_t{1} << 40).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckOpenFiles(1, 60).health, client::Health::kOk);
+  EXPECT_EQ(client::CheckOpenFiles(int64_t{1} << 40, 60).health, client::Health::kWarning);
+  EXPECT_EQ(client::CheckProcesses(61, {}).health, client::Health::kOk);
+  const client::Finding few = client::CheckProcesses(61, {{.name = "pids.max", .most = 100, .used = 40}});
+  EXPECT_EQ(few.health, client::Health::kFailed);
+  EXPECT_THAT(few.found, HasSubstr("pids.max is 100, of which 40 are in use, and 61 more are needed"));
   EXPECT_EQ(client::CheckThreads(1).health, client::Health::kOk);
   EXPECT_EQ(client::CheckThreads(1 << 20).health, client::Health::kWarning);
   EXPECT_EQ(client::CheckMemory(0).health, client::Health::kOk);

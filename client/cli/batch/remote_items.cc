@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
 #include "base/sha256.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/exit_code.h"
@@ -136,7 +137,7 @@ class RemoteItems final : public ItemMaker {
   absl::Status Start(RunFolder& folder, Events events) override {
     folder_ = &folder;
     events_ = std::move(events);
-    for (int64_t i = 0; i < kJobsInFlight; ++i) threads_.emplace_back([this] { Work(); });
+    for (int64_t i = 0; i < kJobsInFlight; ++i) threads_.push_back(base::StartThread([this] { Work(); }));
     return absl::OkStatus();
   }
 

@@ -12,6 +12,7 @@
 #include "base/atomic_file.h"
 #include "base/machine_processors.h"
 #include "base/private_files.h"
+#include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "client/cli/output/contact_sheet.h"
 #include "server/image/image_file.h"
@@ -52,7 +53,7 @@ absl::StatusOr<std::string> Draw(const RunFolder& folder, absl::Span<const RunIm
   };
   const auto processors = static_cast<size_t>(std::max<int64_t>(1, base::ReadMachineProcessors().available()));
   std::vector<std::thread> threads(std::min(processors, images.size()));
-  for (std::thread& thread : threads) thread = std::thread(draw);
+  for (std::thread& thread : threads) thread = base::StartThread(draw);
   for (std::thread& thread : threads) thread.join();
   RETURN_IF_ERROR(failure);
   return server::EncodeImage(sheet.image(), format, {});

@@ -26,6 +26,7 @@
 #include "base/machine_memory.h"
 #include "base/machine_processors.h"
 #include "base/private_files.h"
+#include "client/cli/serve/process_limits.h"
 #include "control/worker_version.h"
 #include "server/api/generation_request.h"
 #include "server/calls/api_keys.h"
@@ -209,10 +210,14 @@ std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now)
   return findings;
 }
 
-Finding CheckOpenFiles(int64_t connections) {
+Finding CheckOpenFiles(int64_t connections, int64_t needed_to_start) {
   const std::string what = "open files";
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kWarning, what, "the limit is not known", "look at it"};
+  const int64_t most = limit.rlim_max == RLIM_INFINITY ? INT64_MAX : static_cast<int64_t>(limit.rlim_max);
+  if (const absl::Status starts = CheckFileLimit(needed_to_start, most); !starts.ok()) {
+    return Failed(what, starts, "raise it: a server does not start with fewer");
+  }
   const int64_t needed = connections + kOtherFiles;
   const std::string found =
       absl::StrCat("at most ", limit.rlim_cur, "; ", connections, " connections need about ", needed);
@@ -220,6 +225,14 @@ Finding CheckOpenFiles(int64_t connections) {
     return {Health::kWarning, what, found, "raise it (ulimit -n, LimitNOFILE), or lower limits.connections"};
   }
   return {.what = what, .found = found};
+}
+
+Finding CheckProcesses(int64_t needed, const std::vector<base::TaskLimit>& limits) {
+  const std::string what = "processes";
+  if (const absl::Status left = base::CheckTaskLimits(needed, limits); !left.ok()) {
+    return Failed(what, left, "raise it: a server does not start with fewer");
+  }
+  return {.what = what, .found = absl::StrCat(needed, " processes and threads are needed, and may be started")};
 }
 
 LockedMemory ReadLockedMemory() {

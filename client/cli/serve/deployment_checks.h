@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/task_limits.h"
 #include "control/cuda_compat.h"
 #include "control/host_topology.h"
 #include "server/config/server_config.h"
@@ -41,8 +42,11 @@ Finding CheckListener(const std::string& name, const server::ListenConfig& liste
 Finding CheckKeysFile(const std::string& what, const std::string& path);
 std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now);
 
-// Open files for so many connections.
-Finding CheckOpenFiles(int64_t connections);
+// Open files for so many connections; with fewer than `needed` a server does not start.
+Finding CheckOpenFiles(int64_t connections, int64_t needed);
+
+// Processes and threads that a server needs, of those that are left.
+Finding CheckProcesses(int64_t needed, const std::vector<base::TaskLimit>& limits);
 
 // How much memory a process may lock, which is what an InfiniBand or RoCE adapter needs for what it sends and receives.
 struct LockedMemory {

@@ -13,6 +13,7 @@
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/serve/deployment_checks.h"
+#include "client/cli/serve/process_limits.h"
 #include "client/cli/serve/served_group.h"
 #include "client/cli/session/worker_session.h"
 #include "control/gpu_driver.h"
@@ -63,7 +64,9 @@ class Doctor {
     Report(CheckKeysFile("keys file", config.keys_file));
     if (!config.admin_keys_file.empty()) Report(CheckKeysFile("admin keys file", config.admin_keys_file));
     for (const Finding& finding : CheckTlsFiles(config.tls, now)) Report(finding);
-    Report(CheckOpenFiles(config.limits.connections));
+    const ProcessNeeds needs = NeedsOf(config);
+    Report(CheckOpenFiles(config.limits.connections, needs.files));
+    Report(CheckProcesses(in_use ? 0 : needs.tasks, base::ReadTaskLimits()));
     CheckGroups(config, in_use);
     return End();
   }

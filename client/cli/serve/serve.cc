@@ -1,6 +1,5 @@
 #include <malloc.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -27,6 +26,7 @@
 #include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/serve/process_limits.h"
 #include "client/cli/serve/served_group.h"
 #include "client/cli/serve/server_signals.h"
 #include "client/cli/serve/supervised_server.h"
@@ -64,15 +64,6 @@ struct ServeOptions {
   bool no_supervisor = false;
   bool fake_workers = false;
 };
-
-// Every connection is a file.
-void RaiseFileLimit(const base::EventLog& log) {
-  rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  log({base::LogLevel::kWarning, "the number of open files stays at the limit that was inherited"});
-}
 
 // What the fake workers do unless they are told otherwise.
 constexpr char kFakeScript[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
@@ -140,7 +131,7 @@ class Serve {
     supervised_ = message.has_value();
     if (supervised_) message->TakePorts(config);
     ServerSignals signals(interrupts_);
-    RaiseFileLimit(log_);
+    RETURN_IF_ERROR(At(Stage::kJob, PrepareProcessLimits(NeedsOf(config), base::ReadTaskLimits())));
     // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
     mallopt(M_ARENA_MAX, 2);
 
@@ -274,6 +265,13 @@ class Serve {
     return static_cast<ExitCode>(code);
   }
 
+  // Whether the limits of this process leave room for what a configuration needs beyond that which is in use.
+  absl::Status CheckGrowth(const server::ServerConfig& config) const {
+    const ProcessNeeds now = NeedsOf(config_), then = NeedsOf(config);
+    return PrepareProcessLimits({.files = then.files, .tasks = std::max<int64_t>(then.tasks - now.tasks, 0)},
+                                base::ReadTaskLimits());
+  }
+
   // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
   void Reload(server::DurableImageService& service, server::ServerEdges& edges) {
     const auto refuse = [&](const absl::Status& status) {
@@ -294,6 +292,7 @@ class Serve {
     const absl::StatusOr<std::vector<server::ServedGroupOptions>> groups =
         GroupsOf(change->config, /*may_all_miss=*/false);
     if (!groups.ok()) return refuse(groups.status());
+    if (absl::Status grown = CheckGrowth(change->config); !grown.ok()) return refuse(grown);
     if (absl::Status loaded = edges.Reload(change->config); !loaded.ok()) return refuse(loaded);
     config_ = change->config;
     service.SetLimits(ServiceLimitsOf(config_.limits));

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "client/cli/exit_code.h"
 
 namespace tessera::client {
@@ -16,7 +17,7 @@ Interrupts::Interrupts() : stop_(eventfd(0, EFD_CLOEXEC)) {
   sigemptyset(&signals_);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-  thread_ = std::thread([this] { Run(); });
+  thread_ = base::StartThread([this] { Run(); });
 }
 
 Interrupts::~Interrupts() {

@@ -1,0 +1,27 @@
+#include "base/start_thread.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/task_limits.h"
+
+namespace tessera::base {
+
+void EndWithoutThread(const std::error_code& error) {
+  const absl::Status limit = CheckTaskLimits(1, ReadTaskLimits());
+  // What this process cannot see may be used up: those of a user count on the whole machine.
+  std::string reason = limit.ok() ? "" : absl::StrCat(": ", std::string(limit.message()));
+  if (limit.ok()) {
+    for (const TaskLimit& known : ReadTaskLimits()) {
+      absl::StrAppend(&reason, "; ", known.name, " is ", known.most, ": ", known.remedy);
+    }
+  }
+  std::fprintf(stderr, "tessera: a thread cannot be started (%s)%s\n", error.message().c_str(), reason.c_str());
+  std::fflush(stderr);
+  _exit(kNoThreadExitCode);
+}
+
+}  // namespace tessera::base
