@@ -1,8 +1,10 @@
 #include "base/machine_memory.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -60,11 +62,25 @@ struct GroupFiles {
   std::vector<const char*> limits;
   const char* usage;
   const char* inactive;  // in memory.stat
+  const char* active;    // the other pages of files there
+  const char* kills;     // the file with "oom_kill"
 };
 
 GroupFiles FilesOfVersion(int version) {
-  if (version == 1) return {{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"};
-  return {{"memory.max", "memory.high"}, "memory.current", "inactive_file"};
+  if (version == 1) {
+    return {{"memory.limit_in_bytes"},
+            "memory.usage_in_bytes",
+            "total_inactive_file",
+            "total_active_file",
+            "memory.oom_control"};
+  }
+  return {{"memory.max", "memory.high"}, "memory.current", "inactive_file", "active_file", "memory.events"};
+}
+
+// Of a line of memory.stat or the like; 0 where it is not there.
+int64_t StatOf(const std::string& text, const char* label) {
+  const std::vector<std::string> words = WordsAfter(text, label);
+  return words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
 }
 
 std::optional<int64_t> LimitOfGroup(const ControlGroup& group) {
@@ -80,8 +96,7 @@ std::optional<int64_t> LeftInGroup(const ControlGroup& group) {
   if (!limit) return std::nullopt;
   const GroupFiles files = FilesOfVersion(group.version);
   const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
-  const std::vector<std::string> words = WordsAfter(ReadText(group.folder + "/memory.stat"), files.inactive);
-  const int64_t inactive = words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
+  const int64_t inactive = StatOf(ReadText(group.folder + "/memory.stat"), files.inactive);
   const int64_t in_use = usage - std::min(usage, inactive);
   return *limit - std::min(*limit, in_use);
 }
@@ -125,6 +140,56 @@ MachineMemory ReadMachineMemory(const std::string& root) {
   return {.machine = ReadKilobytes(root + "/proc/meminfo", "MemAvailable:"),
           .control_group = ReadControlGroups(root, LeftInGroup),
           .address_space = ReadAddressSpace(root)};
+}
+
+std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root) {
+  std::optional<ControlGroupMemory> least;
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    const std::optional<int64_t> limit = LimitOfGroup(group);
+    if (!limit || (least && least->limit <= *limit)) continue;
+    const GroupFiles files = FilesOfVersion(group.version);
+    const std::string stat = ReadText(group.folder + "/memory.stat");
+    const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
+    const int64_t of_files = StatOf(stat, files.inactive) + StatOf(stat, files.active);
+    least = {.limit = *limit, .in_use = std::max<int64_t>(usage - of_files, 0)};
+  }
+  return least;
+}
+
+int64_t ReadProcessMemory(const std::vector<int64_t>& processes, const std::string& root) {
+  int64_t bytes = 0;
+  for (const int64_t process : processes) {
+    bytes += ReadKilobytes(absl::StrCat(root, "/proc/", process, "/status"), "RssAnon:").value_or(0);
+  }
+  return bytes;
+}
+
+std::vector<int64_t> ProcessFamily(const std::string& root) {
+  std::vector<int64_t> family;
+  const std::string status = ReadText(root + "/proc/self/status");
+  const int64_t self = StatOf(status, "Pid:");
+  for (const int64_t process : {self, StatOf(status, "PPid:")}) {
+    if (process > 1) family.push_back(process);
+  }
+  // A child belongs to the thread that started it.
+  std::error_code error;
+  for (std::filesystem::directory_iterator thread(root + "/proc/self/task", error), end; !error && thread != end;
+       thread.increment(error)) {
+    const std::string children = ReadText(thread->path().string() + "/children");
+    for (const absl::string_view child : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
+      int64_t number = 0;
+      if (absl::SimpleAtoi(child, &number)) family.push_back(number);
+    }
+  }
+  return family;
+}
+
+int64_t ReadOutOfMemoryKills(const std::string& root) {
+  int64_t kills = 0;
+  for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
+    kills += StatOf(ReadText(absl::StrCat(group.folder, "/", FilesOfVersion(group.version).kills)), "oom_kill");
+  }
+  return kills;
 }
 
 int64_t ReadTotalMemory(const std::string& root) {

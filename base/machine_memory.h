@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::base {
 
@@ -32,5 +33,20 @@ MachineMemory ReadMachineMemory(const std::string& root = "");
 // What this process and those beside it in its control group could have if all others ended: the machine's memory, or
 // the least limit of the group and those above it. The largest number there is if nothing is known.
 int64_t ReadTotalMemory(const std::string& root = "");
+
+// Of the control group with the least limit among this process's own and those above it.
+struct ControlGroupMemory {
+  int64_t limit = 0;
+  int64_t in_use = 0;  // without pages of files, which are dropped when memory is short
+};
+std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root = "");
+
+// What the processes take that no file has the bytes of, in bytes; those that have ended take nothing.
+int64_t ReadProcessMemory(const std::vector<int64_t>& processes, const std::string& root = "");
+// This process, its parent and its children.
+std::vector<int64_t> ProcessFamily(const std::string& root = "");
+
+// How many processes the kernel has killed in the control groups of this process because a limit of memory was reached.
+int64_t ReadOutOfMemoryKills(const std::string& root = "");
 
 }  // namespace tessera::base

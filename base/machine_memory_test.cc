@@ -212,5 +212,37 @@ TEST(MachineMemory, ThisMachineHasMemoryAndLessThanEverything) {
   EXPECT_LT(available, int64_t{1} << 50);
 }
 
+TEST_F(MachineMemoryTest, OfTheGroupWithTheLeastLimitIsSaidWhatIsInUseWithoutPagesOfFiles) {
+  folder_.Write("proc/self/cgroup", "0::/outer/inner\n");
+  EXPECT_EQ(ReadControlGroupMemory(folder_.path()), std::nullopt);
+  folder_.Write("sys/fs/cgroup/outer/memory.max", "1000\n");
+  folder_.Write("sys/fs/cgroup/outer/memory.current", "600\n");
+  folder_.Write("sys/fs/cgroup/outer/memory.stat", "anon 450\nactive_file 20\ninactive_file 100\n");
+  folder_.Write("sys/fs/cgroup/outer/inner/memory.max", "2000\n");
+  const std::optional<ControlGroupMemory> memory = ReadControlGroupMemory(folder_.path());
+  ASSERT_TRUE(memory.has_value());
+  EXPECT_EQ(memory->limit, 1000);
+  EXPECT_EQ(memory->in_use, 480);
+}
+
+TEST_F(MachineMemoryTest, KillsForWantOfMemoryAreCountedInBothVersions) {
+  EXPECT_EQ(ReadOutOfMemoryKills(folder_.path()), 0);
+  folder_.Write("proc/self/cgroup", "4:memory:/old\n0::/new\n");
+  folder_.Write("sys/fs/cgroup/new/memory.events", "low 0\nhigh 0\nmax 17\noom 2\noom_kill 3\n");
+  EXPECT_EQ(ReadOutOfMemoryKills(folder_.path()), 3);
+  folder_.Write("sys/fs/cgroup/memory/old/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n");
+  EXPECT_EQ(ReadOutOfMemoryKills(folder_.path()), 7);
+}
+
+TEST_F(MachineMemoryTest, AFamilysMemoryIsThatOfItsParentItselfAndItsChildren) {
+  folder_.Write("proc/self/status", "Pid:\t20\nPPid:\t10\n");
+  folder_.Write("proc/self/task/20/children", "30 ");
+  folder_.Write("proc/self/task/21/children", "31 32 ");
+  for (const char* process : {"10", "20", "30", "31"}) {
+    folder_.Write("proc/" + std::string(process) + "/status", "VmRSS:\t  900 kB\nRssAnon:\t  100 kB\n");
+  }
+  EXPECT_EQ(ReadProcessMemory(ProcessFamily(folder_.path()), folder_.path()), 4 * 100 * 1024) << "32 has ended";
+}
+
 }  // namespace
 }  // namespace tessera::base

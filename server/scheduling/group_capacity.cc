@@ -47,8 +47,10 @@ bool GroupCapacity::CouldEverRun(const ShapeClass& shape) const {
 
 absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
   double largest = -1, needed = std::numeric_limits<double>::infinity();
+  std::string limit;
   for (const auto& [id, group] : groups_.all()) {
     if (group.description.model != shape.model || !models_.contains(shape.model)) continue;
+    if (group.description.memory_bytes > largest) limit = group.description.memory_limit;
     largest = std::max(largest, group.description.memory_bytes);
     needed = std::min(needed, PeakBytes(CostOf(shape.model), shape, 1, group.description.share));
   }
@@ -56,10 +58,10 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
     return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
   }
   if (CouldEverRun(shape)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ",
-                                                 base::GibText(needed),
-                                                 " beside the weights; the largest group of this model has ",
-                                                 base::GibText(largest), ": ask for a smaller image"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", base::GibText(needed),
+                   " beside the weights; the largest group of this model has ", base::GibText(largest),
+                   limit.empty() ? "" : absl::StrCat(" (", limit, ")"), ": ask for a smaller image"));
 }
 
 bool GroupCapacity::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {

@@ -20,9 +20,10 @@ struct GroupDescription {
   GroupId id = 0;
   std::string model;
   int32_t ranks = 1;
-  int32_t max_rows = 1;     // of one batch
-  double memory_bytes = 0;  // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
-  double free_bytes = 0;    // of one rank, for batches of several; 0: not known
+  int32_t max_rows = 1;      // of one batch
+  double memory_bytes = 0;   // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
+  std::string memory_limit;  // what bounds that, as a sentence without its full stop; empty: the device
+  double free_bytes = 0;     // of one rank, for batches of several; 0: not known
   GroupShare share;
   // Of all ranks together, which no group of its kind surpasses: what it may do for all that is known before its first
   // step.

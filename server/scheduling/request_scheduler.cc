@@ -8,10 +8,11 @@
 
 namespace tessera::server {
 
-void RequestScheduler::SetMemory(GroupId id, double bytes) {
+void RequestScheduler::SetMemory(GroupId id, double bytes, const std::string& limit) {
   ScheduledGroup* group = groups_.Find(id);
   if (group == nullptr) return;
   group->description.memory_bytes = bytes;
+  group->description.memory_limit = limit;
   may_hold_too_large_ = true;
 }
 

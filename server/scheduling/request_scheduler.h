@@ -55,7 +55,7 @@ class RequestScheduler final {
   const TaskTable& tasks() const { return tasks_; }
 
   // As in GroupDescription.
-  void SetMemory(GroupId group, double bytes);
+  void SetMemory(GroupId group, double bytes, const std::string& limit = "");
   void SetFreeMemory(GroupId group, double bytes);
 
   // `ticket` 0: a recovered or given-back task, which no bound refuses. ALREADY_EXISTS for a known id.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/byte_text.h"
 #include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "base/steady_time.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr int32_t kMaxRows = 8;  // of one batch
 constexpr absl::Duration kProbeTimeout = absl::Seconds(60);
+// Of memory, where nothing is left: all that is asked for is more.
+constexpr double kLeastBudget = 1;
 // A group that is free again sooner is not worth the start of its workers.
 constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
 
@@ -164,6 +167,8 @@ bool GroupFleet::EndDrained() {
     monitor_.scheduler(lock).steps().OnGroupDied(replica->group.id);
     monitor_.scheduler(lock).groups().Remove(replica->group.id);
     replica->ended = true;
+    replica->is_loaded = is_rest_known_ = false;
+    MeasureRest(lock);
     ShareMemory(lock);
   }
   return !empty.empty();
@@ -219,6 +224,9 @@ void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<contr
   Replica& replica = At(id);
   if (std::exchange(replica.refused, false)) scheduler.groups().Add(replica.description);
   const auto ranks = static_cast<double>(RanksBeside(replica.group));
+  replica.is_loaded = true;
+  is_rest_known_ = false;
+  MeasureRest(lock);
   if (options_.host_memory && IsOnHost(replica.group)) {
     scheduler.SetFreeMemory(id, options_.host_memory().available / ranks);
   } else if (memory_budget.has_value()) {
@@ -235,6 +243,7 @@ void GroupFleet::OnRefused(const Lock& lock, GroupId group) {
 }
 
 void GroupFleet::ReplaceAbandoned(const Lock& lock) {
+  MeasureRest(lock);
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   for (const Replica& replica : replicas_) {
     const GroupId group = replica.group.id;
@@ -248,20 +257,39 @@ void GroupFleet::ReplaceAbandoned(const Lock& lock) {
   }
 }
 
-// Other processes may end and other groups rest: a single image may count on all that their weights leave.
+// Other processes may end and other groups rest: a single image may count on all that this server's processes leave
+// when they make none. Until a group is loaded, its weights are what is known of it.
 void GroupFleet::ShareMemory(const Lock& lock) {
   if (!options_.host_memory) return;
-  double budget = options_.host_memory().total;
+  const HostMemory host = options_.host_memory();
+  double weights = 0, unmeasured = 0;
   for (const Replica& replica : replicas_) {
     if (replica.ended || !IsOnHost(replica.group) || replica.group.load.stream_blocks) continue;
-    budget -= static_cast<double>(WeightBytes(replica.group.model, replica.group.load.dtype));
+    const auto bytes = static_cast<double>(WeightBytes(replica.group.model, replica.group.load.dtype));
+    weights += bytes;
+    if (!replica.is_in_rest) unmeasured += bytes;
   }
-  if (budget <= 0) return;  // loading will say so
+  if (host.total <= weights) return;  // loading will say so
+  const double budget = std::max(host.total - std::max(weights, rest_ + unmeasured), kLeastBudget);
+  const std::string limit = absl::StrCat(host.is_limit ? "the memory limit of the server's control group (container)"
+                                                       : "the memory of the server's machine",
+                                         " is ", base::ByteText(static_cast<uint64_t>(host.total)));
   for (Replica& replica : replicas_) {
     if (!IsOnHost(replica.group)) continue;
     replica.description.memory_bytes = budget / replica.description.ranks;
-    monitor_.scheduler(lock).SetMemory(replica.group.id, replica.description.memory_bytes);
+    monitor_.scheduler(lock).SetMemory(replica.group.id, replica.description.memory_bytes, limit);
   }
+}
+
+void GroupFleet::MeasureRest(const Lock& lock) {
+  if (is_rest_known_ || !options_.host_memory) return;
+  for (const Replica& replica : replicas_) {
+    if (!replica.ended && !monitor_.scheduler(lock).groups().IsEmpty(replica.group.id)) return;
+  }
+  is_rest_known_ = true;
+  rest_ = options_.host_memory().in_use;
+  for (Replica& replica : replicas_) replica.is_in_rest = replica.is_loaded;
+  ShareMemory(lock);
 }
 
 int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {

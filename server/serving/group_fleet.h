@@ -69,13 +69,21 @@ class GroupFleet final : public ServingGroups {
     bool refused = false;                 // the scheduler does not know it
     bool draining = false;                // it is not wanted any more
     bool ended = false;
+    bool is_loaded = false;   // its workers have their model
+    bool is_in_rest = false;  // and had it when rest_ was measured
   };
 
   Replica& At(GroupId group) { return replicas_[static_cast<size_t>(group - 1)]; }
   // Shares the machine's memory among the groups that are on its CPU.
   void ShareMemory(const Lock& lock);
+  // Notes what all processes take, once no image is being made since the loaded groups have changed.
+  void MeasureRest(const Lock& lock);
   // The ranks of all groups that are on one of this group's devices: the most of them.
   int64_t RanksBeside(const GroupRunnerOptions& group) const;
+
+  // Guarded by the monitor. Bytes that all processes take while no image is made, as of the last time.
+  double rest_ = 0;
+  bool is_rest_known_ = true;  // since the loaded groups have changed
 
   ServiceMonitor& monitor_;
   ServedModels& models_;  // guarded by the monitor

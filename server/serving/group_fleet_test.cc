@@ -12,6 +12,7 @@ namespace tessera::server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Lock = ServiceMonitor::Lock;
 
 constexpr double kBudget = 1000;  // bytes of the machine's memory; the models have no weights
@@ -72,6 +73,34 @@ TEST_F(GroupFleetTest, ReplicasShareTheProcessorsThatTheProcessMayUse) {
   Install(lock, 2);
   ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
   EXPECT_EQ(fleet_->Find(lock, 2).load.threads, 1);
+}
+
+// What runs when they make nothing is not for an image.
+TEST_F(GroupFleetTest, AnImageCountsOnWhatTheProcessesLeaveOfTheLimit) {
+  double in_use = 0;
+  options_.host_memory = [&] {
+    return HostMemory{.total = kBudget, .available = kBudget, .in_use = in_use, .is_limit = true};
+  };
+  fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "data", "owner");
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 1);
+  EXPECT_EQ(Fits(lock, kBudget), absl::StatusCode::kOk);
+  in_use = kBudget - 100;
+  fleet_->OnReady(lock, 1, std::nullopt);
+  EXPECT_EQ(Fits(lock, 100), absl::StatusCode::kOk);
+  EXPECT_EQ(Fits(lock, 101), absl::StatusCode::kInvalidArgument);
+  const absl::Status refused = monitor_.scheduler(lock).capacity().CheckFits({.model = "m", .height = 101, .width = 1});
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("the memory limit of the server's control group (container) is"));
+}
+
+TEST_F(GroupFleetTest, WhereNothingIsLeftNoImageIsAccepted) {
+  options_.host_memory = [] { return HostMemory{.total = kBudget, .available = 0, .in_use = 2 * kBudget}; };
+  fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "data", "owner");
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 1);
+  fleet_->OnReady(lock, 1, std::nullopt);
+  EXPECT_EQ(Fits(lock, 2), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(GroupFleetTest, AGroupThatIsRefusedTakesNothingUntilItIsReady) {

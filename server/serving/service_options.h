@@ -43,8 +43,10 @@ struct ServedGroupOptions {
 
 // Bytes.
 struct HostMemory {
-  double total = 0;      // of the machine, or what its control group (container) may have of it
-  double available = 0;  // of it, now
+  double total = 0;       // of the machine, or what its control group (container) may have of it
+  double available = 0;   // of it, now
+  double in_use = 0;      // of it, by this server, its workers and what else has the same limit
+  bool is_limit = false;  // of a control group
 };
 
 // Of what is accepted; what was accepted before is made whatever they become.

@@ -27,7 +27,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/byte_text.h"
 #include "base/file_descriptor.h"
+#include "base/machine_memory.h"
 #include "base/random_bytes.h"
 #include "base/start_thread.h"
 #include "base/status_macros.h"
@@ -274,7 +276,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
   }
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(
       {.pid = pid, .pid_file = pid_file.Release(), .output = output_read.Release(), .folder = std::move(folder)},
-      options.show_output));
+      options.show_output, options.system_root));
 }
 
 absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const WorkerIdentity& identity) {
@@ -290,16 +292,18 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const Worker
                          .pid_file = *process,
                          .output = -1,
                          .folder = identity.socket.substr(0, identity.socket.size() - name.size())},
-                        /*show_output=*/false));
+                        /*show_output=*/false, /*system_root=*/""));
 }
 
-WorkerProcess::WorkerProcess(Handles handles, bool show_output)
+WorkerProcess::WorkerProcess(Handles handles, bool show_output, const std::string& system_root)
     : pid_(handles.pid),
       pid_file_(handles.pid_file),
       output_(handles.output),
       stop_(eventfd(0, EFD_CLOEXEC)),
       folder_(std::move(handles.folder)),
       show_output_(show_output),
+      system_root_(system_root),
+      kills_at_start_(base::ReadOutOfMemoryKills(system_root)),
       reader_(base::StartThread([this] {
         if (output_ >= 0) ReadOutput();
         std::lock_guard<std::mutex> lock(output_mutex_);
@@ -354,6 +358,12 @@ std::string WorkerProcess::StateText() {
   if (!wait_status_.has_value()) return "has ended";
   if (WIFSIGNALED(*wait_status_)) {
     const int signal = WTERMSIG(*wait_status_);
+    if (signal == SIGKILL && !killed_here_ && base::ReadOutOfMemoryKills(system_root_) > kills_at_start_) {
+      const std::optional<base::ControlGroupMemory> memory = base::ReadControlGroupMemory(system_root_);
+      return absl::StrCat(
+          "ran out of memory and was killed by the kernel: the memory limit of its control group (container) is ",
+          memory ? base::ByteText(static_cast<uint64_t>(memory->limit)) : "not known");
+    }
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   }
   return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));
@@ -385,6 +395,7 @@ uint64_t WorkerProcess::PeakMemoryBytes() const {
 void WorkerProcess::Signal(int signal) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) return;
+  killed_here_ |= signal == SIGKILL;
   if (output_ >= 0) {
     kill(-pid_, signal);
   } else {

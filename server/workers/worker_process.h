@@ -32,6 +32,7 @@ struct WorkerProcessOptions {
   int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
   bool show_output = false;            // copy the worker's output to our standard error
   absl::Duration orphan_grace_period;  // how long it outlives this process's sudden end; zero: it ends with it
+  std::string system_root;             // where /proc and /sys are; another one than the empty one is for tests
   std::string owner;                   // in the name of its socket's folder, for RemoveDesertedFolders; may be empty
 };
 
@@ -91,7 +92,7 @@ class WorkerProcess final : public RankProcess {
     std::string folder;  // of its socket
   };
 
-  WorkerProcess(Handles handles, bool show_output);
+  WorkerProcess(Handles handles, bool show_output, const std::string& system_root);
 
   void ReadOutput();
   void Signal(int signal);
@@ -102,8 +103,11 @@ class WorkerProcess final : public RankProcess {
   const int stop_;      // eventfd that ends the reading thread
   const std::string folder_;
   const bool show_output_;
+  const std::string system_root_;
+  const int64_t kills_at_start_;  // of any process, for want of memory
 
   std::mutex mutex_;
+  bool killed_here_ = false;        // guarded by mutex_
   bool ended_ = false;              // guarded by mutex_
   std::optional<int> wait_status_;  // as of waitpid, once a child was reaped; guarded by mutex_
 

@@ -92,5 +92,28 @@ TEST(WorkerProcessTest, NamesTheSignalThatKilledAWorker) {
   EXPECT_EQ((*process)->StateText(), "was killed by signal 9 (Killed)");
 }
 
+// Of a process that is killed by signal 9, when the kernel has killed one for a limit of memory meanwhile or not.
+TEST(WorkerProcessTest, SaysThatItRanOutOfMemoryAndNamesTheLimit) {
+  for (const bool out_of_memory : {true, false}) {
+    const TestFolder folder;
+    const std::string group = "sys/fs/cgroup/box/";
+    folder.Write("proc/self/cgroup", "0::/box\n");
+    folder.Write(group + "memory.max", absl::StrCat(300 << 20, "\n"));
+    folder.Write(group + "memory.events", "oom 1\noom_kill 2\n");
+    const std::string program = folder.Write(
+        "worker", absl::StrCat("#!/bin/sh\nwhile [ ! -e ", folder / "go", " ]; do sleep 0.01; done\nkill -9 $$\n"));
+    ASSERT_EQ(chmod(program.c_str(), 0700), 0);
+    const auto process = server::WorkerProcess::Start({.executable = program, .system_root = folder.path()});
+    ASSERT_TRUE(process.ok()) << process.status();
+    if (out_of_memory) folder.Write(group + "memory.events", "oom 2\noom_kill 3\n");
+    folder.Write("go", "");
+    ASSERT_TRUE((*process)->WaitForExit(kTimeout));
+    EXPECT_EQ((*process)->StateText(),
+              out_of_memory ? "ran out of memory and was killed by the kernel: the memory limit of its control group "
+                              "(container) is 300.0 MiB"
+                            : "was killed by signal 9 (Killed)");
+  }
+}
+
 }  // namespace
 }  // namespace tessera

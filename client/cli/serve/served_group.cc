@@ -79,8 +79,14 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
 }
 
 server::HostMemory MemoryOfHost() {
-  return {.total = static_cast<double>(base::ReadTotalMemory()),
-          .available = static_cast<double>(base::ReadMachineMemory().available())};
+  const double total = static_cast<double>(base::ReadTotalMemory());
+  const double available = static_cast<double>(base::ReadMachineMemory().available());
+  if (const auto group = base::ReadControlGroupMemory(); group && static_cast<double>(group->limit) <= total) {
+    return {.total = total, .available = available, .in_use = static_cast<double>(group->in_use), .is_limit = true};
+  }
+  return {.total = total,
+          .available = available,
+          .in_use = static_cast<double>(base::ReadProcessMemory(base::ProcessFamily()))};
 }
 
 }  // namespace tessera::client
