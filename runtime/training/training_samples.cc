@@ -286,7 +286,7 @@ TrainingSamples::Window TrainingSamples::Take(const std::vector<int64_t>& sample
   }
   Window window = Read(FolderOf(wanted), wanted);
   for (const int64_t sample : samples) {
-    if (const auto read = ahead.find(sample); read != ahead.end()) window[sample] = std::move(read->second);
+    if (auto read = ahead.extract(sample)) window.insert(std::move(read));  // once: a pass may visit a sample twice
     if (const auto held = held_.find(sample); held != held_.end()) {
       if (held->second.posterior.defined()) window[sample].posterior = held->second.posterior;
       if (held->second.caption) window[sample].caption = held->second.caption;
