@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 #include <system_error>
@@ -242,7 +244,6 @@ class Scanner {
     set_.unlisted = std::move(unlisted);
     set_.unread = std::move(unread);
     set_.samples.reserve(samples);
-    bucket_of_.reserve(samples);
     next_of_path_.reserve(samples);
   }
 
@@ -261,16 +262,16 @@ class Scanner {
                                .caption = caption,
                                .caption_dropout_rate = dataset.caption_dropout_rate,
                                .size = content->size,
+                               .bucket = buckets_.try_emplace(bucket, std::ssize(buckets_)).first->second,
                                .repeats = dataset.num_repeats,
                                .is_reg = dataset.is_reg,
                                .cache_latents_to_disk = dataset.cache_latents_to_disk,
                                .cache_text_embeddings = dataset.cache_text_embeddings};
-      if (TrainingSample* const same = Find(place, sample, bucket)) {
+      if (TrainingSample* const same = Find(place, sample)) {
         same->repeats += dataset.num_repeats;
         continue;
       }
       next_of_path_.push_back(std::exchange(newest_of_path_[place], static_cast<int32_t>(set_.samples.size())));
-      bucket_of_.push_back(bucket);
       set_.enlarged += bucket.width > content->size.width || bucket.height > content->size.height;
       set_.samples.push_back(std::move(sample));
     }
@@ -302,10 +303,10 @@ class Scanner {
   static constexpr int32_t kNoSample = -1;
 
   // The sample that is visited once more where this one comes again; null where it is new.
-  TrainingSample* Find(size_t place, const TrainingSample& sample, const Bucket& bucket) {
+  TrainingSample* Find(size_t place, const TrainingSample& sample) {
     for (int32_t i = newest_of_path_[place]; i != kNoSample; i = next_of_path_[static_cast<size_t>(i)]) {
       TrainingSample& other = set_.samples[static_cast<size_t>(i)];
-      if (bucket_of_[static_cast<size_t>(i)] == bucket && other.caption == sample.caption &&
+      if (other.bucket == sample.bucket && other.caption == sample.caption &&
           other.caption_dropout_rate == sample.caption_dropout_rate && other.is_reg == sample.is_reg) {
         return &other;
       }
@@ -313,19 +314,19 @@ class Scanner {
     return nullptr;
   }
 
+  // In their own order in place of that in which they came.
   void NumberBuckets() {
-    set_.buckets = bucket_of_;
-    std::sort(set_.buckets.begin(), set_.buckets.end());
-    set_.buckets.erase(std::unique(set_.buckets.begin(), set_.buckets.end()), set_.buckets.end());
-    for (size_t i = 0; i < bucket_of_.size(); ++i) {
-      const auto place = std::lower_bound(set_.buckets.begin(), set_.buckets.end(), bucket_of_[i]);
-      set_.samples[i].bucket = place - set_.buckets.begin();
+    std::vector<int64_t> place(buckets_.size());
+    for (const auto& [bucket, number] : buckets_) {
+      place[static_cast<size_t>(number)] = std::ssize(set_.buckets);
+      set_.buckets.push_back(bucket);
     }
+    for (TrainingSample& sample : set_.samples) sample.bucket = place[static_cast<size_t>(sample.bucket)];
   }
 
   const std::string trigger_word_;
   TrainingSet set_;
-  std::vector<Bucket> bucket_of_;        // of each sample
+  std::map<Bucket, int64_t> buckets_;    // and their numbers, in the order in which they came
   std::vector<int32_t> newest_of_path_;  // the last sample of each file
   std::vector<int32_t> next_of_path_;    // of each sample, the one before it of the same file
   std::vector<std::string> refused_;
