@@ -187,7 +187,8 @@ std::string TrainConfigJson(const TrainConfig& config);
 // the folders of images, whose contents are compared by their digests, recomputation, block swapping, parallelism,
 // since a checkpoint is read by any topology, what happens with bad images, caches, steps that are not finite, sample,
 // save and publish. So may train.steps, train.lr and train.max_loss_ratio, and where `same_samples` says that the
-// digests of the samples are equal, every key of datasets and trigger_word. InvalidArgument names each other key that differs, with both values.
+// digests of the samples are equal, every key of datasets and trigger_word. InvalidArgument names each other key that
+// differs, with both values.
 absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples = false);
 
 }  // namespace tessera::control

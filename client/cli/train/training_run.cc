@@ -226,10 +226,10 @@ class TrainingRun {
       reporter_->OnWarning(text);
       return absl::OkStatus();
     }
-    return absl::DataLossError(
-        absl::StrCat(text, ", and train.max_loss_ratio is ", most, "; the step was not taken, and ",
-                     checkpoint_.empty() ? "no checkpoint was written" : absl::StrCat("the last checkpoint is ", checkpoint_),
-                     "; lower train.lr, or raise train.max_loss_ratio"));
+    return absl::DataLossError(absl::StrCat(
+        text, ", and train.max_loss_ratio is ", most, "; the step was not taken, and ",
+        checkpoint_.empty() ? "no checkpoint was written" : absl::StrCat("the last checkpoint is ", checkpoint_),
+        "; lower train.lr, or raise train.max_loss_ratio"));
   }
 
   void OpenLog(int64_t first_step) {
