@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -848,6 +850,13 @@ INSTANTIATE_TEST_SUITE_P(Networks, ResumeTest,
                          ::testing::Values(control::NetworkType::kFull, control::NetworkType::kLora),
                          [](const auto& info) { return info.param == control::NetworkType::kFull ? "full" : "lora"; });
 
+// The bytes behind the header of a file of weights, which names its step.
+std::string TensorsOf(const std::string& file) {
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  return file.substr(sizeof(header) + header);
+}
+
 // A rate of 10 makes the weights useless with its first step.
 class LossRatioTest : public ::testing::Test {
  protected:
@@ -887,7 +896,9 @@ TEST_F(LossRatioTest, AStepBeyondTheLargestIsNotTaken) {
   ASSERT_TRUE(second.status.ok()) << second.status;
   EXPECT_GT(second.steps[0].loss_ratio, 1000);
   EXPECT_TRUE(second.steps[0].skipped);
-  EXPECT_EQ(Weights(second), Weights(first));
+  ASSERT_GT(Weights(first).size(), sizeof(uint64_t));
+  ASSERT_GT(Weights(second).size(), sizeof(uint64_t));
+  EXPECT_TRUE(TensorsOf(Weights(second)) == TensorsOf(Weights(first)));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ class ReplacedWeightsTest : public RefusedGroupsTest {
     server_->options().script = absl::StrCat("contents=", server_->folder(), "/digest");
     Replace(digest);
     ASSERT_TRUE(server_->Start());
-    server_->WaitUntilReady();
+    for (const size_t group : {0, 1}) WaitForState(group, "ready");
   }
 
   void Replace(const std::string& digest) { server_->Write("digest", digest); }
@@ -157,7 +157,7 @@ TEST_F(ReplacedWeightsTest, AReplicaWithOtherWeightsIsRefusedUntilTheOldOnesAreB
   EXPECT_THAT(server_->process().errors(), HasSubstr("the model's files were replaced"));
   for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: aaaa"));
   Replace("aaaa");
-  WaitUntil("both groups", [&] { return Refused().empty() && server_->Call("GET", "/readyz").status == 200; });
+  for (const size_t group : {0, 1}) WaitForState(group, "ready");
   EXPECT_EQ(server_->Terminate(), 0);
 }
 
@@ -178,8 +178,7 @@ TEST_F(ReplacedWeightsTest, WorkersOfTheServerBeforeAreNotAdoptedWithTheOldOnes)
   Replace("bbbb");
   server_->Write("models/tiny/model_index.json", "{}");
   ASSERT_TRUE(server_->Start());
-  server_->WaitUntilReady();
-  EXPECT_TRUE(Refused().empty());
+  for (const size_t group : {0, 1}) WaitForState(group, "ready");
   for (int i = 0; i < 4; ++i) EXPECT_THAT(Picture(), HasSubstr("Weights hash: bbbb"));
   EXPECT_EQ(server_->Terminate(), 0);
 }
