@@ -158,7 +158,9 @@ absl::Status GroupSession::Adopt() {
 }
 
 absl::Status GroupSession::AcceptContents(const std::string& contents) {
-  RETURN_IF_ERROR(options_.contents->Accept(options_.load.model + " " + options_.files, contents));
+  if (options_.contents != nullptr) {
+    RETURN_IF_ERROR(options_.contents->Accept(options_.load.model + " " + options_.files, contents));
+  }
   const std::lock_guard lock(mutex_);
   contents_ = contents;
   return absl::OkStatus();

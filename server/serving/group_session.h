@@ -48,7 +48,7 @@ struct GroupRunnerOptions {
   std::vector<PictureSize> warmup = {};  // as in ServedGroupOptions
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // likewise
   RemoteHosts* hosts = nullptr;                                                 // likewise
-  ServedContents* contents = nullptr;                                           // outlives the runner
+  ServedContents* contents = nullptr;  // of all groups, outlives the runner; null: there are no others
 };
 
 class GroupSession final {
