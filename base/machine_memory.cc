@@ -10,21 +10,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/control_group.h"
-#include "base/file.h"
+#include "base/proc_text.h"
 #include "base/string_views.h"
 
 namespace tessera::base {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few kilobytes
 // Version 1 writes "no limit" as 2^63 - 1 rounded down to a page; no machine has that much.
 constexpr int64_t kNoLimit = int64_t{1} << 62;
-
-// Empty if it cannot be read.
-std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
   int64_t value = 0;
@@ -32,21 +27,11 @@ std::optional<int64_t> ParseBytes(std::string_view text) {
   return value;
 }
 
-std::optional<int64_t> ReadBytes(const std::string& path) { return ParseBytes(ReadText(path)); }
-
-// The words of the line that begins with `label`, which may itself have several words, without the label.
-std::vector<std::string> WordsAfter(const std::string& text, std::string_view label) {
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, AbslView(label)) && (line.empty() || line[0] == ' ' || line[0] == '\t')) {
-      return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    }
-  }
-  return {};
-}
+std::optional<int64_t> ReadBytes(const std::string& path) { return ParseBytes(ReadProcText(path)); }
 
 // "MemAvailable:  123 kB"
 std::optional<int64_t> ReadKilobytes(const std::string& path, std::string_view label) {
-  const std::vector<std::string> words = WordsAfter(ReadText(path), label);
+  const std::vector<std::string> words = WordsAfter(ReadProcText(path), label);
   if (words.size() != 2 || words[1] != "kB") return std::nullopt;
   std::optional<int64_t> bytes = ParseBytes(words[0]);
   if (bytes && __builtin_mul_overflow(*bytes, int64_t{1024}, &*bytes)) return std::nullopt;
@@ -96,7 +81,7 @@ std::optional<int64_t> LeftInGroup(const ControlGroup& group) {
   if (!limit) return std::nullopt;
   const GroupFiles files = FilesOfVersion(group.version);
   const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
-  const int64_t inactive = StatOf(ReadText(group.folder + "/memory.stat"), files.inactive);
+  const int64_t inactive = StatOf(ReadProcText(group.folder + "/memory.stat"), files.inactive);
   const int64_t in_use = usage - std::min(usage, inactive);
   return *limit - std::min(*limit, in_use);
 }
@@ -110,7 +95,7 @@ std::optional<int64_t> ReadControlGroups(const std::string& root,
 
 std::optional<int64_t> ReadAddressSpace(const std::string& root) {
   // "Max address space  soft  hard  bytes"
-  const std::vector<std::string> words = WordsAfter(ReadText(root + "/proc/self/limits"), "Max address space");
+  const std::vector<std::string> words = WordsAfter(ReadProcText(root + "/proc/self/limits"), "Max address space");
   const std::optional<int64_t> limit = words.empty() ? std::nullopt : ParseBytes(words[0]);
   if (!limit) return std::nullopt;
   const int64_t used = ReadKilobytes(root + "/proc/self/status", "VmSize:").value_or(0);
@@ -148,7 +133,7 @@ std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root
     const std::optional<int64_t> limit = LimitOfGroup(group);
     if (!limit || (least && least->limit <= *limit)) continue;
     const GroupFiles files = FilesOfVersion(group.version);
-    const std::string stat = ReadText(group.folder + "/memory.stat");
+    const std::string stat = ReadProcText(group.folder + "/memory.stat");
     const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
     const int64_t of_files = StatOf(stat, files.inactive) + StatOf(stat, files.active);
     least = {.limit = *limit, .in_use = std::max<int64_t>(usage - of_files, 0)};
@@ -166,7 +151,7 @@ int64_t ReadProcessMemory(const std::vector<int64_t>& processes, const std::stri
 
 std::vector<int64_t> ProcessFamily(const std::string& root) {
   std::vector<int64_t> family;
-  const std::string status = ReadText(root + "/proc/self/status");
+  const std::string status = ReadProcText(root + "/proc/self/status");
   const int64_t self = StatOf(status, "Pid:");
   for (const int64_t process : {self, StatOf(status, "PPid:")}) {
     if (process > 1) family.push_back(process);
@@ -175,7 +160,7 @@ std::vector<int64_t> ProcessFamily(const std::string& root) {
   std::error_code error;
   for (std::filesystem::directory_iterator thread(root + "/proc/self/task", error), end; !error && thread != end;
        thread.increment(error)) {
-    const std::string children = ReadText(thread->path().string() + "/children");
+    const std::string children = ReadProcText(thread->path().string() + "/children");
     for (const absl::string_view child : absl::StrSplit(children, ' ', absl::SkipEmpty())) {
       int64_t number = 0;
       if (absl::SimpleAtoi(child, &number)) family.push_back(number);
@@ -187,7 +172,7 @@ std::vector<int64_t> ProcessFamily(const std::string& root) {
 int64_t ReadOutOfMemoryKills(const std::string& root) {
   int64_t kills = 0;
   for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
-    kills += StatOf(ReadText(absl::StrCat(group.folder, "/", FilesOfVersion(group.version).kills)), "oom_kill");
+    kills += StatOf(ReadProcText(absl::StrCat(group.folder, "/", FilesOfVersion(group.version).kills)), "oom_kill");
   }
   return kills;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/task_limits.h"
@@ -11,11 +12,12 @@
 namespace tessera::base {
 
 void EndWithoutThread(const std::error_code& error) {
-  const absl::Status limit = CheckTaskLimits(1, ReadTaskLimits());
+  const std::vector<TaskLimit> limits = ReadTaskLimits();
+  const absl::Status limit = CheckTaskLimits(1, limits);
   // What this process cannot see may be used up: those of a user count on the whole machine.
   std::string reason = limit.ok() ? "" : absl::StrCat(": ", std::string(limit.message()));
   if (limit.ok()) {
-    for (const TaskLimit& known : ReadTaskLimits()) {
+    for (const TaskLimit& known : limits) {
       absl::StrAppend(&reason, "; ", known.name, " is ", known.most, ": ", known.remedy);
     }
   }

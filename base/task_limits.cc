@@ -2,38 +2,24 @@
 
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/control_group.h"
-#include "base/file.h"
-#include "base/string_views.h"
+#include "base/proc_text.h"
 
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxFileBytes = 64 << 10;
 constexpr uint64_t kSysAdmin = uint64_t{1} << 21, kSysResource = uint64_t{1} << 24;
-
-std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
 std::optional<int64_t> NumberOf(absl::string_view text) {
   int64_t value = 0;
   if (!absl::SimpleAtoi(text, &value) || value < 0) return std::nullopt;
   return value;
-}
-
-std::vector<std::string> WordsAfter(const std::string& text, absl::string_view label) {
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (absl::ConsumePrefix(&line, label)) return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-  }
-  return {};
 }
 
 // The real user of a process, by its status.
@@ -44,7 +30,7 @@ std::optional<int64_t> UserOf(const std::string& status) {
 
 // Root of the machine, and who has a capability there: not those of a user namespace.
 bool IsExempt(const std::string& root, const std::string& status) {
-  const std::vector<std::string> map = WordsAfter(ReadText(root + "/proc/self/uid_map"), "");
+  const std::vector<std::string> map = WordsAfter(ReadProcText(root + "/proc/self/uid_map"), "");
   if (map != std::vector<std::string>{"0", "0", "4294967295"}) return false;
   const std::vector<std::string> effective = WordsAfter(status, "CapEff:");
   uint64_t capabilities = 0;
@@ -58,7 +44,7 @@ int64_t TasksOfUser(const std::string& root, int64_t user) {
   for (std::filesystem::directory_iterator process(root + "/proc", error), end; !error && process != end;
        process.increment(error)) {
     if (!NumberOf(process->path().filename().string())) continue;
-    const std::string status = ReadText(process->path().string() + "/status");
+    const std::string status = ReadProcText(process->path().string() + "/status");
     if (UserOf(status) != user) continue;
     const std::vector<std::string> threads = WordsAfter(status, "Threads:");
     tasks += threads.empty() ? 0 : NumberOf(threads[0]).value_or(0);
@@ -67,9 +53,9 @@ int64_t TasksOfUser(const std::string& root, int64_t user) {
 }
 
 std::optional<TaskLimit> LimitOfUser(const std::string& root) {
-  const std::vector<std::string> words = WordsAfter(ReadText(root + "/proc/self/limits"), "Max processes");
+  const std::vector<std::string> words = WordsAfter(ReadProcText(root + "/proc/self/limits"), "Max processes");
   const std::optional<int64_t> most = words.empty() ? std::nullopt : NumberOf(words[0]);
-  const std::string status = ReadText(root + "/proc/self/status");
+  const std::string status = ReadProcText(root + "/proc/self/status");
   const std::optional<int64_t> user = UserOf(status);
   if (!most || !user || IsExempt(root, status)) return std::nullopt;
   return TaskLimit{.name = "the limit of this user's processes and threads (RLIMIT_NPROC)",
@@ -85,7 +71,7 @@ std::vector<TaskLimit> ReadTaskLimits(const std::string& root) {
   if (std::optional<TaskLimit> user = LimitOfUser(root)) limits.push_back(*std::move(user));
   for (const ControlGroup& group : ControlGroupsOf("pids", root)) {
     const auto read = [&](const char* name) {
-      const std::string text = ReadText(absl::StrCat(group.folder, "/", name));
+      const std::string text = ReadProcText(absl::StrCat(group.folder, "/", name));
       return NumberOf(absl::StripAsciiWhitespace(text));
     };
     const std::optional<int64_t> most = read("pids.max");  // "max": none
