@@ -1,0 +1,85 @@
+#include "base/fields.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/field_error.h"
+#include "base/json_fields.h"
+#include "base/utf8.h"
+
+namespace tessera::base {
+namespace {
+
+std::string ProblemOfText(const std::string& text, size_t most_bytes) {
+  if (text.size() <= most_bytes) return "";
+  return absl::StrCat("has ", text.size(), " bytes; at most ", most_bytes, " are valid");
+}
+
+std::string ItemText(absl::string_view field, std::optional<size_t> item) {
+  return item.has_value() ? absl::StrCat(field, "[", *item, "]") : std::string(field);
+}
+
+}  // namespace
+
+std::string ProblemOfInteger(int64_t value, const Integer& valid) {
+  if (value >= valid.low && (value < 0 || static_cast<uint64_t>(value) <= valid.high)) return "";
+  return absl::StrCat("is ", value, "; valid values are ", valid.low, " to ", valid.high);
+}
+
+std::string ProblemOfInteger(uint64_t value, const Integer& valid) {
+  if (value <= valid.high && (valid.low <= 0 || value >= static_cast<uint64_t>(valid.low))) return "";
+  return absl::StrCat("is ", value, "; valid values are ", std::max<int64_t>(valid.low, 0), " to ", valid.high);
+}
+
+std::string ProblemOf(double value, const Number& valid) {
+  constexpr Number kAny;
+  if (valid.low == kAny.low && valid.high == kAny.high) return "";
+  if (value >= valid.low && value <= valid.high) return "";
+  return absl::StrCat("is ", value, "; valid values are ", valid.low, " to ", valid.high);
+}
+
+std::string ProblemOf(const std::string& text, const Text& valid) {
+  if (std::string problem = ProblemOfText(text, valid.most_bytes); !problem.empty()) return problem;
+  if (text.find('\0') != std::string::npos) return "contains a NUL byte";
+  return valid.is_path || FirstInvalidUtf8(text) == text.size() ? "" : "is not valid UTF-8";
+}
+
+std::string ProblemOf(const std::string& bytes, const Bytes& valid) { return ProblemOfText(bytes, valid.most_bytes); }
+
+std::string ProblemOfChoice(size_t, const std::vector<std::string>& names) {
+  return absl::StrCat("is unknown; valid values are ", absl::StrJoin(names, ", "));
+}
+
+absl::Status ErrorWithin(absl::string_view field, std::optional<size_t> item, const absl::Status& inner) {
+  const std::string path = ItemText(field, item);
+  return ErrorOfField(field, absl::StrCat(path.substr(field.size()), ".", inner.message()));
+}
+
+absl::Status ErrorOfItem(absl::string_view field, std::optional<size_t> item, absl::string_view problem) {
+  return ErrorOfField(field, absl::StrCat(ItemText(field, item).substr(field.size()), " ", problem));
+}
+
+absl::Status ErrorOfCount(absl::string_view field, size_t count, size_t most) {
+  return ErrorOfField(field, absl::StrCat(" has ", count, " entries; at most ", most, " are valid"));
+}
+
+// Control characters, with DEL, have four digits: YAML's readers refuse some of them as they are.
+std::string JsonFieldText(const std::string& text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') json += '\\';
+    if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&json, "\\u", absl::Hex(byte, absl::kZeroPad4));
+    } else {
+      json += c;
+    }
+  }
+  return json + '"';
+}
+
+std::string ShortestDigits(double number) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof(digits), number).ptr};
+}
+
+}  // namespace tessera::base
