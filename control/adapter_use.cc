@@ -5,6 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/field_error.h"
+#include "base/status_macros.h"
 
 namespace tessera::control {
 namespace {
@@ -21,10 +23,6 @@ bool IsDigest(std::string_view digest) {
   return digest.size() == kDigestDigits && std::all_of(digest.begin(), digest.end(), [](char c) {
            return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
          });
-}
-
-bool IsPath(std::string_view path) {
-  return path.empty() || (path.front() == '/' && path.size() <= kMaxAdapterPathBytes && path.find('\0') == path.npos);
 }
 
 }  // namespace
@@ -47,29 +45,27 @@ std::string AdapterNameOf(std::string_view path) {
   return name;
 }
 
-std::string ProblemOf(const std::vector<AdapterUse>& adapters) {
-  if (adapters.size() > kMaxAdapters) {
-    return absl::StrCat("has ", adapters.size(), " entries; at most ", kMaxAdapters, " are valid");
+absl::Status CheckRules(const AdapterUse& adapter) {
+  if (!IsAdapterName(adapter.name)) return base::ErrorOfField("name", absl::StrCat(" is none; ", kAdapterNameRule));
+  if (!IsDigest(adapter.digest)) {
+    return base::ErrorOfField("digest", absl::StrCat(" is not ", kDigestDigits, " hexadecimal digits"));
   }
+  if (!adapter.file.empty() && adapter.file.front() != '/') {
+    return base::ErrorOfField("file", " is no absolute path");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters) {
+  RETURN_IF_ERROR(base::CheckValue("loras", std::nullopt, adapters, base::List<base::Nested>{.most = kMaxAdapters}));
   for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
-    if (!IsAdapterName(adapter->name)) return absl::StrCat("has a name that is none; ", kAdapterNameRule);
     const auto same = [&](const AdapterUse& other) { return other.name == adapter->name; };
     if (std::find_if(adapters.begin(), adapter, same) != adapter) {
-      return absl::StrCat("has '", adapter->name, "' twice; give each adapter once, with the sum of the scales");
-    }
-    // Written so that NaN is refused too.
-    if (!(adapter->scale >= kAdapterScales.low && adapter->scale <= kAdapterScales.high)) {
-      return absl::StrCat("has '", adapter->name, "' with the scale ", adapter->scale, "; valid values are ",
-                          kAdapterScales.low, " to ", kAdapterScales.high);
-    }
-    if (!IsDigest(adapter->digest)) {
-      return absl::StrCat("has '", adapter->name, "' with a digest that is not ", kDigestDigits, " hexadecimal digits");
-    }
-    if (!IsPath(adapter->file)) {
-      return absl::StrCat("has '", adapter->name, "' with a file that is no absolute path");
+      return base::ErrorOfField("loras", absl::StrCat(" has '", adapter->name,
+                                                      "' twice; give each adapter once, with the sum of the scales"));
     }
   }
-  return "";
+  return absl::OkStatus();
 }
 
 std::string AdapterKey(const std::vector<AdapterUse>& adapters) {

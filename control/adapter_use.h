@@ -4,10 +4,11 @@
 
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <tuple>
 #include <vector>
 
-#include "control/prompt_options.h"
+#include "absl/status/status.h"
+#include "base/fields.h"
 
 namespace tessera::control {
 
@@ -24,17 +25,17 @@ struct AdapterUse {
 inline constexpr size_t kMaxAdapters = 8;  // of one job
 inline constexpr size_t kMaxAdapterNameBytes = 128;
 inline constexpr size_t kMaxAdapterPathBytes = 4096;
-inline constexpr Bounds kAdapterScales = {-16, 16};
+inline constexpr base::Number kAdapterScales = {-16, 16};
 
-// Calls visit(id, fields...) for every field, with that of each of `adapters`, which may be const.
-template <class Visit, class... Adapters>
-requires(std::is_same_v<std::remove_const_t<Adapters>, AdapterUse>&&...) void VisitFields(const Visit& visit,
-                                                                                          Adapters&... adapters) {
-  visit("name", adapters.name...);
-  visit("scale", adapters.scale...);
-  visit("digest", adapters.digest...);
-  visit("file", adapters.file...);
+constexpr auto FieldsOf(const AdapterUse*) {
+  using base::Field;
+  return std::tuple(Field("name", &AdapterUse::name), Field("scale", &AdapterUse::scale, kAdapterScales),
+                    Field("digest", &AdapterUse::digest),
+                    Field("file", &AdapterUse::file, base::Text{.most_bytes = kMaxAdapterPathBytes, .is_path = true}));
 }
+
+// The name, digest and path are what the comments of AdapterUse say.
+absl::Status CheckRules(const AdapterUse& adapter);
 
 // 1 to kMaxAdapterNameBytes letters, digits and . _ - + of ASCII, the first a letter, a digit or _: so a name is
 // neither a path nor an option, and needs no quotes anywhere.
@@ -47,8 +48,8 @@ inline constexpr char kAdapterNameRule[] =
 // what no name may have.
 std::string AdapterNameOf(std::string_view path);
 
-// What is wrong with the adapters of a job, as the rest of a message after the field's name; empty: nothing.
-std::string ProblemOf(const std::vector<AdapterUse>& adapters);
+// INVALID_ARGUMENT about loras unless each is valid and there once.
+absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters);
 
 // Equal for jobs that the same adapters change in the same way, so that they may share a batch; empty for those that
 // none changes. The order counts: it decides the last bits of a sum.

@@ -20,7 +20,7 @@ AdapterUse Adapter(const std::string& name, double scale = 1, char digit = 'a') 
 TEST(AdapterUseTest, EveryMemberIsWalked) {
   [[maybe_unused]] const auto& [a1, a2, a3, a4] = AdapterUse();
   int fields = 0;
-  VisitFields([&](const char*) { ++fields; });
+  base::ForEachFieldOf<AdapterUse>([&](const auto&) { ++fields; });
   EXPECT_EQ(fields, 4);
   EXPECT_EQ(internal::AdapterUse::descriptor()->field_count(), 4);
 }
@@ -71,21 +71,21 @@ TEST(AdapterUseTest, WhatNoRequestMaySayIsRefusedByName) {
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<Case> cases = {
       {many, "loras has 9 entries; at most 8 are valid"},
-      {{Adapter("../x")}, "loras has a name that is none; valid names have"},
+      {{Adapter("../x")}, "loras[0].name is none; valid names have"},
       {{Adapter("x"), Adapter("y"), Adapter("x", 0.5)}, "loras has 'x' twice"},
-      {{Adapter("x", nan)}, "loras has 'x' with the scale nan; valid values are -16 to 16"},
-      {{Adapter("x", infinity)}, "loras has 'x' with the scale inf; valid values are -16 to 16"},
-      {{Adapter("x", -16.5)}, "loras has 'x' with the scale -16.5; valid values are -16 to 16"},
-      {{upper}, "loras has 'x' with a digest that is not 64 hexadecimal digits"},
-      {{relative}, "loras has 'x' with a file that is no absolute path"},
+      {{Adapter("x", nan)}, "loras[0].scale is nan; valid values are -16 to 16"},
+      {{Adapter("x", infinity)}, "loras[0].scale is inf; valid values are -16 to 16"},
+      {{Adapter("x", -16.5)}, "loras[0].scale is -16.5; valid values are -16 to 16"},
+      {{upper}, "loras[0].digest is not 64 hexadecimal digits"},
+      {{relative}, "loras[0].file is no absolute path"},
   };
   JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
   job.adapters = {Adapter("x"), Adapter("y", 0.5)};
-  EXPECT_TRUE(CheckBounds(job).ok()) << CheckBounds(job);
+  EXPECT_TRUE(base::CheckFields(job).ok()) << base::CheckFields(job);
   for (const Case& one : cases) {
     job.adapters = one.adapters;
-    EXPECT_THAT(std::string(CheckBounds(job).message()), HasSubstr(one.message));
-    EXPECT_EQ(base::FieldOf(CheckBounds(job)), "loras");
+    EXPECT_THAT(std::string(base::CheckFields(job).message()), HasSubstr(one.message));
+    EXPECT_EQ(base::FieldOf(base::CheckFields(job)), "loras");
   }
 }
 

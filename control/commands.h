@@ -1,154 +1,58 @@
-// What a front end may ask of a worker, as plain structs, and the interface that answers it.
+// The commands that a front end sends to a worker, and the reply to each. Plain values, free of LibTorch and protobuf.
 //
-// These mirror proto/tessera/internal/control.proto without including protobuf, so that code with LibTorch can use
-// them. control/control_channel.h turns the stream of commands into calls of a CommandHandler.
+// A command is a struct with a Reply, both described (base/fields.h) and listed in Commands. From that the control
+// channel carries, checks and answers it. To add one: its struct here, and how a CommandHandler answers it
+// (control/command_handler.h). Both ends are always of one build, which WorkerVersion ensures.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "base/fields.h"
+#include "control/device_memory.h"
 #include "control/job_parameters.h"
-#include "control/placement.h"
-#include "control/training_commands.h"
-#include "parallel/plan/layout_bytes.h"
+#include "control/load_parameters.h"
+#include "control/model_description.h"
 
 namespace tessera::control {
 
-// Of one EncodePrompts.
-inline constexpr size_t kMaxPromptsAhead = 1024;
-inline constexpr int32_t kMaxStepsTogether = 64;  // of one command
-
-// Under which a server has steps of its own made; its tasks count up from 1.
+// A server makes steps of its own under this job; its tasks count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};
 
-// One part of a pipeline: transformer, text_encoder, vae, …
-struct ModelComponent {
-  std::string name;
-  ComponentRole role = ComponentRole::kOther;
-  std::string class_name;
-  uint64_t parameters = 0;
-  uint64_t bytes = 0;              // as stored
-  std::string dtype;               // as stored; "mixed" where there are several
-  std::vector<std::string> files;  // names relative to the model's folder
-};
+// Of one command.
+inline constexpr size_t kMaxPromptsAhead = 1024;
+inline constexpr int32_t kMaxStepsTogether = 64;
+inline constexpr size_t kMaxBatch = 1024;  // jobs
 
-// What of a transformer decides what its ranks send each other, and which blocks make a pipeline stage.
-struct TransformerShape {
-  parallel::ExchangeModel exchange;  // without blocks where nothing of this is known
-  std::vector<double> block_flops;   // of each block, at the default size
-  int32_t token_side = 0;            // of an image token, in pixels
-  int32_t text_tokens = 0;           // of a prompt of the default length, as blocks see it
-
-  bool known() const { return !exchange.blocks.empty(); }
-};
-
-// A matrix product of a component, which an adapter can lie beside.
-struct MatrixProduct {
-  std::string component;
-  std::string name;  // diffusers' name of the module
-  int64_t out = 0;
-  int64_t in = 0;
-  std::vector<std::string> aliases;
-};
-
-// All that a front end knows of a model.
-struct ModelDescription {
-  std::string pipeline;  // _class_name of model_index.json
-  std::string family;
-  std::string digest;  // sha-256 over configuration files and headers of weight files, hex
-  std::vector<ModelComponent> components;
-  int32_t size_multiple = 1;  // of height and width, unless resolution binning is on
-  int32_t min_size = 1;       // pixels, each side
-  int32_t max_size = 1;
-  int32_t default_height = 0;
-  int32_t default_width = 0;
-  int32_t default_steps = 0;
-  int32_t max_steps = 0;
-  double default_guidance_scale = 0;
-  bool default_resolution_binning = false;
-  bool can_bin = false;  // the model has a table of sizes
-  bool default_clean_caption = false;
-  int32_t default_max_sequence_length = 0;
-  int32_t max_sequence_length = 0;
-  std::vector<std::string> options;  // what of PromptOptions the model reads, by the names in control/prompt_options.h
-  std::string default_sampler;
-  std::vector<std::string> samplers;
-  int32_t heads = 0;
-  int32_t blocks = 0;
-  TransformerShape transformer;
-  std::vector<MatrixProduct> products;  // of the components that take adapters; empty where they are not known
-  std::string original_names;           // of modules, that tools but diffusers have for them: flux, sd3, none
-  std::string libraries;                // that the worker computes with, and how: part of what a certificate is about
-  std::string instruction_set;          // of the processor that the worker computes with (kernels/cpu/isa.h)
-  std::vector<std::string> warnings;    // unknown fields of configuration files, and the like
-};
-
-struct LoadParameters {
+// Reads the model's configuration and the headers of its weight files; needs no earlier LoadModel.
+struct DescribeModel {
   std::string model;  // folder
-  Dtype dtype = Dtype::kFp32;
-  std::string device = "cpu";  // as ParseDevice takes it (control/device.h)
-  int32_t threads = 0;         // 0: all of the machine's
-  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
-  uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
-  bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
-  Offload offload = Offload::kAuto;
-  std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
-  bool training = false;  // the transformer's weights will be trained
-  bool quantize = false;  // its matrices are frozen, and held in eight bits; with `training`
-  // Of the transformer's blocks, which are frozen, so many wait in the host's memory for their use
-  // (control/training/model_training.h); with `training`.
-  int32_t blocks_to_swap = 0;
+
+  using Reply = ModelDescription;
+  static constexpr bool kIsLong = true;
 };
+constexpr auto FieldsOf(const DescribeModel*) { return std::tuple(base::Field("model", &DescribeModel::model, kPath)); }
 
-// Bytes of a device's own memory, beside the weights that a rank holds there.
-struct MemoryBudget {
-  uint64_t most = 0;  // where nobody else takes any of it
-  uint64_t free = 0;  // now; no more than `most`
+struct IdentifyDevice {
+  std::string device;  // as in LoadParameters
 
-  bool operator==(const MemoryBudget&) const = default;
+  using Reply = DeviceIdentity;
+  static constexpr bool kIsLong = true;
 };
+constexpr auto FieldsOf(const IdentifyDevice*) { return std::tuple(base::Field("device", &IdentifyDevice::device)); }
 
-// Bytes of a device's own memory. What is neither free, used nor cached is taken by other processes and the driver.
-struct DeviceMemory {
-  uint64_t total = 0;
-  uint64_t free = 0;    // nobody has taken it
-  uint64_t used = 0;    // by tensors of the rank
-  uint64_t cached = 0;  // kept by the rank for tensors to come
+// At most one model is held: an earlier one is dropped first, with its jobs.
+struct LoadModel {
+  LoadParameters parameters;
 
-  bool operator==(const DeviceMemory&) const = default;
+  using Reply = Loaded;
+  static constexpr bool kIsLong = true;
 };
-
-// Whatever beside the worker program decides what numbers come out: part of what a certificate is about. Empty where
-// there is no such thing, as on the CPU.
-struct DeviceIdentity {
-  std::string device;  // its model
-  std::string driver;
-  std::string cudnn;
-  std::string nccl;
-  std::string communicator =
-      "host";  // through which ranks exchange tensors; "host": memory of the host that they share
-
-  bool operator==(const DeviceIdentity&) const = default;
-};
-
-struct Loaded {
-  double seconds = 0;
-  uint64_t weight_bytes = 0;  // as served
-  // Absent in the host's memory, which the ranks share with everybody, and where the device does not say.
-  std::optional<MemoryBudget> memory_budget;
-  std::optional<DeviceMemory> device_memory;  // likewise
-  // Of all bytes of its files, 64 hexadecimal digits; empty where another rank of the group reads the same files, and
-  // where the model is trained.
-  std::string contents;
-};
+constexpr auto FieldsOf(const LoadModel*) { return std::tuple(base::Inline(&LoadModel::parameters)); }
 
 struct JobStarted {
   int32_t height = 0;  // of the image that will come out
@@ -162,20 +66,85 @@ struct JobStarted {
   bool cached = false;                // every prompt was in the cache
   std::vector<std::string> warnings;  // a prompt cut at the maximum length, and the like
 };
+constexpr auto FieldsOf(const JobStarted*) {
+  using base::Field, base::Integer;
+  using J = JobStarted;
+  return std::tuple(
+      Field("height", &J::height, Integer{1, kMaxImageSide}), Field("width", &J::width, Integer{1, kMaxImageSide}),
+      Field("generated_height", &J::generated_height, Integer{0, kMaxImageSide}),
+      Field("generated_width", &J::generated_width, Integer{0, kMaxImageSide}), Field("sampler", &J::sampler),
+      Field("prompt_tokens", &J::prompt_tokens), Field("max_sequence_length", &J::max_sequence_length),
+      Field("seconds", &J::seconds), Field("cached", &J::cached), Field("warnings", &J::warnings));
+}
+
+// Encodes the prompts of a job and draws its initial noise.
+struct StartJob {
+  uint64_t job = 0;  // new
+  JobParameters parameters;
+
+  using Reply = JobStarted;
+};
+constexpr auto FieldsOf(const StartJob*) {
+  return std::tuple(base::Field("job", &StartJob::job, base::Integer{.low = 1}), base::Inline(&StartJob::parameters));
+}
+
+struct PromptsEncoded {
+  int32_t prompts = 0;  // that need no encoder any more when their jobs start
+};
+constexpr auto FieldsOf(const PromptsEncoded*) { return std::tuple(base::Field("prompts", &PromptsEncoded::prompts)); }
+
+// Encodes the prompts of jobs that will be started soon, for encoders that are read for each use. Starts nothing.
+struct EncodePrompts {
+  std::vector<JobParameters> jobs;
+
+  using Reply = PromptsEncoded;
+};
+constexpr auto FieldsOf(const EncodePrompts*) {
+  return std::tuple(base::Field("jobs", &EncodePrompts::jobs, base::List<base::Nested>{.most = kMaxPromptsAhead}));
+}
 
 struct Stepped {
   int32_t completed = 0;  // steps done by the first job of the batch
   double seconds = 0;
-  uint64_t digest =
-      0;  // of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone
+  // Of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone.
+  uint64_t digest = 0;
   std::optional<DeviceMemory> device_memory;  // after it; absent as in Loaded
 };
+constexpr auto FieldsOf(const Stepped*) {
+  using base::Field;
+  using S = Stepped;
+  return std::tuple(Field("completed", &S::completed), Field("seconds", &S::seconds), Field("digest", &S::digest),
+                    Field("device_memory", &S::device_memory));
+}
 
-// Latents or a prediction of one image, [channels, height, width], row-major.
-struct LatentValues {
-  std::vector<int64_t> shape;
-  std::vector<double> values;
+struct StepsMade {
+  std::vector<Stepped> steps;  // in order, one at least
 };
+constexpr auto FieldsOf(const StepsMade*) { return std::tuple(base::Field("steps", &StepsMade::steps)); }
+absl::Status CheckRules(const StepsMade& made);
+
+// Timesteps of one batch of jobs, one after another.
+struct MakeSteps {
+  std::vector<uint64_t> jobs;  // one at least
+  int32_t count = 1;
+
+  using Reply = StepsMade;
+};
+constexpr auto FieldsOf(const MakeSteps*) {
+  return std::tuple(
+      base::Field("jobs", &MakeSteps::jobs, base::List<base::Integer>{.most = kMaxBatch, .distinct = true}),
+      base::Field("count", &MakeSteps::count, base::Integer{1, kMaxStepsTogether}));
+}
+absl::Status CheckRules(const MakeSteps& steps);
+
+// A part of the reply to DecodeJob.
+struct Rows {
+  int32_t first = 0;
+  std::string rgb;  // whole rows of 8 bits a channel
+};
+constexpr auto FieldsOf(const Rows*) {
+  return std::tuple(base::Field("first", &Rows::first), base::Field("rgb", &Rows::rgb, base::Bytes()));
+}
 
 struct Decoded {
   int32_t height = 0;
@@ -183,83 +152,236 @@ struct Decoded {
   double seconds = 0;
   int32_t completed = 0;  // steps of the job, whose latents were decoded
 };
+constexpr auto FieldsOf(const Decoded*) {
+  using base::Field;
+  using D = Decoded;
+  return std::tuple(Field("height", &D::height), Field("width", &D::width), Field("seconds", &D::seconds),
+                    Field("completed", &D::completed));
+}
 
-// Takes whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first of them. After an
-// error the image is of no more use: return that error from Decode.
-using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
+// Decodes the latents as they are; before the last step, a preview. Rank 0 sends any number of Rows before the reply.
+struct DecodeJob {
+  uint64_t job = 0;
 
-// Makes one image's pixels; called once.
-using Decoding = std::function<absl::StatusOr<Decoded>(RowSink rows)>;
-
-// Waits until a step that was issued is done, and says what became of it; called once.
-using Stepping = std::function<absl::StatusOr<Stepped>()>;
-
-// Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
-// command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
-// control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
-class CommandHandler {
- public:
-  virtual ~CommandHandler() = default;
-
-  // Reads configuration and headers of the weight files in folder `model`; needs no earlier Load.
-  virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
-
-  // What computes on a device, which LoadParameters name so. RESOURCE_EXHAUSTED where it is not available.
-  virtual absl::StatusOr<DeviceIdentity> Identify(const std::string& device) { return DeviceIdentity(); }
-
-  // At most one model is held; an earlier one, its jobs included, is dropped first. RESOURCE_EXHAUSTED, and no other
-  // error, says that the device or its memory is not available.
-  virtual absl::StatusOr<Loaded> Load(const LoadParameters& parameters) = 0;
-
-  // `job` is new and not 0. After an error the job does not exist.
-  virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
-
-  // Encodes the prompts of jobs that will be started soon, where that is worth while; those of how many are at hand
-  // now. What is wrong with one StartJob will say.
-  virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs) { return 0; }
-
-  // One timestep for each of these distinct jobs: returns when its work is issued. NOT_FOUND for a job that was never
-  // started or has ended, FAILED_PRECONDITION for one that has no steps left. What is returned is carried out before
-  // the next command, or where steps_ahead() on a thread of its own, one after another: beside the commands that follow
-  // but for Load, so that the next step is issued while this one runs.
-  virtual absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) = 0;
-  virtual bool steps_ahead() const { return false; }
-
-  // The image as it stands (before the last step: a preview). The job stays as it is. What is returned is carried out
-  // before the next command, or where decodes_beside_steps() on a thread of its own, one after another: beside commands
-  // for this job and others, its end included, but for Load. Rank 0 alone passes rows.
-  virtual absl::StatusOr<Decoding> Decode(uint64_t job) = 0;
-  virtual bool decodes_beside_steps() const { return false; }
-
-  // The latents as they are, on rank 0; the others may return no values.
-  virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
-
-  // What the model predicts at the job's next step, guidance included, from these latents in place of the job's own,
-  // which stay as they are. Computed in one batch with the jobs `beside` it, at their latents. INVALID_ARGUMENT unless
-  // shapes agree.
-  virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
-                                               absl::Span<const uint64_t> beside) = 0;
-
-  // Frees a job; an unknown one is no error.
-  virtual absl::Status EndJob(uint64_t job) = 0;
-
-  // A training run on the model, which was loaded for training; one at a time, an earlier one is dropped. UNIMPLEMENTED
-  // by a handler that does not train. Between its steps jobs may be run, on the weights as they are.
-  virtual absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart&) { return DoesNotTrain(); }
-  // Encodes at most so many further pictures with their captions; Train needs all of them.
-  virtual absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t) { return DoesNotTrain(); }
-  // One step of the optimizer: forward and backward passes of a whole batch, over all ranks.
-  virtual absl::StatusOr<Trained> Train() { return DoesNotTrain(); }
-  // Writes a checkpoint, and where told to (`exports`) what was trained in the form in which it is served. A checkpoint
-  // that could not be written is no error: the run can go on.
-  virtual absl::StatusOr<TrainingSaved> SaveTraining(bool /*exports*/) { return DoesNotTrain(); }
-  // Writes the adapter as it stands to this file, in place of one that is there; without a checkpoint. One that could
-  // not be written is no error either.
-  virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& /*path*/) { return DoesNotTrain(); }
-  virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
-
- private:
-  static absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
+  using Reply = Decoded;
 };
+constexpr auto FieldsOf(const DecodeJob*) { return std::tuple(base::Field("job", &DecodeJob::job)); }
+
+struct Ended {};
+constexpr auto FieldsOf(const Ended*) { return std::tuple(); }
+
+// Frees a job: finished, cancelled or given up. An unknown job is no error.
+struct EndJob {
+  uint64_t job = 0;
+
+  using Reply = Ended;
+};
+constexpr auto FieldsOf(const EndJob*) { return std::tuple(base::Field("job", &EndJob::job)); }
+
+// Latents or a prediction of one image, [channels, height, width], row-major.
+struct LatentValues {
+  std::vector<int64_t> shape;
+  std::vector<double> values;
+};
+constexpr auto FieldsOf(const LatentValues*) {
+  using base::List;
+  return std::tuple(base::Field("shape", &LatentValues::shape, List<base::Integer>{.each = {.low = 1}, .most = 8}),
+                    base::Field("values", &LatentValues::values, List<base::Number>{.most = 1 << 24}));
+}
+// The values fill the shape, or there are none.
+absl::Status CheckRules(const LatentValues& latents);
+
+// The latents as they are. Ranks other than rank 0 reply without values.
+struct ReadLatents {
+  uint64_t job = 0;
+
+  using Reply = LatentValues;
+};
+constexpr auto FieldsOf(const ReadLatents*) { return std::tuple(base::Field("job", &ReadLatents::job)); }
+
+// What the model predicts at the job's next step, guidance included, from these latents instead of the job's own, in
+// one batch with the jobs `others` at their own latents. No job changes. Ranks other than rank 0 reply without values.
+struct PredictFrom {
+  uint64_t job = 0;
+  LatentValues latents;
+  std::vector<uint64_t> others;
+
+  using Reply = LatentValues;
+};
+constexpr auto FieldsOf(const PredictFrom*) {
+  return std::tuple(
+      base::Field("job", &PredictFrom::job), base::Inline(&PredictFrom::latents),
+      base::Field("others", &PredictFrom::others, base::List<base::Integer>{.most = kMaxBatch - 1, .distinct = true}));
+}
+absl::Status CheckRules(const PredictFrom& command);
+
+struct TrainingStarted {
+  int64_t step = 0;  // steps of the optimizer done so far
+  int64_t trained_parameters = 0;
+  int64_t samples = 0;     // pictures with captions, repetitions not counted
+  std::string checkpoint;  // the folder that it goes on from; empty: none
+  std::vector<std::string> warnings;
+};
+constexpr auto FieldsOf(const TrainingStarted*) {
+  using base::Field, base::Integer;
+  using T = TrainingStarted;
+  return std::tuple(Field("step", &T::step, Integer{.low = 0}), Field("trained_parameters", &T::trained_parameters),
+                    Field("samples", &T::samples, Integer{.low = 1}), Field("checkpoint", &T::checkpoint, kPath),
+                    Field("warnings", &T::warnings));
+}
+
+// Begins a training run on the model, which was loaded for training; an earlier run is dropped.
+struct TrainingStart {
+  std::string config;      // the text of the run's configuration
+  std::string checkpoint;  // the folder to resume from, or "latest" of the run; empty: the model as it is
+
+  using Reply = TrainingStarted;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const TrainingStart*) {
+  return std::tuple(base::Field("config", &TrainingStart::config, kPath),
+                    base::Field("checkpoint", &TrainingStart::checkpoint, kPath));
+}
+
+struct SamplesPrepared {
+  int64_t prepared = 0;         // so far
+  int64_t samples = 0;          // of so many
+  int64_t cached_pictures = 0;  // of those prepared, whose encoding was on the disk
+  int64_t cached_captions = 0;
+  std::vector<std::string> warnings;
+};
+constexpr auto FieldsOf(const SamplesPrepared*) {
+  using base::Field;
+  using S = SamplesPrepared;
+  return std::tuple(Field("prepared", &S::prepared, base::Integer{.low = 0}), Field("samples", &S::samples),
+                    Field("cached_pictures", &S::cached_pictures), Field("cached_captions", &S::cached_captions),
+                    Field("warnings", &S::warnings));
+}
+absl::Status CheckRules(const SamplesPrepared& prepared);
+
+// Encodes the next pictures of the run with their captions; TrainStep needs all of them.
+struct PrepareSamples {
+  int64_t most = 1;  // samples
+
+  using Reply = SamplesPrepared;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const PrepareSamples*) {
+  return std::tuple(base::Field("most", &PrepareSamples::most, base::Integer{1, uint64_t{1} << 32}));
+}
+
+struct Trained {
+  int64_t step = 0;          // steps done
+  double loss = 0;           // of the whole batch
+  double gradient_norm = 0;  // of all parameters, before clipping
+  double learning_rate = 0;
+  double seconds = 0;
+  // Loss or gradients were not finite, or the loss exceeded train.max_loss_ratio, and nothing was changed.
+  bool skipped = false;
+  double loss_ratio = 0;  // of the loss to the running mean of the run's finite losses before; 0: there are none
+};
+constexpr auto FieldsOf(const Trained*) {
+  using base::Field;
+  using T = Trained;
+  return std::tuple(Field("step", &T::step), Field("loss", &T::loss), Field("gradient_norm", &T::gradient_norm),
+                    Field("learning_rate", &T::learning_rate), Field("seconds", &T::seconds),
+                    Field("skipped", &T::skipped), Field("loss_ratio", &T::loss_ratio));
+}
+
+// One step of the optimizer: forward and backward passes of a whole batch, over all ranks.
+struct TrainStep {
+  using Reply = Trained;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const TrainStep*) { return std::tuple(); }
+
+struct TrainingSaved {
+  std::string checkpoint;  // folder; empty: not written, for the reason in the warnings
+  std::string exported;    // file or folder; empty: none
+  double seconds = 0;
+  std::vector<std::string> warnings;
+};
+constexpr auto FieldsOf(const TrainingSaved*) {
+  using base::Field;
+  using S = TrainingSaved;
+  return std::tuple(Field("checkpoint", &S::checkpoint, kPath), Field("exported", &S::exported, kPath),
+                    Field("seconds", &S::seconds), Field("warnings", &S::warnings));
+}
+
+// Writes a checkpoint. One that cannot be written is no error: the run can go on.
+struct SaveTraining {
+  bool exports = false;  // also what was trained, in the form in which it is served
+
+  using Reply = TrainingSaved;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const SaveTraining*) { return std::tuple(base::Field("exports", &SaveTraining::exports)); }
+
+// Writes the adapter as it stands to this file, which is replaced. One that cannot be written is no error either.
+struct ExportTraining {
+  std::string path;
+
+  using Reply = TrainingSaved;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const ExportTraining*) { return std::tuple(base::Field("path", &ExportTraining::path, kPath)); }
+absl::Status CheckRules(const ExportTraining& command);
+
+struct TrainingEvaluated {
+  std::vector<double> losses;  // at each of the fixed timesteps
+};
+constexpr auto FieldsOf(const TrainingEvaluated*) {
+  return std::tuple(base::Field("losses", &TrainingEvaluated::losses));
+}
+
+struct EvaluateTraining {
+  using Reply = TrainingEvaluated;
+  static constexpr bool kIsLong = true;
+};
+constexpr auto FieldsOf(const EvaluateTraining*) { return std::tuple(); }
+
+// Of all controllers of a worker so far. Ranks for which it is equal have executed the same commands.
+struct WorkerProgress {
+  uint64_t commands = 0;
+  uint64_t failures = 0;
+
+  bool operator==(const WorkerProgress&) const = default;
+};
+constexpr auto FieldsOf(const WorkerProgress*) {
+  return std::tuple(base::Field("commands", &WorkerProgress::commands),
+                    base::Field("failures", &WorkerProgress::failures));
+}
+
+// Asks a worker that has outlived its controllers how far it is.
+struct Resume {
+  using Reply = WorkerProgress;
+};
+constexpr auto FieldsOf(const Resume*) { return std::tuple(); }
+
+// The worker replies, closes the stream and exits.
+struct Shutdown {
+  using Reply = Ended;
+};
+constexpr auto FieldsOf(const Shutdown*) { return std::tuple(); }
+
+using Commands = std::tuple<DescribeModel, IdentifyDevice, LoadModel, StartJob, EncodePrompts, MakeSteps, DecodeJob,
+                            EndJob, ReadLatents, PredictFrom, TrainingStart, PrepareSamples, TrainStep, SaveTraining,
+                            ExportTraining, EvaluateTraining, Resume, Shutdown>;
+
+// The number of a command in the stream: its place in Commands.
+template <class Command, class List = Commands>
+inline constexpr uint32_t kCommandNumber = 0;
+template <class Command, class First, class... Rest>
+inline constexpr uint32_t kCommandNumber<Command, std::tuple<First, Rest...>> =
+    std::is_same_v<Command, First> ? 0 : 1 + kCommandNumber<Command, std::tuple<Rest...>>;
+template <class Command>
+inline constexpr uint32_t kCommandNumber<Command, std::tuple<>> = 0;  // found before
+
+// Whether the command may take as long as loading a model.
+template <class Command>
+constexpr bool IsLong() {
+  if constexpr (requires { Command::kIsLong; }) return Command::kIsLong;
+  return false;
+}
 
 }  // namespace tessera::control

@@ -27,16 +27,14 @@ TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
   session.Ask(StartCommand(6));
   session.Send(3, DecodeCommand(5));
   session.Send(4, StepCommand({5, 6}));
-  Command end;
-  end.mutable_end_job()->set_job(5);
-  session.Send(5, end);
-  EXPECT_EQ(session.Receive().sequence(), 4u);
-  EXPECT_EQ(session.Receive().sequence(), 5u);
+  session.Send(5, EndJob{.job = 5});
+  EXPECT_EQ(session.Receive().sequence, 4u);
+  EXPECT_EQ(session.Receive().sequence, 5u);
   handler_.LetPicturesCome();
-  Reply reply = session.Receive();
-  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 3u);
-  EXPECT_TRUE(reply.has_decoded());
-  EXPECT_EQ(reply.sequence(), 3u);
+  ReplyFrame reply = session.Receive();
+  for (; reply.kind == ReplyKind::kPart; reply = session.Receive()) EXPECT_EQ(reply.sequence, 3u);
+  EXPECT_TRUE(Answers<DecodeJob>(reply));
+  EXPECT_EQ(reply.sequence, 3u);
 }
 
 TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
@@ -45,10 +43,10 @@ TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
   session.Send(2, DecodeCommand(5));
   session.Send(3, LoadCommand());
   handler_.LetPicturesCome();
-  Reply reply = session.Receive();
-  for (; reply.has_rows(); reply = session.Receive()) EXPECT_EQ(reply.sequence(), 2u);
-  EXPECT_TRUE(reply.has_decoded());
-  EXPECT_TRUE(session.Receive().has_loaded());
+  ReplyFrame reply = session.Receive();
+  for (; reply.kind == ReplyKind::kPart; reply = session.Receive()) EXPECT_EQ(reply.sequence, 2u);
+  EXPECT_TRUE(Answers<DecodeJob>(reply));
+  EXPECT_TRUE(Answers<LoadModel>(session.Receive()));
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "load m"));
 }
 
@@ -56,14 +54,12 @@ TEST_F(DecodingBesideStepsTest, CountsThePictureBeforeItSaysHowFarItGot) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
   session.Send(2, DecodeCommand(5));
-  Command resume;
-  resume.mutable_resume();
-  session.Send(3, resume);
+  session.Send(3, Resume());
   handler_.LetPicturesCome();
-  Reply reply = session.Receive();
-  for (; reply.sequence() == 2; reply = session.Receive()) {
+  ReplyFrame reply = session.Receive();
+  for (; reply.sequence == 2; reply = session.Receive()) {
   }
-  EXPECT_EQ(reply.resumed().commands(), 2u);
+  EXPECT_EQ(ReplyOf<Resume>(reply).commands, 2u);
 }
 
 TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
@@ -94,30 +90,28 @@ TEST_F(StepsAheadTest, IssuesTheNextStepAndWhatFollowsWhileOneRuns) {
   session.Send(2, StepCommand({5}));
   session.Send(3, StepCommand({5}));
   session.Send(4, StartCommand(6));
-  EXPECT_EQ(session.Receive().sequence(), 4u);
+  EXPECT_EQ(session.Receive().sequence, 4u);
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
   handler_.LetStepsEnd();
   for (const uint64_t sequence : {2, 3}) {
-    const Reply reply = session.Receive();
-    EXPECT_EQ(reply.sequence(), sequence);
-    EXPECT_EQ(reply.stepped().completed(), static_cast<int>(sequence) - 1);
+    const ReplyFrame reply = session.Receive();
+    EXPECT_EQ(reply.sequence, sequence);
+    EXPECT_EQ(ReplyOf<MakeSteps>(reply).steps.back().completed, static_cast<int>(sequence) - 1);
   }
 }
 
 TEST_F(StepsAheadTest, IssuesAllStepsOfACommandAndAnswersThemAtOnce) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
-  Command command = StepCommand({5});
-  command.mutable_step()->set_count(2);
-  session.Send(2, command);
+  session.Send(2, MakeSteps{.jobs = {5}, .count = 2});
   session.Send(3, StartCommand(6));
-  EXPECT_EQ(session.Receive().sequence(), 3u);
+  EXPECT_EQ(session.Receive().sequence, 3u);
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "step 5", "start 6"));
   handler_.LetStepsEnd();
-  const Reply reply = session.Receive();
-  EXPECT_EQ(reply.stepped().completed(), 2);
-  ASSERT_EQ(reply.stepped().earlier_size(), 1);
-  EXPECT_EQ(reply.stepped().earlier(0).completed(), 1);
+  const auto made = ReplyOf<MakeSteps>(session.Receive());
+  ASSERT_EQ(made.steps.size(), 2u);
+  EXPECT_EQ(made.steps[0].completed, 1);
+  EXPECT_EQ(made.steps[1].completed, 2);
 }
 
 TEST_F(StepsAheadTest, AnswersAStepThatNothingFollows) {
@@ -125,7 +119,7 @@ TEST_F(StepsAheadTest, AnswersAStepThatNothingFollows) {
   session.Ask(StartCommand(5));
   session.Send(2, StepCommand({5}));
   handler_.LetStepsEnd();
-  EXPECT_TRUE(session.Receive().has_stepped());
+  EXPECT_TRUE(Answers<MakeSteps>(session.Receive()));
 }
 
 TEST_F(StepsAheadTest, WhatGoesWrongInAStepIsItsAnswer) {
@@ -136,7 +130,7 @@ TEST_F(StepsAheadTest, WhatGoesWrongInAStepIsItsAnswer) {
   session.Ask(StepCommand({5}));
   session.Ask(StepCommand({5}));
   EXPECT_EQ(CodeOf(session.Ask(StepCommand({5}))), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(session.Ask(StepCommand({5})).has_stepped());
+  EXPECT_TRUE(Answers<MakeSteps>(session.Ask(StepCommand({5}))));
 }
 
 TEST_F(StepsAheadTest, LoadsAndSaysHowFarItGotOnlyBehindEveryStep) {
@@ -144,13 +138,11 @@ TEST_F(StepsAheadTest, LoadsAndSaysHowFarItGotOnlyBehindEveryStep) {
   session.Ask(StartCommand(5));
   session.Send(2, StepCommand({5}));
   session.Send(3, LoadCommand());
-  Command resume;
-  resume.mutable_resume();
-  session.Send(4, resume);
+  session.Send(4, Resume());
   handler_.LetStepsEnd();
-  EXPECT_TRUE(session.Receive().has_stepped());
-  EXPECT_TRUE(session.Receive().has_loaded());
-  EXPECT_EQ(session.Receive().resumed().commands(), 3u);
+  EXPECT_TRUE(Answers<MakeSteps>(session.Receive()));
+  EXPECT_TRUE(Answers<LoadModel>(session.Receive()));
+  EXPECT_EQ(ReplyOf<Resume>(session.Receive()).commands, 3u);
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "step 5", "done 1", "load m"));
 }
 

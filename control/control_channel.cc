@@ -32,19 +32,15 @@
 #include "base/start_thread.h"
 #include "base/status_macros.h"
 #include "base/task_pool.h"
-#include "control/command_wire.h"
-#include "control/job_parameters_wire.h"
+#include "control/frames.h"
 #include "control/message_stream.h"
 #include "control/socket_folder.h"
-#include "tessera/internal/control.pb.h"
 
 namespace tessera::control {
 namespace {
 
 constexpr size_t kQueueLength = 64;
-constexpr size_t kMaxRowBytes = size_t{1} << 20;   // of one Rows message
-constexpr size_t kMaxCommandBytes = 160 << 20;     // of one encoded command: latents are the largest
-constexpr size_t kMaxPartBytes = size_t{1} << 20;  // of one TensorPart message
+constexpr size_t kMaxRowBytes = size_t{1} << 20;  // of one Rows
 constexpr auto kAcceptPause = std::chrono::milliseconds(10);
 
 absl::Status StatusOfException(const std::exception& error) {
@@ -63,13 +59,16 @@ absl::Status StatusOfException(const std::exception& error) {
 class Controller {
  public:
   // `drops`: what was read but not yet begun when the stream ends is not carried out.
-  Controller(base::FileDescriptor socket, bool drops) : stream_(std::move(socket), kMaxCommandBytes), drops_(drops) {}
+  Controller(base::FileDescriptor socket, bool drops) : stream_(std::move(socket), kMaxFrameBytes), drops_(drops) {}
 
   // Reading thread.
-  bool Read(internal::Command& command) { return stream_.Read(command) == MessageStream::Event::kMessage; }
+  bool Read(CommandFrame& command) {
+    std::string message;
+    return stream_.Read(message) == MessageStream::Event::kMessage && base::DecodeFields(message, command).ok();
+  }
 
   // Reading thread. Waits for room; false when the executing thread wants no more.
-  bool Push(internal::Command command) {
+  bool Push(CommandFrame command) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return released_ || queue_.size() < kQueueLength; });
     if (released_) return false;
@@ -99,13 +98,13 @@ class Controller {
   }
 
   // Executing thread. Empty at the end of the stream.
-  std::optional<internal::Command> Pop() {
+  std::optional<CommandFrame> Pop() {
     std::unique_lock<std::mutex> lock(mutex_);
     busy_ = false;
     changed_.wait(lock, [this] { return ended_ || !queue_.empty(); });
     if (ended_ && (drops_ || queue_.empty())) return std::nullopt;
     busy_ = true;
-    internal::Command command = std::move(queue_.front());
+    CommandFrame command = std::move(queue_.front());
     queue_.pop_front();
     changed_.notify_all();
     return command;
@@ -127,7 +126,7 @@ class Controller {
     changed_.wait(lock, [this] { return beside_ == 0; });
   }
 
-  bool Write(const internal::Reply& reply) { return stream_.Write(reply); }
+  bool Write(const ReplyFrame& reply) { return stream_.Write(base::EncodeFields(reply)); }
   bool PeerHasEnded() const { return stream_.PeerHasEnded(); }
 
   // Executing thread: does not touch this object afterwards.
@@ -144,7 +143,7 @@ class Controller {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::deque<internal::Command> queue_;
+  std::deque<CommandFrame> queue_;
   bool ended_ = false;
   bool busy_ = false;
   int beside_ = 0;  // commands
@@ -231,10 +230,10 @@ class Listener {
   void ReadCommands(Controller& controller) {
     base::UseBatchScheduling();  // the command before is carried out meanwhile
     if (ends_with_stream_) folder_.Remove();
-    internal::Command command;
+    CommandFrame command;
     for (uint64_t expected = 1; controller.Read(command); ++expected) {
       // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
-      const bool last = command.has_shutdown() || command.sequence() != expected;
+      const bool last = command.command == kCommandNumber<Shutdown> || command.sequence != expected;
       if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
     }
     {
@@ -291,38 +290,41 @@ class LogExecutor {
   // Until the stream ends or a number of it is wrong. True when it says that the worker is to end.
   bool Run() {
     for (uint64_t expected = 1;; ++expected) {
-      std::optional<internal::Command> command = controller_.Pop();
-      if (!command.has_value()) return false;
-      sequence_ = command->sequence();
+      const std::optional<CommandFrame> frame = controller_.Pop();
+      if (!frame.has_value()) return false;
+      sequence_ = frame->sequence;
+      number_ = frame->command;
       if (sequence_ != expected) {
-        Fail(sequence_,
-             absl::InvalidArgumentError(absl::StrCat("command ", sequence_, " came where ", expected, " was due")));
+        Fail(Current(), absl::InvalidArgumentError(absl::StrCat("expected command ", expected, ", got ", sequence_)));
         return false;
       }
-      if (command->has_shutdown()) {
+      if (number_ == kCommandNumber<Shutdown>) {
         controller_.WaitForBeside();
-        Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
+        SendReply(Current(), Ended()).IgnoreError();
         return true;
       }
-      if (command->has_resume()) {
+      if (number_ == kCommandNumber<Resume>) {
         controller_.WaitForBeside();
-        Send(sequence_, [this](internal::Reply& reply) {
-          reply.mutable_resumed()->set_commands(progress_.commands);
-          reply.mutable_resumed()->set_failures(progress_.failures);
-        });
+        SendReply(Current(), WorkerProgress{.commands = progress_.commands, .failures = progress_.failures})
+            .IgnoreError();
         continue;
       }
-      if (command->has_decode() && handler_.decodes_beside_steps()) {
-        DecodeBesideSteps(command->decode().job());
-      } else if (command->has_step() && handler_.steps_ahead()) {
-        StepAhead(command->step());
+      if (number_ == kCommandNumber<DecodeJob> && handler_.decodes_beside_steps()) {
+        DecodeBesideSteps(frame->fields);
+      } else if (number_ == kCommandNumber<MakeSteps> && handler_.steps_ahead()) {
+        StepAhead(frame->fields);
       } else {
-        Carry(sequence_, [&] { return Execute(*command); });
+        Carry(Current(), [&] { return Execute(frame->fields, static_cast<const Commands*>(nullptr)); });
       }
     }
   }
 
  private:
+  // Which command a reply answers.
+  struct Answered {
+    uint64_t sequence = 0;
+    uint32_t command = 0;
+  };
   struct Size {
     int32_t height = 0;
     int32_t width = 0;
@@ -343,12 +345,12 @@ class LogExecutor {
 
   // Carries out a command by this call, on any thread.
   template <typename Call>
-  void Carry(uint64_t sequence, Call call) {
+  void Carry(const Answered& command, Call call) {
     const absl::Status status = Guarded(call);
     ++progress_.commands;
     if (status.ok()) return;
     ++progress_.failures;
-    Fail(sequence, status);
+    Fail(command, status);
   }
 
   // Begins a command here and finishes it on the thread of `pool`, beside those that follow.
@@ -359,186 +361,134 @@ class LogExecutor {
       begun = begin();
       return begun.status();
     });
-    if (!status.ok()) return Carry(sequence_, [&] { return status; });
+    if (!status.ok()) return Carry(Current(), [&] { return status; });
     if (!pool) pool.emplace(1);
     controller_.BeginBeside();
-    pool->Post([this, sequence = sequence_, finish, begun = *std::move(begun)] {
-      Carry(sequence, [&] { return finish(sequence, begun); });
+    pool->Post([this, command = Current(), finish, begun = *std::move(begun)] {
+      Carry(command, [&] { return finish(command, begun); });
       controller_.EndBeside();
     });
   }
 
+  Answered Current() const { return {.sequence = sequence_, .command = number_}; }
+
   // False when the controller has gone and the command need not be finished. On any thread.
-  template <typename Fill>
-  bool Send(uint64_t sequence, Fill fill) {
-    internal::Reply reply;
-    reply.set_sequence(sequence);
-    fill(reply);
+  bool Send(const Answered& command, ReplyKind kind, std::string fields) {
+    const ReplyFrame reply = {
+        .sequence = command.sequence, .command = command.command, .kind = kind, .fields = std::move(fields)};
     return controller_.Write(reply) || finishes_;
   }
 
-  void Fail(uint64_t sequence, const absl::Status& status) {
-    Send(sequence, [&](internal::Reply& reply) { ToWire(status, reply.mutable_error()); });
-  }
-
-  absl::Status Execute(const internal::Command& command) {
-    switch (command.kind_case()) {
-      case internal::Command::kDescribe:
-        return Describe(command.describe());
-      case internal::Command::kIdentify:
-        return Identify(command.identify());
-      case internal::Command::kLoad:
-        return Load(command.load());
-      case internal::Command::kStartJob:
-        return StartJob(command.start_job());
-      case internal::Command::kEncodePrompts:
-        return EncodePrompts(command.encode_prompts());
-      case internal::Command::kStep:
-        return Step(command.step());
-      case internal::Command::kDecode:
-        return Decode(command.decode().job());
-      case internal::Command::kEndJob:
-        return EndJob(command.end_job().job());
-      case internal::Command::kLatents:
-        return Latents(command.latents().job());
-      case internal::Command::kPredict:
-        return Predict(command.predict());
-      case internal::Command::kStartTraining:
-        return StartTraining(command.start_training());
-      case internal::Command::kPrepareSamples:
-        return PrepareSamples(command.prepare_samples());
-      case internal::Command::kTrain:
-        return Answer(handler_.Train(), &internal::Reply::mutable_trained);
-      case internal::Command::kSaveTraining:
-        return Answer(handler_.SaveTraining(command.save_training().exports()), &internal::Reply::mutable_saved);
-      case internal::Command::kExportTraining:
-        return ExportTraining(command.export_training());
-      case internal::Command::kEvaluateTraining:
-        return Answer(handler_.EvaluateTraining(), &internal::Reply::mutable_evaluated);
-      case internal::Command::kResume:
-      case internal::Command::kShutdown:
-      case internal::Command::KIND_NOT_SET:
-        break;
-    }
-    return absl::InvalidArgumentError("the command is of no known kind");
-  }
-
-  absl::Status Describe(const internal::Describe& command) {
-    ASSIGN_OR_RETURN(std::string model, FromWire(command));
-    ASSIGN_OR_RETURN(ModelDescription description, handler_.Describe(model));
-    Send(sequence_, [&](internal::Reply& reply) { ToWire(description, reply.mutable_description()); });
+  template <class Reply>
+  absl::Status SendReply(const Answered& command, const Reply& reply) {
+    Send(command, ReplyKind::kDone, base::EncodeFields(reply));
     return absl::OkStatus();
   }
 
-  absl::Status Identify(const internal::Identify& command) {
-    ASSIGN_OR_RETURN(const std::string device, FromWire(command));
-    return Answer(handler_.Identify(device), &internal::Reply::mutable_identified);
+  void Fail(const Answered& command, const absl::Status& status) {
+    Send(command, ReplyKind::kError, base::EncodeFields(ErrorReplyOf(status)));
   }
 
-  absl::Status Load(const internal::Load& command) {
-    ASSIGN_OR_RETURN(LoadParameters parameters, FromWire(command));
+  // Reads the command from its fields and executes it.
+  template <class... Command>
+  absl::Status Execute(const std::string& fields, const std::tuple<Command...>*) {
+    absl::Status status = absl::InvalidArgumentError("the command is of no known kind");
+    const auto execute = [&]<class One>() {
+      One command;
+      status = base::DecodeFields(fields, command);
+      if (status.ok()) status = On(command);
+      return true;
+    };
+    ((number_ == kCommandNumber<Command> && execute.template operator()<Command>()) || ...);
+    return status;
+  }
+
+  template <class Command>
+  absl::Status On(const Command& command) {
+    const auto reply = Answer(handler_, command);
+    return reply.ok() ? SendReply(Current(), *reply) : reply.status();
+  }
+
+  absl::Status On(const LoadModel& command) {
     jobs_.clear();
     controller_.WaitForBeside();
-    ASSIGN_OR_RETURN(Loaded loaded, handler_.Load(parameters));
-    Send(sequence_, [&](internal::Reply& reply) { ToWire(loaded, reply.mutable_loaded()); });
-    return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Loaded loaded, handler_.Load(command.parameters));
+    return SendReply(Current(), loaded);
   }
 
-  absl::Status StartJob(const internal::StartJob& command) {
-    const uint64_t job = command.job();
-    if (job == 0) return absl::InvalidArgumentError("job 0 is not a valid number");
+  absl::Status On(const StartJob& command) {
+    const uint64_t job = command.job;
     if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
-    const JobParameters parameters = FromWire(command.parameters());
-    RETURN_IF_ERROR(CheckBounds(parameters));
-    ASSIGN_OR_RETURN(JobStarted started, handler_.StartJob(job, parameters));
+    ASSIGN_OR_RETURN(const JobStarted started, handler_.StartJob(job, command.parameters));
     if (started.height < 1 || started.width < 1) return absl::InternalError("the job was started without a size");
     jobs_[job] = {.height = started.height, .width = started.width};
-    Send(sequence_, [&](internal::Reply& reply) { ToWire(started, reply.mutable_started()); });
-    return absl::OkStatus();
+    return SendReply(Current(), started);
   }
 
-  absl::Status EncodePrompts(const internal::EncodePrompts& command) {
-    if (static_cast<size_t>(command.parameters_size()) > kMaxPromptsAhead) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(command.parameters_size(), " prompts to encode; at most ", kMaxPromptsAhead, " are valid"));
+  absl::Status On(const MakeSteps& command) {
+    RETURN_IF_ERROR(CheckJobs(command.jobs));
+    StepsMade made;
+    while (static_cast<int32_t>(made.steps.size()) < command.count) {
+      ASSIGN_OR_RETURN(const Stepping stepping, handler_.Step(command.jobs));
+      ASSIGN_OR_RETURN(made.steps.emplace_back(), stepping());
     }
-    std::vector<JobParameters> jobs;
-    for (const auto& parameters : command.parameters()) {
-      jobs.push_back(FromWire(parameters));
-      RETURN_IF_ERROR(CheckBounds(jobs.back()));
-    }
-    ASSIGN_OR_RETURN(const int32_t prompts, handler_.EncodePrompts(jobs));
-    Send(sequence_, [&](internal::Reply& reply) { reply.mutable_encoded()->set_prompts(prompts); });
-    return absl::OkStatus();
+    return SendReply(Current(), made);
   }
 
-  absl::Status Step(const internal::Step& command) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs, JobsOf(command));
-    ASSIGN_OR_RETURN(const int32_t count, CountOf(command));
-    std::vector<Stepped> steps;
-    while (static_cast<int32_t>(steps.size()) < count) {
-      ASSIGN_OR_RETURN(const Stepping stepping, handler_.Step(jobs));
-      ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
-    }
-    return SendSteps(sequence_, steps);
-  }
-
-  void StepAhead(const internal::Step& command) {
+  void StepAhead(const std::string& fields) {
     CarryBeside<std::vector<Stepping>>(
-        steps_, [&] { return BeginSteps(command); },
-        [this](uint64_t sequence, const std::vector<Stepping>& begun) -> absl::Status {
-          std::vector<Stepped> steps;
+        steps_, [&] { return BeginSteps(fields); },
+        [this](const Answered& command, const std::vector<Stepping>& begun) -> absl::Status {
+          StepsMade made;
           for (const Stepping& stepping : begun) {
-            ASSIGN_OR_RETURN(steps.emplace_back(), stepping());
+            ASSIGN_OR_RETURN(made.steps.emplace_back(), stepping());
           }
-          return SendSteps(sequence, steps);
+          return SendReply(command, made);
         });
   }
 
-  absl::StatusOr<std::vector<Stepping>> BeginSteps(const internal::Step& command) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> jobs, JobsOf(command));
-    ASSIGN_OR_RETURN(const int32_t count, CountOf(command));
+  absl::StatusOr<std::vector<Stepping>> BeginSteps(const std::string& fields) {
+    MakeSteps command;
+    RETURN_IF_ERROR(base::DecodeFields(fields, command));
+    RETURN_IF_ERROR(CheckJobs(command.jobs));
     std::vector<Stepping> begun;
-    while (static_cast<int32_t>(begun.size()) < count) {
-      ASSIGN_OR_RETURN(begun.emplace_back(), handler_.Step(jobs));
+    while (static_cast<int32_t>(begun.size()) < command.count) {
+      ASSIGN_OR_RETURN(begun.emplace_back(), handler_.Step(command.jobs));
     }
     return begun;
   }
 
-  absl::StatusOr<std::vector<uint64_t>> JobsOf(const internal::Step& command) const {
-    ASSIGN_OR_RETURN(std::vector<uint64_t> jobs, FromWire(command));
+  absl::Status CheckJobs(absl::Span<const uint64_t> jobs) const {
     for (const uint64_t job : jobs) {
       if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
     }
-    return jobs;
-  }
-
-  // On any thread.
-  absl::Status SendSteps(uint64_t sequence, absl::Span<const Stepped> steps) {
-    Send(sequence, [&](internal::Reply& reply) { ToWire(steps, reply.mutable_stepped()); });
     return absl::OkStatus();
   }
 
-  absl::Status Decode(uint64_t job) {
-    ASSIGN_OR_RETURN(const Picture picture, BeginDecode(job));
-    return SendPixels(sequence_, picture);
+  absl::Status On(const DecodeJob& command) {
+    ASSIGN_OR_RETURN(const Picture picture, BeginDecode(command));
+    return SendPixels(Current(), picture);
   }
 
-  void DecodeBesideSteps(uint64_t job) {
+  void DecodeBesideSteps(const std::string& fields) {
     CarryBeside<Picture>(
-        decoder_, [&] { return BeginDecode(job); },
-        [this](uint64_t sequence, const Picture& picture) { return SendPixels(sequence, picture); });
+        decoder_,
+        [&]() -> absl::StatusOr<Picture> {
+          DecodeJob command;
+          RETURN_IF_ERROR(base::DecodeFields(fields, command));
+          return BeginDecode(command);
+        },
+        [this](const Answered& command, const Picture& picture) { return SendPixels(command, picture); });
   }
 
-  absl::StatusOr<Picture> BeginDecode(uint64_t job) {
-    const auto found = jobs_.find(job);
-    if (found == jobs_.end()) return absl::NotFoundError(absl::StrCat("there is no job ", job));
-    ASSIGN_OR_RETURN(Decoding decoding, handler_.Decode(job));
-    return Picture{.size = found->second, .decoding = std::move(decoding)};
+  absl::StatusOr<Picture> BeginDecode(const DecodeJob& command) {
+    RETURN_IF_ERROR(CheckJobs({command.job}));
+    ASSIGN_OR_RETURN(Decoding decoding, handler_.Decode(command.job));
+    return Picture{.size = jobs_[command.job], .decoding = std::move(decoding)};
   }
 
   // On any thread.
-  absl::Status SendPixels(uint64_t sequence, const Picture& picture) {
+  absl::Status SendPixels(const Answered& command, const Picture& picture) {
     const Size& size = picture.size;
     const size_t row_bytes = static_cast<size_t>(size.width) * 3;
     int32_t next = 0;
@@ -550,10 +500,8 @@ class LogExecutor {
       const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
       for (size_t at = 0; at < rgb.size(); at += chunk) {
         const absl::Span<const uint8_t> part = rgb.subspan(at, chunk);
-        const bool sent = Send(sequence, [&](internal::Reply& reply) {
-          reply.mutable_rows()->set_first(next);
-          reply.mutable_rows()->set_rgb(part.data(), part.size());
-        });
+        const Rows rows = {.first = next, .rgb = std::string(reinterpret_cast<const char*>(part.data()), part.size())};
+        const bool sent = Send(command, ReplyKind::kPart, base::EncodeFields(rows));
         if (!sent) return absl::CancelledError("the controller has gone");
         next += static_cast<int32_t>(part.size() / row_bytes);
       }
@@ -563,78 +511,43 @@ class LogExecutor {
     if (next != (sends_results_ ? size.height : 0) || decoded->height != size.height || decoded->width != size.width) {
       return absl::InternalError("the decoded image is not of the size that the job was started with");
     }
-    Send(sequence, [&](internal::Reply& reply) { ToWire(*decoded, reply.mutable_decoded()); });
-    return absl::OkStatus();
+    return SendReply(command, *decoded);
   }
 
-  absl::Status Latents(uint64_t job) {
-    if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
-    return SendValues(handler_.Latents(job));
+  absl::Status On(const ReadLatents& command) {
+    RETURN_IF_ERROR(CheckJobs({command.job}));
+    return SendValues(handler_.Latents(command.job));
   }
 
-  absl::Status Predict(const internal::Predict& command) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> batch, BatchOf(command));
-    for (const uint64_t job : batch) {
-      if (jobs_.count(job) == 0) return absl::NotFoundError(absl::StrCat("there is no job ", job));
-    }
-    ASSIGN_OR_RETURN(LatentValues latents, FromWire(command));
-    return SendValues(handler_.Predict(batch.front(), latents, absl::MakeConstSpan(batch).subspan(1)));
+  absl::Status On(const PredictFrom& command) {
+    RETURN_IF_ERROR(CheckJobs({command.job}));
+    RETURN_IF_ERROR(CheckJobs(command.others));
+    return SendValues(handler_.Predict(command.job, command.latents, command.others));
   }
 
-  absl::Status SendValues(const absl::StatusOr<LatentValues>& latents) {
+  absl::Status SendValues(absl::StatusOr<LatentValues> latents) {
     if (!latents.ok()) return latents.status();
-    if (sends_results_) {
-      const absl::string_view bytes(reinterpret_cast<const char*>(latents->values.data()),
-                                    latents->values.size() * sizeof(double));
-      for (size_t at = 0; at < bytes.size(); at += kMaxPartBytes) {
-        const absl::string_view part = bytes.substr(at, kMaxPartBytes);
-        const bool sent = Send(
-            sequence_, [&](internal::Reply& reply) { reply.mutable_part()->set_values(part.data(), part.size()); });
-        if (!sent) return absl::CancelledError("the controller has gone");
-      }
-    }
-    Send(sequence_, [&](internal::Reply& reply) {
-      reply.mutable_tensor()->mutable_shape()->Assign(latents->shape.begin(), latents->shape.end());
-    });
-    return absl::OkStatus();
+    if (!sends_results_) latents->values.clear();
+    return SendReply(Current(), *latents);
   }
 
-  // What was answered, as the one reply of that kind.
-  template <typename Result, typename Message>
-  absl::Status Answer(const absl::StatusOr<Result>& result, Message* (internal::Reply::*part)()) {
-    if (!result.ok()) return result.status();
-    Send(sequence_, [&](internal::Reply& reply) { ToWire(*result, (reply.*part)()); });
-    return absl::OkStatus();
+  absl::Status On(const EndJob& command) {
+    jobs_.erase(command.job);
+    RETURN_IF_ERROR(handler_.EndJob(command.job));
+    return SendReply(Current(), Ended());
   }
 
-  absl::Status StartTraining(const internal::StartTraining& command) {
-    ASSIGN_OR_RETURN(const TrainingStart start, FromWire(command));
-    return Answer(handler_.StartTraining(start), &internal::Reply::mutable_training_started);
-  }
-
-  absl::Status PrepareSamples(const internal::PrepareSamples& command) {
-    ASSIGN_OR_RETURN(const int64_t most, FromWire(command));
-    return Answer(handler_.PrepareSamples(most), &internal::Reply::mutable_prepared);
-  }
-
-  absl::Status ExportTraining(const internal::ExportTraining& command) {
-    ASSIGN_OR_RETURN(const std::string path, FromWire(command));
-    return Answer(handler_.ExportTraining(path), &internal::Reply::mutable_saved);
-  }
-
-  absl::Status EndJob(uint64_t job) {
-    jobs_.erase(job);
-    RETURN_IF_ERROR(handler_.EndJob(job));
-    Send(sequence_, [](internal::Reply& reply) { reply.mutable_ended(); });
-    return absl::OkStatus();
-  }
+  // Answered by Run.
+  absl::Status On(const Resume&) { return absl::OkStatus(); }
+  absl::Status On(const Shutdown&) { return absl::OkStatus(); }
 
   CommandHandler& handler_;
   Controller& controller_;
   const bool sends_results_;
   const bool finishes_;  // commands whose answer nobody waits for
   Progress& progress_;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_ = 0;  // of the command in hand
+  uint32_t number_ = 0;    // its kCommandNumber
   std::map<uint64_t, Size> jobs_;
   std::optional<base::TaskPool> steps_, decoder_;  // of one thread each; made when first needed
 };

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "control/commands.h"
+#include "control/command_handler.h"
 
 namespace tessera::control {
 

@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/enum_names.h"
+#include "base/fields.h"
 #include "control/adapter_use.h"
 #include "control/prompt_options.h"
 
@@ -42,28 +44,20 @@ struct JobParameters {
   std::vector<AdapterUse> adapters;  // in the order in which they are added
 };
 
-// Calls visit(id, bounds, fields...) for every parameter, with the field of each of `jobs`, which may be const, and for
-// those of the options.
-template <class Visit, class... Jobs>
-void VisitParameters(const Visit& visit, Jobs&... jobs) {
-  visit("prompt", kPromptBytes, jobs.prompt...);
-  visit("negative_prompt", kPromptBytes, jobs.negative_prompt...);
-  visit("height", Bounds{1, 65536}, jobs.height...);
-  visit("width", Bounds{1, 65536}, jobs.width...);
-  visit("steps", Bounds{1, 1 << 20}, jobs.steps...);
-  visit("guidance_scale", kScales, jobs.guidance_scale...);
-  visit("seed", kUnbounded, jobs.seed...);
-  visit("sampler", kNameBytes, jobs.sampler...);
-  visit("noise", kUnbounded, jobs.noise...);
-  visit("clean_caption", kUnbounded, jobs.clean_caption...);
-  visit("resolution_binning", kUnbounded, jobs.resolution_binning...);
-  visit("max_sequence_length", Bounds{0, 65536}, jobs.max_sequence_length...);
-  visit("loras", kAdapterScales, jobs.adapters...);
-  VisitOptions(visit, jobs.options...);
+constexpr auto FieldsOf(const JobParameters*) {
+  using base::Field, base::Integer;
+  using J = JobParameters;
+  return std::tuple(
+      Field("prompt", &J::prompt, kPrompt), Field("negative_prompt", &J::negative_prompt, kPrompt),
+      Field("height", &J::height, Integer{1, 65536}), Field("width", &J::width, Integer{1, 65536}),
+      Field("steps", &J::steps, Integer{1, 1 << 20}), Field("guidance_scale", &J::guidance_scale, kScales),
+      Field("seed", &J::seed), Field("sampler", &J::sampler, base::Text{.most_bytes = 256}), Field("noise", &J::noise),
+      Field("clean_caption", &J::clean_caption), Field("resolution_binning", &J::resolution_binning),
+      Field("max_sequence_length", &J::max_sequence_length, Integer{0, 65536}),
+      Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}), base::Inline(&J::options));
 }
 
-// INVALID_ARGUMENT, with the id of the field, for what no validator lets through: a value out of its bounds, a text
-// with NUL or that is not UTF-8, options that contradict each other.
-absl::Status CheckBounds(const JobParameters& job);
+// No adapter occurs twice, and skip-layer guidance ends after its start.
+absl::Status CheckRules(const JobParameters& job);
 
 }  // namespace tessera::control

@@ -31,16 +31,16 @@ void Change(std::vector<AdapterUse>& value) {
 
 std::vector<std::string> Ids() {
   std::vector<std::string> ids;
-  VisitParameters([&](const char* id, Bounds) { ids.emplace_back(id); });
+  base::ForEachFieldOf<JobParameters>([&](const auto& field) { ids.emplace_back(field.name); });
   return ids;
 }
 
 // The ids of the parameters in which two jobs differ.
 std::vector<std::string> Differences(const JobParameters& a, const JobParameters& b) {
   std::vector<std::string> ids;
-  VisitParameters(
-      [&](const char* id, Bounds, const auto& one, const auto& other) {
-        if (one != other) ids.emplace_back(id);
+  base::ForEachField(
+      [&](const auto& field, const auto& one, const auto& other) {
+        if (one != other) ids.emplace_back(field.name);
       },
       a, b);
   return ids;
@@ -66,10 +66,10 @@ TEST(JobParametersTest, TheMessageHasTheFieldsOfTheWalkAndNoOthers) {
 TEST(JobParametersTest, EveryFieldTravels) {
   for (const std::string& changed : Ids()) {
     JobParameters sent;
-    const auto change = [&](const char* id, Bounds, auto& value) {
-      if (id == changed) Change(value);
+    const auto change = [&](const auto& field, auto& value) {
+      if (field.name == changed) Change(value);
     };
-    VisitParameters(change, sent);
+    base::ForEachField(change, sent);
     internal::JobParameters wire;
     ToWire(sent, &wire);
     const JobParameters heard = FromWire(wire);
@@ -89,20 +89,21 @@ TEST(JobParametersTest, ANoiseThatDoesNotExistIsRefusedWithTheValidOnes) {
   const JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
   internal::JobParameters wire;
   ToWire(job, &wire);
-  EXPECT_TRUE(CheckBounds(FromWire(wire)).ok());
+  EXPECT_TRUE(base::CheckFields(FromWire(wire)).ok());
   wire.set_noise("white");
-  EXPECT_EQ(CheckBounds(FromWire(wire)),
+  EXPECT_EQ(base::CheckFields(FromWire(wire)),
             base::ErrorOfField("noise", " is unknown; valid values are tessera, torch-cpu"));
 }
 
 TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
   JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
-  EXPECT_TRUE(CheckBounds(job).ok()) << CheckBounds(job);
+  EXPECT_TRUE(base::CheckFields(job).ok()) << base::CheckFields(job);
   job.options.guidance_rescale = 1.5;
-  EXPECT_EQ(CheckBounds(job), base::ErrorOfField("guidance_rescale", " is 1.5; valid values are 0 to 1"));
+  EXPECT_EQ(base::CheckFields(job), base::ErrorOfField("guidance_rescale", " is 1.5; valid values are 0 to 1"));
   job.options.guidance_rescale = 0;
   job.options.skip_layers.start = 0.5;
-  EXPECT_THAT(std::string(CheckBounds(job).message()), HasSubstr("skip_layer_start is 0.5; at most the stop is valid"));
+  EXPECT_THAT(std::string(base::CheckFields(job).message()),
+              HasSubstr("skip_layer_start is 0.5; at most the stop is valid"));
 }
 
 }  // namespace

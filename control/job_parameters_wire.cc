@@ -19,10 +19,10 @@ struct DescribedField {
 const DescribedField* DescribedFields() {
   static const auto* fields = [] {
     auto* found = new std::vector<DescribedField>;
-    VisitParameters([found](const char* id, Bounds) {
-      const FieldDescriptor* field = internal::JobParameters::descriptor()->FindFieldByName(id);
-      if (field == nullptr) std::abort();  // a parameter without its line in the message
-      found->push_back({field, field->has_presence()});
+    base::ForEachFieldOf<JobParameters>([found](const auto& field) {
+      const FieldDescriptor* descriptor = internal::JobParameters::descriptor()->FindFieldByName(field.name);
+      if (descriptor == nullptr) std::abort();  // a parameter without its line in the message
+      found->push_back({descriptor, descriptor->has_presence()});
     });
     return found;
   }();
@@ -34,7 +34,7 @@ const DescribedField* DescribedFields() {
 void ToWire(const JobParameters& job, internal::JobParameters* wire) {
   const DescribedField* described = DescribedFields();
   const MessageWriter writer(*wire);
-  VisitParameters([&](const char*, Bounds, const auto& value) { writer.Put((described++)->descriptor, value); }, job);
+  base::ForEachField([&](const auto&, const auto& value) { writer.Put((described++)->descriptor, value); }, job);
 }
 
 void FromWire(const internal::JobParameters& wire, JobParameters& job) {
@@ -42,11 +42,11 @@ void FromWire(const internal::JobParameters& wire, JobParameters& job) {
   job = kDefaults;
   const DescribedField* described = DescribedFields();
   const MessageReader reader(wire);
-  const auto read = [&](const char*, Bounds, auto& value) {
+  const auto read = [&](const auto&, auto& value) {
     const auto [from, has_presence] = *described++;
     if (!has_presence || reader.Has(from)) reader.Get(from, value);
   };
-  VisitParameters(read, job);
+  base::ForEachField(read, job);
 }
 
 JobParameters FromWire(const internal::JobParameters& wire) {

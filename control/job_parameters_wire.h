@@ -9,8 +9,8 @@ namespace tessera::control {
 
 void ToWire(const JobParameters& job, internal::JobParameters* wire);
 
-// What is absent has its default. Nothing is checked: CheckBounds does. The first overwrites all of `job`, whose memory
-// serves again.
+// What is absent has its default. Nothing is checked: base::CheckFields does. The first overwrites all of `job`, whose
+// memory serves again.
 void FromWire(const internal::JobParameters& wire, JobParameters& job);
 JobParameters FromWire(const internal::JobParameters& wire);
 

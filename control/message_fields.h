@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/enum_names.h"
+#include "base/fields.h"
 
 namespace tessera::control {
 
@@ -48,13 +49,13 @@ class MessageWriter {
   void Add(Field to, int32_t from) const { reflection_.AddInt32(message_, to, from); }
   void Add(Field to, int64_t from) const { reflection_.AddInt64(message_, to, from); }
   void Add(Field to, const std::string& from) const { reflection_.AddString(message_, to, from); }
-  // A struct that has a VisitFields(visit, struct), into a message with fields of these names.
-  template <typename T>
-  requires std::is_class_v<T>
+  // A message has fields of the struct's names.
+  template <base::Described T>
   void Add(Field to, const T& from) const {
     const MessageWriter item(AddMessage(to));
-    VisitFields(
-        [&](const char* name, const auto& value) { item.Put(to->message_type()->FindFieldByName(name), value); }, from);
+    base::ForEachField(
+        [&](const auto& field, const auto& value) { item.Put(to->message_type()->FindFieldByName(field.name), value); },
+        from);
   }
 
   google::protobuf::Message& PutMessage(Field to) const { return *reflection_.MutableMessage(message_, to); }
@@ -107,15 +108,14 @@ class MessageReader {
   void GetItem(Field from, int i, int64_t& to) const { to = reflection_.GetRepeatedInt64(message_, from, i); }
   void GetItem(Field from, int i, std::string& to) const { to = reflection_.GetRepeatedString(message_, from, i); }
 
-  template <typename T>
-  requires std::is_class_v<T>
+  template <base::Described T>
   void GetItem(Field from, int i, T& to) const {
     const MessageReader item(GetMessage(from, i));
-    const auto read = [&](const char* name, auto& value) {
-      const Field field = from->message_type()->FindFieldByName(name);
+    const auto read = [&](const auto& described, auto& value) {
+      const Field field = from->message_type()->FindFieldByName(described.name);
       if (!field->has_presence() || item.Has(field)) item.Get(field, value);
     };
-    VisitFields(read, to);
+    base::ForEachField(read, to);
   }
 
   const google::protobuf::Message& GetMessage(Field from) const { return reflection_.GetMessage(message_, from); }

@@ -1,15 +1,13 @@
 #include "control/message_stream.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/util/delimited_message_util.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <optional>
+#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/steady_time.h"
@@ -17,27 +15,11 @@
 namespace tessera::control {
 namespace {
 
-using google::protobuf::io::CodedInputStream;
-
 constexpr size_t kReadBytes = 32 << 10;  // at once
 constexpr size_t kKeptBytes = 1 << 20;   // of memory, for the next message
-constexpr size_t kMostLengthBytes = 10;  // which no varint exceeds
+constexpr size_t kLengthBytes = sizeof(uint64_t);
 
-struct Length {
-  size_t own_bytes = 0;
-  size_t message_bytes = 0;
-};
-
-// That of the message which begins there; none: there is no such thing, or not all of it.
-std::optional<Length> LengthAt(const std::string& bytes) {
-  const auto size = static_cast<int>(std::min(bytes.size(), kMostLengthBytes));
-  CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()), size);
-  uint32_t length;
-  if (!input.ReadVarint32(&length)) return std::nullopt;
-  return Length{.own_bytes = static_cast<size_t>(input.CurrentPosition()), .message_bytes = length};
-}
-
-bool SendAll(int socket, const std::string& bytes) {
+bool SendAll(int socket, std::string_view bytes) {
   for (size_t sent = 0; sent < bytes.size();) {
     const ssize_t count = send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
     if (count < 0 && errno != EINTR) return false;
@@ -51,27 +33,28 @@ bool SendAll(int socket, const std::string& bytes) {
 MessageStream::MessageStream(base::FileDescriptor socket, size_t most_bytes)
     : socket_(std::move(socket)), most_bytes_(most_bytes) {}
 
-MessageStream::Event MessageStream::Read(google::protobuf::MessageLite& message, absl::Duration timeout) {
+MessageStream::Event MessageStream::Read(std::string& message, absl::Duration timeout) {
   const absl::Duration deadline = base::SteadyNow() + timeout;
   while (true) {
     if (broken_) return Event::kBroken;
-    const std::optional<Length> length = LengthAt(unread_);
-    if (length.has_value() ? length->message_bytes > most_bytes_ : unread_.size() >= kMostLengthBytes) return Break();
-    const size_t whole = length.has_value() ? length->own_bytes + length->message_bytes : SIZE_MAX;
-    if (unread_.size() >= whole) {
-      const bool parsed =
-          message.ParseFromArray(unread_.data() + length->own_bytes, static_cast<int>(length->message_bytes));
-      if (!parsed) return Break();
-      unread_.erase(0, whole);
-      if (unread_.empty() && unread_.capacity() > kKeptBytes) unread_.shrink_to_fit();
-      return Event::kMessage;
+    if (unread_.size() >= kLengthBytes) {
+      uint64_t length;
+      std::memcpy(&length, unread_.data(), kLengthBytes);
+      if (length > most_bytes_) return Break();
+      const size_t whole = kLengthBytes + length;
+      if (unread_.size() >= whole) {
+        message.assign(unread_, kLengthBytes, length);
+        unread_.erase(0, whole);
+        if (unread_.empty() && unread_.capacity() > kKeptBytes) unread_.shrink_to_fit();
+        return Event::kMessage;
+      }
     }
     // A peer that dies leaves a part of a message.
     if (const Event received = Receive(deadline); received != Event::kMessage) return received;
   }
 }
 
-// Puts what there is behind what is unread.
+// Appends what the socket has to what is unread.
 MessageStream::Event MessageStream::Receive(absl::Duration deadline) {
   while (deadline != absl::InfiniteDuration()) {
     pollfd readable = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
@@ -98,14 +81,14 @@ MessageStream::Event MessageStream::Break() {
   return Event::kBroken;
 }
 
-bool MessageStream::Write(const google::protobuf::MessageLite& message) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream output(&bytes);
-    if (!google::protobuf::util::SerializeDelimitedToZeroCopyStream(message, &output)) return false;
-  }
+bool MessageStream::Write(const std::string& message) {
+  const uint64_t length = message.size();
+  std::string_view rest = message;
+  std::string begin(reinterpret_cast<const char*>(&length), kLengthBytes);
+  begin.append(rest.substr(0, kReadBytes));  // a small message is one call
+  rest.remove_prefix(std::min(rest.size(), kReadBytes));
   const std::lock_guard<std::mutex> lock(write_mutex_);
-  return SendAll(socket_.get(), bytes);
+  return SendAll(socket_.get(), begin) && SendAll(socket_.get(), rest);
 }
 
 bool MessageStream::PeerHasEnded() const {

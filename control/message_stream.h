@@ -1,9 +1,8 @@
-// Messages over a connected socket, each behind its length as protobuf's delimited streams have it. Both ends of the
-// control channel speak it. It has no thread, and a message wakes nobody but its reader: gRPC's pollers took more of
-// two processors from a small model's steps than all else of their commands (docs/architecture.md).
+// MessageStream sends and receives messages over a connected socket: each is its length, 8 bytes little-endian, and
+// then its bytes. Both ends of the control channel use it. It has no thread, and a message wakes only its reader:
+// gRPC's pollers took more of two processors from a small model's steps than the rest of their commands
+// (docs/architecture.md).
 #pragma once
-
-#include <google/protobuf/message_lite.h>
 
 #include <cstddef>
 #include <mutex>
@@ -19,19 +18,19 @@ class MessageStream {
   enum class Event {
     kMessage,
     kEnd,     // the peer's, also within a message, or End; nothing comes any more
-    kBroken,  // what came is no message; likewise
+    kBroken,  // a length beyond `most_bytes`; nothing comes any more
     kTimeout,
   };
 
-  // `socket`: blocks. `most_bytes`: of one message that is read, encoded; a longer one breaks the stream.
+  // `socket`: blocks. `most_bytes`: of one message that is read; a longer one breaks the stream.
   MessageStream(base::FileDescriptor socket, size_t most_bytes);
 
   // Waits for the next message. Used by one thread.
-  Event Read(google::protobuf::MessageLite& message, absl::Duration timeout = absl::InfiniteDuration());
+  Event Read(std::string& message, absl::Duration timeout = absl::InfiniteDuration());
 
-  // Returns when the system has the whole message, which the peer gets even if this process dies then; false when
-  // nobody will read it. Thread-safe.
-  bool Write(const google::protobuf::MessageLite& message);
+  // Returns when the system has the whole message, which the peer gets even if this process dies then; false when it
+  // will not be read. Thread-safe.
+  bool Write(const std::string& message);
 
   // Whether the peer has ended its side, though there may be something left to read. Thread-safe.
   bool PeerHasEnded() const;

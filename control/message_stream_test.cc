@@ -8,12 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "tessera/internal/control.pb.h"
-
 namespace tessera::control {
 namespace {
 
-using internal::Command;
 using Event = MessageStream::Event;
 
 constexpr size_t kMostBytes = size_t{8} << 20;
@@ -28,11 +25,8 @@ struct Pair {
   base::FileDescriptor a, b;
 };
 
-Command Described(const std::string& model) {
-  Command command;
-  command.mutable_describe()->set_model(model);
-  return command;
-}
+// `length` as a message begins with it.
+std::string LengthBytes(uint64_t length) { return {reinterpret_cast<const char*>(&length), sizeof(length)}; }
 
 // What one end reads of these bytes, after which the other end has gone.
 struct Outcome {
@@ -46,9 +40,9 @@ Outcome Receive(const std::string& bytes, size_t most_bytes = kMostBytes) {
   pair.a.Close();
   MessageStream stream(std::move(pair.b), most_bytes);
   Outcome outcome;
-  Command command;
-  while ((outcome.end = stream.Read(command)) == Event::kMessage) ++outcome.messages;
-  EXPECT_EQ(stream.Read(command), outcome.end) << "for good";
+  std::string message;
+  while ((outcome.end = stream.Read(message)) == Event::kMessage) ++outcome.messages;
+  EXPECT_EQ(stream.Read(message), outcome.end) << "for good";
   return outcome;
 }
 
@@ -57,15 +51,15 @@ TEST(MessageStreamTest, BringsMessagesOfAnySizeInOrder) {
   const std::vector<size_t> sizes = {0, 1, 200, 70'000, 5'000'000};  // more than the system keeps for a reader
   std::thread writer([&] {
     MessageStream stream(std::move(pair.a), kMostBytes);
-    for (const size_t size : sizes) EXPECT_TRUE(stream.Write(Described(std::string(size, 'x'))));
+    for (const size_t size : sizes) EXPECT_TRUE(stream.Write(std::string(size, 'x')));
   });
   MessageStream stream(std::move(pair.b), kMostBytes);
-  Command command;
+  std::string message;
   for (const size_t size : sizes) {
-    ASSERT_EQ(stream.Read(command), Event::kMessage);
-    EXPECT_EQ(command.describe().model(), std::string(size, 'x'));
+    ASSERT_EQ(stream.Read(message), Event::kMessage);
+    EXPECT_EQ(message, std::string(size, 'x'));
   }
-  EXPECT_EQ(stream.Read(command), Event::kEnd);
+  EXPECT_EQ(stream.Read(message), Event::kEnd);
   writer.join();
 }
 
@@ -77,15 +71,14 @@ TEST(MessageStreamTest, MessagesOfSeveralThreadsStayWhole) {
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&sender, thread] {
       for (int i = 0; i < kMessages; ++i) {
-        EXPECT_TRUE(sender.Write(Described(std::string(static_cast<size_t>(1000 + 3000 * thread), 'a' + thread))));
+        EXPECT_TRUE(sender.Write(std::string(static_cast<size_t>(1000 + 3000 * thread), 'a' + thread)));
       }
     });
   }
-  Command command;
+  std::string message;
   for (int i = 0; i < kThreads * kMessages; ++i) {
-    ASSERT_EQ(receiver.Read(command), Event::kMessage);
-    const std::string& model = command.describe().model();
-    EXPECT_EQ(model, std::string(static_cast<size_t>(1000 + 3000 * (model[0] - 'a')), model[0]));
+    ASSERT_EQ(receiver.Read(message), Event::kMessage);
+    EXPECT_EQ(message, std::string(static_cast<size_t>(1000 + 3000 * (message[0] - 'a')), message[0]));
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -94,22 +87,22 @@ TEST(MessageStreamTest, WhatWasWrittenIsReadAfterTheWriterHasGone) {
   Pair pair;
   {
     MessageStream stream(std::move(pair.a), kMostBytes);
-    EXPECT_TRUE(stream.Write(Described("m")));
+    EXPECT_TRUE(stream.Write("m"));
     stream.End();
   }
   MessageStream stream(std::move(pair.b), kMostBytes);
-  Command command;
-  EXPECT_EQ(stream.Read(command), Event::kMessage);
-  EXPECT_EQ(stream.Read(command), Event::kEnd);
-  EXPECT_FALSE(stream.Write(command));
+  std::string message;
+  EXPECT_EQ(stream.Read(message), Event::kMessage);
+  EXPECT_EQ(stream.Read(message), Event::kEnd);
+  EXPECT_FALSE(stream.Write(message));
 }
 
 TEST(MessageStreamTest, EndWakesAReader) {
   Pair pair;
   MessageStream stream(std::move(pair.b), kMostBytes);
   std::thread reader([&] {
-    Command command;
-    EXPECT_EQ(stream.Read(command), Event::kEnd);
+    std::string message;
+    EXPECT_EQ(stream.Read(message), Event::kEnd);
   });
   stream.End();
   reader.join();
@@ -118,33 +111,32 @@ TEST(MessageStreamTest, EndWakesAReader) {
 TEST(MessageStreamTest, WaitsNoLongerThanItIsTold) {
   Pair pair;
   MessageStream writer(std::move(pair.a), kMostBytes), reader(std::move(pair.b), kMostBytes);
-  Command command;
-  EXPECT_EQ(reader.Read(command, absl::ZeroDuration()), Event::kTimeout);
-  EXPECT_EQ(reader.Read(command, absl::Milliseconds(2)), Event::kTimeout);
-  EXPECT_TRUE(writer.Write(Described("a")));
-  EXPECT_TRUE(writer.Write(Described("b")));
-  EXPECT_EQ(reader.Read(command, absl::ZeroDuration()), Event::kMessage);
-  EXPECT_EQ(reader.Read(command, absl::ZeroDuration()), Event::kMessage);
-  EXPECT_EQ(command.describe().model(), "b");
-  EXPECT_EQ(reader.Read(command, absl::ZeroDuration()), Event::kTimeout);
+  std::string message;
+  EXPECT_EQ(reader.Read(message, absl::ZeroDuration()), Event::kTimeout);
+  EXPECT_EQ(reader.Read(message, absl::Milliseconds(2)), Event::kTimeout);
+  EXPECT_TRUE(writer.Write("a"));
+  EXPECT_TRUE(writer.Write("b"));
+  EXPECT_EQ(reader.Read(message, absl::ZeroDuration()), Event::kMessage);
+  EXPECT_EQ(reader.Read(message, absl::ZeroDuration()), Event::kMessage);
+  EXPECT_EQ(message, "b");
+  EXPECT_EQ(reader.Read(message, absl::ZeroDuration()), Event::kTimeout);
 }
 
-TEST(MessageStreamTest, IsBrokenByWhatIsNoMessage) {
+TEST(MessageStreamTest, IsBrokenByALengthThatNoMessageHas) {
   EXPECT_EQ(Receive("GET / HTTP/1.1\r\n\r\n" + std::string(70, ' ')).end, Event::kBroken);
-  EXPECT_EQ(Receive(std::string(16, '\xFF')).end, Event::kBroken) << "a length without an end";
-  EXPECT_EQ(Receive(std::string("\x01\x0c", 2)).end, Event::kBroken) << "the end of a group that did not begin";
+  EXPECT_EQ(Receive(std::string(16, '\xFF')).end, Event::kBroken);
 }
 
 TEST(MessageStreamTest, EndsWithAPeerThatGoesWithinAMessage) {
   EXPECT_EQ(Receive("").end, Event::kEnd);
-  EXPECT_EQ(Receive("\x80").end, Event::kEnd) << "half a length";
-  const Outcome outcome = Receive(std::string("\x02\x08\x01\x05\x08", 5));
+  EXPECT_EQ(Receive(LengthBytes(5).substr(0, 4)).end, Event::kEnd) << "half a length";
+  const Outcome outcome = Receive(LengthBytes(2) + "ab" + LengthBytes(5) + "abcd");
   EXPECT_EQ(outcome.messages, 1);
   EXPECT_EQ(outcome.end, Event::kEnd) << "less than its length";
 }
 
 TEST(MessageStreamTest, IsBrokenByAMessageThatIsTooLong) {
-  const std::string bytes = std::string("\x02\x08\x01", 3) + std::string("\x04\x08\x80\x80\x01", 5);
+  const std::string bytes = LengthBytes(2) + "ab" + LengthBytes(4) + "abcd";
   EXPECT_EQ(Receive(bytes, 4).messages, 2);
   const Outcome outcome = Receive(bytes, 3);
   EXPECT_EQ(outcome.messages, 1);

@@ -17,6 +17,7 @@ constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 :
 
 // What a component of a pipeline is for.
 enum class ComponentRole { kOther, kTransformer, kAutoencoder, kTextEncoder };
+constexpr auto NamesOf(ComponentRole) { return std::array{"other", "transformer", "autoencoder", "text_encoder"}; }
 
 // Where a component other than the transformer lives.
 enum class ComponentPlacement {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
+
+#include "base/fields.h"
 
 namespace tessera::control {
 
@@ -39,36 +41,37 @@ struct PromptOptions {
   bool operator==(const PromptOptions&) const = default;
 };
 
-// What is valid for some model, both ends included: of a number, of each number of a list, of the bytes of a text. A
-// model's own bounds may be narrower.
-struct Bounds {
-  double low, high;
-};
-inline constexpr Bounds kUnbounded = {0, std::numeric_limits<double>::infinity()};
-inline constexpr Bounds kPromptBytes = {0, 32768};
-inline constexpr Bounds kNameBytes = {0, 256};
-inline constexpr Bounds kScales = {0, 1000};
-inline constexpr Bounds kParts = {0, 1};
+inline constexpr base::Text kPrompt = {.most_bytes = 32768};
+inline constexpr base::Number kScales = {0, 1000};
+inline constexpr base::Number kParts = {0, 1};
+inline constexpr base::Integer kPixels = {0, 65536};
 
-// Calls visit(id, bounds, fields...) for every option, with the field of each of `options`, which may be const. So one
-// walk reads, writes or compares.
-template <class Visit, class... Options>
-void VisitOptions(const Visit& visit, Options&... options) {
-  visit("prompt_2", kPromptBytes, options.prompt_2...);
-  visit("prompt_3", kPromptBytes, options.prompt_3...);
-  visit("negative_prompt_2", kPromptBytes, options.negative_prompt_2...);
-  visit("negative_prompt_3", kPromptBytes, options.negative_prompt_3...);
-  visit("true_cfg_scale", kScales, options.true_cfg_scale...);
-  visit("guidance_rescale", kParts, options.guidance_rescale...);
-  visit("clip_skip", Bounds{0, 64}, options.clip_skip...);
-  visit("skip_layers", Bounds{0, 1023}, options.skip_layers.layers...);
-  visit("skip_layer_scale", kScales, options.skip_layers.scale...);
-  visit("skip_layer_start", kParts, options.skip_layers.start...);
-  visit("skip_layer_stop", kParts, options.skip_layers.stop...);
-  visit("original_width", Bounds{0, 65536}, options.original_size.width...);
-  visit("original_height", Bounds{0, 65536}, options.original_size.height...);
-  visit("crop_top", Bounds{0, 65536}, options.original_size.crop_top...);
-  visit("crop_left", Bounds{0, 65536}, options.original_size.crop_left...);
+constexpr auto FieldsOf(const SkipLayerGuidance*) {
+  using base::Field;
+  return std::tuple(
+      Field("skip_layers", &SkipLayerGuidance::layers, base::List<base::Integer>{.each = {0, 1023}, .distinct = true}),
+      Field("skip_layer_scale", &SkipLayerGuidance::scale, kScales),
+      Field("skip_layer_start", &SkipLayerGuidance::start, kParts),
+      Field("skip_layer_stop", &SkipLayerGuidance::stop, kParts));
+}
+
+constexpr auto FieldsOf(const OriginalSize*) {
+  using base::Field;
+  return std::tuple(
+      Field("original_width", &OriginalSize::width, kPixels), Field("original_height", &OriginalSize::height, kPixels),
+      Field("crop_top", &OriginalSize::crop_top, kPixels), Field("crop_left", &OriginalSize::crop_left, kPixels));
+}
+
+// The valid values are those of some model; a model's own may be fewer.
+constexpr auto FieldsOf(const PromptOptions*) {
+  using base::Field;
+  using P = PromptOptions;
+  return std::tuple(
+      Field("prompt_2", &P::prompt_2, kPrompt), Field("prompt_3", &P::prompt_3, kPrompt),
+      Field("negative_prompt_2", &P::negative_prompt_2, kPrompt),
+      Field("negative_prompt_3", &P::negative_prompt_3, kPrompt), Field("true_cfg_scale", &P::true_cfg_scale, kScales),
+      Field("guidance_rescale", &P::guidance_rescale, kParts), Field("clip_skip", &P::clip_skip, base::Integer{0, 64}),
+      base::Inline(&P::skip_layers), base::Inline(&P::original_size));
 }
 
 // Names of the fields above as requests and messages spell them.

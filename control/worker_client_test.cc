@@ -13,15 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
 #include "base/file_descriptor.h"
-#include "control/command_wire.h"
+#include "control/frames.h"
 #include "control/message_stream.h"
-#include "tessera/internal/control.pb.h"
 
 namespace tessera::control {
 namespace {
 
-using internal::Command;
-using internal::Reply;
 using ::testing::HasSubstr;
 
 // A worker that follows a script instead of the protocol, for one client.
@@ -50,23 +47,37 @@ class ScriptedWorker final {
   std::thread thread_;
 };
 
-Reply SteppedReply(uint64_t sequence, int32_t completed) {
-  Reply reply;
-  reply.set_sequence(sequence);
-  reply.mutable_stepped()->set_completed(completed);
-  return reply;
+template <class Command>
+void Answer(MessageStream& stream, uint64_t sequence, const typename Command::Reply& reply) {
+  stream.Write(base::EncodeFields(
+      ReplyFrame{.sequence = sequence, .command = kCommandNumber<Command>, .fields = base::EncodeFields(reply)}));
 }
 
-Command ReadOne(MessageStream& stream) {
-  Command command;
-  stream.Read(command);
+void AnswerStepped(MessageStream& stream, uint64_t sequence, int32_t completed) {
+  Answer<MakeSteps>(stream, sequence, {.steps = {{.completed = completed}}});
+}
+
+CommandFrame ReadOne(MessageStream& stream) {
+  std::string message;
+  CommandFrame command;
+  stream.Read(message);
+  EXPECT_TRUE(base::DecodeFields(message, command).ok());
   return command;
+}
+
+// Answers the next command with an error.
+void AnswerError(MessageStream& stream, const ErrorReply& error) {
+  const CommandFrame command = ReadOne(stream);
+  stream.Write(base::EncodeFields(ReplyFrame{.sequence = command.sequence,
+                                             .command = command.command,
+                                             .kind = ReplyKind::kError,
+                                             .fields = base::EncodeFields(error)}));
 }
 
 // Reads until the client goes.
 void Drain(MessageStream& stream) {
-  Command command;
-  while (stream.Read(command) == MessageStream::Event::kMessage) {
+  std::string message;
+  while (stream.Read(message) == MessageStream::Event::kMessage) {
   }
 }
 
@@ -74,25 +85,21 @@ TEST(WorkerClientTest, NumbersCommandsFromOneInTheOrderInWhichTheyAreSent) {
   std::vector<uint64_t> sequences;
   ScriptedWorker worker([&](MessageStream& stream) {
     for (int i = 0; i < 3; ++i) {
-      const Command command = ReadOne(stream);
-      sequences.push_back(command.sequence());
-      Reply reply;
-      reply.set_sequence(command.sequence());
-      reply.mutable_ended();
-      stream.Write(reply);
+      sequences.push_back(ReadOne(stream).sequence);
+      Answer<EndJob>(stream, sequences.back(), {});
     }
   });
   const auto client = worker.Client();
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client->EndJob(1).ok());
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client->Call(EndJob{.job = 1}).ok());
   EXPECT_THAT(sequences, ::testing::ElementsAre(1, 2, 3));
 }
 
 TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
   ScriptedWorker worker([](MessageStream& stream) {
-    const uint64_t first = ReadOne(stream).sequence();
-    const uint64_t second = ReadOne(stream).sequence();
-    stream.Write(SteppedReply(second, 22));
-    stream.Write(SteppedReply(first, 11));
+    const uint64_t first = ReadOne(stream).sequence;
+    const uint64_t second = ReadOne(stream).sequence;
+    AnswerStepped(stream, second, 22);
+    AnswerStepped(stream, first, 11);
     Drain(stream);
   });
   const auto client = worker.Client();
@@ -105,7 +112,7 @@ TEST(WorkerClientTest, GivesEachStepItsOwnReplyWhenTheyComeInAnotherOrder) {
 
 TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
   ScriptedWorker worker([](MessageStream& stream) {
-    stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
+    AnswerStepped(stream, ReadOne(stream).sequence, 1);
     Drain(stream);
   });
   const auto client = worker.Client();
@@ -119,11 +126,11 @@ TEST(WorkerClientTest, RefusesAThirdStepUntilOneOfTwoIsAnswered) {
 TEST(WorkerClientTest, SeveralStepsOfOneCommandAreAnsweredAtOnce) {
   int32_t asked = 0;
   ScriptedWorker worker([&](MessageStream& stream) {
-    const Command command = ReadOne(stream);
-    asked = command.step().count();
-    Reply reply = SteppedReply(command.sequence(), 3);
-    for (const int32_t completed : {1, 2}) reply.mutable_stepped()->add_earlier()->set_completed(completed);
-    stream.Write(reply);
+    const CommandFrame frame = ReadOne(stream);
+    MakeSteps command;
+    EXPECT_TRUE(base::DecodeFields(frame.fields, command).ok());
+    asked = command.count;
+    Answer<MakeSteps>(stream, frame.sequence, {.steps = {{.completed = 1}, {.completed = 2}, {.completed = 3}}});
     Drain(stream);
   });
   const auto client = worker.Client();
@@ -136,25 +143,19 @@ TEST(WorkerClientTest, SeveralStepsOfOneCommandAreAnsweredAtOnce) {
 
 TEST(WorkerClientTest, GivesTheCodeAndMessageOfTheWorkersError) {
   ScriptedWorker worker([](MessageStream& stream) {
-    Reply reply;
-    reply.set_sequence(ReadOne(stream).sequence());
-    reply.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
-    reply.mutable_error()->set_message("no memory");
-    stream.Write(reply);
+    AnswerError(stream, ErrorReplyOf(absl::ResourceExhaustedError("no memory")));
     Drain(stream);
   });
-  EXPECT_EQ(worker.Client()->Load({.model = "m"}).status(), absl::ResourceExhaustedError("no memory"));
+  EXPECT_EQ(worker.Client()->Call(LoadModel{.parameters = {.model = "m"}}).status(),
+            absl::ResourceExhaustedError("no memory"));
 }
 
 TEST(WorkerClientTest, GivesTheFieldOfTheWorkersError) {
   ScriptedWorker worker([](MessageStream& stream) {
-    Reply reply;
-    reply.set_sequence(ReadOne(stream).sequence());
-    ToWire(base::ErrorOfField("steps", " is 9; take fewer steps"), reply.mutable_error());
-    stream.Write(reply);
+    AnswerError(stream, ErrorReplyOf(base::ErrorOfField("steps", " is 9; take fewer steps")));
     Drain(stream);
   });
-  const absl::Status error = worker.Client()->StartJob(1, {}).status();
+  const absl::Status error = worker.Client()->Call(StartJob{.job = 1}).status();
   EXPECT_EQ(error, base::ErrorOfField("steps", " is 9; take fewer steps"));
   EXPECT_EQ(base::FieldOf(error), "steps");
 }
@@ -162,23 +163,20 @@ TEST(WorkerClientTest, GivesTheFieldOfTheWorkersError) {
 TEST(WorkerClientTest, TurnsAnErrorCodeThatDoesNotExistIntoUnknown) {
   for (const int code : {0, -1, 17, 1 << 30}) {
     ScriptedWorker worker([code](MessageStream& stream) {
-      Reply reply;
-      reply.set_sequence(ReadOne(stream).sequence());
-      reply.mutable_error()->set_code(code);
-      stream.Write(reply);
+      AnswerError(stream, {.code = code});
       Drain(stream);
     });
-    EXPECT_EQ(worker.Client()->Describe("m").status().code(), absl::StatusCode::kUnknown) << code;
+    EXPECT_EQ(worker.Client()->Call(DescribeModel{.model = "m"}).status().code(), absl::StatusCode::kUnknown) << code;
   }
 }
 
 TEST(WorkerClientTest, IsUnavailableAfterAReplyToACommandThatWasNeverSent) {
   ScriptedWorker worker([](MessageStream& stream) {
     ReadOne(stream);
-    stream.Write(SteppedReply(99, 1));
+    AnswerStepped(stream, 99, 1);
     Drain(stream);
   });
-  const absl::Status status = worker.Client()->EndJob(1);
+  const absl::Status status = worker.Client()->Call(EndJob{.job = 1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("a reply to command 99"));
 }
@@ -186,78 +184,67 @@ TEST(WorkerClientTest, IsUnavailableAfterAReplyToACommandThatWasNeverSent) {
 TEST(WorkerClientTest, IsUnavailableAfterWhatIsNoReply) {
   ScriptedWorker worker([](MessageStream& stream) {
     ReadOne(stream);
-    Command long_one;
-    long_one.mutable_describe()->set_model(std::string(size_t{5} << 20, 'm'));
-    stream.Write(long_one);
+    stream.Write("no reply");
     Drain(stream);
   });
-  const absl::Status status = worker.Client()->EndJob(1);
+  const absl::Status status = worker.Client()->Call(EndJob{.job = 1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("what is no message"));
 }
 
 TEST(WorkerClientTest, IsUnavailableAfterAReplyOfTheWrongKind) {
   ScriptedWorker worker([](MessageStream& stream) {
-    stream.Write(SteppedReply(ReadOne(stream).sequence(), 1));
+    AnswerStepped(stream, ReadOne(stream).sequence, 1);
     Drain(stream);
   });
-  const absl::Status status = worker.Client()->Load({.model = "m"}).status();
+  const absl::Status status = worker.Client()->Call(LoadModel{.parameters = {.model = "m"}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("wrong kind"));
 }
 
 TEST(WorkerClientTest, SaysHowTheWorkerEndedWhenItsStreamHas) {
   ScriptedWorker worker([](MessageStream& stream) { ReadOne(stream); });
-  EXPECT_EQ(worker.Client()->EndJob(1), absl::UnavailableError("the worker was told to go"));
+  EXPECT_EQ(worker.Client()->Call(EndJob{.job = 1}).status(), absl::UnavailableError("the worker was told to go"));
 }
 
 TEST(WorkerClientTest, IsUnavailableWhenNoAnswerComesInTime) {
   ScriptedWorker worker(Drain);
-  const absl::Status status = worker.Client(absl::Milliseconds(20))->EndJob(1);
+  const absl::Status status = worker.Client(absl::Milliseconds(20))->Call(EndJob{.job = 1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("no answer within 20ms"));
 }
 
-internal::ModelDescription ValidDescription() {
-  internal::ModelDescription description;
-  description.set_size_multiple(16);
-  description.set_min_size(16);
-  description.set_max_size(1024);
-  description.set_max_steps(10);
-  description.set_max_sequence_length(512);
-  description.set_blocks(24);
-  return description;
+ModelDescription ValidDescription() {
+  return {
+      .size_multiple = 16, .min_size = 16, .max_size = 1024, .max_steps = 10, .max_sequence_length = 512, .blocks = 24};
 }
 
-absl::Status StatusOfDescription(const internal::ModelDescription& description) {
+absl::Status StatusOfDescription(const ModelDescription& description) {
   ScriptedWorker worker([&](MessageStream& stream) {
-    Reply reply;
-    reply.set_sequence(ReadOne(stream).sequence());
-    *reply.mutable_description() = description;
-    stream.Write(reply);
+    Answer<DescribeModel>(stream, ReadOne(stream).sequence, description);
     Drain(stream);
   });
-  return worker.Client()->Describe("m").status();
+  return worker.Client()->Call(DescribeModel{.model = "m"}).status();
 }
 
 TEST(WorkerClientTest, RefusesADescriptionThatNoModelCanHave) {
   EXPECT_TRUE(StatusOfDescription(ValidDescription()).ok());
-  using Change = void (*)(internal::ModelDescription&);
+  using Change = void (*)(ModelDescription&);
   for (const Change change : std::initializer_list<Change>{
-           [](internal::ModelDescription& d) { d.set_size_multiple(0); },
-           [](internal::ModelDescription& d) { d.set_min_size(0); },
-           [](internal::ModelDescription& d) { d.set_max_size(15); },
-           [](internal::ModelDescription& d) { d.set_max_size(1 << 20); },
-           [](internal::ModelDescription& d) { d.set_size_multiple(2048); },  // no multiple is in the range
-           [](internal::ModelDescription& d) { d.set_max_steps(0); },
-           [](internal::ModelDescription& d) { d.set_max_sequence_length(-1); },
-           [](internal::ModelDescription& d) { d.set_max_sequence_length(1 << 20); },
-           [](internal::ModelDescription& d) { d.set_blocks(-1); },
-           [](internal::ModelDescription& d) { d.set_blocks(1 << 20); },
+           [](ModelDescription& d) { d.size_multiple = 0; },
+           [](ModelDescription& d) { d.min_size = 0; },
+           [](ModelDescription& d) { d.max_size = 15; },
+           [](ModelDescription& d) { d.max_size = 1 << 20; },
+           [](ModelDescription& d) { d.size_multiple = 2048; },  // no multiple is in the range
+           [](ModelDescription& d) { d.max_steps = 0; },
+           [](ModelDescription& d) { d.max_sequence_length = -1; },
+           [](ModelDescription& d) { d.max_sequence_length = 1 << 20; },
+           [](ModelDescription& d) { d.blocks = -1; },
+           [](ModelDescription& d) { d.blocks = 1 << 20; },
        }) {
-    internal::ModelDescription description = ValidDescription();
+    ModelDescription description = ValidDescription();
     change(description);
-    EXPECT_EQ(StatusOfDescription(description).code(), absl::StatusCode::kUnavailable) << description.DebugString();
+    EXPECT_EQ(StatusOfDescription(description).code(), absl::StatusCode::kUnavailable);
   }
 }
 
@@ -269,22 +256,19 @@ struct SentRows {
 // The status of decoding a 2 x 3 image from these rows and then `decoded`.
 absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
   ScriptedWorker worker([&](MessageStream& stream) {
-    Reply reply;
-    reply.set_sequence(ReadOne(stream).sequence());
+    const uint64_t sequence = ReadOne(stream).sequence;
     for (const SentRows& sent : rows) {
-      reply.mutable_rows()->set_first(sent.first);
-      reply.mutable_rows()->set_rgb(std::string(sent.bytes, 'x'));
-      stream.Write(reply);
+      const Rows part = {.first = sent.first, .rgb = std::string(sent.bytes, 'x')};
+      stream.Write(base::EncodeFields(ReplyFrame{.sequence = sequence,
+                                                 .command = kCommandNumber<DecodeJob>,
+                                                 .kind = ReplyKind::kPart,
+                                                 .fields = base::EncodeFields(part)}));
     }
-    reply.mutable_decoded()->set_height(3);
-    reply.mutable_decoded()->set_width(2);
-    stream.Write(reply);
+    Answer<DecodeJob>(stream, sequence, {.height = 3, .width = 2});
     Drain(stream);
   });
   const std::unique_ptr<WorkerClient> client = worker.Client();
-  const absl::StatusOr<uint64_t> sequence = client->SendDecode(1);
-  if (!sequence.ok()) return sequence.status();
-  return client->WaitForDecode(*sequence, {.height = 3, .width = 2}).status();
+  return client->WaitForDecode(client->Send(DecodeJob{.job = 1}), {.height = 3, .width = 2}).status();
 }
 
 TEST(WorkerClientTest, PutsRowsTogetherThatFollowEachOther) {

@@ -17,10 +17,10 @@ boost::json::value ValueOf(const std::vector<int32_t>& numbers) {
 boost::json::object PromptOptionsJson(const control::PromptOptions& options) {
   const control::PromptOptions usual;
   boost::json::object object;
-  const auto add = [&object](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
-    if (value != usual_value) object[id] = ValueOf(value);
+  const auto add = [&object](const auto& field, const auto& value, const auto& usual_value) {
+    if (value != usual_value) object[field.name] = ValueOf(value);
   };
-  control::VisitOptions(add, options, usual);
+  base::ForEachField(add, options, usual);
   return object;
 }
 

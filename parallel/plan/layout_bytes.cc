@@ -4,6 +4,8 @@
 #include <cassert>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "parallel/plan/token_layout.h"
 
 // B rows of the pass on this rank, e bytes of an element, D width of this rank's heads.
@@ -186,6 +188,16 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
     }
   }
   return bytes;
+}
+
+absl::Status CheckRules(const ExchangeModel& model) {
+  for (const LongSkip& skip : model.long_skips) {
+    if (skip.from >= skip.to || static_cast<size_t>(skip.to) >= model.blocks.size()) {
+      return base::ErrorOfField("long_skips", absl::StrCat(" has one from block ", skip.from, " to block ", skip.to,
+                                                           " of ", model.blocks.size()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::parallel

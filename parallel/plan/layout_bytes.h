@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "base/fields.h"
 #include "parallel/plan/long_skip.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
@@ -33,6 +36,25 @@ struct ExchangeModel {
   // Whether text is spread over ranks like the image; else every rank has all of it.
   bool joint_text() const;
 };
+
+constexpr auto FieldsOf(const BlockExchange*) {
+  using base::Field;
+  return std::tuple(Field("kind", &BlockExchange::kind), Field("second_attention", &BlockExchange::second_attention),
+                    Field("text_ends", &BlockExchange::text_ends));
+}
+
+constexpr auto FieldsOf(const ExchangeModel*) {
+  using base::Field;
+  using M = ExchangeModel;
+  constexpr base::Integer kFeatures = {0, 1 << 16};
+  constexpr size_t kMaxBlocks = 1 << 10;
+  return std::tuple(Field("width", &M::width, kFeatures), Field("output_features", &M::output_features, kFeatures),
+                    Field("prediction_features", &M::prediction_features, kFeatures),
+                    Field("blocks", &M::blocks, base::List<base::Nested>{.most = kMaxBlocks}),
+                    Field("long_skips", &M::long_skips, base::List<base::Nested>{.most = kMaxBlocks}));
+}
+// A long skip leads from a block to a later one.
+absl::Status CheckRules(const ExchangeModel& model);
 
 // Rows of a batch (branches times jobs) that go through the transformer together.
 struct ForwardPass {

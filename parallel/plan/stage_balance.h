@@ -1,6 +1,7 @@
 // Which blocks make a pipeline stage: contiguous runs whose costs differ as little as they can.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@ enum class BlockKind : uint8_t {
   kJoint,  // one attention over both; weights and MLP of its own for each
   kFused,  // one attention and one MLP over both, joined
 };
+constexpr auto NamesOf(BlockKind) { return std::array{"image", "cross", "joint", "fused"}; }
 
 struct BlockCost {
   BlockKind kind = BlockKind::kImage;

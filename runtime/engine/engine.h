@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "control/commands.h"
+#include "control/command_handler.h"
 #include "models/families/families.h"
 #include "models/loading/load_plan.h"
 #include "parallel/communicator.h"

@@ -54,14 +54,14 @@ std::string OptionsOf(const control::JobParameters& job) {
   const control::PromptOptions& options = job.options;
   if (options == control::PromptOptions()) return text;
   std::vector<std::string> values;
-  const auto add = [&values](const char*, control::Bounds, const auto& value) {
+  const auto add = [&values](const auto&, const auto& value) {
     if constexpr (requires { absl::StrCat(value); }) {
       values.push_back(absl::StrCat(value));
     } else {
       values.push_back(absl::StrJoin(value, ","));
     }
   };
-  control::VisitOptions(add, options);
+  base::ForEachField(add, options);
   absl::StrAppend(&text, absl::StrJoin(values, ";"));
   return text;
 }

@@ -52,7 +52,7 @@ absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span
   return problem.empty() ? absl::OkStatus() : base::ErrorOfField(id, problem);
 }
 
-absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
   const auto low = static_cast<int64_t>(bounds.low), high = static_cast<int64_t>(bounds.high);
   if (value >= low && value <= high) return absl::OkStatus();
   return base::ErrorOfField(id, absl::StrCat(" is ", value, "; valid values are ", low, " to ", high,
@@ -60,7 +60,7 @@ absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bo
 }
 
 // Also refuses what is no number.
-absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return base::ErrorOfField(
       id, absl::StrCat(" is ", base::NumberText(value), "; it must be a number from ", base::NumberText(bounds.low),
@@ -70,7 +70,7 @@ absl::Status CheckValue(const std::string& id, double value, control::Bounds bou
                                                         base::NumberText(std::clamp(value, bounds.low, bounds.high)))));
 }
 
-absl::Status CheckValue(const std::string& id, const std::string& text, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::string& text, Bounds bounds) {
   const auto most = static_cast<size_t>(bounds.high);
   if (text.size() > most) {
     return base::ErrorOfField(id, absl::StrCat(" has ", text.size(), " bytes; valid values are at most ", most));
@@ -87,7 +87,7 @@ absl::Status CheckValue(const std::string& id, const std::string& text, control:
   return absl::OkStatus();
 }
 
-absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds) {
   absl::Status status;
   for (auto value = values.begin(); value != values.end() && status.ok(); ++value) {
     status = CheckValue(id + "[]", *value, bounds);
@@ -98,7 +98,7 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   return status;
 }
 
-absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, Bounds bounds) {
   if (values.size() > control::kMaxAdapters) {
     return base::ErrorOfField(
         id, absl::StrCat(" has ", values.size(), " entries; valid values are at most ", control::kMaxAdapters));

@@ -38,16 +38,16 @@ absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span
 
 // That a value of the field with this id is within the bounds: numbers, each number of a list, the bytes of a text,
 // which is UTF-8 without NUL. What is absent is.
-absl::Status CheckValue(const std::string& id, int64_t value, control::Bounds bounds);
-absl::Status CheckValue(const std::string& id, double value, control::Bounds bounds);
-absl::Status CheckValue(const std::string& id, const std::string& value, control::Bounds bounds);
-absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, control::Bounds bounds);
+absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, double value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, const std::string& value, Bounds bounds);
+absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds);
 // Of adapters: how many there are, their scales, and that each is there once.
-absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, control::Bounds bounds);
-inline absl::Status CheckValue(const std::string&, bool, control::Bounds) { return absl::OkStatus(); }
-inline absl::Status CheckValue(const std::string&, uint64_t, control::Bounds) { return absl::OkStatus(); }
+absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, Bounds bounds);
+inline absl::Status CheckValue(const std::string&, bool, Bounds) { return absl::OkStatus(); }
+inline absl::Status CheckValue(const std::string&, uint64_t, Bounds) { return absl::OkStatus(); }
 template <typename Value>
-absl::Status CheckValue(const std::string& id, const std::optional<Value>& value, control::Bounds bounds) {
+absl::Status CheckValue(const std::string& id, const std::optional<Value>& value, Bounds bounds) {
   return value.has_value() ? CheckValue(id, *value, bounds) : absl::OkStatus();
 }
 

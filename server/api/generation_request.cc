@@ -100,8 +100,8 @@ absl::Status CheckCombinations(const GenerationRequest& request) {
 }
 
 // What of the field's bounds the model leaves.
-control::Bounds BoundsFor(const RequestField& field, const control::ModelDescription& model) {
-  control::Bounds bounds = BoundsOf(field);
+Bounds BoundsFor(const RequestField& field, const control::ModelDescription& model) {
+  Bounds bounds = BoundsOf(field);
   const absl::string_view id = field.id;
   if (id == "steps") bounds.high = model.max_steps;
   if (id == "max_sequence_length") bounds.high = model.max_sequence_length;
@@ -158,14 +158,14 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
                                                           std::numeric_limits<uint64_t>::max() - (request.count - 1))));
   }
   RETURN_IF_ERROR(status);
-  const auto assign = [&](absl::string_view id, control::Bounds, auto& parameter) {
-    const RequestField* field = FindField(id);
+  const auto assign = [&](const auto& described, auto& parameter) {
+    const RequestField* field = FindField(described.name);
     if (field == nullptr) return;
     VisitValue(*field, request, [&](const auto& value) {
       if (IsGiven(value)) CopyValue(value, parameter);
     });
   };
-  control::VisitParameters(assign, job);
+  base::ForEachField(assign, job);
   if (const control::SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
     return base::ErrorOfField("skip_layer_start", absl::StrCat(" is ", base::NumberText(skip.start),
                                                                "; valid values are at most the stop, which is ",

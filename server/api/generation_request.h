@@ -12,13 +12,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "control/commands.h"
+#include "control/job_parameters.h"
+#include "control/load_parameters.h"
+#include "control/model_description.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
 
-inline constexpr size_t kMaxPromptBytes = static_cast<size_t>(control::kPromptBytes.high);
+inline constexpr size_t kMaxPromptBytes = control::kPrompt.most_bytes;
 inline constexpr int64_t kMaxPromptCacheMib = 1048576;
 inline constexpr int64_t kMaxThreads = 1024;
 

@@ -10,11 +10,11 @@ namespace {
 // What differs from its default; the rest is left to a model that may not read it.
 void SetOptions(const control::PromptOptions& options, GenerationRequest& request) {
   const control::PromptOptions usual;
-  const auto set = [&request](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
+  const auto set = [&request](const auto& field, const auto& value, const auto& usual_value) {
     if (value == usual_value) return;
-    VisitValue(*FindField(id), request, [&](auto& asked) { CopyValue(value, asked); });
+    VisitValue(*FindField(field.name), request, [&](auto& asked) { CopyValue(value, asked); });
   };
-  control::VisitOptions(set, options, usual);
+  base::ForEachField(set, options, usual);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 
 #include <string>
 
-#include "control/commands.h"
+#include "control/job_parameters.h"
+#include "control/load_parameters.h"
+#include "control/model_description.h"
 #include "parallel/plan/layout.h"
 #include "server/api/generation_request.h"
 #include "server/image/parameters_text.h"

@@ -1,12 +1,30 @@
 #include "server/api/request_fields.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 namespace tessera::server {
+namespace {
+
+Bounds BoundsOf(const base::Integer& valid) {
+  if (valid.high == std::numeric_limits<uint64_t>::max()) return kUnbounded;
+  return {static_cast<double>(valid.low), static_cast<double>(valid.high)};
+}
+Bounds BoundsOf(const base::Number& valid) { return {valid.low, valid.high}; }
+Bounds BoundsOf(const base::Text& valid) { return {0, static_cast<double>(valid.most_bytes)}; }
+Bounds BoundsOf(base::Flag) { return kUnbounded; }
+Bounds BoundsOf(base::Choice) { return kUnbounded; }
+Bounds BoundsOf(base::Nested) { return {control::kAdapterScales.low, control::kAdapterScales.high}; }
+template <class Each>
+Bounds BoundsOf(const base::List<Each>& valid) {
+  return BoundsOf(valid.each);
+}
+
+}  // namespace
 
 const RequestField* FindField(absl::string_view id) {
   const auto* field =
@@ -31,13 +49,13 @@ std::vector<std::string> Words(const RequestField& field) {
   return absl::StrSplit(field.words, ' ');
 }
 
-control::Bounds BoundsOf(const RequestField& field) {
+Bounds BoundsOf(const RequestField& field) {
   if (field.bounds.has_value()) return *field.bounds;
-  control::Bounds found = control::kUnbounded;
-  const auto find = [&](const char* id, control::Bounds bounds) {
-    if (absl::string_view(id) == field.id) found = bounds;
+  Bounds found = kUnbounded;
+  const auto find = [&](const auto& described) {
+    if (absl::string_view(described.name) == field.id) found = BoundsOf(described.valid);
   };
-  control::VisitParameters(find);
+  base::ForEachFieldOf<control::JobParameters>(find);
   if (field.zero_is_absent) found.low = 1;
   return found;
 }

@@ -6,20 +6,20 @@
 // (control/prompt_options.h) and that one's line in job_parameters.proto, the public field in image_service.proto, and
 // the model that reads it.
 //
-// Fields that hold groups (adapters, each with a scale) are members that are vectors of structs with a walk over their
-// own fields, and an alternative of RequestField::member; bytes that a caller sends along (a picture to start from)
-// will be texts that name an upload, checked against the uploads of the caller.
+// A field that is a list of structs (adapters, each with a scale) is a vector of described structs (base/fields.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/fields.h"
 #include "control/job_parameters.h"
 #include "server/api/request_limits.h"
 
@@ -33,13 +33,9 @@ struct AdapterRequest {
   bool operator==(const AdapterRequest&) const = default;
 };
 
-// Calls visit(name, fields...) for every field, with that of each of `adapters`, which may be const. Only the name must
-// be there.
-template <class Visit, class... Adapters>
-requires(std::is_same_v<std::remove_const_t<Adapters>, AdapterRequest>&&...) void VisitFields(const Visit& visit,
-                                                                                              Adapters&... adapters) {
-  visit("name", adapters.name...);
-  visit("scale", adapters.scale...);
+constexpr auto FieldsOf(const AdapterRequest*) {
+  return std::tuple(base::Field("name", &AdapterRequest::name),
+                    base::Field("scale", &AdapterRequest::scale, control::kAdapterScales));
 }
 
 // What an edge was asked to make. What is absent is the model's default.
@@ -93,7 +89,7 @@ struct ImageRequest {
 
 // One line of the table. What is null, or nothing, is as the comment says.
 struct RequestField {
-  // In errors, and of the parameter that it becomes (VisitParameters), where it becomes one.
+  // In errors, and of the parameter that it becomes (control::JobParameters), where it becomes one.
   const char* id;
   // That HTTP and gRPC use; null: the id.
   const char* name = nullptr;
@@ -115,7 +111,7 @@ struct RequestField {
   // Of ModelDescription::options: what a model says that reads it; null: every model does.
   const char* read_with = nullptr;
   // Of what becomes no parameter; nothing: those of the parameter, or none.
-  std::optional<control::Bounds> bounds = std::nullopt;
+  std::optional<Bounds> bounds = std::nullopt;
   // The parameter's 0 stands for an absent value, so that no request may say it.
   bool zero_is_absent = false;
   // Its valid words with blanks between them; null: any, or those of the model.
@@ -148,14 +144,14 @@ inline constexpr RequestField kRequestFields[] = {
          "Id or alias of a model, or the name of an adapter of one, which is then used at scale 1; absent or "
          "empty: the first of GET /v1/models, which answers to the names of OpenAI's image models too, "
          "unless the server is told otherwise.",
-     .bounds = control::Bounds{0, kMaxModelNameBytes},
+     .bounds = Bounds{0, kMaxModelNameBytes},
      .member = &ImageRequest::model},
     {.id = "count",
      .name = "n",
      .option = "-n,--count",
      .help = "Images to make, with seeds counting up (default: 1)",
      .description = "Images, up to 10 or as the server is configured. Their seeds count up.",
-     .bounds = control::Bounds{1, kMaxImageCount},
+     .bounds = Bounds{1, kMaxImageCount},
      .usual = "1",
      .member = &ImageRequest::n},
     {.id = "size",
@@ -229,30 +225,30 @@ inline constexpr RequestField kRequestFields[] = {
     {.id = "output_format", .words = "png jpeg webp", .usual = "\"png\"", .member = &ImageRequest::output_format},
     {.id = "output_compression",
      .description = "Quality of jpeg and webp. Absent: 95 for jpeg, lossless for webp.",
-     .bounds = control::Bounds{0, 100},
+     .bounds = Bounds{0, 100},
      .member = &ImageRequest::output_compression},
     {.id = "background", .words = "auto opaque", .member = &ImageRequest::background},
     {.id = "style", .description = "Without effect.", .words = "vivid natural", .member = &ImageRequest::style},
     {.id = "moderation", .description = "Without effect.", .words = "auto low", .member = &ImageRequest::moderation},
     {.id = "user",
      .description = "A label of the caller's, given back with the job.",
-     .bounds = control::Bounds{0, kMaxUserBytes},
+     .bounds = Bounds{0, kMaxUserBytes},
      .member = &ImageRequest::user},
     {.id = "safety_identifier",
      .description = "What OpenAI's newer clients call the user; unless empty it wins over that.",
-     .bounds = control::Bounds{0, kMaxUserBytes},
+     .bounds = Bounds{0, kMaxUserBytes},
      .member = &ImageRequest::safety_identifier},
     {.id = "partial_images",
      .description = "Previews of each image; in generations only with stream.",
-     .bounds = control::Bounds{0, kMaxPartialImages},
+     .bounds = Bounds{0, kMaxPartialImages},
      .member = &ImageRequest::partial_images},
     {.id = "priority",
      .description = "Higher is sooner.",
-     .bounds = control::Bounds{kMinPriority, kMaxPriority},
+     .bounds = Bounds{kMinPriority, kMaxPriority},
      .member = &ImageRequest::priority},
     {.id = "deadline_ms",
      .description = "From acceptance; a job that is later fails.",
-     .bounds = control::Bounds{1, kMaxDeadlineMs},
+     .bounds = Bounds{1, kMaxDeadlineMs},
      .member = &ImageRequest::deadline_ms},
     {.id = "prompt_2",
      .option = "--prompt-2",
@@ -359,7 +355,7 @@ std::string ApiName(const RequestField& field);
 std::string Label(const RequestField& field);
 std::string MetadataKey(const RequestField& field);
 std::vector<std::string> Words(const RequestField& field);
-control::Bounds BoundsOf(const RequestField& field);
+Bounds BoundsOf(const RequestField& field);
 
 // Whether the command line has the field's value too, and not the API alone.
 inline bool IsOfGeneration(const RequestField& field) {

@@ -25,7 +25,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
-  control::VisitParameters([](const char* id, control::Bounds) { EXPECT_NE(FindField(id), nullptr) << id; });
+  base::ForEachFieldOf<control::JobParameters>(
+      [](const auto& field) { EXPECT_NE(FindField(field.name), nullptr) << field.name; });
 }
 
 TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
@@ -98,21 +99,21 @@ TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
     const absl::StatusOr<control::JobParameters> job = Validate(request, model);
     ASSERT_TRUE(job.ok()) << job.status();
     std::vector<std::string> changed;
-    const auto compare = [&](const char* id, control::Bounds, const auto& one, const auto& other) {
-      if (one != other) changed.emplace_back(id);
+    const auto compare = [&](const auto& parameter, const auto& one, const auto& other) {
+      if (one != other) changed.emplace_back(parameter.name);
     };
-    control::VisitParameters(compare, *before, *job);
+    base::ForEachField(compare, *before, *job);
     EXPECT_THAT(changed, ElementsAre(field.id));
   }
 }
 
 TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
   std::vector<std::string> ids;
-  control::VisitOptions([&](const char* id, control::Bounds) { ids.emplace_back(id); });
+  base::ForEachFieldOf<control::PromptOptions>([&](const auto& field) { ids.emplace_back(field.name); });
   for (const std::string& changed : ids) {
     ImageParameters written = {.steps = 1, .width = 8, .height = 8};
-    const auto change = [&](const char* id, control::Bounds, auto& value) {
-      if (id != changed) return;
+    const auto change = [&](const auto& field, auto& value) {
+      if (field.name != changed) return;
       if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
         value += 1;
       } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
@@ -121,7 +122,7 @@ TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
         value = {3, 1};
       }
     };
-    control::VisitOptions(change, written.options);
+    base::ForEachField(change, written.options);
     EXPECT_NE(written.options, control::PromptOptions()) << changed;
     const absl::StatusOr<std::string> text = FormatParameters(written);
     ASSERT_TRUE(text.ok()) << text.status();
@@ -168,7 +169,7 @@ std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
   for (const RequestField& field : kRequestFields) {
     if (field.option == nullptr || field.read_with == nullptr) continue;
-    const control::Bounds bounds = BoundsOf(field);
+    const Bounds bounds = BoundsOf(field);
     const bool number = !std::holds_alternative<std::string GenerationRequest::*>(field.member);
     absl::StrAppend(&table, "| `", field.option, "` | `", field.read_with, "` | ", field.help, " | ",
                     number ? absl::StrCat(bounds.low, " to ", bounds.high)

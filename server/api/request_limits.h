@@ -3,8 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 namespace tessera::server {
+
+// Valid values, both ends included: of a number, of each number of a list, of the bytes of a text.
+struct Bounds {
+  double low, high;
+};
+inline constexpr Bounds kUnbounded = {0, std::numeric_limits<double>::infinity()};
 
 inline constexpr int64_t kMaxImageCount = 1000;
 inline constexpr int32_t kMinPriority = -10;

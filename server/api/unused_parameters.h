@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "control/commands.h"
+#include "control/job_parameters.h"
+#include "control/model_description.h"
 
 namespace tessera::server {
 

@@ -12,7 +12,7 @@ using boost::json::object;
 
 // Adds what is valid of a value; `schema` is of the field, or of one item of its list.
 void AddNumbers(const RequestField& field, object& schema) {
-  const control::Bounds bounds = BoundsOf(field);
+  const Bounds bounds = BoundsOf(field);
   if (bounds.high == std::numeric_limits<double>::infinity()) return;
   schema["minimum"] = static_cast<int64_t>(bounds.low);
   schema["maximum"] = static_cast<int64_t>(bounds.high);
@@ -26,7 +26,7 @@ const char* AddType(const RequestField& field, const std::string& usual, object&
     if (usual.empty()) words.emplace_back("");
     words.emplace_back(nullptr);
     schema["enum"] = std::move(words);
-  } else if (const control::Bounds bounds = BoundsOf(field); bounds.high < std::numeric_limits<double>::infinity()) {
+  } else if (const Bounds bounds = BoundsOf(field); bounds.high < std::numeric_limits<double>::infinity()) {
     schema["maxLength"] = static_cast<int64_t>(bounds.high);
   }
   return "string";

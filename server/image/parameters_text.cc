@@ -217,7 +217,7 @@ class PairReader final {
       adapter.name = parts[0];
       adapter.digest = parts[2];
     }
-    if (const std::string problem = control::ProblemOf(adapters); !problem.empty()) {
+    if (!control::CheckAdapters(adapters).ok()) {
       adapters.clear();
       Fail(Malformed(key, *text, "NAME:SCALE:SHA-256 with one blank between several"));
     }
@@ -272,8 +272,8 @@ class PairWriter final {
   }
   void operator()(const std::string& key, const std::vector<control::AdapterUse>& adapters) {
     if (adapters.empty()) return;
-    if (const std::string problem = control::ProblemOf(adapters); !problem.empty()) {
-      status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " ", problem)));
+    if (const absl::Status problem = control::CheckAdapters(adapters); !problem.ok()) {
+      status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", problem.message())));
     }
     pairs.emplace_back(key, absl::StrJoin(adapters, " ", [](std::string* out, const control::AdapterUse& adapter) {
                          absl::StrAppend(out, adapter.name, ":", ShortestDigits(adapter.scale), ":", adapter.digest);
@@ -329,16 +329,16 @@ bool IsFieldName(std::string_view key) {
                    .contains(key);
   const auto compare = [&](std::string_view name, const auto&...) { found = found || name == key; };
   VisitPairs(compare, none);
-  control::VisitOptions([&](const char* id, control::Bounds) { compare(KeyOf(id)); });
+  base::ForEachFieldOf<control::PromptOptions>([&](const auto& field) { compare(KeyOf(field.name)); });
   return found;
 }
 
 control::PromptOptions TakeOptions(PairReader& reader) {
   control::PromptOptions options;
-  const auto take = [&reader](const char* id, control::Bounds, auto& value) {
-    if (const std::string key = KeyOf(id); !key.empty()) reader(key, value);
+  const auto take = [&reader](const auto& field, auto& value) {
+    if (const std::string key = KeyOf(field.name); !key.empty()) reader(key, value);
   };
-  control::VisitOptions(take, options);
+  base::ForEachField(take, options);
   control::OriginalSize& size = options.original_size;
   reader(kOriginalSize, size.width, size.height);
   if (reader.Has(kCropTopLeft)) {
@@ -356,10 +356,10 @@ control::PromptOptions TakeOptions(PairReader& reader) {
 
 void PutOptions(const control::PromptOptions& options, PairWriter& writer) {
   const control::PromptOptions usual;
-  const auto add = [&writer](const char* id, control::Bounds, const auto& value, const auto& usual_value) {
-    if (const std::string key = KeyOf(id); !key.empty() && value != usual_value) writer(key, value);
+  const auto add = [&writer](const auto& field, const auto& value, const auto& usual_value) {
+    if (const std::string key = KeyOf(field.name); !key.empty() && value != usual_value) writer(key, value);
   };
-  control::VisitOptions(add, options, usual);
+  base::ForEachField(add, options, usual);
   const control::OriginalSize& size = options.original_size;
   if (size.width != 0 || size.height != 0) writer(kOriginalSize, size.width, size.height);
   if (size.crop_top != 0 || size.crop_left != 0) {

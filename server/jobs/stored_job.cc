@@ -87,7 +87,7 @@ absl::Status CheckJob(const StoredJob& job) {
   if (!job.idempotency_key_hash.empty() && job.idempotency_key_hash.size() != 32) {
     return Damaged("its idempotency key is out of range");
   }
-  const absl::Status parameters = control::CheckBounds(request.parameters);
+  const absl::Status parameters = base::CheckFields(request.parameters);
   return parameters.ok() ? parameters : Damaged(parameters.message());
 }
 

@@ -11,11 +11,13 @@ bool PredictionProof::IsProven(const control::JobStarted& started, size_t tasks)
 }
 
 absl::StatusOr<bool> PredictionProof::Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) {
-  ASSIGN_OR_RETURN(const control::LatentValues latents, workers_.Latents(tasks[0]));
-  ASSIGN_OR_RETURN(const control::LatentValues alone, workers_.Predict(tasks[0], latents));
-  ASSIGN_OR_RETURN(const control::LatentValues beside,
-                   workers_.Predict(tasks[0], latents, absl::MakeConstSpan(tasks).subspan(1)));
-  const double distance = RelativeDistance(beside, alone);
+  ASSIGN_OR_RETURN(const control::LatentValues latents, workers_.Call(control::ReadLatents{.job = tasks[0]}));
+  ASSIGN_OR_RETURN(const control::LatentValues alone,
+                   workers_.Call(control::PredictFrom{.job = tasks[0], .latents = latents}));
+  ASSIGN_OR_RETURN(const control::LatentValues in_batch,
+                   workers_.Call(control::PredictFrom{
+                       .job = tasks[0], .latents = latents, .others = {tasks.begin() + 1, tasks.end()}}));
+  const double distance = RelativeDistance(in_batch, alone);
   if (distance <= bound_) {
     proven_.insert({started.generated_height, started.generated_width, tasks.size()});
     return true;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/log_line.h"
-#include "control/commands.h"
+#include "control/load_parameters.h"
 #include "parallel/plan/layout.h"
 #include "server/adapters/served_adapters.h"
 #include "server/jobs/job_store.h"

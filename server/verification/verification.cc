@@ -65,7 +65,8 @@ class CanaryRun final : public StepOwner {
     if (run_.latents.size() > static_cast<size_t>(job_.steps)) return {};  // its picture is being made
     if (forwards_) {
       const size_t step = run_.predictions.size();
-      Keep(group_.Predict(id_, from_ == nullptr ? run_.latents.back() : from_->latents[step]), run_.predictions);
+      const control::LatentValues& latents = from_ == nullptr ? run_.latents.back() : from_->latents[step];
+      Keep(group_.Call(control::PredictFrom{.job = id_, .latents = latents}), run_.predictions);
       if (!error_.ok()) return {};
     }
     is_stepping_ = true;
@@ -78,11 +79,11 @@ class CanaryRun final : public StepOwner {
     claimed.parameters = job_;
     return claimed;
   }
-  void OnStarted(GroupId, TaskId, const control::JobStarted&) override { Keep(group_.Latents(id_), run_.latents); }
+  void OnStarted(GroupId, TaskId, const control::JobStarted&) override { KeepLatents(); }
   void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
   void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
     is_stepping_ = false;
-    if (!tasks.empty()) Keep(group_.Latents(id_), run_.latents);
+    if (!tasks.empty()) KeepLatents();
   }
   void OnPreview(GroupId, TaskId, const control::Image&) override {}
   void OnDecoded(GroupId, TaskId, control::Image image, const control::JobStarted&, double) override {
@@ -93,6 +94,7 @@ class CanaryRun final : public StepOwner {
   void OnEnded(GroupId, TaskId) override { has_ended_ = true; }
 
  private:
+  void KeepLatents() { Keep(group_.Call(control::ReadLatents{.job = id_}), run_.latents); }
   void Keep(absl::StatusOr<control::LatentValues> values, std::vector<control::LatentValues>& kept) {
     error_.Update(values.status());
     if (values.ok()) kept.push_back(*std::move(values));

@@ -8,7 +8,8 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/commands.h"
+#include "control/job_parameters.h"
+#include "control/model_description.h"
 #include "server/scheduling/cost_model.h"
 
 namespace tessera::server {

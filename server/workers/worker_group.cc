@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <set>
 #include <utility>
 
@@ -202,9 +201,12 @@ std::vector<pid_t> WorkerGroup::Pids() const {
 }
 
 absl::Status WorkerGroup::Resume() {
-  std::vector<absl::StatusOr<control::WorkerProgress>> answers;
-  const absl::StatusOr<control::WorkerProgress> resumed = OnAll<control::WorkerProgress>(
-      {.idle = kResumeTimeout}, answers, [](control::WorkerClient& client, int) { return client.Resume(); });
+  const uint64_t sequence =
+      SendToAll([](control::WorkerClient& client, int) { return client.Send(control::Resume()); });
+  Answers<control::WorkerProgress> answers;
+  const absl::StatusOr<control::WorkerProgress> resumed =
+      WaitForAll({.idle = kResumeTimeout}, answers,
+                 [&](control::WorkerClient& client) { return client.Wait<control::Resume>(sequence); });
   if (!resumed.ok()) return resumed.status();
   for (const absl::StatusOr<control::WorkerProgress>& answer : answers) {
     if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
@@ -297,42 +299,6 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
                                                         std::string(failed->message()))));
 }
 
-template <class Result>
-absl::StatusOr<Result> WorkerGroup::OnAll(
-    const PauseBound& bound, std::vector<absl::StatusOr<Result>>& answers,
-    const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
-  const ProgressWatch::Due due(*watch_, bound);
-  answers.assign(workers_.size(), absl::UnknownError("not asked"));
-  const auto ask = [&](int rank) {
-    answers[static_cast<size_t>(rank)] = call(*workers_[static_cast<size_t>(rank)].client, rank);
-  };
-  std::vector<std::future<void>> others;
-  for (int rank = 1; rank < ranks(); ++rank) others.push_back(std::async(std::launch::async, ask, rank));
-  ask(0);
-  for (std::future<void>& other : others) other.wait();
-  std::vector<absl::Status> statuses;
-  for (const absl::StatusOr<Result>& answer : answers) statuses.push_back(answer.status());
-  RETURN_IF_ERROR(Agree(statuses));
-  return answers.front();
-}
-
-template <class Result>
-absl::StatusOr<Result> WorkerGroup::OnAll(
-    const PauseBound& bound, const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call) {
-  std::vector<absl::StatusOr<Result>> answers;
-  return OnAll(bound, answers, call);
-}
-
-absl::StatusOr<uint64_t> WorkerGroup::SendToAll(
-    const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send) {
-  const ProgressWatch::Due due(*watch_, {.idle = options_.progress.other});
-  std::vector<absl::StatusOr<uint64_t>> sent;
-  std::vector<absl::Status> statuses;
-  for (const Worker& worker : workers_) statuses.push_back(sent.emplace_back(send(*worker.client)).status());
-  RETURN_IF_ERROR(Agree(statuses));
-  return sent.front();
-}
-
 void WorkerGroup::Predict(const control::ModelDescription& model) { prediction_.Describe(model); }
 
 PauseBound WorkerGroup::BoundOf(uint64_t sequence) const {
@@ -347,8 +313,7 @@ PauseBound WorkerGroup::BoundOf(uint64_t sequence) const {
 }
 
 absl::StatusOr<control::ModelDescription> WorkerGroup::Describe(const std::string& model) {
-  absl::StatusOr<control::ModelDescription> description = OnAll<control::ModelDescription>(
-      {.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) { return client.Describe(model); });
+  absl::StatusOr<control::ModelDescription> description = Call(control::DescribeModel{.model = model});
   if (description.ok()) Predict(*description);
   return description;
 }
@@ -359,10 +324,7 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string device = control::DeviceOnItsHost(DeviceOfRank(devices, rank, ranks));
     if (!asked.insert(device).second) continue;
-    ASSIGN_OR_RETURN(
-        const control::DeviceIdentity one,
-        OnAll<control::DeviceIdentity>({.idle = options_.progress.loading},
-                                       [&](control::WorkerClient& client, int) { return client.Identify(device); }));
+    ASSIGN_OR_RETURN(const control::DeviceIdentity one, Call(control::IdentifyDevice{.device = device}));
     if (asked.size() == 1) all = one;
     for (std::string control::DeviceIdentity::*part :
          {&control::DeviceIdentity::device, &control::DeviceIdentity::driver, &control::DeviceIdentity::cudnn,
@@ -376,8 +338,8 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
   return all;
 }
 
-template <class Result, class MemoryOf>
-void WorkerGroup::KeepMemories(const std::vector<absl::StatusOr<Result>>& answers, MemoryOf memory_of) {
+template <class Reply, class MemoryOf>
+void WorkerGroup::KeepMemories(const Answers<Reply>& answers, MemoryOf memory_of) {
   const std::lock_guard lock(memory_mutex_);
   memories_.resize(answers.size());
   for (size_t rank = 0; rank < answers.size(); ++rank) {
@@ -392,10 +354,13 @@ std::vector<std::optional<control::DeviceMemory>> WorkerGroup::DeviceMemories() 
 
 absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters& parameters) {
   prediction_.Place(IsOnCpu(DeviceOfRank(parameters.device, 0, ranks())));
-  std::vector<absl::StatusOr<control::Loaded>> answers;
-  absl::StatusOr<control::Loaded> loaded = OnAll<control::Loaded>(
-      {.idle = options_.progress.loading}, answers,
-      [&](control::WorkerClient& client, int rank) { return client.Load(OnRank(parameters, rank)); });
+  const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int rank) {
+    return client.Send(control::LoadModel{.parameters = OnRank(parameters, rank)});
+  });
+  Answers<control::Loaded> answers;
+  absl::StatusOr<control::Loaded> loaded =
+      WaitForAll({.idle = options_.progress.loading}, answers,
+                 [&](control::WorkerClient& client) { return client.Wait<control::LoadModel>(sequence); });
   KeepMemories(answers, [](const control::Loaded& answer) { return answer.device_memory; });
   if (!loaded.ok()) return loaded;
   for (size_t rank = 1; rank < answers.size(); ++rank) {
@@ -413,42 +378,50 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
 absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::JobParameters& parameters) {
   stepped_ = false;
   prediction_.Start(job, parameters);
-  return SendToAll([&](control::WorkerClient& client) { return client.SendStartJob(job, parameters); });
+  const control::StartJob command = {.job = job, .parameters = parameters};
+  const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int) { return client.Send(command); });
+  RETURN_IF_ERROR(health());
+  return sequence;
 }
 
 absl::StatusOr<control::JobStarted> WorkerGroup::WaitForStart(uint64_t sequence) {
-  std::vector<absl::StatusOr<control::JobStarted>> answers;
+  Answers<control::JobStarted> answers;
   absl::StatusOr<control::JobStarted> started =
-      OnAll<control::JobStarted>({.idle = options_.progress.other}, answers,
-                                 [&](control::WorkerClient& client, int) { return client.WaitForStart(sequence); });
+      WaitForAll({.idle = options_.progress.other}, answers,
+                 [&](control::WorkerClient& client) { return client.Wait<control::StartJob>(sequence); });
   if (!started.ok()) return started;
   for (int rank = 1; rank < ranks(); ++rank) {
     const control::JobStarted& other = *answers[static_cast<size_t>(rank)];
     if (other.generated_height != started->generated_height || other.generated_width != started->generated_width ||
         other.sampler != started->sampler || other.prompt_tokens != started->prompt_tokens) {
-      return Fail(absl::DataLossError(absl::StrCat(Name(rank), " understands the request otherwise than rank 0")));
+      return Fail(absl::DataLossError(absl::StrCat(Name(rank), " parsed the request differently from rank 0")));
     }
   }
   return started;
 }
 
 absl::StatusOr<int32_t> WorkerGroup::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
-  return OnAll<int32_t>({.idle = options_.progress.other},
-                        [&](control::WorkerClient& client, int) { return client.EncodePrompts(jobs); });
+  ASSIGN_OR_RETURN(const control::PromptsEncoded encoded,
+                   Call(control::EncodePrompts{.jobs = {jobs.begin(), jobs.end()}}));
+  return encoded.prompts;
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
-  const absl::StatusOr<uint64_t> sequence =
-      SendToAll([&](control::WorkerClient& client) { return client.SendSteps(jobs, count); });
+  absl::StatusOr<uint64_t> sequence;
+  SendToAll([&](control::WorkerClient& client, int) {
+    sequence = client.SendSteps(jobs, count);
+    return sequence.ok() ? *sequence : 0;
+  });
+  RETURN_IF_ERROR(health());
   if (sequence.ok()) unanswered_steps_[*sequence].assign(jobs.begin(), jobs.end());
   return sequence;
 }
 
 absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t sequence) {
   using Steps = std::vector<control::Stepped>;
-  std::vector<absl::StatusOr<Steps>> answers;
-  absl::StatusOr<Steps> steps = OnAll<Steps>(
-      BoundOf(sequence), answers, [&](control::WorkerClient& client, int) { return client.WaitForSteps(sequence); });
+  Answers<Steps> answers;
+  absl::StatusOr<Steps> steps = WaitForAll(
+      BoundOf(sequence), answers, [&](control::WorkerClient& client) { return client.WaitForSteps(sequence); });
   KeepMemories(answers, [](const Steps& answer) { return answer.back().device_memory; });
   const auto made = unanswered_steps_.extract(sequence);
   if (!steps.ok()) return steps;
@@ -478,16 +451,19 @@ absl::StatusOr<std::vector<control::Stepped>> WorkerGroup::WaitForSteps(uint64_t
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendDecode(uint64_t job) {
-  const absl::StatusOr<uint64_t> sequence =
-      SendToAll([&](control::WorkerClient& client) { return client.SendDecode(job); });
-  if (sequence.ok()) unanswered_decodes_[*sequence] = job;
+  const uint64_t sequence =
+      SendToAll([&](control::WorkerClient& client, int) { return client.Send(control::DecodeJob{.job = job}); });
+  RETURN_IF_ERROR(health());
+  unanswered_decodes_[sequence] = job;
   return sequence;
 }
 
 absl::StatusOr<control::DecodedPicture> WorkerGroup::WaitForDecode(uint64_t sequence,
                                                                    const control::JobStarted& started) {
-  absl::StatusOr<control::DecodedPicture> picture = OnAll<control::DecodedPicture>(
-      BoundOf(sequence), [&](control::WorkerClient& client, int) { return client.WaitForDecode(sequence, started); });
+  Answers<control::DecodedPicture> answers;
+  absl::StatusOr<control::DecodedPicture> picture =
+      WaitForAll(BoundOf(sequence), answers,
+                 [&](control::WorkerClient& client) { return client.WaitForDecode(sequence, started); });
   unanswered_decodes_.erase(sequence);
   return picture;
 }
@@ -500,48 +476,28 @@ uint64_t WorkerGroup::WaitForAny(absl::Span<const uint64_t> sequences) {
   return workers_[0].client->WaitForAny(sequences);
 }
 
-absl::StatusOr<control::LatentValues> WorkerGroup::Latents(uint64_t job) {
-  return OnAll<control::LatentValues>({.idle = options_.progress.other},
-                                      [&](control::WorkerClient& client, int) { return client.Latents(job); });
-}
-
-absl::StatusOr<control::LatentValues> WorkerGroup::Predict(uint64_t job, const control::LatentValues& latents,
-                                                           absl::Span<const uint64_t> beside) {
-  return OnAll<control::LatentValues>({.idle = options_.progress.other}, [&](control::WorkerClient& client, int) {
-    return client.Predict(job, latents, beside);
-  });
-}
-
 absl::StatusOr<uint64_t> WorkerGroup::SendEndJob(uint64_t job) {
   prediction_.End(job);
-  return SendToAll([&](control::WorkerClient& client) { return client.SendEndJob(job); });
+  const uint64_t sequence =
+      SendToAll([&](control::WorkerClient& client, int) { return client.Send(control::EndJob{.job = job}); });
+  RETURN_IF_ERROR(health());
+  return sequence;
 }
 
 absl::Status WorkerGroup::WaitForEnd(uint64_t sequence) {
-  return OnAll<bool>({.idle = options_.progress.other},
-                     [&](control::WorkerClient& client, int) -> absl::StatusOr<bool> {
-                       RETURN_IF_ERROR(client.WaitForEnd(sequence));
-                       return true;
-                     })
+  Answers<control::Ended> answers;
+  return WaitForAll({.idle = options_.progress.other}, answers,
+                    [&](control::WorkerClient& client) { return client.Wait<control::EndJob>(sequence); })
       .status();
 }
 
-absl::StatusOr<control::TrainingStarted> WorkerGroup::StartTraining(const control::TrainingStart& start) {
-  return OnAll<control::TrainingStarted>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
-    return client.StartTraining(start);
-  });
-}
-
-absl::StatusOr<control::SamplesPrepared> WorkerGroup::PrepareSamples(int64_t most) {
-  return OnAll<control::SamplesPrepared>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
-    return client.PrepareSamples(most);
-  });
-}
-
 absl::StatusOr<control::Trained> WorkerGroup::Train() {
-  std::vector<absl::StatusOr<control::Trained>> answers;
-  absl::StatusOr<control::Trained> trained = OnAll<control::Trained>(
-      {.idle = options_.progress.loading}, answers, [](control::WorkerClient& client, int) { return client.Train(); });
+  const uint64_t sequence =
+      SendToAll([](control::WorkerClient& client, int) { return client.Send(control::TrainStep()); });
+  Answers<control::Trained> answers;
+  absl::StatusOr<control::Trained> trained =
+      WaitForAll({.idle = options_.progress.loading}, answers,
+                 [&](control::WorkerClient& client) { return client.Wait<control::TrainStep>(sequence); });
   if (!trained.ok()) return trained;
   // NaN differs from itself.
   const auto differ = [](double a, double b) { return std::memcmp(&a, &b, sizeof(a)) != 0; };
@@ -557,27 +513,10 @@ absl::StatusOr<control::Trained> WorkerGroup::Train() {
   return trained;
 }
 
-absl::StatusOr<control::TrainingSaved> WorkerGroup::SaveTraining(bool exports) {
-  return OnAll<control::TrainingSaved>({.idle = options_.progress.loading}, [&](control::WorkerClient& client, int) {
-    return client.SaveTraining(exports);
-  });
-}
-
-absl::StatusOr<control::TrainingSaved> WorkerGroup::ExportTraining(const std::string& path) {
-  return OnAll<control::TrainingSaved>({.idle = options_.progress.loading},
-                                       [&](control::WorkerClient& client, int) { return client.ExportTraining(path); });
-}
-
-absl::StatusOr<control::TrainingEvaluated> WorkerGroup::EvaluateTraining() {
-  return OnAll<control::TrainingEvaluated>({.idle = options_.progress.loading}, [](control::WorkerClient& client, int) {
-    return client.EvaluateTraining();
-  });
-}
-
 absl::Status WorkerGroup::Shutdown() {
   ending_ = true;
   absl::Status status;
-  for (Worker& worker : workers_) status.Update(worker.client->Shutdown());
+  for (Worker& worker : workers_) status.Update(worker.client->Call(control::Shutdown()).status());
   if (!status.ok()) return status;
   for (Worker& worker : workers_) {
     worker.client.reset();

@@ -80,8 +80,19 @@ class WorkerGroup final : public StepWorkers {
   // The model that is loaded, for what is predicted of its steps; Describe does so itself.
   void Predict(const control::ModelDescription& model);
 
-  // As in WorkerClient. Errors that all ranks report alike leave the group as it was. Every other one ends it:
-  // UNAVAILABLE, or the code of the rank that failed; DATA_LOSS when ranks differ in what must be equal on all.
+  // Sends a command to every rank and waits for their replies; returns that of rank 0. Errors that all ranks report
+  // alike leave the group as it was. Every other one ends it: UNAVAILABLE, or the code of the rank that failed;
+  // DATA_LOSS when ranks differ in what must be equal on all. The methods below also compare or join what the ranks
+  // reply.
+  template <class Command>
+  absl::StatusOr<typename Command::Reply> Call(const Command& command) {
+    const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int) { return client.Send(command); });
+    const absl::Duration idle = control::IsLong<Command>() ? options_.progress.loading : options_.progress.other;
+    Answers<typename Command::Reply> answers;
+    return WaitForAll({.idle = idle}, answers,
+                      [&](control::WorkerClient& client) { return client.Wait<Command>(sequence); });
+  }
+
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
   // What ranks of so many would compute with on these devices; where they differ, each with a semicolon between them.
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& devices, int ranks);
@@ -90,27 +101,16 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
   absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override;
-  // Of the rank that encodes.
   absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) override;
   absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count) override;
   absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) override;
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override;
   absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted& started) override;
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override;  // answered by rank 0
-  absl::StatusOr<control::LatentValues> Latents(uint64_t job);
-  absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
-                                                absl::Span<const uint64_t> beside = {});
   absl::StatusOr<uint64_t> SendEndJob(uint64_t job) override;
   absl::Status WaitForEnd(uint64_t sequence) override;
-
-  // Of a training run, each within the bound of progress for loading. The figures of a step are those of all ranks,
-  // which must be equal: DATA_LOSS otherwise.
-  absl::StatusOr<control::TrainingStarted> StartTraining(const control::TrainingStart& start);
-  absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most);
+  // The figures of a step are those of all ranks, which must be equal.
   absl::StatusOr<control::Trained> Train();
-  absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports);
-  absl::StatusOr<control::TrainingSaved> ExportTraining(const std::string& path);
-  absl::StatusOr<control::TrainingEvaluated> EvaluateTraining();
 
   absl::Status Shutdown();
 
@@ -151,25 +151,39 @@ class WorkerGroup final : public StepWorkers {
   absl::Status StartProcesses();
   control::LoadParameters OnRank(control::LoadParameters parameters, int rank) const;
 
-  // Calls `call` for every rank at once, each within `bound` of progress, and makes one answer of theirs: the first
-  // rank's, if all are of one mind.
-  template <class Result>
-  absl::StatusOr<Result> OnAll(const PauseBound& bound, std::vector<absl::StatusOr<Result>>& answers,
-                               const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
-  template <class Result>
-  absl::StatusOr<Result> OnAll(const PauseBound& bound,
-                               const std::function<absl::StatusOr<Result>(control::WorkerClient&, int rank)>& call);
-  // Sends a command to every rank without waiting for an answer. Its sequence number.
-  absl::StatusOr<uint64_t> SendToAll(const std::function<absl::StatusOr<uint64_t>(control::WorkerClient&)>& send);
+  template <class Reply>
+  using Answers = std::vector<absl::StatusOr<Reply>>;  // by rank
+
+  // Sends a command to every rank by `send`, without waiting for an answer. Its sequence number, the same on all.
+  template <class Send>
+  uint64_t SendToAll(const Send& send) {
+    const ProgressWatch::Due due(*watch_, {.idle = options_.progress.other});
+    uint64_t sequence = 0;
+    for (int rank = 0; rank < ranks(); ++rank) sequence = send(*workers_[static_cast<size_t>(rank)].client, rank);
+    return sequence;
+  }
+
+  // Waits for the answer of one rank after the other, all within `bound` of progress, and makes one of them: the first
+  // rank's, if all agree. A rank that ends meanwhile ends the group, and with it every wait.
+  template <class Reply, class Wait>
+  absl::StatusOr<Reply> WaitForAll(const PauseBound& bound, Answers<Reply>& answers, const Wait& wait) {
+    const ProgressWatch::Due due(*watch_, bound);
+    answers.clear();
+    std::vector<absl::Status> statuses;
+    for (const Worker& worker : workers_) statuses.push_back(answers.emplace_back(wait(*worker.client)).status());
+    const absl::Status agreed = Agree(statuses);
+    if (!agreed.ok()) return agreed;
+    return answers.front();
+  }
   // The status of the group after its ranks have answered so.
   absl::Status Agree(const std::vector<absl::Status>& answers);
 
   // Of a command that makes steps or a picture, or of another one.
   PauseBound BoundOf(uint64_t sequence) const;
 
-  // What the ranks have said with their answers.
-  template <class Result, class MemoryOf>
-  void KeepMemories(const std::vector<absl::StatusOr<Result>>& answers, MemoryOf memory_of);
+  // Keeps what the ranks have reported with their answers.
+  template <class Reply, class MemoryOf>
+  void KeepMemories(const Answers<Reply>& answers, MemoryOf memory_of);
 
   // Ends the group. The first reason stays and is returned.
   absl::Status Fail(const absl::Status& reason);

@@ -87,7 +87,7 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
     const Descriptor& request = *file.FindMessageTypeByName("ImageRequest");
     for (const server::RequestField& field : server::kRequestFields) {
       const auto* described = request.FindFieldByName(server::ApiName(field));
-      const control::Bounds bounds = server::BoundsOf(field);
+      const server::Bounds bounds = server::BoundsOf(field);
       if (field.half || field.words != nullptr || described == nullptr || std::isinf(bounds.high)) continue;
       if (elsewhere.contains(server::ApiName(field))) continue;
       google::protobuf::SourceLocation location;

@@ -72,7 +72,7 @@ class ControlProtocolTest : public ::testing::Test {
   }
 
   ~ControlProtocolTest() override {
-    EXPECT_TRUE(client_->Shutdown().ok());
+    EXPECT_TRUE(client_->Call(control::Shutdown()).ok());
     client_.reset();
     thread_.join();
     EXPECT_TRUE(result_.ok()) << result_;
@@ -114,7 +114,7 @@ control::JobParameters EveryParameter() {
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
   worker_.started = {.height = 64, .width = 128};
   const control::JobParameters sent = EveryParameter();
-  ASSERT_TRUE(client_->StartJob(1, sent).ok());
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = sent}).ok());
   const control::JobParameters& heard = worker_.job;
   EXPECT_EQ(heard.prompt, sent.prompt);
   EXPECT_EQ(heard.negative_prompt, sent.negative_prompt);
@@ -139,7 +139,7 @@ TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativ
   for (const std::optional<std::string>& negative :
        {std::optional<std::string>(), std::optional<std::string>(""), std::optional<std::string>("x")}) {
     sent.negative_prompt = negative;
-    ASSERT_TRUE(client_->StartJob(++job, sent).ok());
+    ASSERT_TRUE(client_->Call(control::StartJob{.job = ++job, .parameters = sent}).ok());
     EXPECT_EQ(worker_.job.negative_prompt, negative);
     EXPECT_EQ(worker_.job.options, control::PromptOptions());
   }
@@ -150,13 +150,13 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
        {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu,
         control::ComponentPlacement::kUnloaded}) {
     ASSERT_TRUE(client_
-                    ->Load({.model = "m",
-                            .dtype = control::Dtype::kBf16,
-                            .device = "cuda:1",
-                            .threads = 3,
-                            .text_encoders = placement,
-                            .autoencoder = control::ComponentPlacement::kCpu,
-                            .prompt_cache_bytes = uint64_t{1} << 40})
+                    ->Call(control::LoadModel{.parameters = {.model = "m",
+                                                             .dtype = control::Dtype::kBf16,
+                                                             .device = "cuda:1",
+                                                             .threads = 3,
+                                                             .text_encoders = placement,
+                                                             .autoencoder = control::ComponentPlacement::kCpu,
+                                                             .prompt_cache_bytes = uint64_t{1} << 40}})
                     .ok());
     EXPECT_EQ(worker_.load.model, "m");
     EXPECT_EQ(worker_.load.dtype, control::Dtype::kBf16);
@@ -165,54 +165,55 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
     EXPECT_EQ(worker_.load.text_encoders, placement);
     EXPECT_EQ(worker_.load.autoencoder, control::ComponentPlacement::kCpu);
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
-    ASSERT_TRUE(client_->Load({.autoencoder = placement}).ok());
+    ASSERT_TRUE(client_->Call(control::LoadModel{.parameters = {.autoencoder = placement}}).ok());
     EXPECT_EQ(worker_.load.autoencoder, placement);
   }
 }
 
 TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFreeThanThereIs) {
-  EXPECT_EQ(client_->Load({})->memory_budget, std::nullopt);
+  EXPECT_EQ(client_->Call(control::LoadModel())->memory_budget, std::nullopt);
   worker_.loaded.memory_budget = {.most = uint64_t{1} << 40, .free = 0};
-  EXPECT_EQ(client_->Load({})->memory_budget, worker_.loaded.memory_budget);
+  EXPECT_EQ(client_->Call(control::LoadModel())->memory_budget, worker_.loaded.memory_budget);
   for (const control::MemoryBudget memory_budget :
        {control::MemoryBudget{.most = 5, .free = 6}, control::MemoryBudget{}}) {
     worker_.loaded.memory_budget = memory_budget;
-    const absl::StatusOr<control::Loaded> loaded = client_->Load({});
+    const absl::StatusOr<control::Loaded> loaded = client_->Call(control::LoadModel());
     EXPECT_EQ(loaded.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("without a valid size of its memory"));
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr("memory_budget."));
   }
 }
 
 TEST_F(ControlProtocolTest, CarriesTheMemoryOfADeviceAndRefusesMoreOfItThanThereIs) {
   worker_.started = {.height = 8, .width = 8};
-  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   const auto step = [&]() -> absl::StatusOr<control::Stepped> {
     const absl::StatusOr<std::vector<control::Stepped>> steps = client_->WaitForSteps(*client_->SendSteps({1}, 1));
     if (!steps.ok()) return steps.status();
     return steps->back();
   };
   EXPECT_EQ(step()->device_memory, std::nullopt);
-  EXPECT_EQ(client_->Load({})->device_memory, std::nullopt);
+  EXPECT_EQ(client_->Call(control::LoadModel())->device_memory, std::nullopt);
   const control::DeviceMemory memory = {.total = uint64_t{1} << 40, .free = 1, .used = 2, .cached = 3};
   worker_.stepped.device_memory = worker_.loaded.device_memory = memory;
-  EXPECT_EQ(client_->Load({})->device_memory, memory);
-  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  EXPECT_EQ(client_->Call(control::LoadModel())->device_memory, memory);
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   EXPECT_EQ(step()->device_memory, memory);
   for (const control::DeviceMemory wrong :
        {control::DeviceMemory{}, control::DeviceMemory{.total = 5, .free = 6},
         control::DeviceMemory{.total = 5, .used = 6}, control::DeviceMemory{.total = 5, .cached = 6}}) {
     worker_.stepped.device_memory = worker_.loaded.device_memory = wrong;
     EXPECT_EQ(step().status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_EQ(client_->Load({}).status().code(), absl::StatusCode::kUnavailable);
-    ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+    EXPECT_EQ(client_->Call(control::LoadModel()).status().code(), absl::StatusCode::kUnavailable);
+    ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   }
 }
 
 TEST_F(ControlProtocolTest, CarriesTheIdentityOfADevice) {
   worker_.identified = "cuda:3";
   worker_.identity = {.device = "a", .driver = "b", .cudnn = "c", .nccl = "d", .communicator = "e"};
-  EXPECT_EQ(*client_->Identify("cuda:3"), worker_.identity);
-  EXPECT_EQ(client_->Identify("cuda:4").status(), absl::ResourceExhaustedError("device is cuda:4"));
+  EXPECT_EQ(*client_->Call(control::IdentifyDevice{.device = "cuda:3"}), worker_.identity);
+  EXPECT_EQ(client_->Call(control::IdentifyDevice{.device = "cuda:4"}).status(),
+            absl::ResourceExhaustedError("device is cuda:4"));
 }
 
 TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
@@ -224,7 +225,7 @@ TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
                          .max_sequence_length = 48,
                          .options = {"prompt_2", "clip_skip"},
                          .blocks = 10};
-  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Call(control::DescribeModel{.model = "m"});
   ASSERT_TRUE(heard.ok()) << heard.status();
   EXPECT_EQ(heard->min_size, 256);
   EXPECT_EQ(heard->max_size, 256);
@@ -254,7 +255,7 @@ control::ModelDescription DescribedTransformer() {
 
 TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
   worker_.description = DescribedTransformer();
-  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Call(control::DescribeModel{.model = "m"});
   ASSERT_TRUE(heard.ok()) << heard.status();
   const control::TransformerShape& said = worker_.description.transformer;
   EXPECT_EQ(heard->transformer.exchange.width, 3072);
@@ -275,7 +276,7 @@ TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
 
 TEST_F(ControlProtocolTest, AModelWithoutAKnownTransformerIsHeardAsThat) {
   worker_.description = {.max_steps = 10, .blocks = 4};
-  const absl::StatusOr<control::ModelDescription> heard = client_->Describe("m");
+  const absl::StatusOr<control::ModelDescription> heard = client_->Call(control::DescribeModel{.model = "m"});
   ASSERT_TRUE(heard.ok()) << heard.status();
   EXPECT_FALSE(heard->transformer.known());
 }
@@ -284,9 +285,9 @@ TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
   const auto refused = [this](void (*damage)(control::TransformerShape&)) {
     worker_.description = DescribedTransformer();
     damage(worker_.description.transformer);
-    const absl::Status status = client_->Describe("m").status();
+    const absl::Status status = client_->Call(control::DescribeModel{.model = "m"}).status();
     return status.code() == absl::StatusCode::kUnavailable &&
-           std::string(status.message()).find("a transformer with") != std::string::npos;
+           std::string(status.message()).find("transformer") != std::string::npos;
   };
   EXPECT_FALSE(refused([](control::TransformerShape&) {}));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.width = 0; }));
@@ -306,40 +307,50 @@ TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
 
 TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
   worker_.started = {.height = 64, .width = 128, .cached = true};
-  EXPECT_TRUE(client_->StartJob(1, EveryParameter())->cached);
+  EXPECT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()})->cached);
   worker_.started.cached = false;
-  EXPECT_FALSE(client_->StartJob(2, EveryParameter())->cached);
+  EXPECT_FALSE(client_->Call(control::StartJob{.job = 2, .parameters = EveryParameter()})->cached);
 }
 
 TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
   worker_.started.height = worker_.started.width = 8;
-  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   // More than one message carries.
   worker_.latents = {.shape = {3, 300, 400}, .values = std::vector<double>(3 * 300 * 400)};
   for (size_t i = 0; i < worker_.latents.values.size(); ++i)
     worker_.latents.values[i] = 1.0 / static_cast<double>(i + 1);
-  const absl::StatusOr<control::LatentValues> latents = client_->Latents(1);
+  const absl::StatusOr<control::LatentValues> latents = client_->Call(control::ReadLatents{.job = 1});
   ASSERT_TRUE(latents.ok()) << latents.status();
   EXPECT_EQ(latents->shape, worker_.latents.shape);
   EXPECT_EQ(latents->values, worker_.latents.values);
 
-  const absl::StatusOr<control::LatentValues> prediction = client_->Predict(1, *latents);
+  const absl::StatusOr<control::LatentValues> prediction =
+      client_->Call(control::PredictFrom{.job = 1, .latents = *latents});
   ASSERT_TRUE(prediction.ok()) << prediction.status();
   EXPECT_EQ(prediction->values.back(), -2 * latents->values.back());
-  ASSERT_TRUE(client_->StartJob(7, EveryParameter()).ok());
-  EXPECT_EQ(client_->Predict(1, *latents, {7})->values[0], prediction->values[0] - 14);
-  EXPECT_EQ(client_->Predict(1, *latents, {2}).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(client_->Predict(1, *latents, {1}).status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 7, .parameters = EveryParameter()}).ok());
+  EXPECT_EQ(client_->Call(control::PredictFrom{.job = 1, .latents = *latents, .others = {7}})->values[0],
+            prediction->values[0] - 14);
+  EXPECT_EQ(client_->Call(control::PredictFrom{.job = 1, .latents = *latents, .others = {2}}).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(client_->Call(control::PredictFrom{.job = 1, .latents = *latents, .others = {1}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ControlProtocolTest, LatentsThatDoNotFillTheirShapeAreRefused) {
   worker_.started.height = worker_.started.width = 8;
-  ASSERT_TRUE(client_->StartJob(1, EveryParameter()).ok());
-  EXPECT_EQ(client_->Predict(1, {.shape = {2, 2}, .values = {1, 2, 3}}).status().code(),
+  ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
+  EXPECT_EQ(
+      client_->Call(control::PredictFrom{.job = 1, .latents = {.shape = {2, 2}, .values = {1, 2, 3}}}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_
+                ->Call(control::PredictFrom{.job = 1,
+                                            .latents = {.shape = {int64_t{1} << 40, int64_t{1} << 40}, .values = {1}}})
+                .status()
+                .code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(client_->Predict(1, {.shape = {int64_t{1} << 40, int64_t{1} << 40}, .values = {1}}).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(client_->Predict(2, {.shape = {1}, .values = {1}}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(client_->Call(control::PredictFrom{.job = 2, .latents = {.shape = {1}, .values = {1}}}).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace

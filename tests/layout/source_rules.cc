@@ -82,10 +82,9 @@ bool MayIncludeGrpc(std::string_view file) {
   return false;
 }
 
-// Generated messages and protobuf itself: also both ends of the control protocol.
+// Generated messages and protobuf itself: also a job's parameters, which are stored as a message.
 bool MayIncludeProtobuf(std::string_view file) {
-  for (std::string_view place : {"control/command_wire", "control/control_channel", "control/job_parameters_wire",
-                                 "control/message_fields", "control/message_stream", "control/worker_client"}) {
+  for (std::string_view place : {"control/job_parameters_wire", "control/message_fields"}) {
     if (file.starts_with(place)) return true;
   }
   return MayIncludeGrpc(file);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "control/commands.h"
+#include "control/model_description.h"
 
 namespace tessera {
 

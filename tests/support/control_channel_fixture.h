@@ -16,18 +16,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
-#include "control/command_wire.h"
 #include "control/control_channel.h"
+#include "control/frames.h"
 #include "control/message_stream.h"
-#include "tessera/internal/control.pb.h"
 #include "tests/support/listening_socket.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera::control {
-
-using internal::Command;
-using internal::Reply;
 
 // Answers everything, and writes down what it was asked.
 class RecordingHandler : public CommandHandler {
@@ -37,7 +33,7 @@ class RecordingHandler : public CommandHandler {
     if (model == "throws") throw std::runtime_error("bad\nsecond line");
     if (model == "exhausted") throw std::bad_alloc();
     if (model == "latin") return absl::InvalidArgumentError("tensor 'caf\xE9'");
-    return ModelDescription{.family = "caf\xE9", .size_multiple = 8};
+    return ModelDescription{.family = "caf\xE9", .size_multiple = 8, .max_size = 8, .max_steps = 1};
   }
   absl::StatusOr<Loaded> Load(const LoadParameters& parameters) override {
     Record("load " + parameters.model);
@@ -182,29 +178,36 @@ class ControlChannelTest : public ::testing::Test {
 // A controller without manners.
 class Session {
  public:
-  explicit Session(const std::string& socket_path) : stream_(ConnectWhenListening(socket_path), size_t{4} << 20) {}
+  explicit Session(const std::string& socket_path) : stream_(ConnectWhenListening(socket_path), kMaxFrameBytes) {}
 
-  void Send(uint64_t sequence, Command command) {
-    command.set_sequence(sequence);
-    stream_.Write(command);
+  template <class Command>
+  void Send(uint64_t sequence, const Command& command) {
+    stream_.Write(EncodeCommand(sequence, command));
   }
 
-  Reply Receive() {
-    Reply reply;
-    EXPECT_EQ(stream_.Read(reply), MessageStream::Event::kMessage);
+  ReplyFrame Receive() {
+    std::string message;
+    EXPECT_EQ(stream_.Read(message), MessageStream::Event::kMessage);
+    ReplyFrame reply;
+    EXPECT_TRUE(base::DecodeFields(message, reply).ok());
     return reply;
   }
 
-  Reply Ask(Command command) {
-    Send(++sequence_, std::move(command));
+  template <class Command>
+  ReplyFrame Ask(const Command& command) {
+    Send(++sequence_, command);
+    return Receive();
+  }
+  ReplyFrame AskFields(uint32_t command, const std::string& fields) {
+    stream_.Write(base::EncodeFields(CommandFrame{.sequence = ++sequence_, .command = command, .fields = fields}));
     return Receive();
   }
 
   // How many replies come until the worker ends the stream.
   int CountToTheEnd() {
-    Reply reply;
+    std::string message;
     int replies = 0;
-    while (stream_.Read(reply) == MessageStream::Event::kMessage) ++replies;
+    while (stream_.Read(message) == MessageStream::Event::kMessage) ++replies;
     return replies;
   }
 
@@ -213,55 +216,43 @@ class Session {
   uint64_t sequence_ = 0;
 };
 
-inline Command DescribeCommand(const std::string& model) {
-  Command command;
-  command.mutable_describe()->set_model(model);
-  return command;
+inline DescribeModel DescribeCommand(const std::string& model) { return {.model = model}; }
+inline LoadModel LoadCommand() { return {.parameters = {.model = "m"}}; }
+inline StartJob StartCommand(uint64_t job) {
+  return {.job = job, .parameters = {.height = 700, .width = 1000, .steps = 2}};
+}
+inline MakeSteps StepCommand(const std::vector<uint64_t>& jobs) { return {.jobs = jobs}; }
+inline DecodeJob DecodeCommand(uint64_t job) { return {.job = job}; }
+
+// Whether the reply is the last one to such a command, without an error.
+template <class Command>
+bool Answers(const ReplyFrame& reply) {
+  return reply.kind == ReplyKind::kDone && reply.command == kCommandNumber<Command>;
 }
 
-inline Command LoadCommand() {
-  Command command;
-  command.mutable_load()->set_model("m");
-  return command;
+// The reply to such a command; a default one if it is none.
+template <class Command>
+typename Command::Reply ReplyOf(const ReplyFrame& reply) {
+  typename Command::Reply decoded;
+  EXPECT_TRUE(Answers<Command>(reply));
+  EXPECT_TRUE(base::DecodeFields(reply.fields, decoded).ok());
+  return decoded;
 }
 
-inline Command StartCommand(uint64_t job) {
-  Command command;
-  command.mutable_start_job()->set_job(job);
-  internal::JobParameters* parameters = command.mutable_start_job()->mutable_parameters();
-  parameters->set_height(700);
-  parameters->set_width(1000);
-  parameters->set_steps(2);
-  return command;
+inline absl::Status ErrorOf(const ReplyFrame& reply) {
+  if (reply.kind != ReplyKind::kError) return absl::OkStatus();
+  ErrorReply error;
+  EXPECT_TRUE(base::DecodeFields(reply.fields, error).ok());
+  return StatusOf(error);
 }
-
-inline Command StepCommand(const std::vector<uint64_t>& jobs) {
-  Command command;
-  command.mutable_step()->mutable_jobs()->Assign(jobs.begin(), jobs.end());
-  return command;
-}
-
-inline Command DecodeCommand(uint64_t job) {
-  Command command;
-  command.mutable_decode()->set_job(job);
-  return command;
-}
-
-inline Command ShutdownCommand() {
-  Command command;
-  command.mutable_shutdown();
-  return command;
-}
-
-inline absl::StatusCode CodeOf(const Reply& reply) {
-  return reply.has_error() ? static_cast<absl::StatusCode>(reply.error().code()) : absl::StatusCode::kOk;
-}
+inline std::string MessageOf(const ReplyFrame& reply) { return std::string(ErrorOf(reply).message()); }
+inline absl::StatusCode CodeOf(const ReplyFrame& reply) { return ErrorOf(reply).code(); }
 
 // A new controller is refused until the jobs of the one before it have ended.
 inline void ControlChannelTest::Stop() {
   WaitUntil("a shutdown that is taken", [this] {
     Session session(socket_path());
-    session.Send(1, ShutdownCommand());
+    session.Send(1, Shutdown());
     return session.CountToTheEnd() == 1;
   });
   EXPECT_TRUE(Join().ok());

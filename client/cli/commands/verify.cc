@@ -87,8 +87,8 @@ class Verify {
       adapters.push_back({.name = typed.name, .scale = typed.scale});
     }
     RETURN_IF_ERROR(OpenAdapterFiles(adapters));
-    const std::string problem = control::ProblemOf(adapters);
-    if (!problem.empty()) return absl::InvalidArgumentError(absl::StrCat("--lora ", problem));
+    const absl::Status valid = control::CheckAdapters(adapters);
+    if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat("--lora: ", valid.message()));
     return adapters;
   }
 

@@ -25,7 +25,7 @@ TEST(AdapterFiles, AFileBecomesItsNameAndDigest) {
   EXPECT_EQ(adapters[0].scale, 0.5);
   EXPECT_EQ(adapters[0].digest, DigestOf(kStyle));
   EXPECT_EQ(adapters[0].file, folder / "my style.safetensors");
-  EXPECT_EQ(control::ProblemOf(adapters), "");
+  EXPECT_TRUE(control::CheckAdapters(adapters).ok());
 }
 
 TEST(AdapterFiles, AFolderOfPeftHasItsOwnName) {

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
 #include "client/cli/session/worker_session.h"
-#include "control/commands.h"
+#include "control/load_parameters.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::client {

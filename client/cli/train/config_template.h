@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "control/commands.h"
+#include "control/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 

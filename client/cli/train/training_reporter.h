@@ -7,7 +7,7 @@
 
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/adapter_publisher.h"
-#include "control/training_commands.h"
+#include "control/commands.h"
 
 namespace tessera::client {
 

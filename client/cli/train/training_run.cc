@@ -78,8 +78,8 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const std::vector<control::JobParameters> samples, Samples());
     ASSIGN_OR_RETURN(const control::Loaded loaded, At(Stage::kModel, session_->Load(load_)));
     ASSIGN_OR_RETURN(const control::TrainingStarted started,
-                     Explained(session_->group().StartTraining(
-                         {.config = control::TrainConfigJson(config_), .checkpoint = options_.resume})));
+                     Explained(session_->group().Call(control::TrainingStart{
+                         .config = control::TrainConfigJson(config_), .checkpoint = options_.resume})));
     TrainingReporter progress(
         {.json = options_.json,
          .quiet = options_.quiet,
@@ -183,7 +183,7 @@ class TrainingRun {
   absl::Status Prepare(TrainingReporter& progress) {
     while (!interrupts_.requested()) {
       ASSIGN_OR_RETURN(const control::SamplesPrepared prepared,
-                       Explained(session_->group().PrepareSamples(kSamplesAtOnce)));
+                       Explained(session_->group().Call(control::PrepareSamples{.most = kSamplesAtOnce})));
       progress.OnPrepared(prepared);
       if (prepared.prepared == prepared.samples) return absl::OkStatus();
     }
@@ -244,7 +244,8 @@ class TrainingRun {
   static bool IsDue(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
 
   absl::Status Evaluate(int64_t step, const std::vector<control::JobParameters>& samples, TrainingReporter& progress) {
-    ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated, Explained(session_->group().EvaluateTraining()));
+    ASSIGN_OR_RETURN(const control::TrainingEvaluated evaluated,
+                     Explained(session_->group().Call(control::EvaluateTraining())));
     progress.OnEvaluated(step, evaluated);
     log_->OnEvaluated(step, evaluated);
     std::optional<ContactSheet> grid;
@@ -295,7 +296,8 @@ class TrainingRun {
   }
 
   absl::Status Save(int64_t step, bool exports, TrainingReporter& progress) {
-    ASSIGN_OR_RETURN(const control::TrainingSaved saved, Explained(session_->group().SaveTraining(exports)));
+    ASSIGN_OR_RETURN(const control::TrainingSaved saved,
+                     Explained(session_->group().Call(control::SaveTraining{.exports = exports})));
     progress.OnSaved(step, saved);
     if (!saved.checkpoint.empty()) checkpoint_ = saved.checkpoint;
     log_->OnSaved(step, saved);
@@ -309,7 +311,7 @@ class TrainingRun {
   absl::Status Publish(int64_t step, TrainingReporter& progress) {
     if (publisher_ == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const control::TrainingSaved exported,
-                     Explained(session_->group().ExportTraining(publisher_->path())));
+                     Explained(session_->group().Call(control::ExportTraining{.path = publisher_->path()})));
     absl::Status failed;
     if (exported.exported.empty()) {
       failed = absl::UnavailableError(absl::StrJoin(exported.warnings, "; "));

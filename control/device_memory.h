@@ -1,0 +1,52 @@
+// Bytes of a device's own memory, as a rank reports them. Plain values, free of LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+
+#include "absl/status/status.h"
+#include "base/field_error.h"
+#include "base/fields.h"
+
+namespace tessera::control {
+
+// What a rank may take of a device's memory besides the weights that it holds there.
+struct MemoryBudget {
+  uint64_t most = 0;  // if no other process takes any of it
+  uint64_t free = 0;  // now; no more than `most`
+
+  bool operator==(const MemoryBudget&) const = default;
+};
+
+// What is neither free, used nor cached is taken by other processes and the driver.
+struct DeviceMemory {
+  uint64_t total = 0;
+  uint64_t free = 0;    // not taken by any process
+  uint64_t used = 0;    // by tensors of the rank
+  uint64_t cached = 0;  // kept by the rank for tensors to come
+
+  bool operator==(const DeviceMemory&) const = default;
+};
+
+constexpr auto FieldsOf(const MemoryBudget*) {
+  return std::tuple(base::Field("most", &MemoryBudget::most, base::Integer{.low = 1}),
+                    base::Field("free", &MemoryBudget::free));
+}
+inline absl::Status CheckRules(const MemoryBudget& budget) {
+  if (budget.free <= budget.most) return absl::OkStatus();
+  return base::ErrorOfField("free", " is more than the most");
+}
+
+constexpr auto FieldsOf(const DeviceMemory*) {
+  using base::Field;
+  return std::tuple(Field("total", &DeviceMemory::total, base::Integer{.low = 1}), Field("free", &DeviceMemory::free),
+                    Field("used", &DeviceMemory::used), Field("cached", &DeviceMemory::cached));
+}
+inline absl::Status CheckRules(const DeviceMemory& memory) {
+  if (memory.free <= memory.total && memory.used <= memory.total && memory.cached <= memory.total) {
+    return absl::OkStatus();
+  }
+  return base::ErrorOfField("total", " is less than a part of it");
+}
+
+}  // namespace tessera::control

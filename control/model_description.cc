@@ -1,0 +1,37 @@
+#include "control/model_description.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/field_error.h"
+
+namespace tessera::control {
+
+absl::Status CheckRules(const TransformerShape& shape) {
+  const parallel::ExchangeModel& exchange = shape.exchange;
+  if (exchange.blocks.size() != shape.block_flops.size()) {
+    return base::ErrorOfField("block_flops", absl::StrCat(" has ", shape.block_flops.size(), " entries for ",
+                                                          exchange.blocks.size(), " blocks"));
+  }
+  if (!shape.known()) return absl::OkStatus();
+  for (const auto& [name, value] :
+       {std::pair{"exchange.width", exchange.width}, std::pair{"exchange.output_features", exchange.output_features},
+        std::pair{"exchange.prediction_features", exchange.prediction_features},
+        std::pair{"token_side", int64_t{shape.token_side}}}) {
+    if (value < 1) return base::ErrorOfField(name, absl::StrCat(" is ", value, "; it must be 1 at least"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRules(const ModelDescription& model) {
+  if (model.max_size / model.size_multiple * model.size_multiple < model.min_size) {
+    return base::ErrorOfField("max_size", absl::StrCat(" is ", model.max_size, "; no multiple of ", model.size_multiple,
+                                                       " is from ", model.min_size, " to that"));
+  }
+  const size_t blocks = model.transformer.exchange.blocks.size();
+  if (model.transformer.known() && blocks != static_cast<size_t>(model.blocks)) {
+    return base::ErrorOfField("transformer",
+                              absl::StrCat(" has ", blocks, " blocks, and the model has ", model.blocks));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace tessera::control
