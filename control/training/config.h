@@ -1,21 +1,29 @@
 // What `tessera train` is told, as its YAML file says it: which model, which images, what is trained and how.
 //
 // Keys have the names of ai-toolkit where it has them, and those of diffusers' training scripts for losses and
-// schedules. A file holds the keys of TrainConfig at its top; each struct below is one mapping. Everything that comes
-// out of ParseTrainConfig is within its range. Pure but for LoadTrainConfig; free of LibTorch.
+// schedules. A file holds the keys of TrainConfig at its top; each struct below is one mapping. FieldsOf each describes
+// its keys, with the help that `tessera train init` writes beside them (that of a choice follows its valid values).
+// Everything that comes out of ParseTrainConfig is within its range. Pure but for LoadTrainConfig; free of LibTorch.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/enum_names.h"
+#include "base/fields.h"
+#include "parallel/plan/layout.h"
 #include "parallel/plan/mesh.h"
 
 namespace tessera::control {
+
+inline constexpr uint64_t kMaxTrainSteps = 100000000;
+inline constexpr base::Integer kTrainedSide = {16, 16384};  // pixels
+inline constexpr base::Integer kTrainSeed = {0, uint64_t{1} << 53};
 
 // What becomes of an image that, or whose caption, cannot be used: left out with its name in the report, or the run is
 // refused.
@@ -36,6 +44,21 @@ struct TrainDataset {
   bool operator==(const TrainDataset&) const = default;
 };
 
+constexpr auto FieldsOf(const TrainDataset*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainDataset;
+  return std::tuple(
+      Field("folder_path", &T::folder_path, "with metadata.jsonl, or captions beside the images"),
+      Field("caption_ext", &T::caption_ext, "of the caption beside an image"),
+      Field("caption_dropout_rate", &T::caption_dropout_rate, Number{0, 1}, "share of visits with an empty caption"),
+      Field("resolution", &T::resolution, List<Integer>{.each = kTrainedSide}, "pixels; several: each image in each"),
+      Field("num_repeats", &T::num_repeats, Integer{1, 10000}, "visits of each image in an epoch"),
+      Field("is_reg", &T::is_reg, "regularisation: captions without the trigger word"),
+      Field("bad_images", &T::bad_images),
+      Field("cache_latents_to_disk", &T::cache_latents_to_disk, "encoded pictures are kept for the next start"),
+      Field("cache_text_embeddings", &T::cache_text_embeddings, "and encoded captions"));
+}
+
 enum class NetworkType : uint8_t { kLora, kFull };
 constexpr auto NamesOf(NetworkType) { return std::array{"lora", "full"}; }
 
@@ -53,6 +76,17 @@ struct TrainNetwork {
 
   bool operator==(const TrainNetwork&) const = default;
 };
+
+constexpr auto FieldsOf(const TrainNetwork*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainNetwork;
+  return std::tuple(Field("type", &T::type, ": an adapter, or all weights"),
+                    Field("linear", &T::linear, Integer{1, 4096}, "rank of the adapter"),
+                    Field("linear_alpha", &T::linear_alpha, Number{1e-6, 1e6}, "its scale is linear_alpha / linear"),
+                    Field("init", &T::init),
+                    Field("target_modules", &T::target_modules, "ends of the names of the modules that it changes"),
+                    Field("from_scratch", &T::from_scratch, "all weights begin as random numbers (full)"));
+}
 
 enum class LearningRateSchedule : uint8_t { kConstant, kCosine, kWarmupStableDecay };
 constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine", "warmup_stable_decay"}; }
@@ -77,6 +111,13 @@ struct OptimizerParameters {
 
   bool operator==(const OptimizerParameters&) const = default;
 };
+
+constexpr auto FieldsOf(const OptimizerParameters*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = OptimizerParameters;
+  return std::tuple(Field("betas", &T::betas, List<Number>{.each = {0, 0.9999999}}, "of AdamW"),
+                    Field("eps", &T::eps, Number{1e-30, 1}), Field("weight_decay", &T::weight_decay, Number{0, 100}));
+}
 
 struct TrainProcedure {
   int64_t steps = 1000;                     // of the optimizer
@@ -107,6 +148,36 @@ struct TrainProcedure {
   bool operator==(const TrainProcedure&) const = default;
 };
 
+constexpr auto FieldsOf(const TrainProcedure*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainProcedure;
+  return std::tuple(
+      Field("steps", &T::steps, Integer{1, kMaxTrainSteps}),
+      Field("batch_size", &T::batch_size, Integer{1, 65536}, "images of a pass, over all data ranks"),
+      Field("gradient_accumulation_steps", &T::gradient_accumulation_steps, Integer{1, 65536}, "passes of a step"),
+      Field("gradient_checkpointing", &T::gradient_checkpointing, "less memory, about a third more time"),
+      Field("lr", &T::lr, Number{0, 10}), Field("lr_scheduler", &T::lr_scheduler),
+      Field("lr_warmup_steps", &T::lr_warmup_steps, Integer{0, kMaxTrainSteps}),
+      Field("lr_decay_steps", &T::lr_decay_steps, Integer{0, kMaxTrainSteps}, "at the end (warmup_stable_decay)"),
+      Field("low_discrepancy_timesteps", &T::low_discrepancy_timesteps, "evenly over consecutive samples"),
+      Field("weighting_scheme", &T::weighting_scheme, " (flow matching)"),
+      Field("logit_mean", &T::logit_mean, Number{-100, 100}), Field("logit_std", &T::logit_std, Number{1e-6, 100}),
+      Field("mode_scale", &T::mode_scale, Number{-10, 10}),
+      Field("prediction_type", &T::prediction_type, " (scheduler: what the model's says)"),
+      Field("snr_gamma", &T::snr_gamma, Number{0, 1e6}, "min-SNR (epsilon and v prediction); 0: off"),
+      Field("guidance_scale", &T::guidance_scale, Number{0, 1000}, "that a guidance-distilled model is told"),
+      Field("max_grad_norm", &T::max_grad_norm, Number{0, 1e9}, "0: gradients are not clipped"),
+      Field("ema_decay", &T::ema_decay, Number{0, 0.9999999}, "0: no moving average"),
+      Field("optimizer_params", &T::optimizer_params), Field("dtype", &T::dtype, "; master weights are fp32"),
+      Field("max_nonfinite_steps", &T::max_nonfinite_steps, Integer{0, kMaxTrainSteps},
+            "in a row that are skipped before the run stops"),
+      Field("max_loss_ratio", &T::max_loss_ratio, Number{0, 1e12},
+            "of a loss to its running mean, beyond it the run stops; 0: never"),
+      Field("quantize", &T::quantize, "the frozen base in 8 bits (lora)"),
+      Field("blocks_to_swap", &T::blocks_to_swap, Integer{0, 1000},
+            "whose frozen weights wait in the host's memory (lora, on a GPU)"));
+}
+
 struct TrainSample {
   int64_t sample_every = 0;  // steps; 0: never
   std::vector<std::string> prompts;
@@ -119,12 +190,30 @@ struct TrainSample {
   bool operator==(const TrainSample&) const = default;
 };
 
+constexpr auto FieldsOf(const TrainSample*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainSample;
+  return std::tuple(Field("sample_every", &T::sample_every, Integer{0, kMaxTrainSteps}, "steps; 0: never"),
+                    Field("prompts", &T::prompts), Field("seed", &T::seed, kTrainSeed),
+                    Field("steps", &T::steps, Integer{0, 1 << 20}, "0: the model's default, as below"),
+                    Field("guidance_scale", &T::guidance_scale, Number{-1, 1000}, "negative: the model's default"),
+                    Field("width", &T::width, Integer{0, kTrainedSide.high}),
+                    Field("height", &T::height, Integer{0, kTrainedSide.high}));
+}
+
 struct TrainSave {
   int64_t save_every = 250;  // steps; 0: at the end only
   int64_t max_step_saves_to_keep = 4;
 
   bool operator==(const TrainSave&) const = default;
 };
+
+constexpr auto FieldsOf(const TrainSave*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainSave;
+  return std::tuple(Field("save_every", &T::save_every, Integer{0, kMaxTrainSteps}, "steps; 0: at the end only"),
+                    Field("max_step_saves_to_keep", &T::max_step_saves_to_keep, Integer{1, 100000}));
+}
 
 // To a running server, which serves the adapter as it is so far, under one name, from a folder that both reach.
 struct TrainPublish {
@@ -137,6 +226,17 @@ struct TrainPublish {
 
   bool operator==(const TrainPublish&) const = default;
 };
+
+constexpr auto FieldsOf(const TrainPublish*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainPublish;
+  return std::tuple(Field("server", &T::server, "its admin listener, such as http://127.0.0.1:9090"),
+                    Field("adapter_folder", &T::adapter_folder, "of the server's configuration"),
+                    Field("name", &T::name, "that requests have for it; empty: not published"),
+                    Field("publish_every", &T::publish_every, Integer{0, kMaxTrainSteps}, "steps; 0: at the end only"),
+                    Field("api_key_file", &T::api_key_file, "of a key of its admin_keys_file; empty: none"),
+                    Field("server_ca", &T::server_ca, "PEM file for https://; empty: the system's"));
+}
 
 // What of the training state the data ranks share out, by the stages of ZeRO: nothing, the optimizer's state, and the
 // weights as well.
@@ -156,6 +256,18 @@ struct TrainParallelism {
   parallel::MeshShape mesh() const;
 };
 
+constexpr auto FieldsOf(const TrainParallelism*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainParallelism;
+  constexpr Integer kDegree = {1, parallel::kMaxRanks};
+  return std::tuple(
+      Field("data", &T::data, kDegree, "divides batch_size"), Field("tensor", &T::tensor, kDegree),
+      Field("ulysses", &T::ulysses, kDegree), Field("ring", &T::ring, kDegree),
+      Field("pipe", &T::pipe, kDegree, "stages of blocks, for gradient_accumulation_steps micro-batches"),
+      Field("sequence_parallel", &T::sequence_parallel, "tensor ranks share out tokens too"),
+      Field("zero", &T::zero, ": what the data ranks share out (1: the optimizer's state, 3: weights too)"));
+}
+
 struct TrainConfig {
   std::string model;   // a folder, or a name that the command line knows
   std::string output;  // folder of checkpoints, samples and results
@@ -171,6 +283,20 @@ struct TrainConfig {
 
   bool operator==(const TrainConfig&) const = default;
 };
+
+constexpr auto FieldsOf(const TrainConfig*) {
+  using base::Field, base::Integer, base::List, base::Number, base::Text;
+  using T = TrainConfig;
+  return std::tuple(
+      Field("model", &T::model, "folder, or name of a known model"),
+      Field("output", &T::output, "folder of checkpoints, samples and results"),
+      Field("seed", &T::seed, kTrainSeed, "of noise, timesteps, order and caption dropout"),
+      Field("trigger_word", &T::trigger_word, "in place of [trigger] in captions, else in front; empty: none"),
+      Field("datasets", &T::datasets), Field("network", &T::network), Field("train", &T::train),
+      Field("sample", &T::sample), Field("save", &T::save),
+      Field("publish", &T::publish, "The adapter as it is so far goes to a running server, which has this folder."),
+      Field("parallelism", &T::parallelism, "Ranks are the product of the first five."));
+}
 
 // InvalidArgument with one line: which key, its value, what is valid, the nearest valid choice where there is one, and
 // the line of the text. Unknown keys are refused with the nearest.
