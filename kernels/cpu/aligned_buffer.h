@@ -1,4 +1,4 @@
-// A buffer of one thread, aligned as the kernels want.
+// AlignedBuffer owns uninitialised memory aligned to 64 bytes, as the kernels require.
 #pragma once
 
 #include <cstdint>

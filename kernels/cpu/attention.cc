@@ -40,11 +40,11 @@ at::Tensor WithContiguousHeads(const at::Tensor& x) { return x.stride(3) == 1 ? 
 // The keys that can have a weight other than zero in one head.
 struct KeySelection {
   std::vector<int32_t> keys;
-  std::vector<float> bias;  // one per key, or empty where all are zero
+  std::vector<float> bias;  // one per key, or empty if all are zero
 };
 
-// A softmax weight below e^-104 is zero in fp32. So a key whose bias lies further than that below the largest one, and
-// further than two scores of one query can differ, has weight exactly zero and is left out.
+// A softmax weight below e^-104 is zero in fp32. A key whose bias is lower than the largest bias by more than that and
+// more than two scores of one query can differ has weight exactly zero, and is left out.
 KeySelection SelectKeys(const float* bias, int64_t count, double score_range) {
   constexpr double kZeroWeight = 104.0;
   KeySelection selection;
@@ -56,7 +56,7 @@ KeySelection SelectKeys(const float* bias, int64_t count, double score_range) {
   const float largest = *std::max_element(bias, bias + count);
   bool all_zero = true;
   for (int64_t key = 0; key < count; ++key) {
-    // Where the range is not a number this is false, and the key stays.
+    // If the range is NaN this is false and the key is kept.
     if (bias[key] < largest - (score_range + kZeroWeight)) continue;
     selection.keys.push_back(static_cast<int32_t>(key));
     selection.bias.push_back(bias[key]);
@@ -84,7 +84,7 @@ namespace {
 
 constexpr double kZeroWeightOfDouble = 746;  // e^-746 is zero in fp64
 
-// The keys of one batch entry whose weight can be other than zero, as SelectKeys says, in fp64. Empty: all of them.
+// The keys of one batch entry whose weight can be other than zero, selected as in SelectKeys, in fp64.
 std::vector<int64_t> SelectKeysOfDouble(const at::Tensor& q, const at::Tensor& k, const at::Tensor& bias,
                                         double scale) {
   const auto largest_square = [](const at::Tensor& x) { return x.square().sum(-1).max().item<double>(); };
@@ -98,7 +98,7 @@ std::vector<int64_t> SelectKeysOfDouble(const at::Tensor& q, const at::Tensor& k
   return keys;
 }
 
-// scores [rows][keys] → weights in place, divided by their sum. Returns the log-sum-exp.
+// Turns scores [keys] of one row into weights in place, normalised by their sum. Returns the log-sum-exp.
 double SoftmaxOfDoubles(const double* bias, double scale, int64_t keys, double* scores) {
   double largest = -std::numeric_limits<double>::infinity();
   for (int64_t key = 0; key < keys; ++key) {
@@ -114,7 +114,8 @@ double SoftmaxOfDoubles(const double* bias, double scale, int64_t keys, double* 
   return largest + std::log(total);
 }
 
-// Both products of a head by the product's kernels, a block of rows at a time; the scores of a block exist as a whole.
+// Computes both products of each head with the product's kernels, one block of rows at a time. The scores of a block
+// are stored as a whole.
 void AttendDoubles(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& key_bias,
                    double scale, Isa isa, const at::Tensor& out, const at::Tensor& lse) {
   const ProductKernels& kernels = ProductFor(isa, ProductElement::kDouble);
@@ -195,7 +196,7 @@ bool HasVersion(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
          IsSupported(k, q) && IsSupported(v, q);
 }
 
-// Where `lse` is defined it gets the log-sum-exp, [b, n, h] in max(fp32, dtype).
+// If `lse` is defined, the log-sum-exp is written to it, [b, n, h] in max(fp32, dtype).
 at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                   const std::optional<at::Tensor>& key_bias, double scale, Isa isa, const at::Tensor& lse) {
   const int64_t batch = q.size(0);
@@ -221,7 +222,7 @@ at::Tensor Attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const at::Tensor values = WithContiguousHeads(v);
   const at::Tensor bias = key_bias.has_value() ? key_bias->to(at::kFloat).contiguous() : at::Tensor();
 
-  // A piece of work is one head, or a run of its rows where there are few heads; each piece packs its keys again.
+  // A piece of work is one head or, if there are few heads, a run of its rows. Each piece packs the head's keys again.
   constexpr int64_t kPieces = 64;
   constexpr int64_t kShortestRun = 256;
   const int64_t wanted = (kPieces + batch * heads - 1) / (batch * heads);
@@ -286,7 +287,7 @@ std::tuple<at::Tensor, at::Tensor> BiasedAttentionWithLse(const at::Tensor& q, c
                                                           Isa isa) {
   const at::ScalarType wide = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor lse = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide));
-  // The tiles' powers of two are too coarse for results that are merged by their sums.
+  // The powers of two of the tile version are too coarse for results that are merged by their sums.
   const at::Tensor read = Attend(q, k, v, key_bias, scale, std::min(isa, Isa::kAvx512Bf16), lse);
   return {read, lse};
 }

@@ -1,5 +1,5 @@
-// CPU versions of attention: softmax over key blocks with running maxima, so the scores never exist as a whole.
-// "One head" is one head of one batch entry. Rows are query tokens.
+// CPU versions of attention: softmax over blocks of keys with running maxima, so that the matrix of scores is never
+// stored as a whole. "One head" is one head of one batch entry. Rows are query tokens.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::kernels::cpu {
 
-// Pointers are to the head's first element of its first token, strides between tokens in elements.
+// Pointers refer to the head's first element of the first token. Strides are between tokens, in elements.
 struct AttentionHead {
   const void* q;
   const void* k;
@@ -21,15 +21,16 @@ struct AttentionHead {
   int64_t head_dim;
   float scale;
   const int32_t* keys = nullptr;  // indices of the keys that take part
-  const float* bias = nullptr;    // per key of `keys`, or null
-  int64_t key_count = 0;          // of `keys`, at least 1
-  float* lse = nullptr;           // of the first row; null where it is not wanted, as kAttentionAmx takes it to be
+  const float* bias = nullptr;    // one per entry of `keys`, or null
+  int64_t key_count = 0;          // number of `keys`, at least 1
+  float* lse = nullptr;           // that of the first row, or null if not wanted; kAttentionAmx requires null
   int64_t lse_stride = 0;         // between rows
 };
 
-// A version of attention. The caller packs a head's keys and values into `packed` once, then attends any row ranges.
+// One version of attention. The caller packs a head's keys and values into `packed` once, then calls `attend` for any
+// ranges of rows.
 struct AttentionKernels {
-  // Bytes of the two buffers; both are 64-byte aligned and belong to the calling thread.
+  // Sizes in bytes of the two buffers. Both are 64-byte aligned and belong to the calling thread.
   int64_t (*packed_bytes)(int64_t key_count, int64_t head_dim);
   int64_t (*scratch_bytes)(int64_t key_count, int64_t head_dim);
   void (*pack)(Element, const AttentionHead&, void* packed);

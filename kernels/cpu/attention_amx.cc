@@ -1,19 +1,19 @@
 // Attention for bf16 with AMX tiles: products in tiles with fp32 sums, softmax in fp32 with AVX-512.
 //
 // A tile is 16 rows of 64 bytes. Operand A holds 16 rows × 32 bf16; operand B holds 32 rows × 16 columns with row pairs
-// interleaved; a product adds to 16 × 16 fp32 (Intel SDM volume 1, chapter 18). Everything is stored tile by tile,
-// 1 KiB each:
+// interleaved; a product adds to 16 × 16 fp32 (Intel SDM volume 1, chapter 18). Everything is stored tile by tile, 1
+// KiB each:
 //   keys    [16 keys][32 channels]   B of the first product
 //   values  [32 keys][16 channels]   B of the second product
 //   queries [16 rows][32 channels]   A of the first product
 //   weights [16 rows][32 keys]       A of the second product
 //   sums    [16 rows][16 channels]   fp32
-// A row block is two tiles high; each pair of B tiles is used for both. One more column of the values is all ones, so
-// the last column of the sums is the sum of the weights.
+// A row block is two tiles high; each pair of B tiles is used for both. The values have one more column of ones, so
+// that the last column of the sums is the sum of the weights.
 //
-// Weights are 2^(score - the row's exponent). A row's exponent is a whole number, so that rescaling is exact, and moves
-// only where a score is far above it, so that scores are read once. While one step's scores become weights, the next
-// step's are multiplied.
+// Weights are 2^(score - the row's exponent). A row's exponent is an integer, so that rescaling is exact, and changes
+// only when a score is far above it, so that scores are read once. While one step's scores are turned into weights, the
+// scores of the next step are computed.
 
 #include <cstdint>
 
@@ -36,22 +36,22 @@ constexpr int64_t kDepth = 32;  // bf16 elements summed over by one tile product
 constexpr int64_t kRowBlock = 2 * kTileRows;
 constexpr int64_t kKeyBlock = 256;
 constexpr float kLog2E = 1.442695041f;
-constexpr float kLowest = -1e30f;  // a score below every real one, finite so that differences stay numbers
+constexpr float kLowest = -1e30f;  // below every real score; finite, so that differences are never NaN
 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Tiles(int64_t length, int64_t step) { return (length + step - 1) / step; }
 
 struct Shape {
-  int64_t depth_tiles;  // head_dim as the summed dimension
-  int64_t width_tiles;  // head_dim and the column of ones as columns
-  int64_t key_steps;    // keys as the summed dimension
+  int64_t depth_tiles;  // number of tiles over head_dim as the summed dimension
+  int64_t width_tiles;  // number of tiles over head_dim and the column of ones
+  int64_t key_steps;    // number of steps over keys as the summed dimension
 };
 
 inline Shape ShapeOf(int64_t key_count, int64_t head_dim) {
   return {Tiles(head_dim, kDepth), Tiles(head_dim + 1, kTileRows), Tiles(key_count, kDepth)};
 }
 
-// Keys are padded to a multiple of kDepth, so twice as many tiles of 16 keys as steps of 32.
+// Keys are padded to a multiple of kDepth, so there are twice as many tiles of 16 keys as steps of 32.
 inline int64_t KeyHalves(const Shape& shape) { return shape.key_steps * 2 * shape.depth_tiles * kTileHalves; }
 
 int64_t PackedBytes(int64_t key_count, int64_t head_dim) {
@@ -60,13 +60,13 @@ int64_t PackedBytes(int64_t key_count, int64_t head_dim) {
 }
 
 struct Scratch {
-  float* scores;       // [2][kRowBlock][kDepth], of this step and of the next
+  float* scores;       // [2][kRowBlock][kDepth], one of this step and one of the next
   uint16_t* weights;   // [2][kKeyBlock / kDepth] tiles
   float* sums;         // [2][width_tiles] tiles
   uint16_t* queries;   // [2][depth_tiles] tiles
   float* bias;         // [kKeyBlock]
-  float* exponents;    // [kRowBlock], whole numbers
-  float* fixed_zeros;  // [kRowBlock], what a score of zero is as a fixed-point number
+  float* exponents;    // [kRowBlock], integers
+  float* fixed_zeros;  // [kRowBlock], the fixed-point value of a score of zero
 };
 
 constexpr int64_t kStepFloats = kRowBlock * kDepth;
@@ -90,8 +90,8 @@ inline Scratch Carve(const Shape& shape, void* buffer) {
   return s;
 }
 
-// Asks for a row of `count` elements to be brought into the second-level cache, for reading or for writing: the
-// hardware foresees no strides of this size.
+// Prefetches a row of `count` elements into the second-level cache, for reading or for writing, because the hardware
+// does not predict strides of this size.
 template <int kForWriting>
 inline void Prefetch(const void* row, int64_t count) {
   const char* first = static_cast<const char*>(row);
@@ -99,14 +99,15 @@ inline void Prefetch(const void* row, int64_t count) {
   __builtin_prefetch(first + 2 * count - 1, kForWriting, 2);
 }
 
-// The order in which PackWeights leaves the keys of a step, 8 × lane + i: four of the lower 16, then four of the upper.
+// Returns the key at a place of the order in which PackWeights writes a step. Place 8 × lane + i holds four of the
+// lower 16 keys, then four of the upper 16.
 inline int64_t KeyOfPlace(int64_t place) {
   const int64_t lane = place % kDepth / 8;
   const int64_t i = place % 8;
   return place / kDepth * kDepth + lane * 4 + (i < 4 ? i : 12 + i);
 }
 
-// 16 columns of one key's values, the column of ones included, each in 32 bits. Zero for a key of the padding.
+// Returns 16 columns of one key's values, including the column of ones, each in 32 bits. Zero for padding keys.
 inline __m512i ValueColumns(const AttentionHead& head, int64_t key, int64_t column) {
   constexpr uint32_t kOne = 0x3f80;
   if (key >= head.key_count) return _mm512_setzero_si512();
@@ -118,8 +119,8 @@ inline __m512i ValueColumns(const AttentionHead& head, int64_t key, int64_t colu
   return _mm512_mask_set1_epi32(values, static_cast<__mmask16>(1u << rest), kOne);
 }
 
-// Transposes 16 rows of 16 words of 32 bits. Each round lays every row of the upper half into the gaps of one of the
-// lower; after as many rounds as a row's number has bits, all are where they belong.
+// Transposes 16 rows of 16 words of 32 bits. Each round interleaves every row of the upper half with one of the lower
+// half; after log2(16) rounds the matrix is transposed.
 inline void Transpose(__m512i* rows) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -184,7 +185,7 @@ void PackQueries(const AttentionHead& head, int64_t first, int64_t rows, const S
   }
 }
 
-// Scores of 32 rows and 32 keys. Does `meanwhile()` once for each tile of the depth.
+// Computes scores of 32 rows and 32 keys. Calls `meanwhile()` once for each tile of the depth.
 template <typename Meanwhile>
 inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t depth_tiles, float* scores,
                        Meanwhile meanwhile) {
@@ -212,7 +213,7 @@ inline void ScoreTiles(const uint16_t* queries, const uint16_t* keys, int64_t de
   _tile_stored(3, scores + kTileRows * kDepth + kTileRows, kDepth * 4);
 }
 
-// Adds weights × values of one key block to two tiles' width of sums, for both tile rows.
+// Adds weights × values of one key block to sums two tiles wide, for both tile rows.
 inline void ValueTilePair(const Scratch& s, const uint16_t* values, int64_t steps, int64_t width_tiles,
                           int64_t column) {
   float* sums = s.sums + column * kTileFloats;
@@ -256,7 +257,7 @@ inline void ValueTile(const Scratch& s, const uint16_t* values, int64_t steps, i
   _tile_stored(2, lower_sums, 64);
 }
 
-// The seven mantissa bits of 2^(i / 128) as bf16, by i.
+// The seven mantissa bits of 2^(i / 128) as bf16, indexed by i.
 struct alignas(64) Mantissas {
   uint8_t bits[128];
 };
@@ -274,9 +275,9 @@ constexpr Mantissas MakeMantissas() {
 
 constexpr Mantissas kMantissas = MakeMantissas();
 
-// A power of two is put together as bf16 bits: exponent + 127 and mantissa are the whole part and the 7 fraction bits
-// of a fixed-point number, but for the mantissa's curve, which comes from the table. The error is at most 2^(1/256) of
-// the fixed-point rounding and the 2^-8 of bf16. Input: exponents times 128, plus kOneAsFixedPoint; 0 or less gives 0.
+// Computes a power of two by assembling bf16 bits. The integer part of a fixed-point number gives exponent + 127, and
+// its 7 fraction bits select the mantissa from the table. The error is at most 2^(1/256) of the fixed-point rounding
+// and the 2^-8 of bf16. Input: exponents times 128, plus kOneAsFixedPoint; 0 or less gives 0.
 constexpr float kFixedPoint = 128;
 constexpr float kOneAsFixedPoint = 127 * kFixedPoint;
 
@@ -297,18 +298,18 @@ inline void ScaleSums(const Scratch& s, int64_t row, int64_t width_tiles, float 
   }
 }
 
-// What a score may be above its row's exponent: sums of weights that large are far from the end of fp32.
+// A score may exceed its row's exponent by this much; sums of weights that large are far from overflow in fp32.
 constexpr float kHeadroom = 16;
 
-// One step of 32 keys. `factor` turns products into scores in units of log 2, in which `bias`, of these keys, is.
+// One step of 32 keys. `factor` turns products into scores in units of log 2, which are also the units of `bias`.
 struct Step {
-  int64_t index;        // in its block
+  int64_t index;        // within its block
   const float* scores;  // [kRowBlock][kDepth], the products
   const float* bias;    // or null
   float factor;
 };
 
-// 16 scores of a row as fixed-point numbers before they are rounded.
+// Returns 16 scores of a row as fixed-point numbers, not yet rounded.
 template <bool kBias>
 inline __m512 FixedPoint(const Step& step, int64_t row, int64_t key, __m512 scale, __m512 zero) {
   const __m512 x = _mm512_fmadd_ps(_mm512_load_ps(step.scores + row * kDepth + key), scale, zero);
@@ -316,8 +317,8 @@ inline __m512 FixedPoint(const Step& step, int64_t row, int64_t key, __m512 scal
   return _mm512_fmadd_ps(_mm512_load_ps(step.bias + key), _mm512_set1_ps(kFixedPoint), x);
 }
 
-// Turns the scores of rows [first, last) into weights. Returns `largest` or, lane by lane, a larger one of the
-// fixed-point numbers.
+// Turns the scores of rows [first, last) into weights. Returns the lane-wise maximum of `largest` and the fixed-point
+// numbers.
 template <bool kBias>
 inline __m512 WeighRows(const Scratch& s, const Step& step, int64_t first, int64_t last, __m512 largest) {
   const __m512 scale = _mm512_set1_ps(step.factor * kFixedPoint);
@@ -327,15 +328,15 @@ inline __m512 WeighRows(const Scratch& s, const Step& step, int64_t first, int64
     const __m512 zero = _mm512_set1_ps(s.fixed_zeros[row]);
     const __m512 low = FixedPoint<kBias>(step, row, 0, scale, zero);
     const __m512 high = FixedPoint<kBias>(step, row, kTileRows, scale, zero);
-    largest = _mm512_max_ps(high, _mm512_max_ps(low, largest));  // a NaN leaves the second operand
+    largest = _mm512_max_ps(high, _mm512_max_ps(low, largest));  // if an operand is NaN, the second is returned
     _mm512_store_si512(s.weights + row / kTileRows * kBlockHalves + step.index * kTileHalves + row % kTileRows * kDepth,
                        PackWeights(low, high, lower_mantissas, upper_mantissas));
   }
   return largest;
 }
 
-// Raises the exponents of the rows whose scores are out of reach to the largest of these, with what was summed and
-// weighed before, and weighs the step's scores anew.
+// Raises the exponent of each row with a score out of reach to its largest score, rescales the row's sums and earlier
+// weights accordingly, and recomputes the step's weights.
 template <bool kBias>
 __attribute__((noinline)) void RaiseExponents(const Scratch& s, const Step& step, int64_t width_tiles) {
   for (int64_t row = 0; row < kRowBlock; ++row) {
@@ -365,8 +366,8 @@ __attribute__((noinline)) void RaiseExponents(const Scratch& s, const Step& step
   }
 }
 
-// Turns a step's scores into weights. Meanwhile the products of the next keys, where there are any, become
-// `next_scores`; a fourth of the rows is left for when their tiles are put away.
+// Turns a step's scores into weights. If `next_keys` is not null, the products with those keys are computed into
+// `next_scores` at the same time; a fourth of the rows is processed while the product tiles are stored.
 template <bool kBias>
 inline void WeighStep(const Scratch& s, const Shape& shape, const Step& step, const uint16_t* next_keys,
                       float* next_scores) {
@@ -400,7 +401,8 @@ void StoreRows(const AttentionHead& head, int64_t first, int64_t rows, const Sha
   }
 }
 
-// The block's biases in units of log 2, the padding's out of reach; null where the block has neither.
+// Returns the block's biases in units of log 2, with padding keys at kLowest, or null if there are no biases and no
+// padding.
 const float* BlockBias(const AttentionHead& head, int64_t key, int64_t count, int64_t padded, float* buffer) {
   if (head.bias == nullptr && count == padded) return nullptr;
   for (int64_t i = 0; i < padded; ++i) {
@@ -485,7 +487,7 @@ const AttentionKernels kAttentionAmx = {
 
 namespace tessera::kernels::cpu {
 
-// BestIsa() never names tiles here.
+// BestIsa() never returns an instruction set with tiles in this build.
 const AttentionKernels kAttentionAmx = {};
 
 }  // namespace tessera::kernels::cpu

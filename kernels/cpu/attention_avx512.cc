@@ -12,7 +12,7 @@ namespace {
 constexpr int kLanes = 16;
 
 #include "kernels/cpu/vector.inc"
-// vector.inc comes first: attention.inc is written in its terms.
+// attention.inc uses the definitions of vector.inc, which must come first.
 #include "kernels/cpu/attention.inc"
 
 }  // namespace

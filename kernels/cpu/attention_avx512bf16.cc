@@ -1,10 +1,10 @@
-// Attention for bf16 in pairs: both products multiply pairs of bf16 and sum in fp32, softmax in fp32.
+// Attention for bf16 in pairs: both products multiply pairs of bf16 and sum in fp32; softmax is in fp32.
 //
 // Keys are packed into panels of kPanel keys, [panel][head_dim / 2][kPanel][2]; values into pairs of rows of whole
-// vectors, [key / 2][padded head_dim][2]; what is odd is padded with zeros. A block of kRowBlock queries meets
-// kKeyBlock keys at a time; both products keep a rectangle of sums in registers, and a panel's scores become weights as
-// soon as they are there. A weight is relative to its row's reference, a whole exponent of two near the largest score
-// so far. The weights are rounded to bf16 for the second product, and summed up before they are.
+// vectors, [key / 2][padded head_dim][2]. Odd dimensions are padded with zeros. A block of kRowBlock queries is
+// processed with kKeyBlock keys at a time; both products keep a rectangle of sums in registers, and a panel's scores
+// are turned into weights as soon as they are computed. A weight is relative to its row's reference, an integer power
+// of two near the largest score so far. The weights are summed in fp32 and then rounded to bf16 for the second product.
 
 #include <cstdint>
 
@@ -28,7 +28,7 @@ constexpr int kRowBlock = 40;  // a multiple of every row count below
 constexpr int kScoreRows = 8;  // rows × kPanelVectors sums: 24 of 32 registers
 constexpr int kMaxValueVectors = 5;
 constexpr float kLog2E = 1.442695041f;
-constexpr float kLowest = -1e30f;   // a score below every real one, finite so that differences stay numbers
+constexpr float kLowest = -1e30f;   // below every real score; finite, so that differences are never NaN
 constexpr float kMostExponent = 8;  // of a weight
 
 constexpr int ValueRows(int vectors) { return vectors <= 3 ? 8 : 5; }
@@ -116,19 +116,20 @@ void Pack(Element, const AttentionHead& head, void* buffer) {
   }
 }
 
-// 2^x for x <= 127, to a part in 380,000: the best polynomial of its degree for the fraction. 0 of -∞, NaN of NaN. With
-// three instructions less than Exp2, which is as exact as fp32, attention takes 2 % less time.
+// 2^x for x <= 127 with a relative error of 1/380,000, from the best polynomial of its degree for the fraction. Returns
+// 0 for -∞ and NaN for NaN. It has three instructions fewer than Exp2, which is exact to fp32, and makes attention 2 %
+// faster.
 inline __m512 PowerOfTwo(__m512 x) {
   const __m512 fraction = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(1.353416792e-02f), fraction, _mm512_set1_ps(5.201146061e-02f));
   y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(2.414427569e-01f));
   y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(6.930038345e-01f));
   y = _mm512_fmadd_ps(y, fraction, _mm512_set1_ps(1.000002593e+00f));
-  return _mm512_scalef_ps(y, x);  // by the whole number below x
+  return _mm512_scalef_ps(y, x);  // scales by the integer below x
 }
 
-// Lifts a row's reference to the whole number above `score`, and rescales what was summed before and the weights of
-// this block's first `count` keys: by a power of two, which is exact.
+// Raises a row's reference to the integer above `score`, and rescales the earlier sums and the weights of this block's
+// first `count` keys by the corresponding power of two, which is exact.
 void LiftReference(float score, int64_t width, int64_t row, int64_t count, const Scratch& s) {
   const float before = s.references[row];
   const __m512 reference = _mm512_roundscale_ps(_mm512_set1_ps(score), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
@@ -144,9 +145,9 @@ void LiftReference(float score, int64_t width, int64_t row, int64_t count, const
   }
 }
 
-// The weights of kScoreRows rows from `row` on for the keys of one panel, which is at `key` of its block:
-// 2^(queries · keys × factor + bias - reference). A row's reference stays while no exponent is above kMostExponent. The
-// bias is in the scratch, in units of log 2, if kBiased.
+// Computes the weights of kScoreRows rows starting at `row` for the keys of one panel, which is at `key` of its block:
+// 2^(queries · keys × factor + bias - reference). A row's reference is unchanged while no exponent exceeds
+// kMostExponent. If kBiased, the bias is read from the scratch memory, in units of log 2.
 template <bool kBiased>
 inline void WeighPanel(const Packed& packed, const uint16_t* panel, float factor, int64_t row, int64_t key,
                        const Scratch& s) {
@@ -195,7 +196,7 @@ inline void WeighPanel(const Packed& packed, const uint16_t* panel, float factor
   }
 }
 
-// The weights of a row block for the panel that begins with `key`, of the block that begins with `first_key`.
+// Computes the weights of a row block for the panel that begins with `key`, in the block that begins with `first_key`.
 void WeighRows(const AttentionHead& head, int64_t rows, const Packed& packed, int64_t key, int64_t first_key,
                const Scratch& s) {
   const uint16_t* panel = packed.keys + key * packed.depth;
@@ -211,8 +212,8 @@ void WeighRows(const AttentionHead& head, int64_t rows, const Packed& packed, in
 }
 
 // sums[row][vectors] += weights[row] · values, for the rows of a block, ValueRows(kVectors) at a time, and `count`
-// keys. Of the last vector only the lower half if kHalf, which costs half as much where registers are computed in
-// halves.
+// keys. If kHalf, only the lower half of the last vector is computed, at half the cost on processors that execute
+// 512-bit instructions in halves.
 template <int kVectors, bool kHalf>
 void AddValues(int64_t rows, const uint16_t* weights, const uint16_t* values, int64_t width, int64_t count,
                float* sums) {
@@ -248,7 +249,7 @@ void AddValues(int64_t rows, const uint16_t* weights, const uint16_t* values, in
   }
 }
 
-// The second product for a whole row block, and one of keys whose values stay in the first-level cache.
+// Computes the second product for a whole row block and a block of keys whose values fit into the first-level cache.
 void AddBlockValues(int64_t head_dim, int64_t rows, const Scratch& s, const uint16_t* values, int64_t width,
                     int64_t count) {
   using Add = void (*)(int64_t, const uint16_t*, const uint16_t*, int64_t, int64_t, float*);
@@ -265,7 +266,7 @@ void AddBlockValues(int64_t head_dim, int64_t rows, const Scratch& s, const uint
   }
 }
 
-// Rows [block, block + rows) of the queries, and nothing summed yet.
+// Copies rows [block, block + rows) of the queries and resets the sums.
 void BeginRows(const AttentionHead& head, int64_t block, int64_t rows, const Packed& packed, const Scratch& s) {
   const int64_t d = head.head_dim;
   for (int64_t row = 0; row < kRowBlock; ++row) {
@@ -277,7 +278,7 @@ void BeginRows(const AttentionHead& head, int64_t block, int64_t rows, const Pac
     for (int lane = 0; lane < kLanes; ++lane) s.totals[row * kLanes + lane] = 0;
     for (int64_t c = 0; c < packed.width; ++c) s.sums[row * packed.width + c] = 0;
   }
-  // Rows beyond the last take part in the second product, and are not written.
+  // Rows after the last take part in the second product, but are not written.
   for (int64_t row = rows; row < kRowBlock; ++row) {
     __builtin_memset(s.weights + row * kKeyBlock, 0, 2 * kKeyBlock);
   }
@@ -338,7 +339,7 @@ const AttentionKernels kAttentionAvx512Bf16 = {
 
 namespace tessera::kernels::cpu {
 
-// BestIsa() never names pairs of bf16 here.
+// BestIsa() never returns an instruction set with bf16 pairs in this build.
 const AttentionKernels kAttentionAvx512Bf16 = {};
 
 }  // namespace tessera::kernels::cpu

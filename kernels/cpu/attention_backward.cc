@@ -1,6 +1,7 @@
-// The gradient of attention. Of a head, a block of keys at a time: the block's weights over all queries are computed
-// again from the queries' log-sum-exp, and exist as a whole. All products by the product's kernels, in the type of the
-// tensors with sums in fp32: the weights and the scores' gradients are rounded to it between two products.
+// The gradient of attention. A head is processed one block of keys at a time: the block's weights for all queries are
+// recomputed from the queries' log-sum-exp and stored as a whole. All products use the product's kernels, in the dtype
+// of the tensors with sums in fp32; the weights and the gradients of the scores are rounded to that dtype between two
+// products.
 #include <algorithm>
 #include <vector>
 
@@ -12,7 +13,7 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// One head of one image: row `token` lies `stride` elements behind the row before it.
+// One head of one image. Consecutive rows are `stride` elements apart.
 struct HeadRows {
   HeadRows(const at::Tensor& x, int64_t b, int64_t h)
       : data(static_cast<char*>(const_cast<void*>(x.const_data_ptr())) +
@@ -24,16 +25,16 @@ struct HeadRows {
 
   char* data;
   int64_t stride;
-  int64_t size;  // bytes of an element
+  int64_t size;  // bytes per element
 };
 
-// A matrix [depth, columns] as the right side of products.
+// A matrix [depth, columns] as the right operand of products.
 class Panels {
  public:
   Panels(const ProductKernels& kernels, int64_t most_depth, int64_t most_columns, int64_t size)
       : kernels_(kernels), size_(size), buffer_(kernels.panel_bytes(most_depth) * Count(most_columns)) {}
 
-  // Element (k, column) lies at from[k * depth_stride + column * column_stride].
+  // Element (k, column) is at from[k * depth_stride + column * column_stride].
   void Pack(const char* from, int64_t depth_stride, int64_t column_stride, int64_t depth, int64_t columns) {
     depth_ = depth;
     columns_ = columns;
@@ -47,7 +48,8 @@ class Panels {
     }
   }
 
-  // out [rows, columns] of a block that was prepared, `out_stride` numbers of out_size bytes between its rows.
+  // Computes out [rows, columns] from a prepared block. The rows of `out` are `out_stride` elements of out_size bytes
+  // apart.
   void Multiply(const void* prepared, int64_t rows, void* scratch, ProductResult result, void* out,
                 int64_t out_stride) const {
     const int64_t out_size = result == ProductResult::kElements ? size_ : static_cast<int64_t>(sizeof(float));
@@ -70,7 +72,7 @@ class Panels {
   int64_t depth_ = 0, columns_ = 0;
 };
 
-// The tensors of an attention, [b, tokens, h, d] of one type.
+// The tensors of an attention, [b, tokens, h, d], all of one dtype.
 struct Attended {
   at::Tensor q, k, v, read, of_read;
   at::Tensor lse;   // [b, n, h] in fp32
@@ -81,11 +83,11 @@ struct Attended {
 
 struct Sizes {
   int64_t queries, keys, d;
-  int64_t block;  // of keys, at most
-  int64_t size;   // bytes of an element
+  int64_t block;  // most keys in a block
+  int64_t size;   // bytes per element
 };
 
-// What one thread works in.
+// The working memory of one thread.
 class HeadBackward {
  public:
   HeadBackward(const Attended& of, Isa isa)
@@ -164,7 +166,7 @@ class HeadBackward {
     panels.Multiply(prepared_.get(), rows, scratch_.get(), result, out, out_stride);
   }
 
-  // of_queries [d, queries] += kᵀ of_scores, of so many keys.
+  // of_queries [d, queries] += kᵀ of_scores, for `count` keys.
   void AddOfQueries(const char* k, int64_t stride, int64_t count) {
     const auto turn = [&]<typename T>(const T* from) {
       T* const to = static_cast<T*>(turned_keys_.get());
@@ -190,7 +192,7 @@ class HeadBackward {
   const ElementwiseKernels& elementwise_;
   const ProductKernels& kernels_;
   Sizes n_;
-  // Right sides.
+  // Right operands.
   Panels by_queries_, by_of_read_;                  // [d, queries]
   Panels by_query_channels_, by_of_read_channels_;  // [queries, d]
   Panels by_of_scores_;                             // [block, queries]

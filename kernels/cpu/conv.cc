@@ -11,17 +11,17 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-// The images and the window that slides over them.
+// The geometry of a convolution: the input images and the window that slides over them.
 struct Window {
   int64_t channels, height, width;  // of the input
   int64_t plane_stride;             // elements between channels
   int64_t kernel_height, kernel_width;
-  int64_t stride, top, left;  // rows and columns of zeros before the image
+  int64_t stride, top, left;  // `top`, `left`: zeros above and to the left of the image
   int64_t out_height, out_width;
   int64_t depth() const { return channels * kernel_height * kernel_width; }
 
-  // What the output's pixel 0 reads with each element of the weight, in elements from the image's first: what pixel i
-  // of the same row reads lies i further, where `AllInside`.
+  // Returns, for each element of the weight, the offset in elements of the input that output pixel 0 reads, from the
+  // image's first element. If AllInside, pixel i of the same row reads at an offset larger by i.
   std::vector<int64_t> Offsets() const {
     std::vector<int64_t> offsets;
     for (int64_t c = 0; c < channels; ++c) {
@@ -34,21 +34,21 @@ struct Window {
     return offsets;
   }
 
-  // Whether the output's pixels [x, x + count) of row y read side by side and nothing outside the image.
+  // Returns whether output pixels [x, x + count) of row y read adjacent elements and none outside the image.
   bool AllInside(int64_t y, int64_t x, int64_t count) const {
     return stride == 1 && y >= top && y - top + kernel_height <= height && x >= left &&
            x - left + count + kernel_width - 1 <= width && x + count <= out_width;
   }
 };
 
-// columns[k - begin][pixel] = what the output's pixels [first, first + count) read with element k of the weight, for k
-// of [begin, end).
+// columns[k - begin][pixel] = the input that output pixels [first, first + count) read with element k of the weight,
+// for k in [begin, end).
 template <typename T>
 void GatherPixels(const Window& window, const T* image, int64_t first, int64_t count, int64_t begin, int64_t end,
                   T* columns) {
   for (int64_t done = 0; done < count;) {
     const int64_t y = (first + done) / window.out_width, x = (first + done) % window.out_width;
-    const int64_t run = std::min(count - done, window.out_width - x);  // pixels of one row of the output
+    const int64_t run = std::min(count - done, window.out_width - x);  // pixels in one row of the output
     T* to = columns + done;
     int64_t kx = begin % window.kernel_width, ky = begin / window.kernel_width % window.kernel_height;
     int64_t c = begin / (window.kernel_width * window.kernel_height);
@@ -89,7 +89,7 @@ void Gather(int64_t size, const Window& window, const char* image, int64_t first
   }
 }
 
-// The pixels of all images of an output as the right side of a product, panel after panel.
+// The output pixels of all images as panels of the right operand of a product.
 class PixelPanels {
  public:
   PixelPanels(const ProductKernels& kernels, const Window& window, const at::Tensor& images)
@@ -109,7 +109,7 @@ class PixelPanels {
   // Bytes that Pack needs for `depth` elements of the weight.
   int64_t GatheredBytes(int64_t depth) const { return depth * kernels_.columns * size_; }
 
-  // Packs what a panel's pixels read with elements [k, k + depth) of the weight.
+  // Packs the inputs that a panel's pixels read with elements [k, k + depth) of the weight.
   void Pack(int64_t panel, int64_t k, int64_t depth, void* gathered, void* packed) const {
     const char* from = static_cast<const char*>(images_.const_data_ptr()) + image(panel) * images_.stride(0) * size_;
     const int64_t pixel = first_pixel(panel), count = columns(panel);
@@ -132,7 +132,7 @@ class PixelPanels {
 
 }  // namespace
 
-// The product of the weight, whose rows are output channels, with panels of pixels.
+// Multiplies the weight, whose rows are output channels, with panels of pixels.
 at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t stride,
                   at::IntArrayRef padding, Isa isa) {
   const at::ScalarType type = x.scalar_type();
@@ -175,7 +175,7 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
                       blocks.depth(slice), block_at(slice, block));
     }
   }
-  // Slices of several panels meet a block of the weight while it is in the cache.
+  // The slices of several panels are multiplied with a block of the weight while it is in the cache.
   const int64_t most_panels = blocks.slices() > 1 ? 8 : 1, panel_bytes = kernels.panel_bytes(blocks.slice());
   const int64_t waiting = blocks.slices() > 1 ? blocks.count() * most_panels : 1;
   const int64_t scratch_bytes = kernels.scratch_bytes(blocks.slice());
@@ -213,9 +213,9 @@ at::Tensor Conv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return result;
 }
 
-// Of three rows or columns of the enlarged image that one output reads, two are the same: the upper two for an odd one,
-// the lower two for an even one. So the outputs of each parity are a convolution with half as many rows and columns, of
-// the image as it is, whose weights are sums.
+// Each output reads three rows of the enlarged image, of which two are equal: the upper two for an odd output row, the
+// lower two for an even one. The same holds for columns. So the outputs of each parity are a convolution of the
+// original image with half as many rows and columns, whose weights are sums.
 at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t first,
                            int64_t count, Isa isa) {
   TORCH_CHECK(x.dim() == 4 && weight.dim() == 4 && weight.size(2) == 3 && weight.size(3) == 3 && first >= 0 &&
@@ -232,7 +232,8 @@ at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const 
   };
   const at::Tensor wide = x.scalar_type() == at::kBFloat16 ? weight.to(at::kFloat) : weight;
   for (const int64_t vertical : {0, 1}) {
-    // Rows [begin, end) of the image have an output of this parity, which reads them and the ones above or below.
+    // Output rows of this parity correspond to rows [begin, end) of the image; each reads its own row and the one above
+    // or below.
     const int64_t begin = (first + 1 - vertical) / 2, end = (first + count + 1 - vertical) / 2;
     if (begin == end) continue;
     const int64_t top = begin - 1 + vertical, bottom = end + vertical;

@@ -27,24 +27,24 @@ const ElementwiseKernels& ElementwiseFor(Isa isa) {
 namespace {
 
 constexpr int64_t kGrainElements = 32768;
-constexpr int64_t kCachedElements = 8192;  // of each of three tensors
+constexpr int64_t kCachedElements = 8192;  // in each of three tensors
 
 bool IsNarrow(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16; }
 
 Element ElementOf(const at::Tensor& x) { return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBf16; }
 
-// A vector per batch entry, of x's type and with contiguous channels, as Rows expects it.
+// Returns whether `vector` holds one vector per batch entry of x, of x's dtype, as Rows expects.
 bool IsModulation(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 2 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(0) &&
          vector.size(1) == x.size(2);
 }
 
-// A vector [c] for all images, of x's type.
+// Returns whether `vector` is one vector [c] for all images, of x's dtype.
 bool IsChannels(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 1 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(2);
 }
 
-// Two such vectors, their channels contiguous and those of one image as far from the next one's in both.
+// Returns the two vectors with contiguous channels and with the same image stride, copying them if necessary.
 std::pair<at::Tensor, at::Tensor> WithEqualStrides(const at::Tensor& a, const at::Tensor& b) {
   if (a.stride(-1) == 1 && a.strides() == b.strides()) return {a, b};
   return {a.contiguous(), b.contiguous()};
@@ -70,7 +70,7 @@ void ForRows(const at::Tensor& x, int64_t vector_stride, const Body& body) {
 
 namespace {
 
-// layer_norm(x) * (offset + scale) + shift, of vectors of x's images.
+// layer_norm(x) * (offset + scale) + shift, with one shift and scale per image or one for all.
 at::Tensor NormOfRows(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, float offset, double eps,
                       Isa isa) {
   const at::Tensor in = x.contiguous();
@@ -117,7 +117,7 @@ at::Tensor GatedResidual(const at::Tensor& x, const at::Tensor& gate, const at::
   return out;
 }
 
-// The two kernels in turn, on so few rows that the second finds them in the cache.
+// Runs the two kernels in turn on so few rows that the second finds them in the cache.
 std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
     const at::Tensor& x, const std::optional<at::Tensor>& gate, const at::Tensor& y,
     const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
@@ -156,7 +156,7 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(
 
 namespace {
 
-// The sum over the last dimension in one fixed order, which at::mean does not promise.
+// Sums over the last dimension in one fixed order, which at::mean does not guarantee.
 at::Tensor RmsNormOfDoubles(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::Tensor in = x.contiguous(), factors = weight.contiguous();
   at::Tensor out = at::empty_like(in);
@@ -197,9 +197,9 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps, Is
 
 namespace {
 
-// Elementwise functions of LibTorch take the last elements of a call, and those at the seams between threads, by
-// another way than the rest, which rounds differently. Here each call sees a fixed number of elements, all by the same
-// way.
+// Elementwise functions of LibTorch process the last elements of a call, and those at the boundaries between threads,
+// by a different code path that rounds differently. Here each call sees a fixed number of elements, all on the same
+// path.
 constexpr int64_t kSpan = 8192;
 constexpr int64_t kWholeVectors = 64;  // a multiple of every vector's lanes and of LibTorch's unrolling
 
@@ -223,7 +223,7 @@ at::Tensor BySpans(const at::Tensor& x, const Function& function) {
   return out;
 }
 
-// Runs body(count, from, to) on runs of the elements of two contiguous tensors.
+// Runs body(count, from, to) on ranges of elements of two contiguous tensors.
 template <typename Body>
 void ForSpans(const at::Tensor& in, const at::Tensor& out, const Body& body) {
   const char* from = static_cast<const char*>(in.const_data_ptr());
@@ -316,11 +316,11 @@ at::Tensor ChannelAffine(const at::Tensor& x, const at::Tensor& factor, const at
 
 namespace {
 
-// Of a part of the values: their number, mean and sum of squared differences from the mean.
+// Statistics of some of the values: their number, mean and sum of squared differences from the mean.
 struct Moments {
   double count = 0, mean = 0, squares = 0;
 
-  // Chan et al., 1979.
+  // Combines two parts (Chan et al., 1979).
   void Merge(const Moments& other) {
     const double sum = count + other.count, delta = other.mean - mean;
     mean += delta * (other.count / sum);
@@ -354,7 +354,7 @@ std::tuple<at::Tensor, at::Tensor> GroupMoments(const at::Tensor& x, int64_t gro
   const int64_t b = x.size(0), per_group = x.size(1) / groups, pixels = x.size(2) * x.size(3), size = x.element_size();
   at::Tensor means = at::zeros({b, groups}, x.options().dtype(at::kDouble)), squares = at::zeros_like(means);
   if (x.numel() == 0) return {means, squares};
-  constexpr int64_t kPart = 4096;  // stays in the cache for its second reading
+  constexpr int64_t kPart = 4096;  // remains in the cache for the second pass
   ParallelFor(b * groups, 1, [&](int64_t first, int64_t last) {
     for (int64_t group = first; group < last; ++group) {
       Moments all;

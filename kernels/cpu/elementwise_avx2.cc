@@ -8,7 +8,7 @@ namespace {
 constexpr int kLanes = 8;
 
 #include "kernels/cpu/vector.inc"
-// vector.inc comes first: elementwise.inc is written in its terms.
+// elementwise.inc uses the definitions of vector.inc, which must come first.
 #include "kernels/cpu/elementwise.inc"
 
 }  // namespace

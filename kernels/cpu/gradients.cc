@@ -16,8 +16,8 @@ at::Tensor WithContiguousChannels(const at::Tensor& vector) {
   return vector.stride(-1) == 1 ? vector : vector.contiguous();
 }
 
-// Sums over rows, `vectors` of them side by side. A piece of rows of one image adds them up in their order, and the
-// pieces are added in theirs, so that no sum depends on the number of threads.
+// Holds `vectors` sums over the rows of each image. Rows are summed in order within each piece and the pieces are
+// summed in order, so that no sum depends on the number of threads.
 class RowSums {
  public:
   RowSums(const at::Tensor& x, int64_t vectors)
@@ -25,7 +25,7 @@ class RowSums {
         pieces_((rows_ + kRowsOfAPiece - 1) / kRowsOfAPiece),
         sums_(at::zeros({x.size(0), pieces_, vectors, x.size(2)}, x.options().dtype(at::kFloat))) {}
 
-  // Calls body(rows, sums) for every piece; `vector_stride` as Rows has it.
+  // Calls body(rows, sums) for every piece; `vector_stride` is that of Rows.
   template <typename Body>
   void ForPieces(int64_t vector_stride, const Body& body) const {
     const int64_t channels = sums_.size(3), of_piece = sums_.size(2) * channels;
@@ -44,7 +44,7 @@ class RowSums {
     });
   }
 
-  // One of the vectors, as `like` is one for each image or one for all.
+  // Returns the sum number `vector`, in the shape of `like`: one per image, or one for all.
   at::Tensor Of(int64_t vector, const at::Tensor& like) const {
     const at::Tensor of_images = sums_.select(2, vector).sum(1);
     return (like.dim() == 1 ? of_images.sum(0) : of_images).to(like.scalar_type());

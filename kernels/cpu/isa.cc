@@ -15,14 +15,14 @@ namespace tessera::kernels::cpu {
 namespace {
 
 #if defined(__x86_64__) && defined(__linux__)
-// Linux hands out the tile registers on request only (Documentation/arch/x86/xstate.rst).
+// Linux grants access to the tile registers only on request (Documentation/arch/x86/xstate.rst).
 bool KernelGrantsTiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-// The levels up to the widest one that this processor and its kernel have.
+// Returns the number of levels up to the widest that the processor and the operating system support.
 size_t CountSupported() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;

@@ -1,9 +1,9 @@
-// The operators of kernels/ops.h on CPU tensors. fp32 and bf16 take the version for `isa`; fp64 takes one for all, but
-// for its products; unusual layouts take the reference composition.
+// The operators of kernels/ops.h on CPU tensors. fp32 and bf16 use the version for `isa`; fp64 has a single version,
+// except for its products; unusual memory layouts use the reference composition.
 //
-// Of every operator the part of the result that belongs to one image depends on that image's part of the inputs alone,
-// bit for bit: not on the rest of the batch, nor on the number of threads. Work is split over threads by rows, never
-// inside a sum.
+// The part of every operator's result that belongs to one image depends on that image's part of the inputs alone, bit
+// for bit: not on the rest of the batch, nor on the number of threads. Work is split over threads by rows, never inside
+// a sum.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,11 +22,11 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      const std::optional<at::Tensor>& key_bias, double scale, Isa isa);
 std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                     double scale, Isa isa);
-// The same with a key bias, of what kernels/gradients.h says.
+// AttentionWithLse with a key bias, for tensors that kernels/gradients.h accepts.
 std::tuple<at::Tensor, at::Tensor> BiasedAttentionWithLse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                           const std::optional<at::Tensor>& key_bias, double scale,
                                                           Isa isa);
-// `read` and `other_read` may be of any type, the logarithms are of one, which is the result's too.
+// `read` and `other_read` may have any type; both logarithms have the same type, which is also the result's.
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor LayerNormModulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale, double eps,
@@ -59,33 +59,34 @@ std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double>
 // `weight` is plain, [out, in], or packed for the same `isa`, [1, out, in].
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, Isa isa);
 at::Tensor PackWeight(const at::Tensor& weight, Isa isa);
-// The plain weight of a packed one; a plain one itself.
+// Returns the plain weight of a packed one, and a plain weight unchanged.
 at::Tensor UnpackWeight(const at::Tensor& weight, Isa isa);
 
-// Gradients in fp32 and bf16, by kernels/gradients.h alone, which says what fits them. Sums over tokens are of one
-// order on any number of threads.
+// Gradients in fp32 and bf16. Only kernels/gradients.cc calls them and checks that the tensors fit. Sums over tokens
+// have the same order on any number of threads.
 //
-// Of a norm of x [b, n, c] times (offset + factor) plus a shift: of x, of the shift and of the factor, which are
-// [b, c] or [c]. `of_sum` is the gradient that x has besides, undefined for none.
+// Gradients of a norm of x [b, n, c] times (offset + factor) plus a shift, with respect to x, the shift and the factor;
+// shift and factor are [b, c] or [c]. `of_sum` is a further gradient of x to be added; undefined means none.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> NormModulateBackward(const at::Tensor& of_out, const at::Tensor& of_sum,
                                                                     const at::Tensor& x, const at::Tensor& factor,
                                                                     double offset, double eps, Isa isa);
-// Of GatedResidual: of the gate and of y.
+// Gradients of GatedResidual with respect to the gate and y.
 std::tuple<at::Tensor, at::Tensor> GatedResidualBackward(const at::Tensor& of_sum, const at::Tensor& gate,
                                                          const at::Tensor& y, Isa isa);
 at::Tensor GeluTanhBackward(const at::Tensor& of_out, const at::Tensor& x, Isa isa);
-// Of attention: of q, k and v, given its result and log-sum-exp over all keys, of which k and v may be a part.
+// Gradients of attention with respect to q, k and v. `read` and `lse` are the result and the log-sum-exp over all keys;
+// k and v may be a part of those keys.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionBackward(const at::Tensor& of_read, const at::Tensor& q,
                                                                  const at::Tensor& k, const at::Tensor& v,
                                                                  const std::optional<at::Tensor>& key_bias,
                                                                  const at::Tensor& read, const at::Tensor& lse,
                                                                  double scale, Isa isa);
 
-// What products of this type are made of; nothing for a type that has none.
+// Returns the element type of products of this dtype, or nothing if there are none.
 std::optional<ProductElement> ProductElementOf(at::ScalarType type);
 
-// x [b, c, h, w] itself where the rows of each plane follow one another, as in a band of rows of a larger image; else a
-// contiguous copy.
+// Returns x [b, c, h, w] unchanged if the rows of each plane are adjacent, as in a band of rows of a larger image; else
+// returns a contiguous copy.
 at::Tensor WithRowsInOrder(const at::Tensor& x);
 
 }  // namespace tessera::kernels::cpu

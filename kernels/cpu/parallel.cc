@@ -11,7 +11,7 @@ uint64_t Packed(int64_t first, int64_t last) {
   return static_cast<uint64_t>(last) << 32 | static_cast<uint64_t>(first);
 }
 
-// The last piece of a share is left to its thread, which will be at it as soon as anybody.
+// The last piece of a share is never stolen: its thread starts it as soon as any other could.
 constexpr int64_t kLeastToTakeFrom = 2;
 
 struct Left {
@@ -22,7 +22,7 @@ struct Left {
   int64_t first, last;
 };
 
-// From the front of a thread's own share.
+// Takes pieces from the front of a thread's own share.
 PieceShares::Range TakeOwn(std::atomic<uint64_t>& share, int64_t most) {
   uint64_t now = share.load(std::memory_order_relaxed);
   while (true) {
@@ -32,7 +32,7 @@ PieceShares::Range TakeOwn(std::atomic<uint64_t>& share, int64_t most) {
   }
 }
 
-// One from the back of another's.
+// Takes one piece from the end of another thread's share.
 PieceShares::Range TakeOthers(std::atomic<uint64_t>& share) {
   uint64_t now = share.load(std::memory_order_relaxed);
   while (true) {

@@ -1,5 +1,5 @@
-// Work for several threads, on at::parallel_for and for files that use the precompiled header: LibTorch's own is an
-// OpenMP template, which needs a compiler flag that a precompiled header cannot be shared across.
+// Runs work on LibTorch's threads for files that use the precompiled header. at::parallel_for itself is an OpenMP
+// template, which needs a compiler flag that a precompiled header cannot be shared across.
 #pragma once
 
 #include <atomic>
@@ -9,12 +9,13 @@
 
 namespace tessera::kernels::cpu {
 
-// Calls body(first, last) on LibTorch's threads for disjoint ranges that cover [0, count).
-// No range but the last is shorter than `grain`. Exceptions of the body come back to the caller.
+// Calls body(first, last) on LibTorch's threads for disjoint ranges that cover [0, count). No range but the last is
+// shorter than `grain`. Rethrows exceptions of the body to the caller.
 void ParallelFor(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
-// Work in pieces that threads take as they get on. Each has an even share of pieces that lie side by side; who has done
-// its own takes from the end of another's, so that nobody waits for a thread whose processor does something else.
+// Distributes pieces of work by work stealing. Each thread starts with an equal share of adjacent pieces; a thread that
+// has finished its share takes pieces from the end of another's, so that no thread waits for one whose processor is
+// busy with something else.
 class PieceShares {
  public:
   struct Range {
@@ -25,19 +26,21 @@ class PieceShares {
 
   PieceShares(int64_t count, int64_t threads);  // fewer than 2^31 pieces
 
-  // What the thread does next: at most so many of its own, or one of another's; empty: it is done.
+  // Returns the next pieces for the thread: at most `most` from its share, or one from another thread's. An empty range
+  // means that no work is left.
   Range Take(int64_t thread, int64_t most);
 
  private:
   struct alignas(64) Share {
-    std::atomic<uint64_t> left;  // the first that nobody has taken, and in the upper half the end
+    std::atomic<uint64_t> left;  // lower half: first piece not taken; upper half: end
   };
 
   std::vector<Share> shares_;
 };
 
-// Calls body(take) once on each of LibTorch's threads; where one of them calls it, on that one alone. `take(most)` is
-// Take of that thread; the body asks until there is nothing left. Exceptions of the body come back to the caller.
+// Calls body(take) once on each of LibTorch's threads, or only on the calling thread if that is one of them.
+// `take(most)` is Take for that thread; the body calls it until the range is empty. Rethrows exceptions of the body to
+// the caller.
 using TakePieces = std::function<PieceShares::Range(int64_t most)>;
 void ShareOut(int64_t count, const std::function<void(const TakePieces& take)>& body);
 

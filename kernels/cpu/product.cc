@@ -34,7 +34,7 @@ int64_t Panels(int64_t columns, const ProductKernels& kernels) {
   return (columns + kernels.columns - 1) / kernels.columns;
 }
 
-// A packed weight is [1, out, in], whose storage holds its panels and nothing in the order of its indices.
+// A packed weight has the shape [1, out, in]; its storage holds panels, not elements in index order.
 bool IsPacked(const at::Tensor& weight) { return weight.dim() == 3; }
 
 at::Tensor Pack(const at::Tensor& weight, const ProductKernels& kernels) {
@@ -111,8 +111,8 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
   const at::Tensor column_bias = bias.has_value() ? bias->contiguous() : at::Tensor();
 
   const int64_t count = result.numel() / out, size = x.element_size(), panel_bytes = kernels.panel_bytes(in);
-  // A piece of work is a block of rows and a run of panels. Its size decides nothing but who computes it: the pieces
-  // are small enough to be shared out evenly.
+  // A piece of work is a block of rows and a run of panels. Its size does not affect the result; pieces are small
+  // enough for an even distribution over threads.
   constexpr int64_t kPieces = 64;
   const ProductBlocks blocks(kernels, count, in);
   const int64_t panel_count = Panels(out, kernels), scratch_bytes = kernels.scratch_bytes(blocks.slice());
@@ -124,7 +124,7 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
     const AlignedBuffer prepared(kernels.prepared_bytes(blocks.most_rows(), blocks.slice()));
     const AlignedBuffer scratch(waiting * scratch_bytes);
     int64_t prepared_block = -1;
-    // Each slice of a block is prepared for all pieces that are taken together.
+    // With slices, each slice of a block is prepared once for all pieces that are taken together.
     const int64_t most = is_sliced ? blocks.count() * runs : 1;
     for (PieceShares::Range taken = take(most); !taken.empty(); taken = take(most)) {
       for (int64_t piece = taken.first, next = 0; piece < taken.last; piece = next) {

@@ -1,6 +1,6 @@
-// The product of bf16 with AMX tiles. Operand A is a tile of 16 rows × 32 elements of the depth, prepared tile by tile;
-// operand B is 16 pairs × 16 columns of a panel. Four tiles sum 32 rows × 32 columns, over the whole depth of a slice:
-// to put tiles away and to take them up again costs as much as thirty products of tiles.
+// The bf16 product with AMX tiles. Operand A is a tile of 16 rows × 32 elements of the depth, prepared tile by tile;
+// operand B is 16 pairs × 16 columns of a panel. Four tiles sum 32 rows × 32 columns over the whole depth of a slice:
+// storing and reloading tiles costs as much as thirty tile products.
 
 #include "kernels/cpu/product.h"
 
@@ -20,7 +20,7 @@ constexpr int64_t kPanelStride = 4 * kColumns;  // bytes between pairs
 
 inline int64_t RowTiles(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
-// [row tiles][depth tiles][16 rows][32], zeros beyond the rows and the depth.
+// [row tiles][depth tiles][16 rows][32], padded with zeros.
 int64_t PreparedBytes(int64_t rows, int64_t depth) { return 2 * RowTiles(rows) * kTileRows * PaddedDepth(depth); }
 
 void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* prepared) {
@@ -37,7 +37,8 @@ void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* p
   }
 }
 
-// Where a block of the whole depth would be a few rows only, whose panels would come from memory too often.
+// A depth is sliced if a block of the whole depth would have so few rows that panels would be read from memory too
+// often.
 int64_t SliceDepth(int64_t depth) {
   constexpr int64_t kMostWhole = 3072, kMost = 1536;
   if (depth <= kMostWhole) return depth;
@@ -45,7 +46,8 @@ int64_t SliceDepth(int64_t depth) {
   return PaddedDepth((depth + slices - 1) / slices);
 }
 
-// As many rows as leave room in the second-level cache, so that a panel, which comes from farther away, serves many.
+// As many rows as fit into the second-level cache with room to spare, so that each panel, which comes from further
+// away, is used for many rows.
 int64_t MostRows(int64_t depth) {
   constexpr int64_t kBytes = int64_t{1} << 20, kMost = 512;
   const int64_t rows = kBytes / (2 * PaddedDepth(depth)) / (2 * kTileRows) * (2 * kTileRows);
@@ -54,8 +56,8 @@ int64_t MostRows(int64_t depth) {
 
 int64_t ScratchBytes(int64_t depth) { return 4 * MostRows(depth) * kColumns; }
 
-// Adds the products of one or two tiles of rows with a panel to tiles 0 to 3. What `meanwhile` does, once for each tile
-// of the depth, costs next to nothing: the tiles' unit is what everything waits for.
+// Adds the products of one or two tiles of rows with a panel to tiles 0 to 3. Calls `meanwhile` once for each tile of
+// the depth; its work costs almost nothing, because the tile unit is the bottleneck.
 template <bool kTwoTiles, typename Meanwhile>
 inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const uint16_t* panel, int64_t depth_tiles,
                         Meanwhile meanwhile) {
@@ -74,12 +76,12 @@ inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const 
   }
 }
 
-// Sums that lie in the scratch are written out, a row at a time.
+// Writes sums from the scratch memory to the output, one row at a time.
 class LateStore {
  public:
   LateStore(const ProductTile& tile, const float* sums) : store_(tile), sums_(sums) {}
 
-  // Rows from `row` on wait from now on, after all that have been written.
+  // Queues rows [row, end) for writing. All rows queued before must have been written.
   void Await(int64_t row, int64_t end) {
     row_ = row;
     end_ = end;
@@ -110,7 +112,8 @@ void Multiply(const void* prepared, const void* panel, const ProductTile& tile, 
   const TileConfig config;
   LoadTileConfig(config);
   LateStore late(tile, sums);
-  // Each pair of row tiles brings its share of the next panel, and the rows of the pair before are written out.
+  // While each pair of row tiles is multiplied, a share of the next panel is prefetched and the rows of the previous
+  // pair are written.
   const int64_t row_pairs = (row_tiles + 1) / 2, ahead_lines = (32 + row_pairs - 1) / row_pairs;
   const int64_t rows_at_once = depth_tiles == 0 ? 0 : (2 * kTileRows + depth_tiles - 1) / depth_tiles;
   const char* ahead = reinterpret_cast<const char*>(weights + depth_tiles * kPairsDepth * kColumns);
@@ -177,7 +180,7 @@ const ProductKernels kProductBf16Amx = {
 
 namespace tessera::kernels::cpu {
 
-// BestIsa() never names tiles here.
+// BestIsa() never returns an instruction set with tiles in this build.
 const ProductKernels kProductBf16Amx = {};
 
 }  // namespace tessera::kernels::cpu

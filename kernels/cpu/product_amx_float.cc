@@ -1,15 +1,15 @@
-// The product of fp32 with AMX tiles, which multiply bf16 only. A number is the sum of three numbers of bf16: what it
-// rounds to, what the rest rounds to, and the rest of that, whose bits are few enough. Of the nine products of two such
-// numbers six are added up; the other three are together at most 2^-24 of the whole, which is what fp32 rounds a
-// product by (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-// Computations", 2019). Numbers below 2^-110 lose bits, and an infinite one makes NaN.
+// The fp32 product with AMX tiles, which multiply only bf16. A number is split into the sum of three bf16 numbers: the
+// number rounded, the remainder rounded, and the rest, which has few enough bits. Of the nine products of two such sums
+// six are added up; the other three are together at most 2^-24 of the whole, which is the rounding error of a product
+// in fp32 (Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations", 2019). Numbers below 2^-110 lose bits, and an infinity gives NaN.
 //
 // The pairs that tiles multiply are elements k and k + 16 of the 32 of a tile.
 //
-// Weights that were bf16 in their file have one term, most that were fp16 two. Terms that are zero are not multiplied,
-// which changes no sum. So each chunk of a panel's depth stands behind a line that says how many terms there are.
-// Chunks of fewer than three are split when they are packed; those of three, which take more than fp32, stay
-// [depth][kColumns] of fp32 and are split where they are used.
+// Weights that were bf16 in their file have one term, most that were fp16 have two. Terms that are zero are not
+// multiplied, which changes no sum. Each chunk of a panel's depth therefore follows a header with the number of terms.
+// Chunks with fewer than three terms are split when they are packed. Chunks with three terms would take more memory
+// than fp32; they remain [depth][kColumns] in fp32 and are split during the product.
 
 #include "kernels/cpu/product.h"
 
@@ -26,7 +26,7 @@ constexpr int kLanes = 16;
 constexpr int kVectors = 2;
 
 #include "kernels/cpu/vector.inc"
-// vector.inc comes first: product.inc is written in its terms.
+// product.inc uses the definitions of vector.inc, which must come first.
 #include "kernels/cpu/lanes.inc"
 #include "kernels/cpu/product.inc"
 #include "kernels/cpu/tile_config.inc"
@@ -36,28 +36,28 @@ constexpr int64_t kTerms = 3;
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileDepth = 32;
 constexpr int64_t kTileHalves = kTileRows * kTileDepth;
-constexpr int64_t kRowStep = kTerms * kTileHalves;  // of a tile of rows and of the depth
-constexpr int64_t kTermStep = 2 * kTileHalves;      // of a panel's two tiles of columns
+constexpr int64_t kRowStep = kTerms * kTileHalves;  // between tiles of rows and between tiles of the depth
+constexpr int64_t kTermStep = 2 * kTileHalves;      // a panel's two tiles of columns
 constexpr int64_t kChunkTiles = 16;
 constexpr int64_t kChunkDepth = kChunkTiles * kTileDepth;
 constexpr int64_t kSumsStride = sizeof(float) * kColumns;
 
 inline int64_t TilesOf(int64_t count, int64_t each) { return (count + each - 1) / each; }
 
-// To bf16, ties away from zero; the lanes' lower halves are zero.
+// Rounds to bf16, ties away from zero; the lower halves of the lanes become zero.
 inline __m512 Round(__m512 x) {
   const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-// Pairs of bf16: the upper halves of the lanes of two vectors.
+// Stores pairs of bf16: the upper halves of the lanes of two vectors.
 inline void StorePairs(uint16_t* to, __m512 first, __m512 second) {
   constexpr __mmask32 kUpperHalves = 0xaaaaaaaa;
   _mm512_store_si512(to, _mm512_mask_mov_epi16(_mm512_srli_epi32(_mm512_castps_si512(first), 16), kUpperHalves,
                                                _mm512_castps_si512(second)));
 }
 
-// The terms of two vectors, kTileHalves * `tiles` apart.
+// Stores the terms of two vectors; consecutive terms are kTileHalves * `tiles` apart.
 inline void StoreTerms(uint16_t* to, int64_t tiles, __m512 first, __m512 second) {
   for (int64_t term = 0; term < kTerms; ++term, to += tiles * kTileHalves) {
     const __m512 first_term = term + 1 < kTerms ? Round(first) : first;
@@ -68,7 +68,7 @@ inline void StoreTerms(uint16_t* to, int64_t tiles, __m512 first, __m512 second)
   }
 }
 
-// [row tiles][depth tiles][terms][16 rows][32], zeros beyond the rows and the depth.
+// [row tiles][depth tiles][terms][16 rows][32], padded with zeros.
 int64_t PreparedSplitBytes(int64_t rows, int64_t depth) {
   return 2 * TilesOf(rows, kTileRows) * TilesOf(depth, kTileDepth) * kRowStep;
 }
@@ -88,8 +88,8 @@ void PrepareSplit(const void* x, int64_t stride, int64_t rows, int64_t depth, vo
   }
 }
 
-// One of 16 rows of pairs of a panel's tile, [depth][kColumns], to [terms][2 tiles of columns][16 pairs][16
-// columns][2].
+// Splits one of the 16 rows of pairs of a panel's tile from [depth][kColumns] into [terms][2 tiles of columns][16
+// pairs][16 columns][2].
 inline void SplitPairs(const float* from, int64_t pair, uint16_t* to) {
   for (int64_t half = 0; half < 2; ++half) {
     const float* first = from + pair * kColumns + half * kLanes;
@@ -98,7 +98,7 @@ inline void SplitPairs(const float* from, int64_t pair, uint16_t* to) {
   }
 }
 
-// How many terms there are before the rest are zero for all of `count` weights, whole vectors of them; at least one.
+// Returns how many terms are needed to represent all `count` weights, at least one. `count` is a multiple of the lanes.
 int64_t CountTerms(const float* weights, int64_t count) {
   const auto is_zero = [](__m512 rest) { return _mm512_cmp_ps_mask(rest, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0; };
   int64_t terms = 1;
@@ -114,7 +114,7 @@ struct alignas(64) ChunkHeader {
   int64_t terms;
 };
 
-// What lies between the beginnings of two tiles of a chunk, in halves.
+// The distance between consecutive tiles of a chunk, in halves.
 inline int64_t ChunkStep(int64_t terms) { return terms * kTermStep; }
 
 int64_t PanelBytesInChunks(int64_t depth) {
@@ -122,7 +122,7 @@ int64_t PanelBytesInChunks(int64_t depth) {
   return headers + TilesOf(depth, kTileDepth) * kTileDepth * kColumns * static_cast<int64_t>(sizeof(float));
 }
 
-// Calls `each` with the first depth of every chunk, its length and where it lies in the panel.
+// Calls `each` with the first depth of every chunk, its length and its header in the panel.
 template <typename Each>
 inline void ForChunks(int64_t depth, void* panel, Each each) {
   for (int64_t k = 0; k < depth; k += kChunkDepth) {
@@ -131,7 +131,7 @@ inline void ForChunks(int64_t depth, void* panel, Each each) {
   }
 }
 
-// Splits a chunk whose weights are there in fp32, unless they have all terms.
+// Splits a chunk whose weights are stored in fp32, unless they need all terms.
 void CloseChunk(ChunkHeader* header, int64_t depth) {
   float* weights = reinterpret_cast<float*>(header + 1);
   const int64_t tiles = TilesOf(depth, kTileDepth);
@@ -139,7 +139,7 @@ void CloseChunk(ChunkHeader* header, int64_t depth) {
                    static_cast<size_t>((tiles * kTileDepth - depth) * kColumns) * sizeof(float));
   header->terms = CountTerms(weights, depth * kColumns);
   if (header->terms == kTerms) return;
-  // What is split takes no more room than what it comes from.
+  // The split form takes no more memory than the fp32 form.
   const int64_t step = ChunkStep(header->terms);
   for (int64_t tile = 0; tile < tiles; ++tile) {
     alignas(64) uint16_t split[kTerms * kTermStep];
@@ -181,7 +181,7 @@ void UnpackChunks(const void* panel, int64_t depth, int64_t columns, void* weigh
         const uint16_t* term = split + k / kTileDepth * ChunkStep(header->terms) + c / kLanes * kTileHalves +
                                k % (kTileDepth / 2) * kTileDepth + c % kLanes * 2 + k % kTileDepth / (kTileDepth / 2);
         element = WidenElement(Bf16{term[0]});
-        // The first term alone may be a zero below zero.
+        // The first term alone may be a negative zero.
         if (header->terms > 1 && term[kTermStep] != 0) element += WidenElement(Bf16{term[kTermStep]});
       }
     }
@@ -209,8 +209,8 @@ inline void MultiplyTiles() {
   }
 }
 
-// The products of terms that are added up, one of a row and one of a panel, in an order in which each needs new tiles
-// of one side only.
+// The pairs of a row's term and a panel's term whose products are added, in an order in which each step loads new tiles
+// on one side only.
 struct TermPair {
   int64_t row, panel;
 };
@@ -222,7 +222,7 @@ constexpr int64_t StepsOf(int64_t panel_terms) {
   return steps;
 }
 
-// The pairs with those terms of a panel that there are.
+// The pairs for a panel that has only kPanelTerms terms.
 template <int64_t kPanelTerms>
 struct Steps {
   static constexpr int64_t kCount = StepsOf(kPanelTerms);
@@ -235,8 +235,8 @@ struct Steps {
   }
 };
 
-// Adds the products of one or two tiles of rows with a panel's tile to tiles 0 to 3. `meanwhile` is called with the
-// number of each step.
+// Adds the products of one or two tiles of rows with a panel's tile to tiles 0 to 3. Calls `meanwhile` with the number
+// of each step.
 template <bool kTwoTiles, typename Steps, typename Meanwhile>
 inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const uint16_t* panel, Meanwhile meanwhile) {
   constexpr Steps kSteps;
@@ -252,7 +252,7 @@ inline void AddProducts(const uint16_t* rows, const uint16_t* lower_rows, const 
   (std::make_integer_sequence<int64_t, Steps::kCount>());
 }
 
-// Writes the sums of a tile's rows out, a row at a time, while others are multiplied.
+// Writes the sums of a tile's rows to the output, one row at a time, while others are multiplied.
 class LateStore {
  public:
   LateStore(const ProductTile& tile, const float* sums)
@@ -268,7 +268,7 @@ class LateStore {
     }
   }
 
-  // Rows up to `end` have their sums.
+  // Allows rows up to `end` to be written: their sums are complete.
   void Await(int64_t end) { end_ = end; }
 
   void StoreOne() {
@@ -298,12 +298,12 @@ class LateStore {
   int64_t row_ = 0, end_ = 0;
 };
 
-// A chunk as it is multiplied: split when it was packed, or by the first rows that meet it.
+// A chunk as it is multiplied: split when it was packed, or by the first rows that use it.
 struct Chunk {
   int64_t tiles, terms;
-  const uint16_t* columns;  // split
-  const float* weights;     // that the first rows split, or null
-  uint16_t* split;          // where to
+  const uint16_t* columns;  // the split weights
+  const float* weights;     // fp32 weights that the first rows split, or null
+  uint16_t* split;          // destination of the split
 
   void Split(int64_t tile, int64_t first_pair, int64_t last_pair) const {
     if (tile >= tiles) return;
@@ -317,7 +317,7 @@ struct Chunk {
 struct Chunks {
   const char* panel;
   int64_t depth;
-  uint16_t* split;  // place for one chunk of all terms
+  uint16_t* split;  // memory for one chunk with all terms
 
   int64_t count() const { return TilesOf(depth, kChunkDepth); }
   Chunk At(int64_t chunk) const {
@@ -333,7 +333,7 @@ struct Chunks {
   }
 };
 
-// What is done while tiles are multiplied: the next panel is asked for and rows with their sums are written out.
+// Work done while tiles are multiplied: prefetches the next panel and writes rows whose sums are complete.
 struct Meanwhile {
   const char* ahead;
   int64_t rows_at_once;
@@ -347,8 +347,8 @@ struct Meanwhile {
   }
 };
 
-// Adds a chunk's products with one or two tiles of rows to tiles 0 to 3. While a tile is multiplied the next one is
-// split, if it has to be.
+// Adds a chunk's products with one or two tiles of rows to tiles 0 to 3. If the chunk must be split, each tile is split
+// while the previous one is multiplied.
 template <bool kTwoTiles, int64_t kPanelTerms>
 void AddChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chunk, bool splits, Meanwhile& meanwhile) {
   using Order = Steps<kPanelTerms>;
@@ -365,7 +365,8 @@ void AddChunk(const uint16_t* rows, const uint16_t* lower_rows, const Chunk& chu
   }
 }
 
-// The sums of one or two tiles of rows over chunks [first, last), which `begins` the sums or goes on with them.
+// Computes the sums of one or two tiles of rows over chunks [first, last). If `begins`, they start at zero; otherwise
+// they continue from `sums`.
 template <bool kTwoTiles>
 void MultiplyChunks(const uint16_t* rows, const uint16_t* lower_rows, const Chunks& chunks, int64_t first, int64_t last,
                     bool splits, bool begins, Meanwhile& meanwhile, float* sums) {
@@ -410,7 +411,7 @@ int64_t SliceDepth(int64_t depth) {
   return depth <= kMostWhole ? depth : kMost;
 }
 
-// As many rows as leave room in the second-level cache.
+// As many rows as fit into the second-level cache with room to spare.
 int64_t MostRows(int64_t depth) {
   constexpr int64_t kBytes = int64_t{1} << 20, kMost = 256;
   const int64_t rows = kBytes / (2 * kTerms * RoundUp(depth, kTileDepth) + 1) / (2 * kTileRows) * (2 * kTileRows);
@@ -438,7 +439,8 @@ void MultiplySplit(const void* prepared, const void* panel, const ProductTile& t
   float* sums = static_cast<float*>(scratch);
   Meanwhile meanwhile{chunks.panel + PanelBytesInChunks(tile.depth), TilesOf(2 * kTileRows, steps),
                       LateStore(tile, sums)};
-  // Sums stay in tiles over the whole depth; only where there is one place for what is split, a chunk after the other.
+  // Sums remain in tiles over the whole depth. If chunks must be split, there is memory for one split chunk only, so
+  // chunks are processed one after the other.
   const int64_t at_once = all_split ? chunks.count() : 1;
   int64_t first = 0;
   do {
@@ -480,7 +482,7 @@ const ProductKernels kProductFloatAmx = {
 
 namespace tessera::kernels::cpu {
 
-// BestIsa() never names tiles here.
+// BestIsa() never returns an instruction set with tiles in this build.
 const ProductKernels kProductFloatAmx = {};
 
 }  // namespace tessera::kernels::cpu

@@ -13,7 +13,7 @@ constexpr int kLanes = 8;
 constexpr int kVectors = 3;
 
 #include "kernels/cpu/vector.inc"
-// vector.inc comes first: product.inc is written in its terms.
+// product.inc uses the definitions of vector.inc, which must come first.
 #include "kernels/cpu/product.inc"
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostRows = 12;  // times two vectors of sums: 24 of 32 registers
 constexpr int64_t kDepthStep = 3072;
 
-// x [rows][stride], zeros at the end. Rows that lie whole pages apart would share few places of the first-level cache.
+// x [rows][stride], padded with zeros. Rows whole pages apart would compete for few lines of the first-level cache.
 int64_t PreparedStride(int64_t depth) {
   const int64_t padded = PaddedDepth(depth);
   return padded % 1024 == 0 ? padded + kPairsDepth : padded;
@@ -31,7 +31,7 @@ void Prepare(const void* x, int64_t stride, int64_t rows, int64_t depth, void* p
 
 int64_t ScratchBytes(int64_t) { return 4 * kProductRows * kColumns; }
 
-// The sums go on over `depth` further elements.
+// Continues the sums over `depth` further elements.
 template <int kRows>
 inline void MultiplyRows(const uint16_t* x, int64_t stride, const uint16_t* panel, int64_t depth,
                          __m512 (&sum)[kRows][2]) {
@@ -108,7 +108,7 @@ const ProductKernels kProductBf16Avx512Bf16 = {
 
 namespace tessera::kernels::cpu {
 
-// BestIsa() never names pairs of bf16 here.
+// BestIsa() never returns an instruction set with bf16 pairs in this build.
 const ProductKernels kProductBf16Avx512Bf16 = {};
 
 }  // namespace tessera::kernels::cpu

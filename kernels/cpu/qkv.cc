@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kGrainElements = 32768;
 
-// Queries, keys or values of a projection.
+// The queries, keys or values of a projection.
 struct Part {
-  int64_t column;  // of the first of them in the projection
+  int64_t column;  // first column in the projection
   at::Tensor out;  // [b, n, g, h/g, d]
   HeadNorm norm;
   RotaryTables rotary;
@@ -39,7 +39,7 @@ bool IsVector(const at::Tensor& vector, const at::Tensor& packed) {
   return !vector.defined() || (vector.is_contiguous() && vector.scalar_type() == packed.scalar_type());
 }
 
-// A table [n, d/2], in the type that sums are kept in.
+// Returns whether `table` is [n, d/2] in the accumulation dtype.
 bool IsTable(const at::Tensor& table, const at::Tensor& packed) {
   const at::ScalarType type = packed.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return !table.defined() || (table.is_contiguous() && table.scalar_type() == type && table.size(0) == packed.size(1));
@@ -54,7 +54,7 @@ bool HasVersion(const at::Tensor& packed, const std::vector<Part>& parts) {
          });
 }
 
-// The sums in one fixed order, which at::mean does not promise.
+// Sums in one fixed order, which at::mean does not guarantee.
 void NormRopeOfDoubles(const TokenHeads& at, const double* weight, const double* bias, double eps, const double* cos,
                        const double* sin, const double* x, double* out) {
   const auto channels = static_cast<double>(at.channels);
@@ -82,13 +82,13 @@ const T* DataOf(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
-// The row of a table that belongs to a token; null without a table.
+// Returns a token's row of a table, or null without a table.
 template <typename T>
 const T* RowOf(const at::Tensor& table, int64_t token) {
   return table.defined() ? table.const_data_ptr<T>() + token * table.size(1) : nullptr;
 }
 
-// One token's heads of a part.
+// Writes one token's heads of a part.
 void Write(const Part& part, at::ScalarType type, int64_t token, const void* in, void* to, Isa isa) {
   const at::Tensor& out = part.out;
   const TokenHeads heads{.groups = out.size(2),

@@ -12,10 +12,10 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // numbers of a range of a thread
-constexpr int64_t kBlock = 1024;   // that stay in the nearest cache while the inputs go by
+constexpr int64_t kGrain = 16384;  // numbers per range of a thread
+constexpr int64_t kBlock = 1024;   // numbers that remain in the first-level cache while the inputs are read
 
-// sum[0 … count) of the inputs from `first` on.
+// sum[0 … count) = the weighted sum of the inputs, starting at element `first`.
 template <typename T>
 void AddUp(at::ArrayRef<const T*> inputs, at::ArrayRef<double> weights, int64_t first, int64_t count, T* sum) {
   bool begun = false;
@@ -38,7 +38,7 @@ struct State {
   uint64_t digest = 0;
 };
 
-// Adds x[0 … count), which stand at `first`.
+// Adds x[0 … count), which begins at element `first` of the tensor, to the state.
 template <typename T>
 void AddTo(State& state, const T* x, int64_t first, int64_t count) {
   using Word = std::conditional_t<sizeof(T) == sizeof(int64_t), int64_t, int32_t>;
