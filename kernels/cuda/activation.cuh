@@ -1,4 +1,4 @@
-// The kernel of activation.h: a thread for each chunk of a row.
+// The kernel of activation.h: one thread per chunk of a row.
 #pragma once
 
 #include "kernels/cuda/activation.h"
@@ -9,7 +9,7 @@ namespace tessera::kernels::cuda {
 
 constexpr int kActivationThreads = 256;
 
-// Each as a product with a factor between 0 and 1, which keeps its digits where x is far below zero.
+// Each function is a product with a factor between 0 and 1, which preserves precision if x is far below zero.
 template <typename W>
 __device__ inline W Activate(Activation activation, W x) {
   switch (activation) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kActivationThreads) Activations(const Activati
   StoreNumbers<kAligned>(static_cast<T*>(a.y) + row * a.channels, first, a.channels, x);
 }
 
-// Whether rows begin at multiples of a chunk, as those do that are not there.
+// Returns whether rows begin at multiples of a chunk; true for absent rows.
 inline bool RowsAreAligned(const ConstRows& rows, int64_t chunk) {
   return IsAligned(rows.data) && rows.image_stride % chunk == 0 && rows.token_stride % chunk == 0;
 }

@@ -1,5 +1,5 @@
-// A function of each number, on a GPU, times another number where there is one: of rows that may lie apart, as parts of
-// a wider product do.
+// Applies an activation function to each number on a GPU and optionally multiplies by a gate. The rows may be apart in
+// memory, as parts of a wider product are.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -13,11 +13,11 @@ struct ActivationArguments {
   Activation activation = Activation::kGeluTanh;
   int64_t images = 0, tokens = 0, channels = 0;
   ConstRows x;
-  ConstRows gate;     // without data: none
+  ConstRows gate;     // no gate if its data is null
   void* y = nullptr;  // dense
 };
 
-// cudaErrorInvalidValue: rows are longer than a grid is. Without rows nothing is launched.
+// Returns cudaErrorInvalidValue if the rows are too long for a grid. Launches nothing if there are no rows.
 cudaError_t LaunchActivation(const ActivationArguments& arguments, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda

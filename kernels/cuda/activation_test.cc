@@ -11,7 +11,8 @@ struct Shape {
   int64_t images, tokens, channels, gap = 0, offset = 0, image_gap = 0;
 };
 
-// The widths of the models' hidden layers, beside other columns as in FLUX.1's single blocks and T5, and dense; tails.
+// The widths of the models' hidden layers, dense and with other columns between the rows as in FLUX.1's single blocks
+// and T5; row lengths that are not whole chunks.
 constexpr Shape kShapes[] = {{1, 1, 12288, 9216},
                              {1, 2, 10240},
                              {2, 1, 4608},
@@ -46,7 +47,7 @@ constexpr Shape kShapes[] = {{1, 1, 12288, 9216},
                              {2, 0, 64},
                              {2, 2, 0}};
 
-// The definitions, by functions that the kernel does not use.
+// The definitions, computed with functions that the kernel does not use.
 double Defined(Activation activation, double x) {
   switch (activation) {
     case Activation::kGeluTanh:
@@ -75,7 +76,7 @@ class ActivationRun final {
             .offset = shape.offset,
             .image_gap = shape.image_gap},
            0, deviation, random_),
-        // Behind x's rows where those have room between them, as two halves of one product lie.
+        // The gate follows each row of x if there is room between the rows, as in two halves of one product.
         gate_({.images = shape.images,
                .tokens = shape.tokens,
                .channels = shape.channels,

@@ -1,4 +1,4 @@
-// The kernels of channel_affine.h: a thread for each chunk of a plane, or of the channels of a pixel.
+// The kernels of channel_affine.h: one thread per chunk of a plane, or of the channels of a pixel.
 #pragma once
 
 #include "kernels/cuda/channel_affine.h"
@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(kChannelAffineThreads) ChannelAffine(const Cha
   StoreNumbers<kAligned>(static_cast<T*>(a.y) + row * a.x.plane, first, a.x.plane, x);
 }
 
-// Blocks of x are chunks of one image one after another, those of y are images.
+// The grid's x dimension covers the chunks of one image, y the images.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kChannelAffineThreads) PixelAffine(const PixelAffineArguments a) {
   using W = WideOf<T>;
-  const unsigned chunks = static_cast<unsigned>((a.x.channels + kChunk<T> - 1) / kChunk<T>);  // of a pixel
+  const unsigned chunks = static_cast<unsigned>((a.x.channels + kChunk<T> - 1) / kChunk<T>);  // per pixel
   const unsigned number = blockIdx.x * blockDim.x + threadIdx.x, pixel = number / chunks;
   if (pixel >= a.x.pixels) return;
   const int64_t image = blockIdx.y, first = static_cast<int64_t>(number % chunks) * kChunk<T>;
@@ -51,12 +51,12 @@ __global__ void __launch_bounds__(kChannelAffineThreads) PixelAffine(const Pixel
   StoreNumbers<kAligned>(static_cast<T*>(a.y) + (image * a.x.pixels + pixel) * a.x.channels, first, a.x.channels, x);
 }
 
-// Whether every pixel begins at a multiple of a chunk and ends at one.
+// Returns whether every pixel begins and ends at a multiple of a chunk.
 inline bool PixelsAreAligned(const ConstPixels& x, int64_t chunk) {
   return IsAligned(x.data) && x.image_stride % chunk == 0 && x.pixel_stride % chunk == 0 && x.channels % chunk == 0;
 }
 
-// Whether every plane begins at a multiple of a chunk and ends at one.
+// Returns whether every plane begins and ends at a multiple of a chunk.
 inline bool PlanesAreAligned(const ConstPlanes& x, int64_t chunk) {
   return IsAligned(x.data) && x.image_stride % chunk == 0 && x.channel_stride % chunk == 0 && x.plane % chunk == 0;
 }

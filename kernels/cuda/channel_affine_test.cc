@@ -11,7 +11,7 @@ struct Shape {
   int64_t images, channels, plane, gap = 0, offset = 0, image_gap = 0;
 };
 
-// Planes of the autoencoder's levels in small, whole and bands of them, which lie apart; tails of every length.
+// Small versions of the autoencoder's planes, whole and as bands that are apart in memory; tails of every length.
 constexpr Shape kShapes[] = {{1, 4, 4096},
                              {2, 3, 1024},
                              {1, 2, 2048, 2048},
@@ -45,7 +45,7 @@ constexpr Shape kShapes[] = {{1, 4, 4096},
                              {2, 0, 64},
                              {2, 2, 0}};
 
-// kChannelsLast: a shape's planes are pixels, and its `plane` numbers their channels.
+// With kChannelsLast, a shape's planes are pixels, and its `plane` numbers are their channels.
 template <typename T, bool kChannelsLast = false>
 class AffineRun final {
  public:

@@ -10,12 +10,12 @@ namespace tessera::kernels::cuda {
 
 constexpr int kMomentThreads = 256, kSliceMergeThreads = 128;
 
-// Of `count` numbers: their mean, and the sum of the squared differences from it.
+// Statistics of `count` numbers: their mean, and the sum of squared differences from it.
 template <typename W>
 struct Moments {
   W count = 0, mean = 0, squares = 0;
 
-  // Those of both (Chan, Golub and LeVeque, 1979).
+  // Combines two parts (Chan, Golub and LeVeque, 1979).
   __device__ void Add(const Moments& other) {
     if (other.count == W(0)) return;
     const W whole = count + other.count, difference = other.mean - mean, part = Quotient(other.count, whole);
@@ -25,7 +25,7 @@ struct Moments {
   }
 };
 
-// Those of the whole block, in the first thread; `warps`, in shared memory, has a place for each warp.
+// Returns the moments of the whole block in the first thread. `warps`, in shared memory, has one element per warp.
 __device__ inline Moments<double> BlockMoments(Moments<double> own, Moments<double>* warps) {
   for (int distance = static_cast<int>(kWarp) / 2; distance > 0; distance /= 2) {
     Moments<double> other;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kMomentThreads) SliceMoments(const GroupMoment
   for (int64_t at = begin + threadIdx.x * kChunk<T>; at < end; at += kMomentThreads * kChunk<T>) {
     W x[kChunk<T>];
     Moments<W> chunk;
-    if constexpr (kAligned) {  // planes are whole chunks
+    if constexpr (kAligned) {  // planes are multiples of a chunk
       LoadNumbers<true>(from + at / a.x.plane * a.x.channel_stride, at % a.x.plane, a.x.plane, x);
     } else {
 #pragma unroll
@@ -85,19 +85,19 @@ __global__ void __launch_bounds__(kMomentThreads) SliceMoments(const GroupMoment
   a.slice_squares[row * gridDim.y + blockIdx.y] = wide.squares;
 }
 
-// A thread takes the same chunk of the channels of every so many pixels. The block then adds up the threads of a
-// channel, and after these the channels of a group, each in their order.
+// A thread reads the same chunk of channels of every `lanes`-th pixel. The block then merges the threads of each
+// channel, and then the channels of each group, each in a fixed order.
 template <typename T, bool kAligned>
 __global__ void __launch_bounds__(kMomentThreads) PixelSliceMoments(const PixelMomentsArguments a) {
   using W = WideOf<T>;
   const int64_t image = blockIdx.x, begin = blockIdx.y * a.slice_pixels;
   const int64_t end = begin + a.slice_pixels < a.x.pixels ? begin + a.slice_pixels : a.x.pixels;
   const int all_channels = static_cast<int>(a.x.channels), groups = static_cast<int>(a.groups);
-  const int chunks = (all_channels + kChunk<T> - 1) / kChunk<T>;  // of a pixel
+  const int chunks = (all_channels + kChunk<T> - 1) / kChunk<T>;  // per pixel
   const int lanes = kMomentThreads / chunks, lane = static_cast<int>(threadIdx.x) / chunks;
   const int chunk = static_cast<int>(threadIdx.x) % chunks;
   const T* from = static_cast<const T*>(a.x.data) + image * a.x.image_stride;
-  // Sums of the differences from a channel's first number, which is near enough to the mean for their precision.
+  // Sums of differences from a channel's first number, which is close enough to the mean to keep their precision.
   W count = 0, base[kChunk<T>] = {}, sums[kChunk<T>] = {}, squares[kChunk<T>] = {};
   for (int64_t pixel = begin + lane; lane < lanes && pixel < end; pixel += lanes) {
     W x[kChunk<T>];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kMomentThreads) PixelSliceMoments(const PixelM
     count += W(1);
   }
   const W part = count == W(0) ? W(0) : Quotient(W(1), count);
-  // By lane and channel.
+  // [lanes][width], where width is the number of channels rounded up to whole chunks.
   Moments<W>* const all = SharedMemory<Moments<W>>();
   const int width = chunks * kChunk<T>;
 #pragma unroll
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kMomentThreads) PixelSliceMoments(const PixelM
     for (int of_lane = 1; of_lane < lanes; ++of_lane) all[channel].Add(all[of_lane * width + channel]);
   }
   __syncthreads();
-  const int channels = all_channels / groups;  // of a group
+  const int channels = all_channels / groups;  // per group
   for (int group = static_cast<int>(threadIdx.x); group < groups; group += kMomentThreads) {
     Moments<W> whole;
     for (int channel = group * channels; channel < (group + 1) * channels; ++channel) whole.Add(all[channel]);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kMomentThreads) PixelSliceMoments(const PixelM
   }
 }
 
-// What of a group one slice holds, but for the last one.
+// Numbers of a group in one slice; the last slice may have fewer.
 inline __host__ __device__ int64_t NumbersOfSlice(const GroupMomentsArguments&) { return kMomentSlice; }
 inline __host__ __device__ int64_t NumbersOfSlice(const PixelMomentsArguments& a) {
   return a.slice_pixels * (a.x.channels / a.groups);
@@ -151,7 +151,7 @@ inline __host__ __device__ int64_t NumbersOfGroup(const PixelMomentsArguments& a
   return a.x.channels / a.groups * a.x.pixels;
 }
 
-// One block a group, whose threads take the slices in turns.
+// One block per group, whose threads read the slices in turn.
 template <typename Arguments>
 __global__ void __launch_bounds__(kSliceMergeThreads) MergeSlices(const Arguments a) {
   const int64_t row = blockIdx.x, numbers = NumbersOfGroup(a), of_slice = NumbersOfSlice(a);

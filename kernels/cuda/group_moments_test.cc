@@ -5,8 +5,9 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Groups of the autoencoder's levels in small, whole and of bands, whose planes lie apart; slices that are whole, not
-// whole and several; tails of every length; rows far from zero; a whole image as one group, as guidance has it.
+// Small versions of the autoencoder's groups, whole and as bands, whose planes are apart in memory; one whole slice, a
+// partial slice and several slices; tails of every length; rows far from zero; a whole image as one group, as in
+// guidance.
 constexpr MomentsCase kCases[] = {{1, 4, 4, 256},
                                   {2, 2, 2, 64},
                                   {1, 2, 4, 1024},
@@ -62,14 +63,14 @@ TYPED_TEST(GroupMomentsKernel, GivesAnImageTheSameMomentsAloneAndInABatch) {
   GroupMomentsRun<TypeParam> batch({.images = 2, .groups = 2, .channels = 2, .plane = 20000});
   ASSERT_EQ(alone.Launch(kOrders[0]), cudaSuccess);
   ASSERT_EQ(batch.Launch(kOrders[0]), cudaSuccess);
-  for (size_t group = 0; group < 2; ++group) {  // the first image is of the same random numbers
+  for (size_t group = 0; group < 2; ++group) {  // the first image has the same random numbers
     EXPECT_EQ(alone.means()[group], batch.means()[group]);
     EXPECT_EQ(alone.squares()[group], batch.squares()[group]);
   }
 }
 
-// Channels of the autoencoder's levels, of slices that are whole, not whole and several; bands, whose images lie apart;
-// channels that are no whole chunks; more pixels than threads, and fewer.
+// Channels of the autoencoder's levels with one whole slice, a partial slice and several slices; bands, whose images
+// are apart in memory; channels that are not whole chunks; more pixels than threads, and fewer.
 constexpr MomentsCase kPixelCases[] = {{1, 32, 4, 700},
                                        {1, 32, 16, 300},
                                        {2, 32, 8, 129},

@@ -1,4 +1,4 @@
-// The kernel of heads.h: one block a token, a group of lanes a head.
+// The kernel of heads.h: one block per token, one group of lanes per head.
 #pragma once
 
 #include "kernels/cuda/heads.h"
@@ -8,9 +8,9 @@
 namespace tessera::kernels::cuda {
 
 constexpr unsigned kHeadsThreads = 256;
-constexpr int kWideHeadChunks = 4;  // of a lane, where a head has more chunks than a warp has lanes
+constexpr int kWideHeadChunks = 4;  // per lane, if a head has more chunks than a warp has lanes
 
-// Normalises a head over its channels, which `lanes` lanes hold. Every lane of the warp must come.
+// Normalises a head over its channels, which `lanes` lanes hold. Every lane of the warp must call it.
 template <bool kAligned, typename T, int kChunks>
 __device__ inline void NormalizeHead(const HeadsPart& part, int lanes, int head_dim,
                                      WideOf<T> (&x)[kChunks][kChunk<T>]) {
@@ -49,7 +49,7 @@ __device__ inline void NormalizeHead(const HeadsPart& part, int lanes, int head_
   }
 }
 
-// The channels 2k and 2k + 1 of a token turn by its angle k.
+// Rotates channels 2k and 2k + 1 of a token by its angle k.
 template <typename T, int kChunks>
 __device__ inline void TurnHead(const WideOf<T> (&cosines)[kChunks][kChunk<T> / 2],
                                 const WideOf<T> (&sines)[kChunks][kChunk<T> / 2], WideOf<T> (&x)[kChunks][kChunk<T>]) {
@@ -64,7 +64,7 @@ __device__ inline void TurnHead(const WideOf<T> (&cosines)[kChunks][kChunk<T> / 
   }
 }
 
-// A token's angles at the channels that the lane holds; none turn where there are none.
+// Loads a token's angles for the channels that the lane holds; without angles, loads those of no rotation.
 template <typename T, int kChunks>
 __device__ inline void LoadAngles(const HeadsArguments& a, int64_t token, int lanes,
                                   WideOf<T> (&cosines)[kChunks][kChunk<T> / 2],
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kHeadsThreads, 1) Heads(const HeadsArguments a
     const HeadsPart& part = a.parts[p];
     const int heads = part.groups * part.heads;
     T* row = static_cast<T*>(part.data) + image * part.image_stride + token * part.token_stride;
-    // Every lane stays to the last round: shuffles want whole warps.
+    // Every lane runs every round, because shuffles need whole warps.
     for (int round = 0; round < heads; round += groups) {
       const int head = round + static_cast<int>(threadIdx.x) / lanes;
       W x[kChunks][kChunk<T>];
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kHeadsThreads, 1) Heads(const HeadsArguments a
   }
 }
 
-// Whether every head begins at a multiple of a chunk, where it is read and where it is written, and ends at one.
+// Returns whether every head begins and ends at a multiple of a chunk, in the input and in the output.
 inline bool HeadsAreAligned(const HeadsArguments& a, int64_t chunk) {
   if (!IsAligned(a.packed.data) || a.packed.image_stride % chunk != 0 || a.packed.token_stride % chunk != 0 ||
       a.head_dim % chunk != 0) {

@@ -9,8 +9,8 @@ constexpr auto kRms = HeadNormKind::kRootMeanSquare, kLayer = HeadNormKind::kLay
 constexpr auto kDense = HeadsPlace::kDense, kForRanks = HeadsPlace::kForRanks;
 
 // The heads of FLUX.1 (24 of 128), SD3 (24 of 64), HunyuanDiT (16 of 88), PixArt and DiT (16 of 72) and smaller ones,
-// as one part, two and three; heads narrower than a chunk, of odd width and wider than a warp; rows apart, rows that
-// begin beside a chunk; none at all.
+// as one part, two and three; heads narrower than a chunk, of odd width and wider than a warp; rows that are apart;
+// rows that do not begin at a chunk; no rows at all.
 constexpr HeadsCase kCases[] = {
     {1, 2, 1, 24, 128, 3, kRms, true},
     {1, 2, 1, 24, 64, 3, kRms, false},

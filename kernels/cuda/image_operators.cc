@@ -35,7 +35,7 @@ std::optional<ConstPixels> ViewPixels(const at::Tensor& x) {
                      .pixel_stride = x.stride(3)};
 }
 
-// What both orders of an image's numbers have in common.
+// Shared by both memory formats of an image.
 template <typename Arguments, typename View>
 at::Tensor AffineOf(Number number, const View& view, const at::Tensor& x, const at::Tensor& factor,
                     const at::Tensor& offset, bool silu, at::MemoryFormat format, const char* name) {

@@ -8,9 +8,9 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int64_t kWhole = 1152, kTail = 1151;  // channels, whole chunks of every number and not
+constexpr int64_t kWhole = 1152, kTail = 1151;  // channels: a multiple of every chunk, and not
 
-// Whether the kernel as it is differs from its definition, or its two orders from each other.
+// Returns whether the kernel differs from its definition, or its results in two orders of execution from each other.
 template <typename T>
 bool NormIsWrong(int64_t channels) {
   const NormParts parts{.y = true, .gate = true, .norm = NormKind::kLayer, .then = Scaling::kModulate};

@@ -1,4 +1,4 @@
-// What every kernel of this folder has in common with the code that launches it. No LibTorch here.
+// Types shared by every kernel of this folder and the code that launches it. The header does not use LibTorch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,34 +10,33 @@ namespace tessera::kernels::cuda {
 
 enum class Number { kBf16, kFloat, kDouble };
 
-// Rows of `channels` numbers each, of `images` · `tokens`; the strides are counted in numbers, and the channels of a
-// row lie side by side.
+// Rows of `channels` numbers, `images` · `tokens` of them. Strides are in numbers; the channels of a row are adjacent.
 struct ConstRows {
   const void* data = nullptr;
   int64_t image_stride = 0, token_stride = 0;
 };
 
-// One such row for each image, or one for all where the stride is 0.
+// One such row per image, or one for all images if the stride is 0.
 struct PerImage {
   const void* data = nullptr;
   int64_t image_stride = 0;
 };
 
-// Planes of `plane` numbers each, of `images` · `channels`, the numbers of a plane side by side.
+// Planes of `plane` adjacent numbers, `images` · `channels` of them.
 struct ConstPlanes {
   const void* data = nullptr;
   int64_t images = 0, channels = 0, plane = 0;
   int64_t image_stride = 0, channel_stride = 0;
 };
 
-// The same images with their channels last: `pixels` of an image, the channels of each side by side.
+// Images with their channels last: `pixels` per image, each with adjacent channels.
 struct ConstPixels {
   const void* data = nullptr;
   int64_t images = 0, pixels = 0, channels = 0;
   int64_t image_stride = 0, pixel_stride = 0;
 };
 
-// A grid of one or two dimensions, of blocks of whole warps.
+// A grid of one or two dimensions. Blocks consist of whole warps.
 struct LaunchShape {
   unsigned blocks = 1, blocks_y = 1;
   unsigned threads = 32;

@@ -1,4 +1,4 @@
-// The kernel of merge.h: one block a token, a thread for some channels of a head.
+// The kernel of merge.h: one block per token; each thread computes some channels of a head.
 #pragma once
 
 #include "kernels/cuda/merge.h"
@@ -21,7 +21,7 @@ __device__ inline const T* HeadOf(const PartialRead& part, int64_t image, int64_
          head * part.head_stride;
 }
 
-// TRead of `read`, T of `other`.
+// TRead is the type of `read`, T the type of `other`.
 template <typename TRead, typename T, bool kAligned>
 __global__ void __launch_bounds__(kMergeThreads) Merge(const MergeArguments a) {
   using W = WideOf<T>;
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kMergeThreads) Merge(const MergeArguments a) {
     const int head = item / chunks, first = item % chunks * kNumbers;
     const W lse = LseOf<W>(a.read, image, token, head), other_lse = LseOf<W>(a.other, image, token, head);
     const W larger = lse > other_lse ? lse : other_lse, smaller = lse > other_lse ? other_lse : lse;
-    // Minus infinity is the lse of no keys at all, and they weigh nothing.
+    // The lse of no keys is minus infinity, and its weight is 0.
     const bool empty = larger == -INFINITY;
     const W merged = empty ? larger : larger + log1p(exp(smaller - larger));
     const W weight = empty ? W(0) : exp(lse - merged), other_weight = empty ? W(0) : exp(other_lse - merged);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kMergeThreads) Merge(const MergeArguments a) {
   }
 }
 
-// Whether heads begin at a multiple of 16 bytes and end at a whole number of chunks of `chunk` numbers.
+// Returns whether heads begin at a multiple of 16 bytes and have a whole number of chunks of `chunk` numbers.
 inline bool HeadsAreAligned(const PartialRead& part, int head_dim, int64_t chunk) {
   return IsAligned(part.data) && part.image_stride % chunk == 0 && part.token_stride % chunk == 0 &&
          part.head_stride % chunk == 0 && head_dim % chunk == 0;

@@ -1,13 +1,13 @@
-// Two results of attention over different keys as the one over both, on a GPU: each weighs the exponential of its
-// logarithm of a sum of exponentials (lse).
+// Combines two results of attention over different keys into the result over both, on a GPU. The weight of each is the
+// exponential of its log-sum-exp (lse).
 #pragma once
 
 #include "kernels/cuda/launch.h"
 
 namespace tessera::kernels::cuda {
 
-// [images, tokens, heads, head_dim] and, without the last dimension, the lse; strides are counted in numbers, the
-// channels of a head lie side by side.
+// A result [images, tokens, heads, head_dim] and its lse, without the last dimension. Strides are in numbers; the
+// channels of a head are adjacent.
 struct PartialRead {
   const void* data = nullptr;
   int64_t image_stride = 0, token_stride = 0, head_stride = 0;
@@ -16,16 +16,16 @@ struct PartialRead {
 };
 
 struct MergeArguments {
-  Number number = Number::kFloat;  // of `other`
-  bool sum_is_wide = false;        // `read` is in fp32, what was merged before, beside a narrower `other`
+  Number number = Number::kFloat;  // type of `other`
+  bool sum_is_wide = false;        // `read` is in fp32, an earlier merge, while `other` is narrower
   int64_t images = 0, tokens = 0;
   int heads = 0, head_dim = 0;
-  PartialRead read, other;  // each lse, like the results, in fp32, for fp64 in fp64
+  PartialRead read, other;  // each lse, like the results, in max(fp32, number)
   void* merged = nullptr;   // dense
   void* merged_lse = nullptr;
 };
 
-// Without rows nothing is launched.
+// Launches nothing if there are no rows.
 cudaError_t LaunchMerge(const MergeArguments& arguments, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda

@@ -12,8 +12,8 @@ constexpr double kNoKeys = -std::numeric_limits<double>::infinity();
 struct Shape {
   int64_t images, tokens;
   int heads, head_dim;
-  int64_t gap = 0, offset = 0;  // of rows of heads
-  bool heads_first = false;     // the lse as LibTorch's attention leaves it, [images, heads, tokens]
+  int64_t gap = 0, offset = 0;  // between rows of heads, and before the first
+  bool heads_first = false;     // the lse is [images, heads, tokens], as LibTorch's attention returns it
 };
 
 constexpr Shape kShapes[] = {{1, 3, 24, 128},
@@ -49,7 +49,7 @@ constexpr Shape kShapes[] = {{1, 3, 24, 128},
                              {2, 0, 2, 64},
                              {2, 3, 0, 64}};
 
-// One of the two: results in `TRead` and their lse.
+// One of the two inputs: results in `TRead` and their lse.
 template <typename TRead, typename W>
 struct Part {
   Part(const Shape& shape, std::mt19937& random)
@@ -116,7 +116,7 @@ class MergeRun final {
     return RunMerge(arguments, EmulatedLauncher(order));
   }
 
-  // The results are in the wide number, whatever the parts were in.
+  // The results are in the wide type, regardless of the types of the inputs.
   double Worst() const {
     Errors<W> errors;
     for (int64_t image = 0; image < shape_.images; ++image) {

@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-// NCCL's ncclConfig_t as it was in version 2.18; newer ones take it as that.
+// NCCL's ncclConfig_t as of version 2.18. Newer versions accept this version of it.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -30,7 +30,7 @@ Config ConfigOf(int ctas) {
   return config;
 }
 
-// NCCL's own functions, in the order of kNcclFunctionNames.
+// NCCL's functions, in the order of kNcclFunctionNames.
 struct Library {
   NcclResult (*get_version)(int*);
   NcclResult (*get_unique_id)(NcclId*);
@@ -76,7 +76,7 @@ NcclResult Broadcast(void* values, size_t count, NcclType type, int root, NcclCo
   return nccl.broadcast(values, values, count, type, root, comm, stream);
 }
 
-// Empty where all is well.
+// Returns an empty string on success.
 std::string Load(const char* name) {
   void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)

@@ -1,4 +1,4 @@
-// The table of NCCL's functions, from a library that is loaded when the first rank of several asks for it.
+// Fills the table of NCCL's functions from a shared library, which is loaded when a process first needs NCCL.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace tessera::kernels {
 
-// The library that LibTorch's CUDA half is linked to.
+// The library that LibTorch's CUDA part is linked to.
 inline constexpr char kNcclLibrary[] = "libnccl.so.2";
 
-// "2.28.9" of 22809.
+// Returns "2.28.9" for 22809.
 std::string NcclVersionText(int version);
 
-// Of `library`, a name for the dynamic loader; the one of the first call stays. Null with what is wrong, for a user:
-// text that continues "NCCL is not used: ".
+// Loads `library`, a name for the dynamic loader; later calls return the table of the first one. Returns null on
+// failure and sets `problem` to a message for the user that continues "NCCL is not used: ".
 const NcclApi* OpenNccl(const char* library, std::string& problem) noexcept;
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// The table of NCCL's functions against the list of what the pinned library exports; and where the machine has a
-// library, against that, which needs no GPU until a communicator is made.
+// Compares the table of NCCL's functions with the list of symbols that the pinned library exports. If the machine has
+// the library, also tests the table with it; that needs no GPU until a communicator is created.
 #include "kernels/cuda/nccl.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(NcclApiTest, TheLibraryOfThisMachineFillsTheTableAndSaysWhyItCannotWorkWith
   EXPECT_NE(std::string(api->error_text(NcclResult::kInvalidUsage)), "");
   EXPECT_EQ(api->group_start(), NcclResult::kSuccess);
   EXPECT_EQ(api->group_end(), NcclResult::kSuccess);
-  // The configuration is believed: a rank that is not in the world is refused before any device is looked for.
+  // The configuration is accepted: a rank outside the world is refused before any device is used.
   NcclComm* comm = nullptr;
   const NcclResult refused = api->init_rank(&comm, 1, id, 1, 4);
   EXPECT_NE(refused, NcclResult::kSuccess);

@@ -1,5 +1,5 @@
-// The numbers that kernels read and write, the wider ones that they compute in, and how both travel: in chunks of 16
-// bytes where the memory allows, one by one where it does not.
+// The types of numbers that kernels read and write, the wider types that they compute in, and loads and stores of both:
+// in chunks of 16 bytes if the alignment allows, else one number at a time.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -40,7 +40,7 @@ __device__ inline T Narrow(WideOf<T> x) {
   }
 }
 
-// To 2 units of the last place in fp32, without the branches of the exact division; |b| is below 2^126.
+// Exact to 2 units in the last place in fp32, without the branches of the exact division; requires |b| < 2^126.
 __device__ inline float Quotient(float a, float b) { return __fdividef(a, b); }
 __device__ inline double Quotient(double a, double b) { return a / b; }
 
@@ -52,8 +52,9 @@ struct alignas(kChunkBytes) Chunk {
   T at[kChunk<T>];
 };
 
-// The numbers of `row` from `first` on, widened; zeros behind the row's `count`. As many as `to` has, a multiple of a
-// chunk. kAligned: the row's begin, `first` and `count` are multiples of what `to` has.
+// Loads the numbers of `row` starting at `first`, widened; numbers at or past `count` read as zero. `to` holds a
+// multiple of a chunk. kAligned requires that the beginning of the row, `first` and `count` are multiples of the size
+// of `to`.
 template <bool kAligned, typename T, int kNumbers>
 __device__ inline void LoadNumbers(const T* row, int64_t first, int64_t count, WideOf<T> (&to)[kNumbers]) {
   static_assert(kNumbers % kChunk<T> == 0);
@@ -77,7 +78,7 @@ __device__ inline void LoadNumbers(const T* row, int64_t first, int64_t count, W
   }
 }
 
-// Writes what LoadNumbers would read, each number rounded once.
+// Writes the range that LoadNumbers reads, rounding each number once.
 template <bool kAligned, typename T, int kNumbers>
 __device__ inline void StoreNumbers(T* row, int64_t first, int64_t count, const WideOf<T> (&from)[kNumbers]) {
   static_assert(kNumbers % kChunk<T> == 0);

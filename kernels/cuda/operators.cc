@@ -16,7 +16,7 @@ namespace {
 
 at::Tensor Dense(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
 
-// The arguments of a norm or a sum of x; nothing where the kernel does not take x.
+// Returns the arguments of a norm or a sum of x, or nothing if the kernel does not support x.
 std::optional<ResidualNormArguments> OfRows(const at::Tensor& x) {
   const auto number = ToNumber(x.scalar_type());
   const auto view = ViewRows(x);
@@ -25,7 +25,7 @@ std::optional<ResidualNormArguments> OfRows(const at::Tensor& x) {
       .number = *number, .images = view->images, .tokens = view->tokens, .channels = view->channels, .x = view->rows};
 }
 
-// Adds y, and its gate where there is one; false where the kernel does not take them.
+// Adds y and, if present, its gate. Returns false if the kernel does not support them.
 bool Add(const at::Tensor& x, const at::Tensor& y, const OptionalTensor& gate, ResidualNormArguments& arguments) {
   const auto view = ViewRows(y);
   if (!view.has_value() || y.sizes() != x.sizes() || y.scalar_type() != x.scalar_type() || y.device() != x.device()) {
@@ -145,14 +145,14 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 namespace {
 
-// One of queries, keys and values, and how it is normalised, as the operator has them.
+// The queries, keys or values, and their norm, in the operator's types.
 struct Part {
   const OptionalTensor &out, &weight, &bias;
   double eps;
   bool turns;
 };
 
-// Appends the part; false where the kernel does not take it.
+// Appends the part. Returns false if the kernel does not support it.
 bool Append(const Part& part, const at::Tensor& packed, HeadsArguments& arguments) {
   if (!part.out.has_value()) return true;
   const at::Tensor& out = *part.out;  // [b, n, g, h/g, d]
@@ -263,7 +263,7 @@ std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const 
 
 namespace {
 
-// Nothing where the kernel does not take x or its gate.
+// Returns nothing if the kernel does not support x or its gate.
 std::optional<at::Tensor> Activated(const at::Tensor& x, const OptionalTensor& gate, Activation activation,
                                     const char* name) {
   const auto number = ToNumber(x.scalar_type());
@@ -282,7 +282,7 @@ std::optional<at::Tensor> Activated(const at::Tensor& x, const OptionalTensor& g
   return y;
 }
 
-// What `reference` computes where the kernel does not take x.
+// Computes `reference` if the kernel does not support x.
 at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name,
                     at::Tensor (*reference)(const char*, const at::Tensor&)) {
   const std::optional<at::Tensor> y = Activated(x, std::nullopt, activation, name);

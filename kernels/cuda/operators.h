@@ -1,7 +1,8 @@
 // The operators of kernels/ops.h on CUDA tensors, with the arguments of their schemas.
 //
-// What is one pass over memory is one kernel of this folder; arguments that a kernel does not take (other types,
-// channels that lie apart, rows too long) take the reference. Products and attention are LibTorch's libraries'.
+// An operator that makes one pass over memory is one kernel of this folder. Arguments that the kernel does not support
+// (other types, channels that are not adjacent, rows that are too long) use the reference composition. Products and
+// attention use the libraries of LibTorch.
 #pragma once
 
 #include <ATen/ATen.h>

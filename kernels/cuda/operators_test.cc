@@ -11,7 +11,7 @@
 #include "tests/support/cuda_emulation/cuda_emulation.h"
 #include "tests/support/random_tensor.h"
 
-// The operators in front of the kernels, whose launches run on the host: the tensors are the CPU's.
+// Tests the operators that call the kernels. The launches run on the host, with CPU tensors.
 namespace tessera::kernels::cuda {
 namespace {
 
@@ -21,12 +21,13 @@ constexpr int64_t kImages = 2, kTokens = 5, kChannels = 96;
 class CudaOperators : public ::testing::TestWithParam<at::ScalarType> {
  protected:
   at::Tensor Make(at::IntArrayRef shape) { return Random(shape, ++seed_).to(GetParam()); }
-  // Tables and factors are in fp32 beside narrower numbers.
+  // Tables and factors are in fp32 if the other tensors are narrower.
   at::Tensor MakeWide(at::IntArrayRef shape) {
     return Random(shape, ++seed_).to(GetParam() == at::kDouble ? at::kDouble : at::kFloat);
   }
 
-  // Expects what the reference computes in fp64: rounded once to bf16, or twice where the reference is rounded between.
+  // Compares with what the reference computes in fp64. bf16 is rounded once, or twice if the reference rounds in
+  // between.
   void ExpectNear(const at::Tensor& actual, const at::Tensor& expected) {
     ASSERT_EQ(actual.sizes(), expected.sizes());
     const double tolerance = actual.scalar_type() == at::kBFloat16 ? 1.0 / 128
@@ -37,7 +38,7 @@ class CudaOperators : public ::testing::TestWithParam<at::ScalarType> {
         << "error " << error.max().item<double>();
   }
 
-  // How many kernels ran for `call`.
+  // Returns how many kernels ran during `call`.
   static int64_t Launches(const std::function<void()>& call) {
     const int64_t before = cuda_emulation::Counted().launches;
     call();
@@ -50,7 +51,7 @@ class CudaOperators : public ::testing::TestWithParam<at::ScalarType> {
 
 at::Tensor Wide(const at::Tensor& x) { return x.to(at::kDouble); }
 
-// The parts of one modulation, as its product leaves them side by side, and as rows of a table.
+// The parts of one modulation, adjacent as its product returns them, and as rows of a table.
 TEST_P(CudaOperators, NormaliseAndModulateByParts) {
   const at::Tensor x = Make({kImages, kTokens, kChannels});
   const at::Tensor parts = Make({kImages, 6 * kChannels}), table = Make({kImages, 6, kChannels});
@@ -65,7 +66,7 @@ TEST_P(CudaOperators, NormaliseAndModulateByParts) {
   }
 }
 
-// The image's and the text's rows of one tensor.
+// The rows of the image and of the text in one tensor.
 TEST_P(CudaOperators, TakeRowsOfALongerSequence) {
   const at::Tensor all = Make({kImages, 3 * kTokens, kChannels}), y = Make({kImages, kTokens, kChannels});
   const at::Tensor parts = Make({kImages, 3 * kChannels});
@@ -113,7 +114,6 @@ TEST_P(CudaOperators, ActivateSlices) {
   }
 }
 
-// Queries, keys and values beside a hidden layer, to dense memory and to where ranks exchange them from.
 TEST_P(CudaOperators, MultiplyTheHalvesOfOneProduct) {
   const at::Tensor product = Make({kImages, kTokens, 2 * kChannels});
   const std::vector<at::Tensor> halves = product.chunk(2, -1);
@@ -125,6 +125,8 @@ TEST_P(CudaOperators, MultiplyTheHalvesOfOneProduct) {
   EXPECT_TRUE(at::equal(y, reference::GegluTanh(halves[0], apart)));
 }
 
+// Queries, keys and values that share a product with a hidden layer, written to dense memory and to the layout that
+// ranks exchange.
 TEST_P(CudaOperators, SplitAndTurnHeadsToWhereTheyAreRead) {
   constexpr int64_t kRanks = 2, kHeads = 2, kHeadDim = 24, kInner = kRanks * kHeads * kHeadDim;
   const at::Tensor packed = Make({kImages, kTokens, 7 * kInner}).narrow(-1, 0, 3 * kInner);
@@ -163,7 +165,7 @@ TEST_P(CudaOperators, TakeKeysAloneWithTheirOwnNorm) {
   ExpectNear(k, expected);
 }
 
-// The log-sum-exp lies as LibTorch's attention leaves it, and as the operator returns it.
+// The log-sum-exp is stored as LibTorch's attention returns it, and as the operator returns it.
 TEST_P(CudaOperators, MergeWhatAttentionReturns) {
   constexpr int64_t kHeads = 3, kHeadDim = 16;
   const at::Tensor read = Make({kImages, kTokens, kHeads, kHeadDim}), lse = MakeWide({kImages, kTokens, kHeads});
@@ -180,7 +182,7 @@ TEST_P(CudaOperators, MergeWhatAttentionReturns) {
   }
 }
 
-// Whole images, and a band of their rows, in the order of a host and in that of a GPU.
+// Whole images and bands of their rows, in contiguous and in channels-last format.
 TEST_P(CudaOperators, TakeChannelsOfImages) {
   const at::Tensor whole = Make({kImages, 8, 12, 10}), last = whole.contiguous(at::MemoryFormat::ChannelsLast);
   const at::Tensor factor = MakeWide({kImages, 8}), offset = MakeWide({kImages, 8});
@@ -196,7 +198,7 @@ TEST_P(CudaOperators, TakeChannelsOfImages) {
   }
 }
 
-// What a sampler's step does.
+// The weighted sums of a sampler's step.
 TEST_P(CudaOperators, AddUpInOnePass) {
   const std::vector<at::Tensor> inputs = {MakeWide({4, 10, 9}), MakeWide({4, 10, 9}), MakeWide({4, 10, 9})};
   const std::vector<double> weights = {0.5, -3, 0, 2, 0, 1};
@@ -206,16 +208,16 @@ TEST_P(CudaOperators, AddUpInOnePass) {
   const std::vector<at::Tensor> expected = reference::WeightedSums(inputs, weights, expected_state);
   for (size_t s = 0; s < 2; ++s) EXPECT_TRUE(at::equal(sums[s], expected[s]));
   EXPECT_TRUE(at::equal(state, expected_state));
-  // More branches of guidance than the kernel takes.
+  // More branches of guidance than the kernel supports.
   const std::vector<at::Tensor> many(13, inputs.front());
   EXPECT_EQ(Launches([&] { sums = WeightedSums(many, std::vector<double>(13, 1), {}); }), 0);
   EXPECT_TRUE(at::allclose(sums[0], inputs.front() * 13));
 }
 
-// Channels that lie apart, columns of an image that lie apart, other types, rows without end: the reference is there.
+// The reference runs for channels or columns that are not adjacent, other types and rows that are too long.
 TEST_P(CudaOperators, TakeTheReferenceForWhatAKernelDoesNotTake) {
   const at::Tensor apart = Make({kImages, kChannels, kTokens}).transpose(1, 2);
-  ASSERT_TRUE(kernels::Sigmoid(apart).defined());  // the dispatcher knows the operators
+  ASSERT_TRUE(kernels::Sigmoid(apart).defined());  // registers the operators with the dispatcher
   const at::Tensor shift = Make({kImages, kChannels}), scale = Make({kImages, kChannels});
   const at::Tensor weight = Make({kChannels});
   at::Tensor y;

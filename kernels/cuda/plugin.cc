@@ -18,9 +18,9 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr char kOldestDriver[] = "580";  // the first for CUDA 13
+constexpr char kOldestDriver[] = "580";  // the first driver for CUDA 13
 
-// A problem in a user's words; empty: none.
+// A message for the user; empty means no problem.
 using Problem = std::string;
 
 Problem FindDriver() {
@@ -30,7 +30,7 @@ Problem FindDriver() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return "there is no NVIDIA driver on this machine; " + needed;
   }
-  // A driver serves every CUDA release of its own major version.
+  // A driver supports every CUDA release of its major version.
   if (driver / 1000 < CUDART_VERSION / 1000) {
     return "the NVIDIA driver is too old: it serves CUDA " + CudaVersionText(driver) + ", and " + needed;
   }
@@ -65,8 +65,8 @@ Problem TryDevice(int device, const cudaDeviceProp& gpu) {
   return name + " cannot be used: " + cudaGetErrorString(probed);
 }
 
-// The order in which LibTorch tries its attention kernels. cuDNN's is the fastest on Hopper and Blackwell, and right
-// for every number of tokens from 9.15.1 on; elsewhere LibTorch's own order stays.
+// Sets the order in which LibTorch tries its attention kernels. cuDNN's kernel is the fastest on Hopper and Blackwell,
+// and correct for every number of tokens from version 9.15.1 on. On other GPUs LibTorch's order is unchanged.
 void PreferCudnnAttention(const cudaDeviceProp& gpu) {
   constexpr long kFirstGoodCudnn = 91501;
   if ((gpu.major != 9 && gpu.major != 10) || at::detail::getCUDAHooks().versionRuntimeCuDNN() < kFirstGoodCudnn) return;
@@ -81,23 +81,23 @@ void PreferCudnnAttention(const cudaDeviceProp& gpu) {
 
 Problem OpenLibTorch(int device, const cudaDeviceProp& gpu) {
   at::Context& context = at::globalContext();
-  // LibTorch looks for its CUDA half once in a process.
+  // LibTorch looks for its CUDA part once per process.
   if (!context.hasCUDA()) return "this worker has computed without CUDA before; start another";
   context.lazyInitDevice(at::kCUDA);
   const auto index = static_cast<c10::DeviceIndex>(device);
   c10::cuda::set_device(index, /*force=*/true);
-  // One for the life of the process: what LibTorch keeps of freed memory belongs to the stream that it was used on.
+  // One stream for the life of the process: memory that LibTorch caches belongs to the stream on which it was used.
   static std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
   const auto [stream, is_new] =
       streams.try_emplace(index, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index));
   c10::cuda::setCurrentCUDAStream(stream->second);
-  // fp32 means fp32; a seed means the same image at every run.
+  // fp32 products are computed in fp32, not TF32, and a seed gives the same image in every run.
   context.setAllowTF32CuBLAS(false);
   context.setAllowTF32CuDNN(false);
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);
   PreferCudnnAttention(gpu);
-  at::ones({1}, at::Device(at::kCUDA, index)).add_(1).item<float>();  // the first allocation and the first kernel
+  at::ones({1}, at::Device(at::kCUDA, index)).add_(1).item<float>();  // first allocation and first kernel
   return "";
 }
 
@@ -113,7 +113,7 @@ Problem Open(int device) {
   try {
     return OpenLibTorch(device, gpu);
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();  // advice to programmers follows the first line
+    const std::string text = error.what_without_backtrace();  // advice for programmers follows the first line
     return std::string("LibTorch cannot use the GPU ") + gpu.name + ": " + text.substr(0, text.find('\n'));
   }
 }

@@ -5,7 +5,8 @@
 
 namespace tessera::kernels {
 
-// Runs it on the device, which becomes current. cudaErrorNoKernelImageForDevice: this library has no code for that GPU.
+// Runs the kernel on the device, which becomes current. Returns cudaErrorNoKernelImageForDevice if this library has no
+// code for that GPU.
 cudaError_t RunProbe(int device);
 
 }  // namespace tessera::kernels

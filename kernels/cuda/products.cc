@@ -9,7 +9,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// Switches kernels of LibTorch's attention off while it is there. One thread of a worker computes.
+// Disables kernels of LibTorch's attention during its lifetime. Only one thread of a worker computes.
 class AttentionWithout final {
  public:
   enum Kernels { kCudnn, kAllButExact };
@@ -36,7 +36,7 @@ class AttentionWithout final {
   const bool memory_efficient_ = at::globalContext().userEnabledMemEfficientSDP();
 };
 
-// How many queries at once, so that their scores take 1 GiB at most.
+// Number of queries per call, such that their scores take at most 1 GiB.
 int64_t QueriesAtOnce(const at::Tensor& q, const at::Tensor& k) {
   constexpr int64_t kMaxScoreBytes = int64_t{1} << 30;
   const int64_t of_query = q.size(0) * q.size(2) * k.size(1) * static_cast<int64_t>(q.element_size());
@@ -45,9 +45,9 @@ int64_t QueriesAtOnce(const at::Tensor& q, const at::Tensor& k) {
 
 }  // namespace
 
-// In fp32 and fp64 the scores are products of that type. LibTorch's fast kernels multiply fp32 in TF32's 10 bits.
-// cuDNN makes a plan for every pair of lengths, for tens to hundreds of milliseconds; where keys are as many as the
-// prompt is long, nearly every prompt would need one.
+// In fp32 and fp64 the scores are products of that type, because LibTorch's fast kernels multiply fp32 in TF32's 10
+// bits. cuDNN makes a plan for every pair of lengths, which takes tens to hundreds of milliseconds; if the number of
+// keys is the length of the prompt, nearly every prompt would need one.
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptionalTensor& key_bias,
                      double scale) {
   const auto attend = [&](const at::Tensor& queries) {
@@ -68,7 +68,7 @@ at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 namespace {
 
-// Whether cuDNN's attention is the one that this GPU prefers; the plug-in has decided that when it opened the GPU.
+// Returns whether this GPU prefers cuDNN's attention, as set when the plug-in opened the GPU.
 bool PrefersCudnn() { return at::globalContext().sDPPriorityOrder()[0] == at::SDPBackend::cudnn_attention; }
 
 }  // namespace
@@ -82,7 +82,7 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
     return ReferenceOf<AttentionWithLse>::Call("tessera::attention_with_lse", q, k, v, scale);
   }
   const at::Tensor queries = q.transpose(1, 2), keys = k.transpose(1, 2), values = v.transpose(1, 2);
-  at::Tensor read, lse;  // [b, h, n, d] and [b, h, n], of some versions [b, h, n, 1]
+  at::Tensor read, lse;  // [b, h, n, d] and [b, h, n], in some versions [b, h, n, 1]
   if (PrefersCudnn() && head_dim <= 128) {
     std::tie(read, lse, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore, std::ignore) =
         at::_scaled_dot_product_cudnn_attention(queries, keys, values, /*attn_bias=*/std::nullopt,
@@ -97,8 +97,8 @@ std::tuple<at::Tensor, at::Tensor> AttentionWithLse(const at::Tensor& q, const a
   return {read.transpose(1, 2), lse.transpose(1, 2)};
 }
 
-// cuBLASLt adds the bias and activates as it writes the product. In fp32 and fp64 the activation is a kernel of its
-// own: the library's is not made for their precision.
+// cuBLASLt adds the bias and applies the activation while it writes the product. In fp32 and fp64 the activation is a
+// separate kernel, because the library's is not accurate enough for them.
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias) {
   const int64_t in = x.size(-1);
   if (x.scalar_type() != at::kBFloat16 || !bias.has_value() || weight.dim() != 2 || x.numel() == 0) {

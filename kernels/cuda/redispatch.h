@@ -1,5 +1,5 @@
-// From the CUDA kernel of an operator to its reference composition (kernels/reference.h), for arguments that the kernel
-// does not take.
+// Calls an operator's reference composition (kernels/reference.h) from its CUDA kernel, for arguments that the kernel
+// does not support.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,13 +11,14 @@ namespace tessera::kernels::cuda {
 template <auto kKernel>
 struct ReferenceOf;
 
-// `name` is that of the operator whose kernel for CUDA is kKernel.
+// `name` is the name of the operator whose CUDA kernel is kKernel.
 template <typename Result, typename... Args, Result (*kKernel)(Args...)>
 struct ReferenceOf<kKernel> {
   static Result Call(const char* name, Args... args) {
     static const auto handle =
         c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Result(Args...)>();
-    // Kernels of CompositeExplicitAutograd stand in the table of every back end without one of its own, as this one is.
+    // CompositeExplicitAutograd kernels are in the table of every back end without its own kernel; Meta is one of
+    // these.
     return handle.redispatch(c10::DispatchKeySet(c10::DispatchKey::Meta), std::forward<Args>(args)...);
   }
 };

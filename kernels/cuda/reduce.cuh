@@ -9,7 +9,7 @@ namespace tessera::kernels::cuda {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// The sum over the lanes of each group of `lanes`, a power of 2, in all of them.
+// Returns, in all lanes, the sum over each group of `lanes` lanes. `lanes` is a power of 2.
 template <typename W>
 __device__ inline W GroupSum(W value, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kWholeWarp, value, distance);
@@ -23,8 +23,8 @@ __device__ inline W* SharedMemory() {
   return reinterpret_cast<W*>(shared_memory);
 }
 
-// The sum over the block in all of its threads. `warps`, in shared memory, has a place for each warp, and is free again
-// only behind the next barrier.
+// Returns the sum over the block in all of its threads. `warps`, in shared memory, has one element per warp and may be
+// reused only after the next barrier.
 template <typename W>
 __device__ inline W BlockSum(W value, W* warps) {
   value = GroupSum(value, kWarp);

@@ -1,4 +1,4 @@
-// Registers the operators for tensors of CUDA devices as the plug-in is loaded.
+// Registers the operators for CUDA tensors when the plug-in is loaded.
 #include <torch/library.h>
 
 #include "kernels/cuda/operators.h"

@@ -1,4 +1,4 @@
-// The kernel of residual_norm.h: one block a row, which its threads keep in registers.
+// The kernel of residual_norm.h: one block per row, which its threads keep in registers.
 #pragma once
 
 #include "kernels/cuda/number.cuh"
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels::cuda {
 
-// A row is spread over as many threads as it has chunks, or over fewer with four chunks each.
+// A row is processed by one thread per chunk or, if it is longer, by fewer threads with four chunks each.
 constexpr unsigned kMaxNormThreads = 768, kMaxWideNormThreads = 512;
 constexpr int kWideNormChunks = 4;
 
@@ -21,7 +21,7 @@ __device__ inline const T* RowOf(const PerImage& rows, int64_t image) {
   return static_cast<const T*>(rows.data) + image * rows.image_stride;
 }
 
-// One chunk of x + gate · y, as it is returned.
+// Computes one chunk of x + gate · y, rounded as it is stored.
 template <bool kAligned, typename T>
 __device__ inline void SumChunk(const ResidualNormArguments& a, int64_t image, int64_t token, int64_t first,
                                 WideOf<T> (&sum)[kChunk<T>]) {
@@ -43,7 +43,7 @@ __device__ inline WideOf<T> AddWide(WideOf<T> sum, WideOf<T> value) {
   return base::Planted("kernel_sum_not_widened") ? Widen(Narrow<T>(sum + value)) : sum + value;
 }
 
-// Mean of the row and 1 / sqrt(variance + eps); for RMSNorm 0 and 1 / sqrt(mean of squares + eps).
+// Computes the mean of the row and 1 / sqrt(variance + eps); for RMSNorm 0 and 1 / sqrt(mean of squares + eps).
 template <typename T, int kChunks>
 __device__ inline void RowStatistics(const ResidualNormArguments& a, const WideOf<T> (&x)[kChunks][kChunk<T>],
                                      WideOf<T>& mean, WideOf<T>& inverse) {
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kChunks == 1 ? kMaxNormThreads : kMaxWideNormT
   }
 }
 
-// Whether every row begins at a multiple of a chunk and ends at one.
+// Returns whether every row begins and ends at a multiple of a chunk.
 inline bool RowsAreAligned(const ResidualNormArguments& a, int64_t chunk) {
   for (const ConstRows& rows : {a.x, a.y}) {
     if (!IsAligned(rows.data) || rows.image_stride % chunk != 0 || rows.token_stride % chunk != 0) return false;

@@ -5,7 +5,8 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// As LayerNormModulate, GatedResidual, GatedResidualNormModulate with and without a gate, ResidualNorm and RmsNorm ask.
+// The parts that LayerNormModulate, GatedResidual, GatedResidualNormModulate with and without a gate, ResidualNorm and
+// RmsNorm use.
 constexpr NormParts kParts[] = {{.then = Scaling::kModulate},
                                 {.y = true, .gate = true, .norm = NormKind::kNone},
                                 {.y = true, .gate = true, .then = Scaling::kModulate},
@@ -19,7 +20,8 @@ struct Shape {
 };
 
 // The widths of the models and of their heads; rows shorter than a warp and than a chunk; tails of every length; rows
-// apart, rows that begin beside a chunk, images apart; none at all; and the longest that each number has.
+// that are apart; rows that do not begin at a chunk; images that are apart; no rows at all; the longest row of each
+// type.
 constexpr Shape kShapes[] = {{1, 2, 3072},
                              {2, 1, 1152},
                              {1, 2, 1408},

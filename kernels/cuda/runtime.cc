@@ -34,8 +34,8 @@ struct CudaMark : DeviceMark {
   int device = 0;
 };
 
-// Its event, whose device is now the calling thread's: a thread whose first call is for another device takes memory of
-// that one for a context.
+// Returns the mark's event and makes the event's device current for the calling thread. A thread whose first call is
+// for another device would allocate memory for a context there.
 cudaEvent_t EventOf(const DeviceMark& mark) {
   const auto& cuda = static_cast<const CudaMark&>(mark);
   if (base::Planted("mark_asked_about_on_any_device")) return cuda.event;
@@ -43,8 +43,8 @@ cudaEvent_t EventOf(const DeviceMark& mark) {
   return cuda.event;
 }
 
-// Memory of what lives within graphs. One launch is done before the next begins, so that they may share it; LibTorch
-// wants another one once all graphs that shared it are gone.
+// Memory that graphs use internally. One launch ends before the next begins, so all graphs can share it. LibTorch
+// requires a new pool once all graphs that shared the old one have been destroyed.
 struct GraphPool {
   const c10::MempoolId_t id = at::cuda::graph_pool_handle();
 
@@ -61,21 +61,21 @@ struct GraphPool {
 struct CudaGraph : DeviceGraph {
   std::shared_ptr<const GraphPool> pool = GraphPool::OfAll();
   at::cuda::CUDAGraph graph;
-  int64_t reserved = 0;  // bytes of the device before, and what was added since
+  int64_t reserved = 0;  // reserved bytes of the device before the capture; then the bytes added
 };
 
-// One at a time; the thread that began it ends it.
+// At most one; the thread that began the capture ends it.
 thread_local std::unique_ptr<CudaGraph> captured;
 
-// For the log: steps go on without the graph.
+// Logs the failure; steps continue without the graph.
 void SayThatCaptureFailed(const std::exception& error) {
   const std::string text = error.what();
   std::fprintf(stderr, "a CUDA graph could not be made, operators are issued one by one: %s\n",
                text.substr(0, text.find('\n')).c_str());
 }
 
-// LibTorch ends its allocators' pools only when a capture has ended well, and until then takes every allocation for one
-// of the capture (pytorch/pytorch#180395).
+// LibTorch ends its allocators' pools only after a successful capture. Until then it treats every allocation as part of
+// the capture (pytorch/pytorch#180395).
 void EndPoolsOfFailedCapture(int device, c10::MempoolId_t pool) noexcept {
   if (base::Planted("failed_capture_keeps_its_pools")) return;
   const auto attempt = [](const auto& end) {
@@ -93,9 +93,9 @@ void EndPoolsOfFailedCapture(int device, c10::MempoolId_t pool) noexcept {
   attempt([&] { host->release_pool(pool); });
 }
 
-// LibTorch's page-locked memory. A block that comes back has LibTorch record an event in each stream that used it, from
-// whichever thread. Recorded in a stream under capture that event would belong to the graph, and every later question
-// about it would be an error; so blocks that come back during a capture wait for its end.
+// LibTorch's page-locked memory. When a block is freed, on any thread, LibTorch records an event in each stream that
+// used it. In a stream under capture that event would belong to the graph, and every later query of it would be an
+// error. Blocks that are freed during a capture are therefore kept until its end.
 class PinnedMemory final : public c10::Allocator {
  public:
   static PinnedMemory& Get() {
@@ -127,7 +127,7 @@ class PinnedMemory final : public c10::Allocator {
  private:
   static void Return(void* block) {
     PinnedMemory& memory = Get();
-    // Held while the event is recorded, so that no capture begins meanwhile.
+    // The mutex is held while the event is recorded, so that no capture begins in between.
     const std::lock_guard lock(memory.mutex_);
     if (memory.captures_ > 0) {
       memory.waiting_.push_back(block);
@@ -139,15 +139,15 @@ class PinnedMemory final : public c10::Allocator {
   c10::Allocator* const memory_ = at::getHostAllocator(at::kCUDA);
   std::atomic<c10::DeleterFnPtr> delete_ = nullptr;
   std::mutex mutex_;
-  int captures_ = 0;            // under way
-  std::vector<void*> waiting_;  // blocks that came back meanwhile
+  int captures_ = 0;            // in progress
+  std::vector<void*> waiting_;  // blocks that were freed during a capture
 };
 
 int64_t ReservedBytes(int device) {
   return allocator::getDeviceStats(static_cast<c10::DeviceIndex>(device)).reserved_bytes[0].current;
 }
 
-// What nvidia-smi calls it, without the prefix that tells a whole GPU from an instance of one.
+// Returns the UUID as nvidia-smi prints it, without the prefix that distinguishes a whole GPU from an instance of one.
 std::string UuidText(const cudaUUID_t& uuid) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -159,7 +159,7 @@ std::string UuidText(const cudaUUID_t& uuid) {
   return text;
 }
 
-// What CUDA_VISIBLE_DEVICES lists: its entries are the devices 0, 1, ….
+// Returns the entries of CUDA_VISIBLE_DEVICES, which are the devices 0, 1, ….
 std::vector<std::string> VisibleDevices() {
   const char* variable = std::getenv("CUDA_VISIBLE_DEVICES");
   std::vector<std::string> entries;
@@ -251,7 +251,7 @@ bool CudaDeviceWorks(int device) noexcept {
 DeviceMark* RecordCudaMark(int device) {
   auto mark = std::make_unique<CudaMark>();
   mark->device = device;
-  C10_CUDA_CHECK(cudaEventCreateWithFlags(&mark->event, cudaEventDefault));  // with times
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&mark->event, cudaEventDefault));  // with timing
   const cudaError_t recorded =
       cudaEventRecord(mark->event, c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream());
   if (recorded != cudaSuccess) {
@@ -264,7 +264,7 @@ DeviceMark* RecordCudaMark(int device) {
 bool IsCudaMarkReached(const DeviceMark& mark) {
   const cudaError_t state = cudaEventQuery(EventOf(mark));
   if (state == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // it is no error
+    (void)cudaGetLastError();  // not an error
     return false;
   }
   C10_CUDA_CHECK(state);
@@ -292,14 +292,14 @@ bool BeginCudaCapture(int device) {
   graph->reserved = ReservedBytes(device);
   PinnedMemory::Get().BeginCapture();
   try {
-    // Other threads decode and read on streams of their own meanwhile.
+    // Other threads decode and read on other streams at the same time.
     graph->graph.capture_begin(graph->pool->id, cudaStreamCaptureModeThreadLocal);
   } catch (const std::exception& error) {
     SayThatCaptureFailed(error);
     (void)cudaGetLastError();
     EndPoolsOfFailedCapture(device, graph->pool->id);
     graph->pool.reset();
-    (void)graph.release();  // whose destructor throws before a capture has begun
+    (void)graph.release();  // the destructor throws if no capture has begun
     PinnedMemory::Get().EndCapture();
     return false;
   }
@@ -318,7 +318,7 @@ DeviceGraph* EndCudaCapture(int device) noexcept {
   } catch (const std::exception& error) {
     SayThatCaptureFailed(error);
     (void)cudaGetLastError();
-    // Where it failed afterwards, the graph itself gives its pool back.
+    // If the failure came after the capture ended, the graph itself releases its pool.
     try {
       (void)graph->graph.pool();
     } catch (const std::exception&) {
@@ -360,7 +360,7 @@ void* SideCudaStream(int device) {
   return stream->second.stream();
 }
 
-// The event is CUDA's own as soon as it is destroyed, and lives as long as something waits for it.
+// A destroyed event stays valid in CUDA until nothing waits for it.
 void WaitForCudaStream(int, void* stream, void* other) {
   cudaEvent_t event = nullptr;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));

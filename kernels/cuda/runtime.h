@@ -1,4 +1,4 @@
-// The functions of the CUDA plug-in's table but for opening a device, as kernels/device_runtime.h has them.
+// The functions of the CUDA plug-in's table, except for opening a device, as specified in kernels/device_runtime.h.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace tessera::kernels {
 
-// "13.0" of 13000.
+// Returns "13.0" for 13000.
 std::string CudaVersionText(int version);
 
 int FindCudaDevice(const std::string& name, std::string& problem) noexcept;
-// Of a device that is there.
+// The device must exist.
 DeviceIdentity IdentifyCudaDevice(int device);
 bool ReadCudaMemory(int device, DeviceMemory& memory) noexcept;
 void ReleaseCudaCache(int device);

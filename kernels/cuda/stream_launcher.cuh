@@ -1,5 +1,5 @@
-// Launches kernels on a stream. The functions that choose a kernel take any such launcher, so that tests can have the
-// choice and the kernel on the host.
+// StreamLauncher launches kernels on a stream. The functions that choose a kernel accept any such launcher, so that
+// tests can run the choice and the kernel on the host.
 #pragma once
 
 #include "kernels/cuda/launch.h"

@@ -1,4 +1,4 @@
-// The kernel of weighted_sums.h: a thread for each chunk of the tensors.
+// The kernel of weighted_sums.h: one thread per chunk of the tensors.
 #pragma once
 
 #include "kernels/cuda/number.cuh"
@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda {
 
 constexpr int kWeightedSumsThreads = 256;
 
-// Each rounded by itself, so that a number does not depend on where it lies.
+// Product and sum are rounded separately, so that a result does not depend on its position.
 __device__ inline float AddProduct(float sum, float weight, float x) { return __fadd_rn(sum, __fmul_rn(weight, x)); }
 __device__ inline double AddProduct(double sum, double weight, double x) {
   return __dadd_rn(sum, __dmul_rn(weight, x));
@@ -19,7 +19,7 @@ __device__ inline double AddProduct(double sum, double weight, double x) {
 __device__ inline long long WordOf(float x) { return __float_as_int(x); }
 __device__ inline long long WordOf(double x) { return __double_as_longlong(x); }
 
-// Takes the numbers x[0 … kNumbers), which stand at `first`, into the state.
+// Adds the numbers x[0 … kNumbers), which begin at element `first`, to the state.
 template <typename T, int kNumbers>
 __device__ inline void AddToState(const T (&x)[kNumbers], int64_t first, int64_t count, unsigned long long* state) {
   bool finite = true;

@@ -1,5 +1,5 @@
-// One or two weighted sums of the same tensors in one pass on a GPU, and what is to be known of the first: a step of a
-// sampler, guidance included.
+// Computes one or two weighted sums of the same tensors and the state of the first, in one pass on a GPU. This is a
+// sampler's step, including guidance.
 #pragma once
 
 #include "kernels/cuda/launch.h"
@@ -10,15 +10,16 @@ constexpr int kMostSummed = 12, kMostSums = 2;
 
 struct WeightedSumsArguments {
   Number number = Number::kFloat;  // kFloat or kDouble
-  int64_t count = 0;               // numbers of each tensor; all are dense
+  int64_t count = 0;               // numbers per tensor; all tensors are dense
   int inputs = 0;
   const void* from[kMostSummed] = {};
   double weights[kMostSums][kMostSummed] = {};  // 0: the input is not read for that sum
-  void* to[kMostSums] = {};                     // null: that sum is not asked for
-  unsigned long long* state = nullptr;          // as kernels/ops.h says; null: not asked for
+  void* to[kMostSums] = {};                     // null: that sum is not written
+  unsigned long long* state = nullptr;          // see kernels/ops.h; null: not computed
 };
 
-// cudaErrorInvalidValue: narrower numbers, or more than a grid can be of. Without numbers nothing is launched.
+// Returns cudaErrorInvalidValue for narrower types, or if the tensors are too large for a grid. Launches nothing if
+// there are no numbers.
 cudaError_t LaunchWeightedSums(const WeightedSumsArguments& arguments, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda

@@ -12,10 +12,10 @@ namespace {
 struct Shape {
   int64_t count;
   int inputs = 3;
-  int64_t offset = 0;  // numbers before the first of each tensor
+  int64_t offset = 0;  // before the first number of each tensor
 };
 
-// The latents of the models in small, tails of every length, several blocks, tensors that begin anywhere.
+// Small versions of the models' latents, tails of every length, several blocks, tensors that begin at any offset.
 constexpr Shape kShapes[] = {{4096},     {16384, 6}, {1},       {2},          {3},        {4},        {5},
                              {7},        {8},        {9},       {31},         {33},       {64},       {72},
                              {88},       {100},      {128, 1},  {128, 2},     {128, 12},  {1023, 4},  {1024, 4},
@@ -29,7 +29,7 @@ class SumsRun final {
     std::normal_distribution<double> normal;
     for (int i = 0; i < shape.inputs; ++i) {
       inputs_.emplace_back(typename Rows<T>::Layout{.channels = shape.count, .offset = shape.offset}, 0, 1, random_);
-      // Every third input is one of the other sum alone.
+      // Every third input belongs only to the other sum.
       for (int s = 0; s < sums; ++s) weights_[s][i] = (i + s) % 3 == 2 ? 0 : normal(random_);
     }
     for (int s = 0; s < sums; ++s) {
