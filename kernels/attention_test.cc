@@ -13,8 +13,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Rounding of weights and sums in the type's own precision. Errors are relative to the largest output, which is the
-// mean of thousands of values in the longest case and twenty times smaller than they are.
+// Weights and sums are rounded in the dtype's precision. Errors are relative to the largest output, which in the
+// longest case is the mean of thousands of values and twenty times smaller than they are.
 constexpr double kFp64Tolerance = 1e-14;
 constexpr double kFp32Tolerance = 5e-6;
 // Weights and output are rounded to 8 bits (2^-9 each); the rest is in fp32. Inputs are rounded before both sides.
@@ -90,7 +90,7 @@ TEST(AttentionTest, ABiasThatALargeScoreOvercomesIsHonoured) {
     c.key_bias = at::zeros({1, 40}, at::kDouble);
     c.key_bias->narrow(1, 20, 20).fill_(-500.0);
     c = ToType(c, type);
-    // Scores of several hundred keep about three decimals in fp32.
+    // Scores of several hundred have about three correct decimals in fp32.
     EXPECT_LE(WorstError(Attend(c), AttentionByDefinition(c)), 1e-2) << type;
   }
 }
@@ -99,11 +99,11 @@ TEST(AttentionTest, AMaskOfEveryKeyLeavesPlainAttention) {
   AttentionCase c = ToType(MakeAttentionCase({.keys = 50, .head_dim = 24}), at::kFloat);
   const at::Tensor unmasked = Attend(c);
   c.key_bias = at::full({2, 50}, -10000.0, at::kFloat);
-  // Adding 10000 leaves scores of size one with 2^-10 of absolute precision.
+  // After adding 10000, scores of size one have 2^-10 of absolute precision.
   EXPECT_LE(WorstError(Attend(c), unmasked), 5e-3);
 }
 
-// Every few keys the largest score of some row is far above all before, and for some it never is.
+// In some rows every few keys have a score far above all earlier scores; in others no key has.
 TEST(AttentionTest, ScoresThatGrowWithTheKeysAreWeighedLikeOthers) {
   for (const bool biased : {false, true}) {
     AttentionCase c = MakeAttentionCase({.batch = 1, .tokens = 40, .keys = 700, .heads = 2, .head_dim = 72});

@@ -1,5 +1,5 @@
-// Every operator of a picture gives an image's part of the result from that image's part of the inputs alone, bit for
-// bit: for every type, every instruction set of this machine, batches of 1 to 8 and 1, 2, 3 and 8 threads.
+// Tests that every operator computes an image's part of the result from that image's part of the inputs alone, bit for
+// bit: for every dtype, every instruction set of this machine, batches of 1 to 8 and 1, 2, 3 and 8 threads.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ constexpr at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
 constexpr int64_t kLargestBatch = 8;
 constexpr int kThreads[] = {1, 2, 3, 8};
 
-// The inputs of one call, batch first, and the call; what all images share is bound into it.
+// The inputs of one call, batch first, and the call, which binds what all images share.
 struct OperatorCase {
   std::string name;
   std::vector<at::Tensor> inputs;
   std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&, cpu::Isa)> call;
-  bool by_isa = true;  // whether the operator has versions
+  bool by_isa = true;  // whether the operator has versions by instruction set
 };
 
 class BatchContractTest : public testing::TestWithParam<at::ScalarType> {
@@ -37,7 +37,7 @@ class BatchContractTest : public testing::TestWithParam<at::ScalarType> {
     return part;
   }
 
-  // The first breach of the contract that is found; empty: none.
+  // Returns the first violation of the contract that is found, or an empty string.
   static std::string Breach(const OperatorCase& op) {
     for (const cpu::Isa isa : op.by_isa ? IsasOfThisMachine() : std::vector{cpu::BestIsa()}) {
       at::set_num_threads(1);
@@ -71,8 +71,8 @@ TEST_P(BatchContractTest, OfProducts) {
   struct Shape {
     int64_t rows, in, out;
   };
-  // Rows of an image: a vector, a few, more than a block; depths that are cut, one of them into slices,
-  // and ones that are no whole vector.
+  // Images with one row, a few, and more than a block; depths that are cut, one of them into slices, and depths that
+  // are not whole vectors.
   for (const Shape& s :
        {Shape{1, 256, 192}, Shape{3, 33, 70}, Shape{17, 1030, 50}, Shape{40, 3690, 70}, Shape{130, 64, 40}}) {
     const at::Tensor weight = Random({s.out, s.in}), bias = Random({s.out});
@@ -86,7 +86,7 @@ TEST_P(BatchContractTest, OfProducts) {
   }
 }
 
-// The contract is one that can be broken: a sum that is split by the size of the batch is noticed.
+// Shows that the test can fail: it detects a sum that is split by the size of the batch.
 TEST_P(BatchContractTest, IsBrokenByASplitByBatchSize) {
   const at::Tensor weight = Random({40, 64});
   const auto split = [&](const auto& in, cpu::Isa isa) -> std::vector<at::Tensor> {
@@ -125,7 +125,7 @@ TEST_P(BatchContractTest, OfAttention) {
                   .by_isa = false});
 }
 
-// A prompt's padding, which is there for the sake of longer prompts beside it, changes nothing.
+// A prompt is padded if the batch has longer prompts; the padding must not change the result.
 TEST_P(BatchContractTest, OfAttentionToAPromptPaddedForOthers) {
   const at::Tensor q = Random({1, 70, 2, 24}), k = Random({1, 150, 2, 24}), v = Random({1, 150, 2, 24});
   for (const int64_t tokens : {1, 16, 99, 149}) {
@@ -190,7 +190,8 @@ TEST_P(BatchContractTest, OfQueriesKeysAndValues) {
     ExpectContract({.name = "queries, keys and values",
                     .inputs = {Random({kLargestBatch, 60, 6 * channels})},
                     .call = [&](const auto& in, cpu::Isa isa) {
-                      // As Ulysses sends them: the images inside, heads in a part for each rank outside.
+                      // Memory order of Ulysses' all-to-all: one part of the heads per rank outermost, the images
+                      // inside.
                       const at::Tensor sent = at::empty({2, 60, 3, in[0].size(0), 1, channels}, in[0].options());
                       const auto place = [&](int64_t i) { return sent.select(2, i).permute({2, 1, 0, 3, 4}); };
                       const HeadsOut out{.q = place(0), .k = place(1), .v = place(2)};
@@ -214,10 +215,10 @@ TEST_P(BatchContractTest, OfElementwiseFunctions) {
       {"sigmoid", [](const at::Tensor& x, cpu::Isa) { return cpu::Sigmoid(x); }},
       {"cosine", [](const at::Tensor& x, cpu::Isa) { return cpu::Cos(x); }},
       {"sine", [](const at::Tensor& x, cpu::Isa) { return cpu::Sin(x); }},
-      // As samplers and guidance put them together.
+      // Combined as samplers and guidance combine tensors.
       {"scaled sum", [](const at::Tensor& x, cpu::Isa) { return x * 1.7 - x / 0.9; }},
   };
-  // The first is spread over threads at places that are no whole vectors.
+  // The first width is split over threads at positions that are not whole vectors.
   for (const int64_t channels : {18773, 5}) {
     const at::Tensor x = Random({kLargestBatch, 3, channels});
     for (const Function& function : functions) {

@@ -14,13 +14,14 @@ namespace {
 
 struct Type {
   at::ScalarType type;
-  double tolerance;  // of the largest output: sums over the depth in max(fp32, type), bf16 rounded once at the end
+  double tolerance;  // relative to the largest output: sums over the depth in max(fp32, type), bf16 rounded once at the
+                     // end
 };
 constexpr Type kTypes[] = {{at::kDouble, 1e-14}, {at::kFloat, 1e-5}, {at::kBFloat16, 4e-3}};
 
 const std::vector<std::vector<int64_t>> kPaddings = {{0, 0, 0, 0}, {1, 1, 1, 1}, {0, 1, 1, 0}};
 
-// Images narrower than a panel, and so wide that most panels read nothing but the image; edges of zeros on each side.
+// Images narrower than a panel, and images so wide that most panels read no padding; padding on each side.
 TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
   for (const int64_t width : {19, 70, 131}) {
     for (const int64_t kernel : {1, 2, 3}) {
@@ -43,8 +44,7 @@ TEST(Conv2dTest, FollowsTheDefinitionOnEveryInstructionSet) {
   }
 }
 
-// More channels than a version takes at a time, of the image and of the output; panels of pixels in more than one
-// group.
+// More input and output channels than a version processes at a time; panels of pixels in more than one group.
 TEST(Conv2dTest, OfManyChannelsFollowsTheDefinitionOnEveryInstructionSet) {
   const at::Tensor x = Random({2, 410, 5, 70}, 1).to(at::kBFloat16),
                    weight = Random({350, 410, 3, 3}, 2).to(at::kBFloat16);
@@ -57,8 +57,8 @@ TEST(Conv2dTest, OfManyChannelsFollowsTheDefinitionOnEveryInstructionSet) {
   }
 }
 
-// The whole image and parts that begin and end at rows of either parity, one row among them. In bf16 the sums of
-// weights are rounded too.
+// The whole image, and parts that begin and end at rows of either parity, down to one row. In bf16 the sums of weights
+// are rounded too.
 TEST(Conv2dTest, OfAnEnlargedImageFollowsTheDefinitionOnEveryInstructionSet) {
   constexpr int64_t kHeight = 5;
   for (const int64_t width : {9, 70}) {

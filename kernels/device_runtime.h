@@ -1,11 +1,11 @@
-// What the runtime asks of a kind of device beside its operators, as one table of functions: who the device is, its
-// memory, marks in the order of its work, memory of the host that it reads by itself, and graphs. The CPU has one
-// (kernels/device_runtimes.cc), the CUDA plug-in brings one, and tests have a device with one. LibTorch-free, so that a
-// plug-in of another version can be told before any of it is used.
+// DeviceRuntime is the table of functions, other than operators, that the runtime calls on one kind of device: the
+// identity of a device, its memory, marks in the order of its work, pinned host memory, and graphs. The CPU has one
+// table (kernels/device_runtimes.cc), the CUDA plug-in supplies another, and tests supply their own. The header does
+// not use LibTorch, so that a plug-in of another version is recognised before anything in it is called.
 //
-// "Work" is what the calling thread has issued on the device's current stream, "current" what it issues next. Functions
-// that are not noexcept throw c10::Error where the device fails, as operators do. Any thread may call them unless said
-// otherwise.
+// "Work" is what the calling thread has issued on the device's current stream; "current" is the stream on which that
+// thread issues. Functions that are not noexcept throw c10::Error if the device fails, as operators do. Any thread may
+// call them unless a comment restricts it.
 #pragma once
 
 #include <cstdint>
@@ -19,94 +19,96 @@ struct Allocator;
 
 namespace tessera::kernels {
 
-// Another one with every change of the table, or of what its functions promise.
+// Incremented with every change to the table or to what its functions promise.
 inline constexpr int kDeviceRuntimeVersion = 2;
 
-// Bytes of a device's own memory. What is neither free, used nor cached is taken by other processes and the driver.
+// Sizes in bytes of a device's memory. The rest of `total`, which is neither free, used nor cached, belongs to other
+// processes and the driver.
 struct DeviceMemory {
   int64_t total = 0;
-  int64_t free = 0;    // nobody has taken it
-  int64_t used = 0;    // by tensors of this process
-  int64_t cached = 0;  // kept by this process for tensors to come
+  int64_t free = 0;    // unallocated
+  int64_t used = 0;    // held by tensors of this process
+  int64_t cached = 0;  // kept by this process for future tensors
 };
 
-// Whatever beside our own code decides what numbers come out. Empty where there is no such thing.
+// Everything outside our own code that can change the numbers of a result. A string is empty if the part is absent.
 struct DeviceIdentity {
-  std::string device;  // its model
+  std::string device;  // model name
   std::string driver;
   std::string cudnn;
   std::string nccl;
-  bool joins_nccl = false;  // the device is a card of its own that this NCCL can serve
+  bool joins_nccl = false;  // a whole card, not a slice of one, that this NCCL supports
 
   bool operator==(const DeviceIdentity&) const = default;
 };
 
-// A place in the order of a device's work. Each device's table has its own below these two.
+// A position in the order of a device's work. Each kind of device derives its marks and graphs from these two types.
 struct DeviceMark {};
 
-// Work that was captured and can be issued again as a whole. It reads and writes the memory that the work did when it
-// was captured: the caller keeps what was there before and fills it anew, the graph keeps what was allocated meanwhile.
+// Captured work that can be issued again as a whole. It reads and writes the memory addresses that it used during
+// capture: the caller keeps the memory that existed before the capture alive and refills it; the graph keeps the memory
+// that was allocated during the capture.
 struct DeviceGraph {};
 
 struct DeviceRuntime {
   int version = kDeviceRuntimeVersion;
 
-  // The index of the device with a name of its maker's ("GPU-…", "MIG-…"); below 0 with what is wrong: text that
-  // continues "device is GPU-…; ".
+  // Returns the index of the device with this vendor name ("GPU-…", "MIG-…"). Returns a negative number on failure and
+  // sets `problem` to text that continues "device is GPU-…; ".
   int (*find)(const std::string& name, std::string& problem) noexcept = nullptr;
 
-  // Checks driver, device and LibTorch in this order, then makes the device and a stream of its own current for the
-  // calling thread, which is the one that computes. Returns what is missing, for a user: text that continues "device is
-  // cuda; "; nothing where all is well.
+  // Checks driver, device and LibTorch in this order. Then makes the device and one stream, the same for the life of
+  // the process, current for the calling thread, which is the one that computes. Returns an empty string on success,
+  // else a message for the user that continues "device is cuda; ".
   std::string (*open)(int device) noexcept = nullptr;
 
-  // Needs no opened device, and takes none of its memory. Returns what is missing, as `open` does.
+  // Needs no opened device and uses none of its memory. Returns a message as `open` does.
   std::string (*identify)(int device, DeviceIdentity& identity) noexcept = nullptr;
 
-  // Nothing is written, and false returned, where nobody can tell, as for the memory of the host.
+  // Returns false and leaves `memory` unchanged if the sizes are unknown, as they are for the memory of the host.
   bool (*read_memory)(int device, DeviceMemory& memory) noexcept = nullptr;
-  // Gives back the memory that is kept for tensors to come.
+  // Releases the memory that is kept for future tensors.
   void (*release_cache)(int device) = nullptr;
 
-  // Whether the device still works. It does after it had no memory for something, and never again in this process after
-  // an error of its own (an address that is not there, memory that is broken). Waits for all work.
+  // Returns whether the device still works. An allocation failure does not stop it; a device fault (an invalid address,
+  // broken memory) stops it for the rest of this process. Waits for all work.
   bool (*works)(int device) noexcept = nullptr;
 
-  // Behind all work so far; the caller destroys it.
+  // Returns a mark after all work so far. The caller destroys it.
   DeviceMark* (*record_mark)(int device) = nullptr;
   bool (*is_reached)(const DeviceMark& mark) = nullptr;
   void (*wait)(const DeviceMark& mark) = nullptr;
-  // That the device took from one to the other, both of which are reached.
+  // Device time in seconds between two marks, both of which must be reached.
   double (*seconds_between)(const DeviceMark& from, const DeviceMark& to) = nullptr;
   void (*destroy_mark)(DeviceMark* mark) noexcept = nullptr;
 
-  // Gives out memory of the host that the device reads and writes by itself.
+  // Allocates host memory that the device can read and write directly.
   c10::Allocator* (*pinned_memory)() = nullptr;
 
-  // From here to end_capture, work is kept for a graph and not done, false where this kind of device has no graphs. The
-  // calling thread may then neither wait for the device, nor read from it, nor copy memory of the host that is not
-  // pinned. One capture at a time.
+  // Starts a capture: until end_capture, work is recorded into a graph instead of being executed. Returns false if this
+  // kind of device has no graphs. During a capture the calling thread may not wait for the device, read from it, or
+  // copy host memory that is not pinned. Only one capture may be active.
   bool (*begin_capture)(int device) = nullptr;
-  // Null where something happened since that a graph cannot hold. Ends the capture in any case.
+  // Ends the capture in every case. Returns null if the captured work contained something that a graph cannot hold.
   DeviceGraph* (*end_capture)(int device) noexcept = nullptr;
-  // Memory that it took beyond what the graphs before it share with it.
+  // Bytes that the graph added to the memory it shares with earlier graphs.
   int64_t (*graph_bytes)(const DeviceGraph& graph) noexcept = nullptr;
   void (*launch)(DeviceGraph& graph) = nullptr;
-  // None of its work is left to be done.
+  // Requires that all work of the graph has completed.
   void (*destroy_graph)(DeviceGraph* graph) noexcept = nullptr;
-  // Whether the calling thread is between begin_capture and end_capture.
+  // Returns whether the calling thread is between begin_capture and end_capture.
   bool (*is_capturing)(int device) noexcept = nullptr;
 
-  // For work that others issue on the device. The maker's name of the card, which no other card of the machine has;
-  // empty for a part of a card.
+  // The remaining functions serve libraries that issue work on the device. This one returns the vendor name of the
+  // card, which is unique in the machine, or an empty string for a slice of a card.
   std::string (*card)(int device) noexcept = nullptr;
-  // The current stream of the calling thread, and a second one of high priority, which is the same in every call; as
-  // the maker's functions take them.
+  // Returns the calling thread's current stream, and a second stream of high priority, which is the same in every call.
+  // Both are handles of the vendor's type.
   void* (*current_stream)(int device) = nullptr;
   void* (*side_stream)(int device) = nullptr;
-  // What is issued on `stream` from here on begins only when all that `other` has so far is done.
+  // Makes work issued on `stream` from now on wait until everything issued so far on `other` has completed.
   void (*wait_for_stream)(int device, void* stream, void* other) = nullptr;
-  // Null with what is missing, for a user: text that continues "NCCL is not used: ".
+  // Returns null on failure and sets `problem` to a message for the user that continues "NCCL is not used: ".
   const NcclApi* (*nccl)(std::string& problem) noexcept = nullptr;
 };
 

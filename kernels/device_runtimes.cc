@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// The host computes as it issues, so that its marks are reached at once.
+// The host computes when an operator is called, so its marks are reached at once.
 struct HostMark : DeviceMark {
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
 };

@@ -1,4 +1,4 @@
-// The tables of the kinds of devices there are in this process (kernels/device_runtime.h).
+// Holds the DeviceRuntime table of each kind of device in this process (kernels/device_runtime.h).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,10 +7,11 @@
 
 namespace tessera::kernels {
 
-// As LibTorch has an allocator for a kind of device: one, of who set it last. `runtime` outlives its use.
+// Sets the table of a kind of device and replaces any earlier one, as LibTorch does with allocators. `runtime` must
+// outlive its use.
 void SetDeviceRuntime(c10::DeviceType type, const DeviceRuntime& runtime);
 
-// Throws c10::Error for a kind of device that nobody has set one for.
+// Throws c10::Error if no table has been set for this kind of device.
 const DeviceRuntime& DeviceRuntimeOf(c10::DeviceType type);
 
 }  // namespace tessera::kernels

@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-// One rounding of the result, relative to the largest one, and a few of the sums; bf16 rounds to 8 bits.
+// One rounding of the result, relative to the largest one, and a few roundings of the sums; bf16 rounds to 8 bits.
 double Tolerance(at::ScalarType type) {
   if (type == at::kDouble) return 1e-14;
   return type == at::kFloat ? 1e-6 : 4e-3;
@@ -80,7 +80,7 @@ TEST(LayerNormModulateTest, FollowsTheDefinitionInEveryTypeAndInstructionSet) {
       const at::Tensor shift = Random({2, width}, type);
       const at::Tensor scale = Random({2, width}, type);
       const at::Tensor expected = LayerNormModulateByDefinition(x, shift, scale, 1e-6);
-      // The offset of 10 costs the differences from the mean one decimal.
+      // The offset of 10 costs the differences from the mean one decimal of precision.
       for (const cpu::Isa isa : IsasOfThisMachine()) {
         EXPECT_LE(WorstError(cpu::LayerNormModulate(x, shift, scale, 1e-6, isa), expected), 10 * Tolerance(type))
             << type << " " << width << " instruction set " << static_cast<int>(isa);
@@ -140,7 +140,7 @@ TEST(GatedResidualTest, LeavesItsInputsAlone) {
   EXPECT_TRUE(at::equal(x, before));
 }
 
-// Bit for bit: what it saves is reading the sum once more.
+// The fused operator saves reading the sum again; results are equal bit for bit.
 TEST(GatedResidualNormModulateTest, IsTheResidualFollowedByTheNorm) {
   at::manual_seed(12);
   for (const at::ScalarType type : kTypes) {
@@ -184,7 +184,7 @@ TEST(GatedResidualNormModulateTest, WithWeightsIsALayerNormOfTheSum) {
   }
 }
 
-// One part of QkvNormRope, element by element. `heads` [b, n, h, d].
+// Computes one part of QkvNormRope element by element. `heads` [b, n, h, d].
 at::Tensor HeadsByDefinition(const at::Tensor& heads, const HeadNorm& norm, const RotaryTables& rotary) {
   at::Tensor out = heads.to(at::kDouble).clone(at::MemoryFormat::Contiguous);
   const auto wide = [](const at::Tensor& x) {
@@ -238,7 +238,8 @@ TEST(QkvNormRopeTest, FollowsTheDefinitionInEveryTypeAndInstructionSet) {
            {std::pair(rms, layer), std::pair(layer, HeadNorm()), std::pair(HeadNorm(), rms)}) {
         for (const RotaryTables& rotary : {angles, RotaryTables()}) {
           for (const cpu::Isa isa : IsasOfThisMachine()) {
-            // Rows of longer buffers: heads in two groups that lie apart, tokens first, and one group, images first.
+            // Rows of longer buffers: once heads in two groups that are apart, tokens first, and once one group, images
+            // first.
             const at::Tensor sent = at::zeros({2, tokens + 2, 2, 2, heads / 2, d}, packed.options());
             const at::Tensor kept = at::zeros({2, tokens + 2, heads, d}, packed.options());
             const auto place = [&](int64_t tensor) { return sent.select(2, tensor).permute({2, 1, 0, 3, 4}); };
@@ -253,7 +254,7 @@ TEST(QkvNormRopeTest, FollowsTheDefinitionInEveryTypeAndInstructionSet) {
             EXPECT_LE(WorstError(out.k.flatten(2, 3), HeadsByDefinition(parts[1], key_norm, rotary)), Tolerance(type))
                 << what;
             EXPECT_TRUE(at::equal(out.v.flatten(2, 3), parts[2])) << what;
-            // Nothing beside them is touched.
+            // The surrounding memory is unchanged.
             EXPECT_EQ(sent.narrow(1, 0, 1).count_nonzero().item<int64_t>() +
                           sent.narrow(1, tokens + 1, 1).count_nonzero().item<int64_t>() +
                           kept.narrow(1, 0, 2).count_nonzero().item<int64_t>(),
@@ -299,7 +300,7 @@ TEST(GeluTanhTest, FollowsTheDefinitionOverItsWholeRange) {
     const at::Tensor expected =
         ByDefinition(x, [&](int64_t b, int64_t n, int64_t c) { return GeluTanhByDefinition(x_at[b][n][c]); });
     for (const cpu::Isa isa : IsasOfThisMachine()) {
-      // Per element: relative where the value is not tiny, absolute 1e-7 where 1 + tanh cancels in the reference.
+      // The error is relative if the value is not tiny, and 1e-7 absolute where 1 + tanh cancels in the reference.
       const at::Tensor error = (cpu::GeluTanh(x, isa).to(at::kDouble) - expected).abs() / (expected.abs() + 0.05);
       EXPECT_LE(error.max().item<double>(), Tolerance(type)) << type << " instruction set " << static_cast<int>(isa);
     }
@@ -371,7 +372,8 @@ TEST(LinearProductTest, FollowsTheDefinition) {
   }
 }
 
-// fp32 of every size but the smallest, side by side: a version that multiplies by parts of its operands may lose none.
+// Adjacent fp32 numbers of all magnitudes but the smallest. A version that multiplies parts of its operands must not
+// lose any of them.
 at::Tensor RandomOfManySizes(at::IntArrayRef sizes) {
   return at::randn(sizes, at::kDouble).mul(at::exp2(at::empty(sizes, at::kDouble).uniform_(-140, 20))).to(at::kFloat);
 }
@@ -387,8 +389,8 @@ TEST(LinearProductTest, OfFp32HasTheErrorOfFp32OnEveryInstructionSet) {
           const at::Tensor weight = many_sizes ? RandomOfManySizes({70, depth}) : Random({70, depth}, at::kFloat);
           const at::Tensor wide = x.to(at::kDouble), turned = weight.to(at::kDouble).t();
           const at::Tensor sum_of_sizes = at::matmul(wide.abs(), turned.abs());
-          // Half a unit of the last place for each sum, for the product, and for the parts that are left out; numbers
-          // below 2^-110 and sums below 2^-126 may lose all their bits.
+          // Half a unit in the last place for each sum, for the product, and for the omitted parts; numbers below
+          // 2^-110 and sums below 2^-126 may lose all their bits.
           const at::Tensor allowed =
               sum_of_sizes * kRounding * static_cast<double>(depth + 2) +
               0x1p-110 * (1 + wide.abs().sum(1, /*keepdim=*/true) + turned.abs().sum(0, /*keepdim=*/true));
@@ -404,7 +406,7 @@ TEST(LinearProductTest, OfFp32HasTheErrorOfFp32OnEveryInstructionSet) {
   }
 }
 
-// A weight of fp32 whose numbers were of another type in their file, from column `first` of the depth on.
+// Returns an fp32 weight whose columns from `first` on are rounded to `type`, as if that were the type in their file.
 at::Tensor WithNumbersOf(at::ScalarType type, const at::Tensor& weight, int64_t first) {
   at::Tensor result = weight.clone();
   const at::Tensor part = result.slice(1, first);
@@ -412,8 +414,8 @@ at::Tensor WithNumbersOf(at::ScalarType type, const at::Tensor& weight, int64_t 
   return result;
 }
 
-// A version may multiply weights of fewer bits in fewer parts, but the product is to be the same one: 69 rows of the
-// weight give what they give beside one whose numbers need all bits.
+// A version may multiply weights with fewer bits in fewer parts, but the product must not change: these rows of the
+// weight give the same results in a weight whose other rows need all bits.
 TEST(LinearProductTest, WeightsOfFewerBitsChangeNoBitOnAnyInstructionSet) {
   at::manual_seed(9);
   for (const cpu::Isa isa : IsasOfThisMachine()) {
@@ -451,8 +453,8 @@ TEST(LinearGeluTanhTest, IsTheProductFollowedByTheActivation) {
   }
 }
 
-// Sums of bf16 products in fp32, rounded once: both layouts agree but for the order of the sum. The greater depth is
-// one that some versions take in slices.
+// bf16 products are summed in fp32 and rounded once; both layouts agree except for the order of the sum. Some versions
+// process the greater depth in slices.
 TEST(PackWeightTest, GivesTheProductOfThePlainWeight) {
   at::manual_seed(10);
   for (const at::ScalarType type : kTypes) {
@@ -504,7 +506,7 @@ TEST(PackWeightTest, APackedWeightStillPassesTheGradientOfItsInput) {
   EXPECT_LE(WorstError(torch::autograd::grad({loss}, {x})[0], expected), Tolerance(at::kBFloat16));
 }
 
-// Compares the gradient of f in every input, taken in fp32 through the operator, with central differences in fp64.
+// Compares the gradient of f in every input, computed in fp32 through the operator, with central differences in fp64.
 void ExpectGradient(const std::function<at::Tensor(const std::vector<at::Tensor>&)>& f,
                     const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> leaves;
@@ -526,7 +528,8 @@ void ExpectGradient(const std::function<at::Tensor(const std::vector<at::Tensor>
   }
 }
 
-// Both versions round product by product, so they agree to the last bit; the CPU's splits such a size among threads.
+// Both versions round each product separately, so they agree to the last bit. The CPU version splits tensors of this
+// size over threads.
 TEST(WeightedSumsTest, IsTheReferenceBitForBit) {
   at::manual_seed(11);
   for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
@@ -601,7 +604,7 @@ TEST(GradientTest, OfEachOperatorAgreesWithFiniteDifferences) {
         return at::cat({sum, normalised});
       },
       {x, y, weight, weight});
-  // Two heads of four channels, two projections into one buffer.
+  // Two heads of four channels; two projections into one buffer.
   const RotaryTables angles = Angles(3, 4, at::kDouble);
   ExpectGradient(
       [&](const auto& in) {

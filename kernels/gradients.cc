@@ -22,13 +22,13 @@ bool IsLike(const at::Tensor& other, const at::Tensor& x) {
   return other.sizes().equals(x.sizes()) && other.scalar_type() == x.scalar_type();
 }
 
-// A vector for each image of x [b, n, c].
+// Returns whether `vector` holds one vector for each image of x [b, n, c].
 bool IsModulation(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 2 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(0) &&
          vector.size(1) == x.size(2);
 }
 
-// A vector for all images.
+// Returns whether `vector` is one vector for all images.
 bool IsChannels(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 1 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(2);
 }
@@ -81,7 +81,7 @@ struct GateFunction : torch::autograd::Function<GateFunction> {
   }
 };
 
-// `factor` and `shift` are scale and shift of each image, or weight and bias of all.
+// `factor` and `shift` are the scale and shift of each image, or the weight and bias of all images.
 struct GateNormFunction : torch::autograd::Function<GateNormFunction> {
   static variable_list forward(AutogradContext* context, const Variable& x, const std::optional<at::Tensor>& gate,
                                const Variable& y, const Variable& factor, const Variable& shift, double eps) {

@@ -1,6 +1,6 @@
-// Operators of kernels/ops.h as a gradient is taken through them: where their tensors are in fp32 or bf16 on the CPU,
-// by the fast version forwards and a kernel of its own backwards, which keeps for it no more than the operator was
-// given; else through the reference composition.
+// Differentiable versions of operators of kernels/ops.h. If the tensors are in fp32 or bf16 on the CPU, the forward
+// pass runs the fast version and the backward pass a dedicated kernel, for which only the operator's inputs and results
+// are saved (for attention also the log-sum-exp). Otherwise the reference composition runs.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-// With respect to x, of the sum and its norm.
+// Returns the gradient with respect to x of the sum and its norm.
 at::Tensor GradientOfAResidualNorm() {
   const auto tensor = [](at::IntArrayRef shape, uint64_t seed) { return Random(shape, seed).to(at::kFloat); };
   const at::Tensor x = tensor({2, 9, 33}, 1).requires_grad_(), y = tensor({2, 9, 33}, 2), vector = tensor({2, 33}, 3);

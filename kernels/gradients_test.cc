@@ -21,19 +21,20 @@ namespace {
 using Function = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
 constexpr double kEps = 1e-6;
-// More tokens than one piece of sums over rows has, and a number that nothing divides.
+// More tokens than one piece of the row sums has; 131 is prime.
 constexpr int64_t kImages = 2, kTokens = 131;
 constexpr int64_t kWidths[] = {7, 16, 33, 72, 256};
 
-// Of the largest gradient: a few roundings in fp32, with those of sums over all tokens; one rounding to 8 bits, and of
-// what is rounded on its way.
+// Relative to the largest gradient: a few fp32 roundings, including those of sums over all tokens; in bf16, one
+// rounding to 8 bits and those of intermediate results.
 double Tolerance(at::ScalarType type) { return type == at::kFloat ? 5e-6 : 1e-2; }
 
 double WorstError(const at::Tensor& actual, const at::Tensor& expected) {
   return ((actual.to(at::kDouble) - expected).abs().max() / expected.abs().max().clamp_min(1e-3)).item<double>();
 }
 
-// Gradients of the sum of the function's results, each times numbers of its own, with respect to its inputs.
+// Returns the gradients, with respect to the inputs, of the sum of the function's results, each multiplied by a
+// different set of numbers.
 std::vector<at::Tensor> GradientsOf(const Function& function, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().requires_grad_());
@@ -45,7 +46,7 @@ std::vector<at::Tensor> GradientsOf(const Function& function, const std::vector<
   return torch::autograd::grad(results, leaves, directions);
 }
 
-// The same as the reference composition has them in fp64, from inputs that are rounded to that type.
+// Compares with the gradients of the reference composition in fp64, from inputs that are rounded to the dtype.
 void ExpectGradients(const Function& function, const Function& reference, const std::vector<at::Tensor>& inputs,
                      const std::string& name) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -125,8 +126,8 @@ TEST(GradientsTest, OfGeluAreTheReferencesNearZeroAndFarFromIt) {
                   [](const auto& in) { return std::vector{reference::GeluTanh(in[0])}; }, {x}, "gelu_tanh");
 }
 
-// Blocks of queries that are whole and not, more queries than any version's products take whole, heads that fill
-// vectors and not, and a bias that leaves out keys.
+// Whole and partial blocks of queries, more queries than any version's products process without slices, heads that do
+// and do not fill vectors, and a bias that excludes keys.
 TEST(GradientsTest, OfAttentionAreTheReferences) {
   for (const int64_t tokens : {5, 96, 131, 2600}) {
     for (const int64_t d : {17, 64, 128}) {

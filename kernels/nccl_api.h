@@ -1,9 +1,9 @@
-// NCCL as one table of functions: what parallel/nccl calls, free of NCCL's and CUDA's headers. The CUDA plug-in fills
-// it from the library that LibTorch is linked to, tests have one without a GPU. Results, types and numbers are NCCL's
-// own.
+// NcclApi is the table of NCCL functions that parallel/nccl calls; it needs no headers of NCCL or CUDA. The CUDA
+// plug-in fills it from the library that LibTorch is linked to; tests supply a table that needs no GPU. Results, types
+// and constants have NCCL's values.
 //
 // Communicators do not block: a call may return kInProgress, and the communicator may be used again only once its
-// asynchronous error is no longer that.
+// asynchronous error is no longer kInProgress.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace tessera::kernels {
 
-// Another one with every change of the table, or of what its functions promise.
+// Incremented with every change to the table or to what its functions promise.
 inline constexpr int kNcclApiVersion = 1;
 
-// The first NCCL that splits communicators with a configuration, and the one whose structures the table passes.
+// The first NCCL version that splits communicators with a configuration; its structures are the ones passed here.
 inline constexpr int kOldestNccl = 21800;
 
 enum class NcclResult : int32_t {
@@ -40,54 +40,55 @@ enum class NcclType : int32_t {
   kBfloat16 = 9,
 };
 
-// What the ranks of a world find each other by. One of them makes it and hands it to the others.
+// Identifies a world, so that its ranks can find each other. One rank creates it and sends it to the others.
 struct NcclId {
   std::array<char, 128> bytes = {};
 };
 
-// A communicator of NCCL's.
+// NCCL's opaque communicator.
 struct NcclComm;
 
 struct NcclApi {
   int version = kNcclApiVersion;
 
-  // 22809 of 2.28.9.
+  // Version 2.28.9 is 22809.
   NcclResult (*get_version)(int* version) = nullptr;
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
 
-  // Returns at once; the communicator is there when its asynchronous error is kSuccess. `ctas`: the most thread blocks
-  // that a call on it takes from the device; 0: as many as NCCL likes.
+  // Returns at once; the communicator is ready when its asynchronous error is kSuccess. `ctas` is the largest number of
+  // thread blocks that a call on it may use; with 0 NCCL chooses.
   NcclResult (*init_rank)(NcclComm** comm, int ranks, const NcclId& id, int rank, int ctas) = nullptr;
-  // Every rank of `comm` calls it. Those of one color are a communicator, in the order of their keys; it is written
-  // when the asynchronous error of `comm` is kSuccess, and is there when its own is.
+  // Collective over `comm`. The ranks with the same color form a communicator, ordered by key. `part` is written once
+  // the asynchronous error of `comm` is kSuccess, and is ready once that of `part` is.
   NcclResult (*split)(NcclComm* comm, int color, int key, NcclComm** part, int ctas) = nullptr;
 
-  // What is called between the two is one call, whose transfers cannot block one another. The stream is the device's.
+  // The calls between these two form one call, whose transfers cannot block one another. `stream` is the device's
+  // stream.
   NcclResult (*group_start)() = nullptr;
   NcclResult (*group_end)() = nullptr;
   NcclResult (*send)(const void* from, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) = nullptr;
   NcclResult (*receive)(void* to, size_t count, NcclType type, int peer, NcclComm* comm, void* stream) = nullptr;
-  // Sums. `from` may be `to`.
+  // Reductions are sums. `from` may equal `to`.
   NcclResult (*all_reduce)(const void* from, void* to, size_t count, NcclType type, NcclComm* comm,
                            void* stream) = nullptr;
   NcclResult (*all_gather)(const void* from, void* to, size_t count_of_one, NcclType type, NcclComm* comm,
                            void* stream) = nullptr;
   NcclResult (*reduce_scatter)(const void* from, void* to, size_t count_of_one, NcclType type, NcclComm* comm,
                                void* stream) = nullptr;
-  // In place.
+  // Works in place.
   NcclResult (*broadcast)(void* values, size_t count, NcclType type, int root, NcclComm* comm, void* stream) = nullptr;
 
   NcclResult (*async_error)(NcclComm* comm, NcclResult* error) = nullptr;
   const char* (*error_text)(NcclResult result) = nullptr;
   const char* (*last_error)(NcclComm* comm) = nullptr;  // may be empty
 
-  // Ends what the device does for the communicator, and destroys it.
+  // Stops the communicator's work on the device and destroys it.
   NcclResult (*abort)(NcclComm* comm) = nullptr;
-  // Nothing of it is under way on any rank.
+  // Requires that no call on the communicator is in progress on any rank.
   NcclResult (*destroy)(NcclComm* comm) = nullptr;
 };
 
-// What the table is filled from, in the order of its members.
+// The names of the functions that fill the table, in the order of its members.
 inline constexpr std::array<const char*, 17> kNcclFunctionNames = {"ncclGetVersion",
                                                                    "ncclGetUniqueId",
                                                                    "ncclCommInitRankConfig",

@@ -101,7 +101,7 @@ std::tuple<at::Tensor, at::Tensor> CpuGatedResidualNormModulate(
   return cpu::GatedResidualNormModulate(x, gate, y, weight, bias, shift, scale, eps, cpu::BestIsa());
 }
 
-// The arguments of a version of QkvNormRope as the dispatcher has them.
+// Calls a version of QkvNormRope with the arguments of the dispatcher.
 template <auto kVersion>
 void FlatQkvNormRope(const at::Tensor& packed, const std::optional<at::Tensor>& query_weight,
                      const std::optional<at::Tensor>& query_bias, double query_eps,
@@ -139,8 +139,8 @@ at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, cons
   return cpu::GeluTanhInPlace(product, cpu::BestIsa());
 }
 
-// The kernel of the Autograd keys: a differentiable version where a gradient is wanted, else the device's. Without it a
-// device's kernel would silently cut the gradient.
+// The kernel of the Autograd keys: calls a differentiable version if a gradient is wanted, else the device's kernel.
+// Without it a device's kernel would silently cut the gradient.
 template <auto kVersion, const char* kName>
 struct Differentiable;
 

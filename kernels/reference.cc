@@ -6,7 +6,7 @@
 namespace tessera::kernels::reference {
 namespace {
 
-// fp64 stays fp64; everything narrower is computed in fp32.
+// fp64 is computed in fp64; everything narrower in fp32.
 at::Tensor Widen(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat); }
 std::optional<at::Tensor> Widen(const std::optional<at::Tensor>& x) {
   return x.has_value() ? std::optional(Widen(*x)) : std::nullopt;
@@ -85,7 +85,7 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualNormModulate(const at::Tensor& x
 void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const HeadNorm& key_norm,
                  const RotaryTables& rotary, const HeadsOut& out) {
   int64_t column = 0;
-  const auto next = [&](const at::Tensor& part) {  // its columns, [b, n, h, d]
+  const auto next = [&](const at::Tensor& part) {  // returns the columns of a part, [b, n, h, d]
     const int64_t heads = part.size(2) * part.size(3), inner = heads * part.size(4);
     column += inner;
     return packed.narrow(-1, column - inner, inner).unflatten(-1, {heads, -1});
@@ -94,7 +94,8 @@ void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const Hea
     if (!part.defined()) return;
     at::Tensor x = NormalizeHeads(Widen(next(part)), norm);
     if (turn.cos.defined()) x = RotateHeads(x, turn.cos, turn.sin);
-    // Of what was written to its neighbours a view learns when it is asked; copy_ would take it for a leaf.
+    // grad_fn() updates a view after writes to other parts of its buffer; without it copy_ would treat the view as a
+    // leaf.
     if (part.requires_grad()) part.grad_fn();
     part.copy_(x.reshape(part.sizes()));
   };

@@ -1,6 +1,6 @@
-// Plain, differentiable definitions of the operators in kernels/ops.h, composed of ATen operators.
-// They are what a gradient is taken through, what devices without a version of their own run, and what tests compare
-// the fast versions with. Shapes are those of kernels/ops.h.
+// Plain, differentiable definitions of the operators in kernels/ops.h, composed of ATen operators. They define the
+// gradients, run on devices that have no version of an operator, and are what tests compare the fast versions with.
+// Shapes are those of kernels/ops.h.
 #pragma once
 
 #include <ATen/ATen.h>
