@@ -30,7 +30,7 @@ std::vector<int> DivisorsFalling(int value) {
   return divisors;
 }
 
-// Of `heads`, as far as a group has ranks.
+// Returns the divisors of `heads` up to the largest number of ranks in a group.
 std::string ValidDegrees(int heads) {
   std::vector<int> degrees = Divisors(heads);
   std::erase_if(degrees, [](int degree) { return degree > kMaxRanks; });
@@ -42,7 +42,7 @@ std::string Gibibytes(uint64_t bytes) {
                       " GiB");
 }
 
-// What is wrong with a layout, or nothing.
+// Returns the error in a layout, or an empty string.
 std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPlace& place) {
   const MeshShape& mesh = layout.mesh;
   for (const Axis axis : kAllAxes) {
@@ -100,14 +100,14 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
   return "";
 }
 
-// The number of ranks that layouts near to `layout` have; its own sizes may be anything.
+// Returns the number of ranks of the layouts to suggest for `layout`, whose sizes may be arbitrary.
 int RanksToFill(const Layout& layout, const LayoutPlace& place) {
   int64_t ranks = 1;
   for (const Axis axis : kAllAxes) ranks *= std::clamp(layout.mesh[axis], 1, kMaxRanks);
   return static_cast<int>(std::clamp<int64_t>(place.ranks.value_or(ranks), 1, kMaxRanks));
 }
 
-// The valid layout on `mesh` that keeps most of what was asked for beside the mesh.
+// Returns the valid layout on `mesh` that preserves the most of the other requested fields.
 std::optional<Layout> Adapted(const MeshShape& mesh, const Layout& wanted, const LayoutModel& model,
                               const LayoutPlace& place) {
   std::vector<Layout> candidates;
@@ -124,7 +124,7 @@ std::optional<Layout> Adapted(const MeshShape& mesh, const Layout& wanted, const
   return std::nullopt;
 }
 
-// How much changes: fields, then factors.
+// The size of a change: fields first, then factors.
 std::pair<int, double> Distance(const Layout& a, const Layout& b) {
   int fields = (a.patches != b.patches) + (a.warmup != b.warmup);
   double factor = 1;
@@ -141,7 +141,7 @@ std::pair<int, double> Distance(const Layout& a, const Layout& b) {
 bool IsLossless(const Layout& layout, int steps) { return layout.lossless() || *layout.warmup >= steps; }
 
 uint64_t WeightBytes(const Layout& layout, const LayoutModel& model) {
-  // A stage has whole blocks, and each block's matrices are shared out.
+  // A stage has whole blocks, and each block's matrices are sharded.
   const uint64_t blocks = static_cast<uint64_t>(std::max(model.blocks, 1));
   const uint64_t stages = static_cast<uint64_t>(layout.mesh.pipe);
   const uint64_t of_largest = (blocks + stages - 1) / stages;
@@ -180,7 +180,7 @@ absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model, std::opti
                                                    kMaxRanks, ", the nearest is ", std::clamp(ranks, 1, kMaxRanks)));
   }
   std::string fault;
-  // Memory may ask for so many stages that guidance must do without ranks of its own.
+  // Memory may require so many stages that no ranks are left for guidance.
   for (const int cfg : model.usual_cfg_branches > 1 && ranks % 2 == 0 ? std::vector<int>{2, 1} : std::vector<int>{1}) {
     for (const int pipe : Divisors(ranks / cfg)) {
       const int rest = ranks / cfg / pipe;
@@ -196,7 +196,7 @@ absl::StatusOr<Layout> AutoLayout(int ranks, const LayoutModel& model, std::opti
 
 std::vector<Layout> AllLayouts(int ranks) {
   std::vector<Layout> layouts;
-  // The order in which ranks are best used, stages last.
+  // Ordered by preference for the use of ranks, stages last.
   for (const int cfg : DivisorsFalling(ranks)) {
     for (const int ulysses : DivisorsFalling(ranks / cfg)) {
       for (const int ring : DivisorsFalling(ranks / cfg / ulysses)) {

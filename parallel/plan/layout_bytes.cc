@@ -8,12 +8,12 @@
 #include "base/field_error.h"
 #include "parallel/plan/token_layout.h"
 
-// B rows of the pass on this rank, e bytes of an element, D width of this rank's heads.
+// B is the number of the pass's rows on this rank, e the bytes per element, D the width of this rank's heads.
 
 namespace tessera::parallel {
 namespace {
 
-// Elements of `total` that are dealt to part `part`, as evenly as can be, the longer shares first.
+// Returns the elements of `total` in part `part` of an even distribution, the longer shares first.
 int64_t EvenShare(int64_t total, int parts, int part) { return total / parts + (part < total % parts ? 1 : 0); }
 
 struct AttentionRows {
@@ -27,7 +27,7 @@ std::vector<AttentionRows> Attentions(const BlockExchange& block) {
   std::vector<AttentionRows> attentions;
   switch (block.kind) {
     case BlockKind::kImage:
-    case BlockKind::kCross:  // text is read where it is
+    case BlockKind::kCross:  // text is not exchanged
       attentions.push_back({});
       break;
     case BlockKind::kJoint:
@@ -61,10 +61,10 @@ std::vector<TokenRows> RowProducts(const BlockExchange& block) {
 
 int64_t Sum(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
 
-// The rows of a pass that one cfg rank takes.
+// The rows of a pass on one cfg rank.
 struct CfgShare {
   int64_t rows = 0;
-  int64_t text_tokens = 0;  // of the longest
+  int64_t text_tokens = 0;  // of the longest text
 };
 
 CfgShare ShareOfRows(const ForwardPass& pass, int ranks, int rank) {
@@ -85,7 +85,8 @@ class RankOfPass {
 
   int64_t Own(TokenRows rows) const { return tokens_.Rows(rows, tokens_.all(), at_.ring, at_.ulysses); }
 
-  // The q, k and v of own tokens go to the other ranks' heads, and what those ranks' tokens read comes from here.
+  // Own tokens' q, k and v are sent to the ranks of other heads; results of those ranks' tokens are sent back from
+  // here.
   int64_t Ulysses(const AttentionRows& attention, int64_t width) const {
     const int size = mesh_.size(Axis::kUlysses);
     if (size == 1) return 0;
@@ -94,7 +95,7 @@ class RankOfPass {
     return ((queries + 2 * keys) * (size - 1) + all_queries - queries) * (width / size) * row_bytes_;
   }
 
-  // A rank hands on every rank's keys and values but those of the next rank, which are there already.
+  // A rank forwards every rank's keys and values except those of the next rank, which already has them.
   int64_t Ring(const AttentionRows& attention, int64_t width) const {
     const int size = mesh_.size(Axis::kRing);
     if (size == 1) return 0;
@@ -149,7 +150,7 @@ ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span
                                                                   .ulysses = mesh.size(Axis::kUlysses)});
   assert(tokens.ok());
   ExchangedBytes bytes;
-  // Predictions are in fp32 at least.
+  // Predictions have at least fp32.
   if (at.pipe == 0)
     bytes.cfg = batch * pass.image_tokens * model.prediction_features * std::max<int64_t>(4, pass.element_bytes) *
                 (mesh.size(Axis::kCfg) - 1);

@@ -1,8 +1,8 @@
-// How many bytes each rank of a layout sends to other ranks for one forward pass, in closed form: from the shapes of a
-// model and the rows of tokens that ranks own. docs/parallelism.md derives the formulas; the communicators count the
-// same bytes (CommCount), and a test compares the two. Pure, free of LibTorch.
+// Computes how many bytes each rank of a layout sends to other ranks in one forward pass, in closed form, from the
+// shapes of a model and the token rows that ranks own. docs/parallelism.md derives the formulas; the communicators
+// count the same bytes (CommCount), and a test compares the two. Pure; does not use LibTorch.
 //
-// The whole image goes through the pipeline's stages at once; patches are not covered.
+// The whole image passes through the pipeline's stages at once; patches are not covered.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ namespace tessera::parallel {
 // What a block adds to the exchanges of its kind.
 struct BlockExchange {
   BlockKind kind = BlockKind::kImage;
-  bool second_attention = false;  // one more, over the image alone
-  bool text_ends = false;         // kJoint: nothing reads the text after the block, so it has keys and values only
+  bool second_attention = false;  // a further attention over the image alone
+  bool text_ends = false;         // kJoint: the text is not read after the block, so it has only keys and values
 };
 
-// What of a transformer decides how much its ranks exchange.
+// The properties of a transformer that decide how much its ranks exchange.
 struct ExchangeModel {
   int64_t width = 0;                // of a token between blocks, and of all heads together
   int64_t output_features = 0;      // of a token after the head
-  int64_t prediction_features = 0;  // of these, what guidance and sampler read
+  int64_t prediction_features = 0;  // the output features that guidance and sampler read
   std::vector<BlockExchange> blocks;
   std::vector<LongSkip> long_skips;
 
-  // Whether text is spread over ranks like the image; else every rank has all of it.
+  // Whether text is distributed over ranks like the image; otherwise every rank has all of it.
   bool joint_text() const;
 };
 
@@ -56,21 +56,21 @@ constexpr auto FieldsOf(const ExchangeModel*) {
 // A long skip leads from a block to a later one.
 absl::Status CheckRules(const ExchangeModel& model);
 
-// Rows of a batch (branches times jobs) that go through the transformer together.
+// Rows of a batch (branches times jobs) that pass through the transformer together.
 struct ForwardPass {
   int64_t image_tokens = 0;          // of one row
-  std::vector<int64_t> text_tokens;  // of each row; those of one cfg rank are padded to their longest
+  std::vector<int64_t> text_tokens;  // of each row; rows of one cfg rank are padded to their longest
   int64_t element_bytes = 4;         // of the model's dtype
-  std::vector<int> skipped_blocks;   // rising
+  std::vector<int> skipped_blocks;   // ascending
 };
 
-// Bytes that leave one rank, by the group they go to.
+// Bytes that one rank sends, by the group that receives them.
 struct ExchangedBytes {
   int64_t cfg = 0;       // predictions
-  int64_t pipe = 0;      // states, long skips and the result; latents at a flush are not counted
+  int64_t pipe = 0;      // states, long skips and the result, without the latents at a flush
   int64_t sequence = 0;  // the result's tokens
   int64_t ring = 0;      // keys and values
-  int64_t ulysses = 0;   // queries, keys and values; what was read
+  int64_t ulysses = 0;   // queries, keys and values; results of attention
   int64_t tensor = 0;    // sums of row products
 
   int64_t total() const { return cfg + pipe + sequence + ring + ulysses + tensor; }
@@ -78,8 +78,8 @@ struct ExchangedBytes {
   bool operator==(const ExchangedBytes&) const = default;
 };
 
-// `stage_bounds`: stage s runs the blocks [stage_bounds[s], stage_bounds[s + 1]). The layout is valid for the model:
-// heads divide by ulysses times tensor. Sizes are those of models: sums fit into 63 bits.
+// `stage_bounds`: stage s runs blocks [stage_bounds[s], stage_bounds[s + 1]). The layout must be valid for the model:
+// heads are divisible by ulysses times tensor. Sizes must be those of real models, so that sums fit into 63 bits.
 ExchangedBytes PassBytes(const ExchangeModel& model, const Mesh& mesh, std::span<const int> stage_bounds, int rank,
                          const ForwardPass& pass);
 

@@ -12,7 +12,8 @@ Mesh MeshOf(const char* layout) {
   return *Mesh::Create(shape, static_cast<int>(NumRanks(shape)));
 }
 
-// FLUX.1: 19 double blocks and 38 single ones of width 3,072; 1,024 x 1,024 pixels are 4,096 tokens beside 512 of text.
+// FLUX.1: 19 double blocks and 38 single blocks of width 3,072; 1,024 x 1,024 pixels are 4,096 tokens, with 512 of
+// text.
 ExchangeModel Flux() {
   ExchangeModel model{.width = 3072, .output_features = 64, .prediction_features = 64, .blocks = {}, .long_skips = {}};
   model.blocks.resize(19, {.kind = BlockKind::kJoint});
@@ -27,10 +28,10 @@ ExchangedBytes FluxBytes(const char* layout, std::vector<int> bounds, int rank, 
 
 TEST(LayoutBytesTest, ARankThatIsAloneSendsNothing) { EXPECT_EQ(FluxBytes("serial", {0, 57}, 0).total(), 0); }
 
-// The figures are worked out by hand from the text of docs/parallelism.md.
+// The figures are computed by hand from the text of docs/parallelism.md.
 
 TEST(LayoutBytesTest, UlyssesMovesFourTimesTheRanksOwnRowsAnAttention) {
-  // 2,304 rows of 3,072 channels, half of which stay: 4 · 2,304 · 1,536 · 2 bytes in each of 57 attentions.
+  // 2,304 rows of 3,072 channels, half of which are not sent: 4 · 2,304 · 1,536 · 2 bytes in each of 57 attentions.
   const ExchangedBytes expected{.sequence = 2048 * 64 * 2, .ulysses = int64_t{57} * 4 * 2304 * 1536 * 2};
   for (const int rank : {0, 1}) EXPECT_EQ(FluxBytes("ulysses=2", {0, 57}, rank), expected);
 }
@@ -88,7 +89,7 @@ TEST(LayoutBytesTest, ALongSkipIsSentOnlyBetweenStages) {
   const ForwardPass pass{.image_tokens = 10, .text_tokens = {7}, .element_bytes = 4, .skipped_blocks = {}};
   const std::vector<int> bounds = {0, 2, 5, 6};
   const int64_t state = 10 * 8 * 4;
-  // Stage 0 keeps blocks 0 and 1, stage 1 has 2 to 4: its own skip stays.
+  // Stage 0 has blocks 0 and 1, stage 1 has 2 to 4; the skip within stage 1 is not sent.
   EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 0, pass).pipe, state + 2 * state);
   EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 1, pass).pipe, state);
   EXPECT_EQ(PassBytes(model, MeshOf("pipe=3"), bounds, 2, pass).pipe, 10 * 4 * 4);

@@ -1,4 +1,4 @@
-// Any bytes as the text of a layout: what is accepted has a canonical text, and a bounded error refuses the rest.
+// Parses arbitrary bytes as the text of a layout. An accepted text has a canonical text; others get a bounded error.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

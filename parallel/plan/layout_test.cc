@@ -164,7 +164,7 @@ TEST(LayoutCheckTest, WeightsMustFit) {
               AllOf(HasSubstr("a rank would hold 17 GiB of weights, and has 10 GiB for them"),
                     HasSubstr("Nearest valid with 2 ranks: tensor=2; pipe=2")));
   EXPECT_THAT(CheckError("serial", model), HasSubstr("No layout is valid with 1 rank"));
-  EXPECT_EQ(WeightBytes(Parsed("pipe=3"), model), 9 * gib);  // two blocks of four
+  EXPECT_EQ(WeightBytes(Parsed("pipe=3"), model), 9 * gib);  // two of four blocks
   EXPECT_EQ(WeightBytes(Parsed("pipe=2,tensor=2"), model), 5 * gib);
 }
 
@@ -226,7 +226,7 @@ TEST(AutoLayoutTest, KeepsUlyssesWhereRanksAreNear) {
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "cfg=2,ulysses=4");
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 2)), "cfg=2,ring=2,ulysses=2");
   EXPECT_EQ(LayoutText(*AutoLayout(6, model, 3)), "cfg=2,ulysses=3");
-  model.usual_cfg_branches = 1;  // guided only where a request asks for it
+  model.usual_cfg_branches = 1;  // guided only if a request asks for it
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 8)), "ulysses=8");
   EXPECT_EQ(LayoutText(*AutoLayout(8, model, 4)), "ring=2,ulysses=4");
   EXPECT_EQ(LayoutText(*AutoLayout(6, model, 2)), "ring=3,ulysses=2");

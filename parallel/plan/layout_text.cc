@@ -1,4 +1,4 @@
-// Layouts as text.
+// Converts layouts from and to text.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -18,11 +18,11 @@ namespace {
 
 constexpr std::array<Axis, 5> kLayoutAxes = {Axis::kCfg, Axis::kPipe, Axis::kRing, Axis::kUlysses, Axis::kTensor};
 constexpr std::array<const char*, 7> kFields = {"cfg", "pipe", "ring", "ulysses", "tensor", "patches", "warmup"};
-constexpr size_t kMaxText = 200;  // longer ones are no layout
+constexpr size_t kMaxText = 200;  // longer texts are rejected
 constexpr size_t kMaxQuotedBytes = 60;
 constexpr int kMaxWarmup = 10000;
 
-// Readable whatever bytes it has.
+// Returns a printable form of arbitrary bytes.
 std::string Quoted(const std::string& value) {
   std::string shown = value.substr(0, kMaxQuotedBytes);
   for (char& c : shown) {
@@ -33,7 +33,7 @@ std::string Quoted(const std::string& value) {
 
 std::string Stripped(absl::string_view text) { return std::string(absl::StripAsciiWhitespace(text)); }
 
-// The field that begins like `name` for longest.
+// Returns the field with the longest common prefix with `name`.
 std::string NearestField(const std::string& name) {
   const std::string lower = absl::AsciiStrToLower(name);
   std::string nearest;
@@ -46,14 +46,14 @@ std::string NearestField(const std::string& name) {
   return nearest;
 }
 
-// The whole text as digits, or nothing. Too large for an int: the largest int.
+// Returns the value of a text that consists of digits, or nothing. A value too large for an int gives the largest int.
 std::optional<int> Digits(const std::string& text) {
   if (text.empty() || !std::ranges::all_of(text, [](unsigned char c) { return absl::ascii_isdigit(c); })) return {};
   int value = 0;
   return absl::SimpleAtoi(text, &value) ? value : std::numeric_limits<int>::max();
 }
 
-// Reads one "name=value" into `layout`. Errors are the reason alone.
+// Reads one "name=value" into `layout`. An error has only the reason.
 absl::Status ReadField(const std::string& name, const std::string& value, Layout& layout) {
   const bool warmup = name == "warmup";
   if (warmup && value == "all") return layout.warmup.reset(), absl::OkStatus();
@@ -95,7 +95,7 @@ absl::Status ReadLayout(const std::string& text, Layout& layout) {
     seen.push_back(name);
     RETURN_IF_ERROR(ReadField(name, Stripped(sides[1]), layout));
   }
-  // With one stage and one patch there is nothing to warm up.
+  // With one stage and one patch there is no warm-up.
   if (layout.mesh.pipe == 1 && layout.patches == 1) layout.warmup.reset();
   return absl::OkStatus();
 }

@@ -33,7 +33,7 @@ absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, int world_size) {
       return absl::InvalidArgumentError(
           absl::StrCat(std::string(AxisName(axis)), " is ", shape[axis], "; valid values are 1 or more"));
     }
-    if (ranks <= world_size) ranks *= shape[axis];  // beyond that it differs whatever follows
+    if (ranks <= world_size) ranks *= shape[axis];  // once larger, it stays larger
     if (shape[axis] > 1)
       absl::StrAppend(&sizes, sizes.empty() ? "" : " x ", std::string(AxisName(axis)), "=", shape[axis]);
   }

@@ -1,7 +1,7 @@
-// Where each rank stands: ranks form a grid with one axis for each kind of parallelism. Pure arithmetic.
+// A mesh arranges ranks in a grid with one axis for each kind of parallelism. Pure arithmetic.
 //
-// Axes run from outer to inner, so that the ranks that talk most are neighbours: rank = (((data · cfg_size + cfg) ·
-// pipe_size + pipe) · …) · tensor_size + tensor.
+// Axes are ordered from outer to inner, so that the ranks that communicate most are neighbours: rank = (((data ·
+// cfg_size + cfg) · pipe_size + pipe) · …) · tensor_size + tensor.
 #pragma once
 
 #include <array>
@@ -20,10 +20,10 @@ inline constexpr int kAxes = 6;
 inline constexpr std::array<Axis, kAxes> kAllAxes = {Axis::kData, Axis::kCfg,     Axis::kPipe,
                                                      Axis::kRing, Axis::kUlysses, Axis::kTensor};
 
-// "data", "cfg", …, as layouts are written.
+// Returns "data", "cfg", …, as in the text of a layout.
 absl::string_view AxisName(Axis axis);
 
-// One number for each axis: its size, or a rank's coordinate on it.
+// One number per axis: its size, or a rank's coordinate on it.
 template <int initial>
 struct PerAxis {
   int data = initial;
@@ -60,16 +60,16 @@ int& PerAxis<initial>::operator[](Axis axis) {
 using MeshShape = PerAxis<1>;
 using MeshCoords = PerAxis<0>;
 
-// Ranks of the whole shape. Sizes are at least 1 and small: the product fits.
+// Returns the number of ranks in the shape. Sizes must be at least 1 and so small that the product fits.
 int64_t NumRanks(const MeshShape& shape);
 
-// Immutable. Ranks and coordinates given to it lie within the mesh.
+// Immutable. Ranks and coordinates passed to it must be within the mesh.
 class Mesh {
  public:
   // A mesh of one rank.
   Mesh() = default;
 
-  // InvalidArgument unless every size is at least 1 and their product is `world_size`.
+  // Returns InvalidArgument unless every size is at least 1 and their product is `world_size`.
   static absl::StatusOr<Mesh> Create(const MeshShape& shape, int world_size);
 
   const MeshShape& shape() const { return shape_; }
@@ -80,12 +80,12 @@ class Mesh {
   MeshCoords Coords(int rank) const;
   int RankOf(const MeshCoords& coords) const;
 
-  // The ranks that differ from `rank` in nothing but their place on `axis` (or on `axes`), rising. `rank` is among
-  // them, on one axis at index Coord(rank, axis).
+  // Returns the ranks that differ from `rank` only in their coordinate on `axis` (or on `axes`), ascending. Includes
+  // `rank`, for one axis at index Coord(rank, axis).
   std::vector<int> Group(int rank, Axis axis) const { return Group(rank, {axis}); }
   std::vector<int> Group(int rank, std::initializer_list<Axis> axes) const;
 
-  // The rank `distance` places further along `axis`, which is closed to a ring. Negative goes back.
+  // Returns the rank `distance` places further along `axis`, with wrap-around. `distance` may be negative.
   int Neighbour(int rank, Axis axis, int distance) const;
 
  private:

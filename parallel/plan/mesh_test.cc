@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 Mesh Of(const MeshShape& shape) { return *Mesh::Create(shape, static_cast<int>(NumRanks(shape))); }
 
-// Every shape of up to eight ranks over all six axes.
+// Returns every shape of up to eight ranks over all six axes.
 std::vector<Mesh> AllMeshes() {
   std::vector<Mesh> meshes;
   for (int data = 1; data <= 8; ++data)

@@ -14,7 +14,8 @@ using Direction = StagePass::Direction;
 
 constexpr int kNone = -1;
 
-// Between two passes: the micro-batches whose states and gradients go to a neighbour and come from one.
+// The messages between two passes: the micro-batches whose states and gradients are sent to and received from
+// neighbours.
 struct Messages {
   int state_to_next = kNone, state_from_previous = kNone, gradient_to_previous = kNone, gradient_from_next = kNone;
 
@@ -39,13 +40,14 @@ std::vector<Messages> MessagesOf(int stage, int stages, const std::vector<StageP
   return exchanges;
 }
 
-// Whether all stages come to their ends where each send waits for its receiver, and what arrives is what is expected.
+// Returns whether all stages finish if each send waits for its receiver, and checks that each message is the expected
+// one.
 bool Ends(int stages, int micro_batches) {
   std::vector<std::vector<Messages>> exchanges;
   for (int stage = 0; stage < stages; ++stage) {
     exchanges.push_back(MessagesOf(stage, stages, OneForwardOneBackward(stage, stages, micro_batches)));
   }
-  std::vector<size_t> at(static_cast<size_t>(stages), 0);  // the exchange in which each stage is
+  std::vector<size_t> at(static_cast<size_t>(stages), 0);  // the current exchange of each stage
   for (bool moved = true; moved;) {
     moved = false;
     for (size_t stage = 0; stage < at.size(); ++stage) {

@@ -49,9 +49,10 @@ struct PipelinePlanner::Message {
   StageOp::Kind send, receive;
   const Pass* pass;
   int from, to;
-  const SkipEdge* edge;  // of skips
+  const SkipEdge* edge;  // for skips
 
-  // Within one slot. Stages with even numbers send first, so that half of them receive meanwhile.
+  // The order within one slot. Stages with even numbers send first, so that half of the stages receive at the same
+  // time.
   auto Order() const { return std::tuple(from % 2, from, to, send); }
 };
 
@@ -113,7 +114,7 @@ std::vector<StageOp> PipelinePlanner::Flush() {
   return ops;
 }
 
-// The slots before `end`, in which no pass that is not known yet starts.
+// Emits the slots before `end`, in which no pass that is still unknown can start.
 void PipelinePlanner::Emit(int64_t end, std::vector<StageOp>& ops) {
   for (; slot_ < end; ++slot_) {
     if (!computed_) EmitCompute(ops);
@@ -122,7 +123,7 @@ void PipelinePlanner::Emit(int64_t end, std::vector<StageOp>& ops) {
     EmitBarrier(ops);
     while (!passes_.empty() && passes_.front().start + stages_ - 1 <= slot_) passes_.pop_front();
   }
-  // Behind the first stage the computation of one more slot is known: its input has been received.
+  // After the first stage the computation of one more slot is known: its input has been received.
   if (!computed_ && stage_ > 0) {
     EmitCompute(ops);
     computed_ = true;

@@ -1,21 +1,20 @@
 // PipeFusion (Fang et al., 2024) as data: what each pipeline stage computes, sends and receives, and in which order.
 // Pure.
 //
-// The blocks of a transformer are cut into stages. A *pass* is one run through all of them: over the whole image in the
-// warm-up steps, over one patch in later ones, where keys and values of the other patches are those of the step before.
-// Stage 0 embeds, and holds the latents; the last stage has the head, and sends its prediction to stage 0, which moves
-// the latents of the same patch. So the next step of that patch can begin as soon as its prediction is back, and with
-// at least as many patches as stages no stage stands idle between steps.
+// The blocks of a transformer are divided into stages. A *pass* is one run through all of them: over the whole image in
+// the warm-up steps, over one patch in later ones, in which keys and values of the other patches are from the previous
+// step. Stage 0 embeds and holds the latents; the last stage has the head and sends its prediction to stage 0, which
+// updates the latents of the same patch. So the next step of that patch can begin as soon as its prediction has
+// arrived, and with at least as many patches as stages no stage is idle between steps.
 //
 // The plan has a clock of slots. Stage s runs pass m in slot T(m) + s, where T(m) is the earliest slot in which stage 0
-// is free and has what m starts from. All messages are exchanged at the end of the slot in which their content was
-// made, by both sides. So at most one message of a kind is ever on its way from one stage to another, and every stage
-// receives a long skip when it is sent and keeps it until its reader's turn. The messages of one slot are listed by
-// every stage in the same order, from which follows that nothing deadlocks even if each Send waits for its Recv: the
-// first of those not yet exchanged has both its sides waiting for it. Messages with equal `slot` may also be issued as
-// one group.
+// is free and has the input of m. All messages are exchanged by both sides at the end of the slot in which their
+// content was computed. So at most one message of a kind is in transit from one stage to another, and every stage
+// receives a long skip when it is sent and keeps it until it is read. Every stage lists the messages of one slot in the
+// same order. It follows that there is no deadlock even if each Send waits for its Recv: the first message that is not
+// yet exchanged has both its sides waiting for it. Messages with equal `slot` may also be issued as one group.
 //
-// One thread per rank issues communication, in plan order. Shapes follow from the operation, and are never negotiated.
+// One thread per rank issues communication, in plan order. Shapes follow from the operation and are never negotiated.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,7 @@
 namespace tessera::parallel {
 
 struct Pipeline {
-  std::vector<int> bounds;  // stage s runs blocks bounds[s] … bounds[s + 1] − 1: rising, from 0 to the number of blocks
+  std::vector<int> bounds;  // ascending, from 0 to the number of blocks: stage s runs bounds[s] … bounds[s + 1] − 1
   int patches = 1;
   std::vector<LongSkip> skips;
 
@@ -44,20 +43,20 @@ struct PipeStep {
   int64_t job = 0;  // the batch
   int step = 0;
   bool whole = true;     // a warm-up step: one pass over the whole image
-  bool barrier = false;  // the prediction of the whole image must be known before any latents move
+  bool barrier = false;  // the prediction of the whole image must be known before any latents change
 };
 
 struct StageOp {
   enum class Kind : uint8_t {
-    kCompute,  // this stage's blocks; on stage 0 the embedding before, on the last stage the head after them
+    kCompute,  // this stage's blocks; on stage 0 the embedding first, on the last stage the head after them
     kSendState,
-    kReceiveState,  // what passes between neighbouring blocks, without long skips
+    kReceiveState,  // the tensors between neighbouring blocks, without long skips
     kSendSkips,
-    kReceiveSkips,  // `blocks` outputs, straight to the stage that reads them
+    kReceiveSkips,  // the outputs of `blocks`, sent directly to the stage that reads them
     kSendResult,
-    kReceiveResult,  // the prediction, from the last stage to stage 0. With one stage there is no message
-    kBarrier,        // every pass of the step is over here; on stage 0 the whole prediction is known
-    kFlush,          // nothing is under way any more; the next step may be of another batch
+    kReceiveResult,  // the prediction, from the last stage to stage 0; no message if there is one stage
+    kBarrier,        // every pass of the step has ended on this stage; stage 0 knows the whole prediction
+    kFlush,          // no message is in transit; the next step may belong to another batch
   };
 
   Kind kind = Kind::kCompute;
@@ -66,33 +65,34 @@ struct StageOp {
   PatchRange patches;       // of the pass; text rows run with it if with_text()
   int peer = -1;            // the other stage of a message
   int64_t slot = 0;         // the same on both sides of a message
-  std::vector<int> blocks;  // of kSendSkips and kReceiveSkips, rising: whose outputs the message holds, in this order
+  std::vector<int> blocks;  // ascending: the outputs that kSendSkips and kReceiveSkips transfer, in this order
 
   bool is_message() const { return peer >= 0; }
   bool operator==(const StageOp&) const = default;
 };
 
-// The plan of one stage, made step by step as steps are commanded. Every rank gives it the same calls. A value.
+// The plan of one stage, produced step by step as steps are commanded. Every rank must make the same calls. A value
+// type.
 //
-// Since a stage takes part in exchanges of the following step before its own part of a step is over, the operations of
-// a step are partly returned by the next call. With at least as many patches as stages, all computation of a step has
-// been returned by the call for the next one, so that two steps in flight keep the pipeline full. A step over the whole
-// image or with a barrier is returned whole.
+// A stage takes part in exchanges of the following step before its own part of a step has ended, so some operations of
+// a step are returned by the next call. With at least as many patches as stages, all computation of a step has been
+// returned by the call for the next one, so that two steps in flight keep the pipeline full. A step over the whole
+// image or with a barrier is returned completely.
 //
 // All stages return their messages up to the same slot, so both sides of a message are returned by the same call: a
-// stage never waits for what another will do only under the next command, and a rank that has run what it was given
-// may wait for commands, take part in collectives of other kinds, or drop the stream.
+// stage never waits for an operation that another stage executes only under the next command. A rank that has executed
+// the returned operations may wait for commands, take part in collectives of other kinds, or drop the stream.
 class PipelinePlanner {
  public:
-  // InvalidArgument for bounds that do not rise from 0, no patches, skips between blocks that do not exist, or a stage
-  // that does not exist.
+  // Returns InvalidArgument if the bounds do not ascend from 0, there are no patches, a skip names a block that does
+  // not exist, or the stage does not exist.
   static absl::StatusOr<PipelinePlanner> Create(const Pipeline& pipeline, int stage);
 
-  // The operations that `step` makes certain. FailedPrecondition unless it follows the last step of its job, or is the
-  // first after a flush.
+  // Returns the operations that `step` determines. FailedPrecondition unless it follows the last step of its job, or is
+  // the first step after a flush.
   absl::StatusOr<std::vector<StageOp>> Step(const PipeStep& step);
 
-  // The remaining ones, and kFlush.
+  // Returns the remaining operations, and kFlush.
   std::vector<StageOp> Flush();
 
  private:
@@ -121,21 +121,21 @@ class PipelinePlanner {
   int stage_;
   std::vector<SkipEdge> edges_;
 
-  std::deque<Pass> passes_;     // that may still have something in a slot to come
-  std::vector<int64_t> ready_;  // by patch: first slot in which stage 0 has what the next step starts from
+  std::deque<Pass> passes_;     // passes that may still have operations in a future slot
+  std::vector<int64_t> ready_;  // by patch: first slot in which stage 0 has the input of the next step
   int64_t next_start_ = 0;      // first slot in which stage 0 is free
-  int64_t slot_ = 0;            // the first that is not fully returned
-  bool computed_ = false;       // the computation of `slot_` is returned, its messages are not
+  int64_t slot_ = 0;            // first slot that is not completely returned
+  bool computed_ = false;       // the computation of `slot_` has been returned, its messages have not
   bool flushed_ = true;
   int64_t job_ = 0;
   int step_ = 0;
 };
 
-// The plan of the whole stream at once, with a flush wherever the job changes and at the end.
+// Returns the plan of the whole stream at once, with a flush at each change of job and at the end.
 absl::StatusOr<std::vector<StageOp>> PipeFusionPlan(const Pipeline& pipeline, int stage,
                                                     std::span<const PipeStep> stream);
 
-// The steps of one job: `warmup` of them whole, the rest patch by patch.
+// Returns the steps of one job: the first `warmup` steps whole, the rest patch by patch.
 std::vector<PipeStep> StepsOfJob(int64_t job, int steps, int warmup);
 
 }  // namespace tessera::parallel

@@ -106,8 +106,8 @@ TEST(PipelinePlanTest, TwoStepsInFlightKeepThePipelineFull) {
   }
 }
 
-// What stages do under the commands so far, they do without the next one: else a rank would wait for a stage that has
-// itself returned to wait for commands.
+// Stages must complete the operations of the commands so far without the next command; otherwise a rank would wait for
+// a stage that itself waits for commands.
 TEST(PipelinePlanTest, BothSidesOfAMessageBelongToTheSameCommand) {
   using Ends = std::tuple<int64_t, int, int, int, int>;  // slot, stages, kind of the send, first patch
   for (int stages = 1; stages <= 8; ++stages) {
@@ -218,8 +218,7 @@ TEST(PipelinePlanTest, RefusesPipelinesThatAreNone) {
   }
 }
 
-// A simulator that finds nothing proves nothing: it is shown a right plan with one operation spoiled, for each
-// operation.
+// A simulator that never fails proves nothing: it runs a correct plan with one operation spoiled, for each operation.
 template <typename Spoil>
 void ExpectEveryOperationMatters(Spoil spoil) {
   const Pipeline pipeline = WithSkips(Stages(3, 4));

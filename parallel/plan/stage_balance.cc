@@ -13,7 +13,7 @@ double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tok
   const double width = static_cast<double>(block.width), square = width * width;
   const double mlp = 2 * block.mlp_ratio * square;  // weights: in and out
   const double attention = 4 * square;              // weights: q, k, v, out
-  double weights = 0, pairs = 0;                    // weights times tokens
+  double weights = 0, pairs = 0;                    // weights times tokens; pairs of query and key
   switch (block.kind) {
     case BlockKind::kImage:
       weights = image * (attention + mlp);
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, in
     }
     before[b + 1] = before[b] + costs[b];
   }
-  // best[s][b]: the dearest of s runs over blocks b …
+  // best[s][b]: lowest cost of the most expensive of s runs over blocks b …
   const double none = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(stages + 1, std::vector<double>(blocks + 1, none));
   best[0][blocks] = 0;

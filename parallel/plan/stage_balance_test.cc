@@ -21,7 +21,7 @@ double Dearest(const std::vector<double>& costs, const std::vector<int>& bounds)
   return dearest;
 }
 
-// Of every partition of `costs` into `stages` runs: by trying them all.
+// Returns the optimum over every partition of `costs` into `stages` runs, by trying them all.
 double CheapestDearest(const std::vector<double>& costs, int stages, std::vector<int> bounds = {0}) {
   const int blocks = static_cast<int>(costs.size());
   if (stages == 1) {
@@ -79,7 +79,7 @@ TEST(BalanceStagesTest, RefusesCostsThatAreNoNumbers) {
   }
 }
 
-// By hand, width 2, 3 image tokens, 5 text tokens; the MLP has 32 weights, a square matrix 4.
+// Computed by hand with width 2, 3 image tokens, 5 text tokens; the MLP has 32 weights, a square matrix 4.
 TEST(BlockFlopsTest, CountsProductsAndAttention) {
   EXPECT_EQ(BlockFlops({BlockKind::kImage, 2}, 3, 5), 2 * 3 * (16 + 32) + 8 * 9);
   EXPECT_EQ(BlockFlops({BlockKind::kCross, 2}, 3, 5), 2 * (3 * (16 + 32 + 8) + 5 * 8) + 8 * (9 + 15));

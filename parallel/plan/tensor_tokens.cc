@@ -14,7 +14,7 @@ std::vector<int64_t> Shares(int64_t count, int ranks, bool longer_last) {
 
 }  // namespace
 
-// The first ranks have the longer shares of the image, the last ones those of the text, as TokenLayout has it.
+// As in TokenLayout, the first ranks have the longer shares of the image, the last ranks those of the text.
 TensorTokens::TensorTokens(int64_t image, int64_t text, int ranks)
     : image_(Shares(image, ranks, /*longer_last=*/false)), text_(Shares(text, ranks, /*longer_last=*/true)) {}
 

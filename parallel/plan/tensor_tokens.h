@@ -1,6 +1,6 @@
 // The sequence-sharded form of tensor parallelism (Korthikanti et al., "Reducing activation recomputation in large
-// transformer models", 2022): outside of the matrix products that they share, the tensor ranks of one ring × Ulysses
-// share hold a part of its tokens each. Pure arithmetic.
+// transformer models", 2022): outside of the matrix products that they share, each of the tensor ranks of one ring ×
+// Ulysses share holds a part of its tokens. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace tessera::parallel {
 
-// Which of the share's rows each tensor rank holds. Parts differ by one row at most, and zero is valid.
+// Decides which of the share's rows each tensor rank holds. Parts differ by at most one row and may be empty.
 class TensorTokens {
  public:
-  // `image` and `text` rows of the share, over `ranks` tensor ranks.
+  // `image` and `text` are the rows of the share, distributed over `ranks` tensor ranks.
   TensorTokens(int64_t image, int64_t text, int ranks);
 
   // Rows of each tensor rank.
   const std::vector<int64_t>& image() const { return image_; }
   const std::vector<int64_t>& text() const { return text_; }
 
-  // Within the share's image rows.
+  // The rank's span of the share's image rows.
   TokenSpan Image(int rank) const;
 
-  // Of rows that are joined in the order of `rows`, run by run: rows of each tensor rank.
+  // Returns the rows of each tensor rank, run by run, for rows that are joined in the order of `rows`.
   std::vector<std::vector<int64_t>> Runs(TokenRows rows) const;
 
  private:

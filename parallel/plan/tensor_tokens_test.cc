@@ -18,7 +18,7 @@ TEST(TensorTokensTest, EveryRowHasOneOwnerAndPartsDifferByOneAtMost) {
         EXPECT_EQ(own.count(), tokens.image()[static_cast<size_t>(rank)]);
         EXPECT_LE(own.count() - count / ranks, 1);
         EXPECT_GE(own.count() - count / ranks, 0);
-        // Together no rank has two rows more than another one.
+        // In total no rank has two rows more than another.
         EXPECT_LE(own.count() + tokens.text()[static_cast<size_t>(rank)], (2 * count + ranks - 1) / ranks);
         next = own.end;
       }

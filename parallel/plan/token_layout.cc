@@ -16,13 +16,14 @@ namespace {
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
 constexpr int kMaxParts = 1 << 16;
 
-// First index of part `part` of `count` things in `parts` runs that differ by one at most; the longer ones come first.
+// Returns the first index of part `part` if `count` elements are divided into `parts` runs that differ by at most one;
+// the longer runs come first.
 int64_t PartBegin(int64_t count, int parts, int part) {
   if (base::Planted("uneven_last_shard_dropped")) return count / parts * part;
   return count / parts * part + std::min<int64_t>(count % parts, part);
 }
 
-// As PartBegin, with the longer runs last.
+// Like PartBegin, with the longer runs last.
 int64_t PartBeginLongerLast(int64_t count, int parts, int part) {
   return count - PartBegin(count, parts, parts - part);
 }
@@ -32,7 +33,7 @@ absl::Status CheckRange(const std::string& field, int64_t value, int64_t low, in
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", value, "; valid values are ", low, " to ", high));
 }
 
-// Appends `run` or lengthens the last one.
+// Appends `run`, or extends the last run if they are contiguous.
 void Append(const TokenRun& run, std::vector<TokenRun>& runs) {
   if (run.tokens.count() == 0) return;
   if (!runs.empty() && runs.back().text == run.text && runs.back().tokens.end == run.tokens.begin) {
@@ -53,7 +54,7 @@ absl::StatusOr<TokenLayout> TokenLayout::Create(const TokenCounts& counts) {
   RETURN_IF_ERROR(CheckRange("the text work", counts.text_work.value_or(0), 0, kMaxTokens));
   RETURN_IF_ERROR(CheckRange("patches", counts.patches, 1, kMaxParts));
   RETURN_IF_ERROR(CheckRange("ring", counts.ring, 1, kMaxParts));
-  const int most_ulysses = kMaxParts / counts.ring;  // the group is a number of parts too
+  const int most_ulysses = kMaxParts / counts.ring;  // the group is also a number of parts
   RETURN_IF_ERROR(CheckRange("ulysses", counts.ulysses, 1, most_ulysses));
   return TokenLayout(counts);
 }
@@ -82,7 +83,7 @@ TokenSpan TokenLayout::Image(int patch, int ring) const {
   return {Image(patch, ring, 0).begin, Image(patch, ring, counts_.ulysses - 1).end};
 }
 
-// The first ranks have the longer shares of the image, the last ones those of the text.
+// The first ranks have the longer shares of the image, the last ranks those of the text.
 TokenSpan TokenLayout::Text(int ring, int ulysses) const {
   assert(ring >= 0 && ring < counts_.ring && ulysses >= 0 && ulysses < counts_.ulysses);
   const int part = ring * counts_.ulysses + ulysses;

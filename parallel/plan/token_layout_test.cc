@@ -32,7 +32,7 @@ std::string Name(const TokenCounts& c) {
                       c.ulysses);
 }
 
-// Up to eight ranks and eight patches, token counts that divide by nothing.
+// Up to eight ranks and eight patches, with token counts that are not divisible by them.
 template <typename Function>
 void ForEachLayout(const std::vector<int64_t>& images, Function function) {
   for (const int64_t image : images) {

@@ -5,7 +5,7 @@
 
 namespace tessera::parallel {
 
-// A run of an image's tokens (or of its text's): all of them for one rank, its share under sequence parallelism, a
+// A run of an image's tokens or of its text's: all of them for one rank, its share under sequence parallelism, or a
 // patch under PipeFusion.
 struct TokenSpan {
   int64_t begin = 0;
