@@ -24,7 +24,7 @@ nanoseconds Read(clockid_t clock) {
 }  // namespace
 
 EffortMeter::EffortMeter(std::shared_ptr<HostSegment> segment, int rank) : segment_(std::move(segment)), rank_(rank) {
-  // Signals are for the threads that expect them.
+  // Blocks all signals on the new thread; other threads handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -44,7 +44,7 @@ void EffortMeter::Measure() {
   while (!ending_) {
     const nanoseconds began = Read(CLOCK_MONOTONIC);
     std::this_thread::sleep_for(kInterval);
-    // A process that was stopped meanwhile, or a machine that slept, did not work for so long.
+    // Limits the time if the process was stopped or the machine slept in between.
     const nanoseconds elapsed = std::min<nanoseconds>(Read(CLOCK_MONOTONIC) - began, 2 * kInterval);
     const nanoseconds own = Read(CLOCK_THREAD_CPUTIME_ID), process = Read(CLOCK_PROCESS_CPUTIME_ID);
     const bool in_call = segment_->IsInCall(rank_);

@@ -1,4 +1,5 @@
-// Measures on a thread how much work the process of a rank does, for the process that watches for ranks that hang.
+// EffortMeter measures, on its own thread, how much work a rank's process does, for the process that detects hung
+// ranks.
 #pragma once
 
 #include <atomic>
@@ -10,9 +11,9 @@
 
 namespace tessera::parallel {
 
-// Adds to HostSegment::Effort of a rank the processor time that this process takes while the rank is in no call of a
-// communicator, where it may be waiting for another rank, however busily; and the time for which a thread of it waits
-// for its device (DeviceWait). A process that is stopped or deadlocked adds nothing.
+// Adds two times to a rank's HostSegment::Effort: the processor time that this process uses while the rank is in no
+// call of a communicator (in a call it may be waiting busily for another rank), and the time for which a thread waits
+// for the rank's device (DeviceWait). A process that is stopped or deadlocked adds nothing.
 class EffortMeter final {
  public:
   EffortMeter(std::shared_ptr<HostSegment> segment, int rank);
@@ -30,8 +31,8 @@ class EffortMeter final {
   std::thread thread_;
 };
 
-// While it lives, the calling thread waits for work that the rank's device has begun: the device's time is the rank's
-// effort. `segment` may be null, of a rank that is not watched, and outlives it otherwise.
+// During its lifetime the calling thread waits for work that the rank's device has begun, and the device's time counts
+// as the rank's effort. `segment` must outlive it, or is null for a rank that is not monitored.
 class DeviceWait final {
  public:
   DeviceWait(const HostSegment* segment, int rank)

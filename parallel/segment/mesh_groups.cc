@@ -10,7 +10,7 @@ namespace {
 void AddGroups(const Mesh& mesh, const char* name, std::initializer_list<Axis> axes, std::vector<HostGroup>& groups) {
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     std::vector<int> ranks = mesh.Group(rank, axes);
-    // Each group once: by its first rank.
+    // Adds each group once, at its first rank.
     if (ranks.size() > 1 && ranks.front() == rank) groups.push_back({.name = name, .ranks = std::move(ranks)});
   }
 }

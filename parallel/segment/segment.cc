@@ -46,7 +46,8 @@ absl::Status SystemError(absl::string_view what) {
                                                               : absl::InternalError(text);
 }
 
-// Of the whole machine, without what could be freed only by swapping; nullopt: unknown.
+// Returns the available memory of the whole machine in bytes, without what could be freed only by swapping; nullopt:
+// unknown.
 std::optional<int64_t> AvailableMemory() {
   std::ifstream info("/proc/meminfo");
   std::string name, unit;
@@ -149,7 +150,7 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::CreateShared(const Hos
     return absl::ResourceExhaustedError(absl::StrCat(need, ": only ", *available, " are available"));
   segment.descriptor_ = memfd_create("tessera", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment.descriptor_ < 0) return SystemError("memfd for a host segment");
-  // Reserved now: memory that is missing later would end a rank by a signal.
+  // Reserved now, because missing memory would later end a rank with a signal.
   if (const int error = posix_fallocate(segment.descriptor_, 0, segment.total_bytes_); error != 0) {
     errno = error;
     return SystemError(need);
@@ -266,7 +267,7 @@ bool HostSegment::IsPoisoned() const { return header().poison.load(std::memory_o
 std::optional<HostPoison> HostSegment::poison() const {
   const Header& from = header();
   if (!IsPoisoned()) return std::nullopt;
-  // Written within microseconds, unless its writer died at that very moment.
+  // Written within microseconds, unless the writer died at that moment.
   const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
   while (from.poison.load(std::memory_order_acquire) != 2 && std::chrono::steady_clock::now() < limit) {
   }

@@ -1,12 +1,12 @@
-// The memory through which the ranks of one host exchange tensors, and the flag that ends them all.
+// HostSegment is the memory through which the ranks of one host exchange tensors, and the flag that ends them all.
 //
-// A segment serves one world of ranks. It holds a region for each group of them: the whole world, or the ranks along
-// one axis of a mesh; and for each rank a counter of heartbeats, for whoever watches them. Ranks that are threads share
-// a heap segment. Ranks that are processes map the same memfd, handed over a Unix socket or inherited: it has no name,
-// so nothing is left behind when the last of them ends.
+// A segment serves one world of ranks. It contains a region for each group of ranks (the whole world, or the ranks
+// along one axis of a mesh) and for each rank a counter of heartbeats for a monitoring process. Ranks that are threads
+// share a heap segment. Ranks that are processes map the same memfd, which is inherited or passed over a Unix socket. A
+// memfd has no name, so nothing remains when the last process ends.
 //
-// Poison ends every wait and every later call of every rank of the world. Whoever holds the segment may poison it, the
-// process that started the ranks included: this file knows nothing of tensors. Thread-safe.
+// Poison ends every wait and every later call of every rank of the world. Every process that maps the segment may
+// poison it, including the process that started the ranks. This file does not use tensors. Thread-safe.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ namespace tessera::parallel {
 inline constexpr int kMaxHostRanks = 64;
 inline constexpr int kMaxHostGroups = 512;
 
-// Ranks of the world in the order of their ranks within the group. Groups of one name are disjoint, such as the groups
+// World ranks in the order of their ranks within the group. Groups of the same name are disjoint, such as the groups
 // along one axis of a mesh.
 struct HostGroup {
   std::string name;  // at most 31 bytes
@@ -39,23 +39,23 @@ struct HostSegmentOptions {
   int ranks = 0;  // of the world
   std::vector<HostGroup> groups;
   int64_t slot_bytes = 128 << 10;  // a multiple of 4,096
-  int slots = 8;                   // from each rank of a group to each other one: what a Send holds without a receiver
+  int slots = 8;                   // from each rank of a group to each other one: what a Send can buffer
 };
 
 struct HostPoison {
-  int rank = -1;  // of the world; -1: unknown
+  int rank = -1;  // in the world; -1: unknown
   std::string reason;
 };
 
-// What a segment holds, in the layout that all processes of one build share.
+// The contents of a segment, in a layout that is shared by all processes of one build.
 namespace host_layout {
 
-struct alignas(128) Bell {  // rung for one rank whenever something changed that it may be waiting for
+struct alignas(128) Bell {  // rung for one rank when something it may wait for has changed
   std::atomic<uint32_t> rings;
   std::atomic<uint32_t> sleeping;
 };
 
-// What a rank says of its latest collectives, for the others to compare.
+// A rank's description of one of its latest collectives, which the other ranks compare with theirs.
 inline constexpr int kNotes = 16, kNoteWords = 18;
 struct Note {
   std::atomic<uint64_t> sequence;  // 0 while being written
@@ -71,7 +71,7 @@ struct alignas(128) RankArea {
   alignas(128) std::array<Note, kNotes> notes;
 };
 
-// What a rank reports of its progress.
+// A rank's report of its progress.
 struct alignas(128) Heart {
   std::atomic<uint64_t> beats;         // operators of the tensor library that it has begun
   std::atomic<uint64_t> effort;        // nanoseconds; see effort_meter.h
@@ -83,7 +83,7 @@ struct Channel {
   alignas(128) std::atomic<uint64_t> written;  // slots, by the sender
   std::atomic<uint64_t> sent;                  // whole messages
   alignas(128) std::atomic<uint64_t> read;     // slots, by the receiver
-  std::atomic<uint64_t> posted;                // messages that it has begun to wait for; counted for rendezvous alone
+  std::atomic<uint64_t> posted;                // messages that it has begun to wait for; counted only for rendezvous
 };
 
 struct alignas(64) SlotHeader {
@@ -102,7 +102,7 @@ struct Header {
   std::atomic<uint32_t> poison;  // 0: none, 1: being written, 2: written
   int32_t poison_rank;
   std::array<char, 1024> poison_reason;
-  std::atomic<uint32_t> mirrored;  // somebody carries changes to other hosts, and `mirror` is rung for them
+  std::atomic<uint32_t> mirrored;  // a process forwards changes to other hosts, and `mirror` is rung for it
   Bell mirror;
 };
 
@@ -118,47 +118,47 @@ class HostSegment {
  public:
   static absl::StatusOr<std::shared_ptr<HostSegment>> CreateInHeap(const HostSegmentOptions& options);
 
-  // A memfd, its memory reserved and its size sealed.
+  // Creates a memfd with reserved memory and a sealed size.
   static absl::StatusOr<std::shared_ptr<HostSegment>> CreateShared(const HostSegmentOptions& options);
 
-  // Maps what CreateShared made in another process, after checking that it is such a thing. Keeps its own duplicate of
-  // the descriptor.
+  // Maps a segment that CreateShared created in another process, after validating it. Keeps its own duplicate of the
+  // descriptor.
   static absl::StatusOr<std::shared_ptr<HostSegment>> Map(int descriptor);
 
   ~HostSegment();
   HostSegment(const HostSegment&) = delete;
   HostSegment& operator=(const HostSegment&) = delete;
 
-  int descriptor() const { return descriptor_; }  // -1 in the heap
+  int descriptor() const { return descriptor_; }  // -1 for a heap segment
   int ranks() const { return ranks_; }
   const std::vector<HostGroup>& groups() const { return groups_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   int slots() const { return slots_; }
   int64_t total_bytes() const { return total_bytes_; }
 
-  // The group of that name which holds `rank`; -1: none does.
+  // Returns the index of the group of that name that contains `rank`; -1 if there is none.
   int FindGroup(std::string_view name, int rank) const;
 
-  // The first reason stays. `rank`: whose fault it is; -1: nobody knows.
+  // Only the first reason is kept. `rank` is the culprit; -1: unknown.
   void Poison(int rank, std::string_view reason);
   bool IsPoisoned() const;
   std::optional<HostPoison> poison() const;
 
-  // Of one rank of the world. Only the rank itself, and the mirror of its host, count up.
+  // For one rank of the world. Only the rank itself and the mirror of its host increment it.
   std::atomic<uint64_t>& Beats(int rank) const;
   // Nanoseconds of work that a rank has spent outside calls of a communicator (effort_meter.h).
   std::atomic<uint64_t>& Effort(int rank) const;
-  // How many of its threads wait for work that its device has begun. Read on its own host alone.
+  // How many of a rank's threads wait for work that its device has begun. Only read on the rank's own host.
   std::atomic<uint32_t>& DeviceWaits(int rank) const;
-  // Whether it is within a call of a communicator, where it may be waiting for another rank.
+  // Whether the rank is in a call of a communicator, in which it may be waiting for another rank.
   bool IsInCall(int rank) const;
 
-  // Tells a rank of a group that something changed, and who carries changes to other hosts.
+  // Notifies a rank of a group, and the mirror if there is one, that something changed.
   void Ring(int group, int rank) const;
-  // Makes Ring and Poison ring this bell too, for the one that waits for it.
+  // Makes Ring and Poison also ring the returned bell, for the mirror that waits for it.
   host_layout::Bell& RingForMirror() const;
 
-  // The area of a rank in a group; ranks are numbered within the group.
+  // The area of a rank in a group. Ranks are numbered within the group.
   host_layout::RankArea& Area(int group, int rank) const;
   host_layout::Channel& ChannelOf(int group, int from, int to) const;
   host_layout::SlotHeader& SlotHeaderOf(int group, int from, int to, int slot) const;
@@ -186,11 +186,11 @@ class HostSegment {
   std::vector<Region> regions_;
 };
 
-// Sleeps until `word` differs from `seen`, a wake, or the time; may also return for no reason.
+// Sleeps until `word` differs from `seen`, a wake-up, or the timeout. May wake up spuriously.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds time);
 void FutexWake(std::atomic<uint32_t>& word);
 
-// Tells the rank of this area that something changed.
+// Notifies the rank of this area that something changed.
 void RingBell(host_layout::Bell& bell);
 
 }  // namespace tessera::parallel

@@ -80,7 +80,7 @@ TEST(HostSegmentTest, SaysThatSharedMemoryIsTooSmall) {
   options.slot_bytes = 64 << 20;
   options.slots = 256;
   for (int g = 0; g < 6; ++g) options.groups.push_back({"more" + std::to_string(g), {0, 1, 2}});
-  // In a process of its own, whose files may have at most 1 MB: no memory of this machine is taken.
+  // Runs in a child process whose files are limited to 1 MB, so that it takes no memory of this machine.
   const pid_t child = fork();
   if (child == 0) {
     signal(SIGXFSZ, SIG_IGN);
@@ -171,7 +171,7 @@ TEST(SharedSegmentTest, IsGoneWithItsLastHolder) {
   EXPECT_FALSE(mentions());
 }
 
-// A memfd of these bytes, sealed as a segment is.
+// Creates a memfd with these bytes, sealed like a segment.
 int SealedFile(const std::vector<char>& bytes) {
   const int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   EXPECT_EQ(write(file, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
