@@ -18,8 +18,8 @@ using host_layout::SlotHeader;
 
 constexpr size_t kFullBatch = 512 << 10;
 constexpr std::chrono::milliseconds kBeatInterval{20};
-constexpr uint64_t kLeastEffort = 20'000'000;  // nanoseconds of a rank without beats that are worth an update
-constexpr int kAnyOther = -1;                  // host: the hub hands on what ranks of all of them have written
+constexpr uint64_t kLeastEffort = 20'000'000;  // least nanoseconds that cause an update for a rank without beats
+constexpr int kAnyOther = -1;                  // host: the hub forwards updates of all other hosts' ranks
 
 absl::Status Disorder(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("another host's update of a segment is refused: ", what));

@@ -1,12 +1,12 @@
-// Makes one world of ranks out of those of several hosts. Every host has a segment of the whole world; a rank finds in
-// its own what the ranks of other hosts have sent it, and needs not know where they run.
+// SegmentMirror joins the ranks of several hosts into one world. Every host has a segment of the whole world; a rank
+// finds in its host's segment what the ranks of other hosts have sent it, and does not need to know where they run.
 //
-// The mirror of a host collects what its ranks have written (slots, what they have read, their calls, beats, poison) as
-// batches of updates, and writes into the segment what batches of other hosts say. A slot leaves its channel once the
-// receiver has read it on its own host, so a channel holds as much as on one host, and a mirror queues nothing.
+// The mirror of a host collects what its ranks have written (slots, read positions, calls, beats, poison) as batches of
+// updates, and writes the updates of other hosts' batches into the segment. A slot is freed only after the receiver has
+// read it on its host, so a channel holds as much as on one host, and a mirror queues nothing.
 //
-// Hosts are numbered; one of them, the hub, is connected to all others and hands on what is not for itself: Route.
-// Collect and Wait are for one thread, Apply and Route for another one.
+// Hosts are numbered. One of them, the hub, is connected to all others and forwards updates that are not for itself:
+// Route. Collect and Wait must be called from one thread, Apply and Route from one other thread.
 #pragma once
 
 #include <chrono>
@@ -26,20 +26,21 @@ namespace tessera::parallel {
 
 class SegmentMirror {
  public:
-  // `host_of_rank`: of every rank of the world; `here`: this host's number, of which there may be no rank.
+  // `host_of_rank` gives the host of every rank of the world; `here` is this host's number, which may have no rank.
   SegmentMirror(std::shared_ptr<HostSegment> segment, std::vector<int> host_of_rank, int here);
 
-  // What this host's ranks have changed since the last call, some hundred KiB at most; empty: nothing.
+  // Returns what this host's ranks have changed since the last call, at most some hundred KiB; empty if there is
+  // nothing.
   std::string Collect();
-  // Until something may have changed, or the time has passed, since Collect was called last.
+  // Waits until something may have changed since the last call of Collect, or the time has passed.
   void Wait(std::chrono::milliseconds time);
 
-  // A batch that the hub sent. INVALID_ARGUMENT for one that says what no rank of another host can have written: the
-  // world is then of no more use. Nothing of such an update is written.
+  // Applies a batch from the hub. Returns INVALID_ARGUMENT for a batch that no rank of another host can have written;
+  // the world cannot be used afterwards. An invalid update is not written.
   absl::Status Apply(std::string_view batch);
 
-  // Of the hub: the same of a batch of host `from`, and what is for other hosts, by host. Of its own batches (`from` is
-  // here) nothing is applied.
+  // For the hub: applies a batch of host `from` like Apply, and returns the updates for other hosts, by host. A batch
+  // of the hub itself (`from` is `here`) is not applied.
   absl::StatusOr<std::map<int, std::string>> Route(int from, std::string_view batch);
 
  private:
@@ -60,12 +61,12 @@ class SegmentMirror {
   void CollectArea(int group, int rank, std::string& batch);
   void CollectWorld(std::string& batch);
   bool IsOf(int host, int from) const;
-  // Whether a rank of host `from` may say this.
+  // Checks that a rank of host `from` may send this update.
   absl::Status Check(int from, const SegmentUpdate& update) const;
   absl::Status Write(const SegmentUpdate& update);
   absl::Status WriteSlot(const SegmentUpdate& update);
   absl::Status WriteArea(const SegmentUpdate& update);
-  // The host that the update is for; -1: all.
+  // Returns the host that the update is for; -1: all.
   int Destination(const SegmentUpdate& update) const;
 
   const std::shared_ptr<HostSegment> segment_;
@@ -74,10 +75,10 @@ class SegmentMirror {
   host_layout::Bell& bell_;
   std::vector<Group> groups_;
   std::vector<uint64_t> beats_, efforts_;
-  std::vector<int> hosts_;  // of ranks, each once
+  std::vector<int> hosts_;  // hosts of ranks, without duplicates
   std::chrono::steady_clock::time_point beaten_ = {};
   uint32_t seen_ = 0;
-  std::atomic<bool> poison_known_ = false;  // it has been sent, or came from there
+  std::atomic<bool> poison_known_ = false;  // it has been sent to other hosts, or received from one
 };
 
 }  // namespace tessera::parallel

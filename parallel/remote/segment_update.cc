@@ -6,12 +6,12 @@
 namespace tessera::parallel {
 namespace {
 
-constexpr int kNoRank = 255;  // of poison
+constexpr int kNoRank = 255;  // for poison
 
 struct Frame {
   uint32_t bytes;  // of the whole update
   uint8_t kind, from, to, notes;
-  uint32_t group, more;  // bytes of its own at the end
+  uint32_t group, more;  // `more`: variable-length bytes at the end
 };
 
 template <typename T>
@@ -20,7 +20,7 @@ void Put(const T& value, std::string& out) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Takes values off the front; false once there is too little.
+// Reads values from the front; returns false if too few bytes are left.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}

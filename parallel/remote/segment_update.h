@@ -1,7 +1,7 @@
-// What changed in the segment of one host, as bytes for another host: a batch is one update after the other.
+// Encodes changes in the segment of one host as bytes for another host. A batch is a sequence of updates.
 //
-// Hosts of one group run one build, so numbers are as the processor has them. Whatever is read is checked: a batch
-// comes from another machine.
+// All hosts of a group run the same build, so numbers have the processor's representation. Everything read is checked,
+// because a batch comes from another machine.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace tessera::parallel {
 
 enum class UpdateKind : uint8_t {
   kSlot = 1,  // a slot was filled, from one rank of the group to another
-  kRead,      // slots of that channel were read, and messages are waited for
-  kArea,      // what a rank says of its latest calls
+  kRead,      // slots of that channel were read, and messages are expected
+  kArea,      // a rank's description of its latest calls
   kBeats,     // of a rank of the world
   kPoison,    // of the world
 };
@@ -26,12 +26,11 @@ enum class UpdateKind : uint8_t {
 struct SegmentUpdate {
   UpdateKind kind = UpdateKind::kBeats;
   int group = 0;
-  int from =
-      0;       // of the group: who writes the channel, or whose area it is. Of the world: whose beats, who is to blame
-  int to = 0;  // of the group: who reads the channel
-  uint64_t index = 0;                                          // of a slot; slots that were read; beats
-  uint64_t effort = 0;                                         // beside beats
-  uint64_t posted = 0;                                         // of what is read
+  int from = 0;  // in the group: the channel's writer, the area's rank; in the world: the beats' rank, the culprit
+  int to = 0;    // in the group: the channel's reader
+  uint64_t index = 0;                                          // of a slot; number of slots read; beats
+  uint64_t effort = 0;                                         // with beats
+  uint64_t posted = 0;                                         // with kRead
   host_layout::SlotHeader header = {};                         // of a slot
   uint64_t entered = 0, barriers = 0, activity = 0, call = 0;  // of an area
   std::vector<std::pair<uint64_t, std::array<uint64_t, host_layout::kNoteWords>>> notes;  // of an area, by sequence
@@ -40,7 +39,7 @@ struct SegmentUpdate {
 
 void AppendUpdate(const SegmentUpdate& update, std::string& batch);
 
-// INVALID_ARGUMENT where the bytes are no batch. The updates' own bytes lie in `batch`.
+// Returns INVALID_ARGUMENT if the bytes are not a batch. The updates' `bytes` point into `batch`.
 absl::StatusOr<std::vector<SegmentUpdate>> ReadUpdates(std::string_view batch);
 
 }  // namespace tessera::parallel

@@ -1,5 +1,5 @@
-// Any bytes as a batch of another host's updates: what is taken leaves a segment whose slots are in order, and the rest
-// is refused with a bounded error.
+// Applies arbitrary bytes as a batch of another host's updates. What is accepted leaves a segment with valid slots; the
+// rest is rejected with a bounded error.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
