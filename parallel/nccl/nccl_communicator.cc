@@ -92,7 +92,7 @@ void NcclCommunicator::Issue(Function function, const Arguments&... arguments) {
 }
 
 void NcclCommunicator::Note() {
-  // What is captured is done when the graph is launched, and its marks tell nothing.
+  // Captured calls are executed when the graph is launched; marks recorded during capture say nothing about them.
   if (place_.runtime.is_capturing(place_.device.index())) return;
   noted_.push_back({.kind = kind_, .sequence = sequence_, .mark = place_.runtime.record_mark(place_.device.index())});
 }
@@ -146,7 +146,7 @@ void NcclCommunicator::DoReduceScatter(const at::Tensor& in, const at::Tensor& o
   const int64_t most = *std::ranges::max_element(rows);
   at::Tensor from = in, to = out;
   if (std::ranges::any_of(rows, [most](int64_t count) { return count != most; })) {
-    // NCCL scatters parts of one size.
+    // NCCL scatters parts of equal size only.
     std::vector<int64_t> shape = in.sizes().vec();
     shape[0] = most * size();
     from = at::zeros(shape, in.options());
@@ -181,13 +181,13 @@ void NcclCommunicator::DoStart(const Call& call, std::span<const Transfer> trans
   Begin(call.kind);
   const bool aside = call.kind == Collective::kExchange && !base::Planted("exchange_on_the_computing_stream");
   void* const stream = aside ? SideStream() : CurrentStream();
-  // Memory that is received into may be in use, and what is sent may not be there yet.
+  // The memory of received pieces may still be in use, and sent pieces may not be computed yet.
   if (aside && !base::Planted("start_waits_for_nothing")) {
     place_.runtime.wait_for_stream(place_.device.index(), stream, CurrentStream());
   }
   Issue(place_.api.group_start);
   for (const Transfer& transfer : transfers) {
-    // Both ends know that there is nothing to transfer.
+    // Both sides know that this transfer is empty.
     if (transfer.piece.numel() == 0) continue;
     const auto pass = [&](auto function, size_t count) {
       Issue(function, Memory(transfer.piece), count, TypeOf(transfer.piece.scalar_type()), transfer.peer,
@@ -210,7 +210,7 @@ void NcclCommunicator::DoFinish() {
   if (!base::Planted("finish_waits_for_nothing")) {
     place_.runtime.wait_for_stream(place_.device.index(), CurrentStream(), SideStream());
   }
-  // Whoever gets their memory next does so behind the current stream.
+  // The next user of this memory is ordered after the current stream.
   under_way_.clear();
   Note();
 }

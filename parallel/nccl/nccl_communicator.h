@@ -1,14 +1,14 @@
-// Collectives between ranks that each have a GPU of their own, through NCCL: calls are issued on the device's streams
-// and return at once, and tensors must lie on the device.
+// NcclCommunicator executes collectives through NCCL between ranks that each have a GPU of their own. Calls are issued
+// on the device's streams and return at once. Tensors must be on the device.
 //
-// What passes between Start and Finish does so on the device's side stream, so that computation goes on meanwhile: what
-// is received waits for all that was issued before Start, and what is issued after Finish waits for it. All other calls
-// run on the current stream.
+// Transfers between Start and Finish run on the device's side stream, concurrently with computation: they wait for all
+// work that was issued before Start, and work that is issued after Finish waits for them. All other calls run on the
+// current stream.
 //
-// NCCL tells nobody that another rank is gone. So every call looks at the poison of the ranks' segment and at the
-// asynchronous error of its communicator first, and whoever waits for the device does it with Wait, which looks at both
-// again and again until a deadline. Any of the three throws CommError, names the first call that is not known to be
-// done, and ends the whole world of ranks.
+// NCCL does not report that another rank has terminated. Therefore every call first checks the poison of the ranks'
+// segment and the asynchronous error of its communicator, and code that waits for the device calls Wait, which polls
+// both until a deadline. Each of the three throws CommError with the first call that is not known to be complete, and
+// ends the whole world of ranks.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ namespace tessera::parallel {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // Group `group` of the segment, whose ranks are those of `handle` in the same order.
+  // `group` is the segment's group with the ranks of `handle` in the same order.
   NcclCommunicator(const NcclRank& place, std::shared_ptr<NcclHandle> handle, int group);
   ~NcclCommunicator() override;
 
@@ -31,11 +31,11 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return static_cast<int>(group().ranks.size()); }
   bool capturable() const override { return true; }
 
-  // Returns when all that was issued on the current stream so far is done, or throws CommError.
+  // Returns once all work issued on the current stream so far is complete, or throws CommError.
   void Wait();
 
  private:
-  // A call that the device may not have done yet.
+  // A call that the device may not have completed yet.
   struct Noted {
     Collective kind;
     int64_t sequence;
@@ -50,14 +50,14 @@ class NcclCommunicator final : public Communicator {
   void DoFinish() override;
   void DoBarrier() override;
 
-  // Counts the call, once it is known that the group still works.
+  // Checks that the group still works, then counts the call.
   void Begin(Collective kind);
-  // Calls NCCL.
+  // Calls an NCCL function and checks its result.
   template <typename Function, typename... Arguments>
   void Issue(Function function, const Arguments&... arguments);
-  // What NCCL returned: passes when the communicator can be used again.
+  // Checks NCCL's result. Returns once the communicator can be used again.
   void Expect(kernels::NcclResult result);
-  // Remembers the call until the device has done it.
+  // Records the call until the device has completed it.
   void Note();
   void ForgetWhatIsDone();
 
@@ -65,7 +65,7 @@ class NcclCommunicator final : public Communicator {
   const HostGroup& group() const { return place_.segment->groups()[static_cast<size_t>(group_)]; }
   void* CurrentStream() const { return place_.runtime.current_stream(place_.device.index()); }
   void* SideStream() const { return place_.runtime.side_stream(place_.device.index()); }
-  // Throws what is no memory of the device.
+  // Returns the tensor's address. Throws if it is not in the device's memory.
   void* Memory(const at::Tensor& tensor) const;
 
   const NcclRank& place_;

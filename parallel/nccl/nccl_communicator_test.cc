@@ -1,4 +1,4 @@
-// NCCL's communicators over a NCCL that does everything as late as it may (tests/support/late_nccl.h).
+// Tests NCCL's communicators with an NCCL that does everything as late as permitted (tests/support/late_nccl.h).
 #include "parallel/nccl/nccl_communicator.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What rank r has: its own numbers.
+// The numbers of rank `rank`.
 at::Tensor Of(int rank, at::IntArrayRef shape, at::ScalarType dtype = at::kDouble) {
   return (at::arange(c10::multiply_integers(shape), at::kDouble).view(shape) + 100 * (rank + 1)).to(dtype);
 }
@@ -33,7 +33,7 @@ TEST(NcclCommunicatorTest, SumsHaveTheValuesOfAllRanksInEveryType) {
       const at::Tensor in = OnDevice(Of(rank, {4, 5}, dtype)), out = at::empty_like(in);
       groups.ulysses.Sum(in, out);
       const at::Tensor sum = Of(0, {4, 5}) + Of(1, {4, 5}) + Of(2, {4, 5});
-      // All whole numbers, which bf16 and fp16 round at every addition.
+      // Integers, which bf16 and fp16 round at every addition.
       const double bound = dtype == at::kBFloat16 ? 1e-2 : dtype == at::kHalf ? 1e-3 : 0;
       EXPECT_LE(((out.cpu().to(at::kDouble) - sum).abs() / sum).max().item<double>(), bound) << dtype;
       groups.ulysses.Sum(in, in);
@@ -103,7 +103,7 @@ TEST(NcclCommunicatorTest, WhatIsReceivedBetweenStartAndFinishIsThereAfterIt) {
       const std::array<Transfer, 2> transfers = {Transfer::Send(own, (rank + 1) % 4),
                                                  Transfer::Receive(next, (rank + 3) % 4)};
       groups.ring.Start(transfers);
-      sum.add_(own, step == 1 ? 0 : 1);  // beside the transfer
+      sum.add_(own, step == 1 ? 0 : 1);  // concurrent with the transfer
       groups.ring.Finish();
       std::swap(own, next);
     }
@@ -242,7 +242,7 @@ TEST(NcclCommunicatorTest, MemoryOfTheHostIsRefused) {
   });
 }
 
-// Attention runs beside what the ring sends, and beside no other group's calls.
+// Attention is concurrent with the ring's transfers, but not with other groups' calls.
 TEST(NcclCommunicatorTest, TheRingAloneTakesFewThreadBlocks) {
   {
     LateNccl nccl;

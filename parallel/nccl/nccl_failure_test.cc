@@ -1,4 +1,4 @@
-// What ends a group of NCCL's, and what its ranks say of it.
+// Tests what ends a group of NCCL's, and what its ranks report.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ constexpr NcclOptions kHasty{.connect_deadline = milliseconds(300), .deadline = 
 
 at::Tensor Ones(int64_t count) { return at::ones({count}, at::kDouble).to(kPretendDevice); }
 
-// Whether the ranks of ulysses=2 use NCCL, and why not; a sum over them is right in any case.
+// Returns why the ranks of ulysses=2 do not use NCCL, or an empty string; a sum over them must be correct in any case.
 std::string WhyNot() {
   const Mesh mesh = *Mesh::Create({.ulysses = 2}, 2);
   std::string why_not;
@@ -189,7 +189,7 @@ TEST(NcclFailureTest, PoisonOfAThirdPartyEndsAWaitLongBeforeItsDeadline) {
         Communicator& group = communicators.groups().ulysses;
         const at::Tensor x = Ones(3);
         if (thread.rank() == 1) {
-          // As the front end does for a rank that no longer gets on.
+          // As the front end does for a rank that makes no progress.
           while (!connected || !thread.segment().IsInCall(0)) std::this_thread::yield();
           thread.segment().Poison(1, "rank 1 no longer gets on");
           EXPECT_THROW(group.Sum(x, x), CommError);

@@ -20,9 +20,9 @@ using kernels::NcclComm;
 using kernels::NcclId;
 using kernels::NcclResult;
 
-// What a rank says of itself before anything of NCCL is made.
+// What a rank reports before any NCCL object is created.
 struct Card {
-  int32_t nccl = 0;                 // version; 0: it has none, for the reason in `text`
+  int32_t nccl = 0;                 // version; 0: no NCCL, `text` has the reason
   std::array<char, 508> text = {};  // the card's name
 };
 
@@ -51,7 +51,7 @@ at::Tensor Bytes(T& value) {
   return at::from_blob(&value, {static_cast<int64_t>(sizeof(T))}, at::kByte);
 }
 
-// Empty where they may use NCCL.
+// Returns why the ranks cannot use NCCL; empty if they can.
 std::string Objection(const std::vector<Card>& cards, const std::vector<int>& ranks) {
   const auto name = [&](size_t i) { return "rank " + std::to_string(ranks[i]); };
   for (size_t i = 0; i < cards.size(); ++i) {
@@ -111,7 +111,7 @@ void NcclGroups::Fail(const Group& group, const char* call, const NcclFailure& f
 
 void NcclGroups::Settle(NcclResult result, NcclComm* comm, const Group& group, const char* call) const {
   if (result == NcclResult::kInProgress) {
-    // It is for the whole world of ranks to come, whatever group is made.
+    // The whole world of ranks must arrive, whichever group is created.
     NcclWait wait(rank_, world_.index, Collective::kBarrier, connected_, rank_.options.connect_deadline);
     while (result == NcclResult::kInProgress) {
       if (const std::optional<NcclFailure> failure = wait.Pass(comm)) Fail(group, call, *failure);
@@ -138,7 +138,7 @@ void NcclGroups::ConnectWorld(std::string_view name, Communicator& control) {
   world_ = {.index = rank_.segment->FindGroup(name, rank_.world_rank)};
   ++connected_;
   NcclId id;
-  // One byte more says whether there is one: the others wait for it.
+  // A further byte indicates whether there is an id, because the other ranks wait for it.
   std::array<char, sizeof(NcclId) + 1> message = {};
   NcclResult made = NcclResult::kSuccess;
   if (control.rank() == 0) {
@@ -162,7 +162,8 @@ void NcclGroups::ConnectWorld(std::string_view name, Communicator& control) {
   world_.handle = std::make_shared<NcclHandle>(rank_, comm);
 }
 
-// All ranks split alike: if an axis has the members of an earlier one here, it has them everywhere.
+// All ranks split in the same way: if an axis has the members of an earlier one on this rank, it has them on every
+// rank.
 void NcclGroups::Split(std::string_view name) {
   Group group{.index = rank_.segment->FindGroup(name, rank_.world_rank),
               .ctas = name == MeshGroupName::kRing ? rank_.options.ring_ctas : 0};

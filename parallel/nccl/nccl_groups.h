@@ -1,5 +1,6 @@
-// The NCCL communicators of one rank for the axes of its mesh: one for the world of ranks, of which those of the axes
-// are split off. Groups of equal members share one, but for the ring: only a communicator has a bound of thread blocks.
+// NcclGroups holds one rank's NCCL communicators for the axes of its mesh: one for the world of ranks, from which those
+// of the axes are split. Groups with the same members share a communicator, except the ring, because the limit of
+// thread blocks is a property of a communicator.
 #pragma once
 
 #include <functional>
@@ -17,28 +18,29 @@ namespace tessera::parallel {
 
 class NcclGroups {
  public:
-  // Every rank of the world that `control` joins calls it, with the groups' names in one order, of which the first one
-  // is the world's. Null on all ranks, with the reason, where one of them has no NCCL or no card of its own, or they
-  // have several versions of it. Throws CommError where they do not come together within the deadline.
+  // Collective over the ranks of `control`, with the groups' names in the same order; the first name is the world's.
+  // Returns null on all ranks, and the reason, if a rank has no NCCL or no card of its own, or if ranks have different
+  // versions of NCCL. Throws CommError if the ranks do not connect within the deadline.
   static std::unique_ptr<NcclGroups> Connect(at::Device device, const std::shared_ptr<HostSegment>& segment,
                                              int world_rank, Communicator& control,
                                              const std::vector<std::string_view>& names, const NcclOptions& options,
                                              std::string& reason);
 
-  // By rank of the world, as DeviceRuntime::card has them.
+  // The card of each rank of the world, from DeviceRuntime::card.
   const std::vector<std::string>& cards() const { return cards_; }
 
-  // A SingleRank where no group of that name has this rank and another one. Valid as long as this is.
+  // Returns a SingleRank if no group of that name contains this rank and another one. Valid during the lifetime of this
+  // object.
   std::unique_ptr<Communicator> Join(std::string_view name) const;
 
-  // Looks again and again until it is so, and throws CommError where the ranks are poisoned, a communicator has an
-  // asynchronous error, or the deadline has passed. Any thread may call it.
+  // Polls until `is_so` returns true. Throws CommError if the ranks are poisoned, a communicator has an asynchronous
+  // error, or the deadline has passed. Any thread may call it.
   void WaitUntil(const std::function<bool()>& is_so) const;
 
  private:
   struct Group {
-    int index = -1;  // of the segment
-    int ctas = 0;    // the most that a call takes; 0: NCCL's own choice
+    int index = -1;  // in the segment
+    int ctas = 0;    // most thread blocks per call; 0: NCCL chooses
     std::shared_ptr<NcclHandle> handle = nullptr;
   };
 
@@ -46,14 +48,14 @@ class NcclGroups {
 
   void ConnectWorld(std::string_view name, Communicator& control);
   void Split(std::string_view name);
-  // Passes when the communicator is no longer in progress.
+  // Returns once the communicator is no longer in progress. Fails if `result` or the final state is an error.
   void Settle(kernels::NcclResult result, kernels::NcclComm* comm, const Group& group, const char* call) const;
   [[noreturn]] void Fail(const Group& group, const char* call, const NcclFailure& failure) const;
 
   const NcclRank rank_;
   const std::vector<std::string> cards_;
   Group world_;
-  int64_t connected_ = 0;  // communicators that all ranks have made together, this one included
+  int64_t connected_ = 0;  // communicators that all ranks have begun to create together, including the current one
   std::map<std::string, Group, std::less<>> groups_;
 };
 

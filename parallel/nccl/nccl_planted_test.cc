@@ -1,4 +1,4 @@
-// Bugs of NCCL's communicators, each switched on in turn: a late NCCL must tell who did what in which call.
+// Plants bugs of NCCL's communicators one at a time: the late NCCL must report which rank did what in which call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ struct Shifted {
   std::vector<std::string> problems;
 };
 
-// What a shift beside a computation comes to on two ranks.
+// Returns the outcome of a shift concurrent with a computation on two ranks.
 Shifted Shift(const char* bug) {
   const PlantedBug planted(bug);
   LateNccl nccl;

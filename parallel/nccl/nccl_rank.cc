@@ -8,7 +8,7 @@ namespace {
 
 using kernels::NcclResult;
 
-// Without a sleep: what the device does next is mostly done by then.
+// Polls without sleeping for this long; by then most of the device's next operations have completed.
 constexpr std::chrono::microseconds kSpin(200);
 constexpr std::chrono::microseconds kSleep(100);
 

@@ -1,4 +1,5 @@
-// One rank's end of NCCL: where it computes, by which functions, and who ends it; and how it waits.
+// NcclRank holds one rank's access to NCCL: its device, the tables of functions, and the segment that ends the world.
+// NcclWait polls for events of NCCL.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,44 +19,44 @@
 namespace tessera::parallel {
 
 struct NcclOptions {
-  std::chrono::nanoseconds connect_deadline = std::chrono::minutes(2);  // until all ranks of a group are there
+  std::chrono::nanoseconds connect_deadline = std::chrono::minutes(2);  // until all ranks of a group have connected
   std::chrono::nanoseconds deadline = std::chrono::minutes(1);          // of a wait for the device
-  // The most thread blocks that a call of the ring takes from attention, which runs beside it. The other groups' calls
-  // have nothing beside them and take as many as NCCL chooses.
+  // Most thread blocks that a call of the ring takes from attention, which runs concurrently. NCCL chooses the number
+  // for the other groups, whose calls do not overlap with computation.
   int ring_ctas = 8;
 };
 
-// Outlives the communicators that refer to it.
+// Must outlive the communicators that refer to it.
 struct NcclRank {
   const kernels::NcclApi& api;
   const kernels::DeviceRuntime& runtime;
   c10::Device device;
   std::shared_ptr<HostSegment> segment;
-  int world_rank;  // as the segment has it
+  int world_rank;  // in the segment
   NcclOptions options;
-  // Held by whoever calls NCCL: one thread issues, and another may wait meanwhile, but to ask for a communicator's
-  // state is to change it.
+  // Must be held while NCCL is called. One thread issues calls while another may wait, and querying a communicator's
+  // state modifies it.
   std::shared_ptr<std::mutex> calls = std::make_shared<std::mutex>();
 };
 
-// Why a rank gave up. Ranks are those of the world; -1: unknown.
+// The reason why a rank gave up. Ranks are those of the world; -1: unknown.
 struct NcclFailure {
   int culprit = -1;
   std::string reason;
   bool relayed = false;  // another rank or a third party had ended the group
 };
 
-// What ended the world of ranks, if anything has.
+// Returns the failure that ended the world of ranks, or nothing if it has not ended.
 std::optional<NcclFailure> FailureByPoison(const HostSegment& segment);
 
-// What NCCL says of a result that is neither success nor progress.
+// Returns NCCL's message for a result that is neither success nor in progress.
 std::string NcclErrorText(const kernels::NcclApi& api, kernels::NcclResult result, kernels::NcclComm* comm);
 
-// The asynchronous error of a communicator.
+// Returns the asynchronous error of a communicator.
 kernels::NcclResult StateOf(const NcclRank& rank, kernels::NcclComm* comm);
 
-// A communicator of NCCL's, which groups of equal members share. Left as it is where the world of ranks was poisoned,
-// or an exception is on its way: to destroy it would wait for ranks that do not come.
+// Owns an NCCL communicator, which groups with the same members share. If the world of ranks is poisoned or an
+// exception is propagating, the communicator is leaked, because destroying it would wait for ranks that do not respond.
 class NcclHandle {
  public:
   NcclHandle(const NcclRank& rank, kernels::NcclComm* comm) : rank_(rank), comm_(comm) {}
@@ -73,16 +74,16 @@ class NcclHandle {
   const int exceptions_ = std::uncaught_exceptions();
 };
 
-// A wait that looks again and again. Meanwhile the segment shows that the rank is within this call of the group, so
-// that whoever watches the ranks does not take it for the one that the others wait for.
+// A polling wait. During the wait the segment shows that the rank is in this call of the group, so that a monitor of
+// the ranks does not mistake it for the rank that the others wait for.
 class NcclWait {
  public:
-  // `group` of the segment.
+  // `group` is an index into the segment's groups.
   NcclWait(const NcclRank& rank, int group, Collective kind, int64_t sequence, std::chrono::nanoseconds deadline);
   ~NcclWait();
 
-  // Between two looks: passes some time, and tells why the wait is to end: poison, an error of `comm`, or the deadline,
-  // with the rank that has not come.
+  // Called between two polls. Sleeps briefly, and returns a failure if the wait must end: because of poison, an error
+  // of `comm`, or the deadline; for the latter it names the rank that has not arrived.
   std::optional<NcclFailure> Pass(kernels::NcclComm* comm);
 
  private:
