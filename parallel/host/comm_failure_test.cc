@@ -1,4 +1,4 @@
-// How a group of ranks ends when one of them is missing, differs from the others, or is poisoned.
+// Tests how a group of ranks ends if one of them is missing, differs from the others, or is poisoned.
 #include <c10/util/irange.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr HostCommunicatorOptions kPatient{.deadline = hours(1)};
 constexpr HostCommunicatorOptions kHasty{.deadline = milliseconds(300)};
 
-// What each rank's body throws; every rank must throw CommError.
+// Returns what each rank's body throws; every rank must throw CommError.
 std::vector<CommError> Errors(int ranks, const std::function<void(ThreadRank&)>& body,
                               const HostCommunicatorOptions& options = kPatient) {
   std::vector<std::optional<CommError>> errors(ranks);
@@ -152,7 +152,7 @@ TEST(MismatchTest, NamesTheRankThatIssuedAnotherCall) {
   }
 }
 
-// One rank calls with each of two ways; the group must end with this reason.
+// One rank makes each of the two calls; the group must end with this reason.
 void ExpectMismatch(const std::function<void(Communicator&)>& zero, const std::function<void(Communicator&)>& one,
                     const std::string& reason) {
   const std::vector<CommError> errors =
@@ -232,8 +232,8 @@ TEST(MismatchTest, NamesAMessageThatIsNotTheOneExpected) {
       "rank 1 sent a part for Send of Double [2, 3] while rank 0 expected one for Recv of Float [2, 3]");
 }
 
-// Two groups of the same ranks, which one of them uses in another order than the other. Messages that slots can hold
-// get through all the same; a library that holds nothing for a receiver would hang.
+// Two groups of the same ranks, which the two ranks use in opposite orders. Messages that fit into slots are delivered
+// all the same; a library that buffers nothing for a receiver would hang.
 std::vector<std::optional<CommError>> TwoGroupsInAnotherOrder(bool rendezvous) {
   std::vector<std::optional<CommError>> errors(2);
   const HostCommunicatorOptions options{.deadline = milliseconds(300), .rendezvous = rendezvous};
@@ -280,7 +280,7 @@ TEST(RunRanksTest, ThrowsWhatTheLowestFailingRankThrew) {
     });
     FAIL() << "nothing was thrown";
   } catch (const std::out_of_range& error) {
-    // Rank 3 may have been the first; rank 2 threw as well, and no rank that only heard of it counts.
+    // Rank 3 may have been the first. Rank 2 threw as well, and ranks that only relayed an error are ignored.
     EXPECT_STREQ(error.what(), "rank 2");
   }
 }

@@ -23,7 +23,7 @@ using host_layout::SlotHeader;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kSpinWithOwnCore{200}, kSpinWithSharedCore{2};
-// How long a rank that sees two different calls waits for the rest, to tell which of them is the odd one.
+// How long a rank that sees two different calls waits for the other ranks, in order to find the one that differs.
 constexpr std::chrono::seconds kWaitForVerdict{1};
 
 void Pause() {
@@ -34,12 +34,12 @@ void Pause() {
 #endif
 }
 
-// Calls `move` for the messages that may move now: of those of one peer the first that is not finished.
+// Calls `move` for the messages that may move now: the first unfinished message of each peer.
 template <class Message>
 bool MoveFirsts(std::vector<Message>& messages, int Message::*peer, absl::FunctionRef<bool(Message&)> move) {
   static_assert(kMaxHostRanks <= 64);
   bool moved = false;
-  uint64_t waiting = 0;  // peers of which an earlier message is not finished
+  uint64_t waiting = 0;  // peers with an earlier unfinished message
   for (Message& message : messages) {
     const uint64_t bit = uint64_t{1} << (message.*peer);
     if (message.finished || (waiting & bit) != 0) continue;
@@ -111,8 +111,8 @@ void HostEndpoint::ContinueCall(Collective kind) {
 
 void HostEndpoint::EndCall() { own_.activity.store(0, std::memory_order_relaxed); }
 
-// Posting one's own note and then reading the others' are sequentially consistent, so that of two ranks that begin at
-// the same time at least one sees the other.
+// A rank posts its own note and then reads the others' with sequentially consistent operations, so that of two ranks
+// that begin at the same time at least one sees the other.
 void HostEndpoint::PostNote(const HostCall& call) {
   const NoteWords words = Words(call);
   Note& note = own_.notes[sequence_ % host_layout::kNotes];
@@ -191,7 +191,7 @@ void HostEndpoint::BlameMismatch(const NoteWords& own) {
   const auto count = [&notes](const NoteWords& words) {
     return std::count_if(notes.begin(), notes.end(), [&](const auto& note) { return note && *note == words; });
   };
-  int odd = -1, usual = -1;  // the call of the fewest ranks and that of the most
+  int odd = -1, usual = -1;  // the least and the most common call
   for (int r = 0; r < size_; ++r) {
     if (!notes[r]) continue;
     if (odd < 0 || count(*notes[r]) < count(*notes[odd])) odd = r;
@@ -223,7 +223,7 @@ void HostEndpoint::BlameMissing(int rank) {
                     absent.size() > 1 ? RankText(culprit) + " is" : std::string("it is"), " in ", Doing(culprit), ")"));
 }
 
-// The call that a rank is in, of this group or of another that it belongs to.
+// Describes the call that a rank is in, in this group or in another group of the rank.
 std::string HostEndpoint::Doing(int rank) const {
   const int world_rank = WorldRank(rank);
   for (size_t g = 0; g < segment_->groups().size(); ++g) {
@@ -272,7 +272,7 @@ void HostEndpoint::Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()
   }
 }
 
-// Says that this rank takes the next message of `from`.
+// Announces that this rank receives the next message of `from`.
 void HostEndpoint::Post(int from) {
   if (!options_.rendezvous) return;
   segment_->ChannelOf(group_, from, rank_).posted.fetch_add(1, std::memory_order_release);

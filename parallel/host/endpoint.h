@@ -1,7 +1,7 @@
-// One rank's end of one group of a host segment: moves messages of bytes between the ranks, in slots, and says what is
-// wrong when it cannot. What the bytes mean is HostCommunicator's business; this file knows no tensors.
+// HostEndpoint is one rank's end of one group of a host segment. It moves messages of bytes between the ranks, in
+// slots, and diagnoses failures. HostCommunicator interprets the bytes; this class does not use tensors.
 //
-// Not thread-safe: one thread per rank. A rank has one endpoint of a group at a time.
+// Not thread-safe: one thread per rank. A rank has at most one endpoint of a group at a time.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@
 
 namespace tessera::parallel {
 
-// Why an endpoint gave up. Ranks are those of the world; -1: unknown.
+// Thrown if an endpoint cannot complete a call. Ranks are those of the world; -1: unknown.
 struct HostFailure : std::exception {
   HostFailure(int culprit, std::string reason, bool relayed)
       : culprit(culprit), reason(std::move(reason)), relayed(relayed) {}
@@ -32,7 +32,7 @@ struct HostFailure : std::exception {
   bool relayed;  // another rank or a third party had ended the group
 };
 
-// What all ranks of a group must issue alike, and what is known of one message.
+// The description of a call, which must be equal on all ranks of a group, or of one message.
 struct HostCall {
   static constexpr uint8_t kNoDtype = 255;
   static constexpr int kMaxDims = 8;
@@ -41,12 +41,12 @@ struct HostCall {
   uint8_t dtype = kNoDtype;
   int dims = 0;
   std::array<int64_t, kMaxDims> sizes = {};
-  int root = -1;              // of the group
+  int root = -1;              // within the group
   std::vector<int64_t> rows;  // per rank
   bool operator==(const HostCall&) const = default;
 };
 
-// Messages between two ranks travel in the order in which they are listed.
+// Messages between two ranks are transferred in the order in which they are listed.
 struct Outgoing {
   int to;
   const std::byte* data;
@@ -66,8 +66,8 @@ struct Incoming {
   bool posted = false;
 };
 
-// A sum over the ranks of messages that come from all others and of `own`, in rank order. `add` is given one source per
-// rank; the result may be where `own` is.
+// A sum over the ranks, in rank order, of the messages from all other ranks and of `own`. `add` receives one source per
+// rank; `result` may be `own`.
 struct Summation {
   HostCall call;
   int64_t bytes;
@@ -77,17 +77,17 @@ struct Summation {
 };
 
 struct HostEndpointOptions {
-  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  // of a wait in which nothing moves
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  // of a wait without any progress
   std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
   std::string (*dtype_name)(uint8_t) = nullptr;
-  // A message leaves only once its receiver is within the call that takes it: the strictest order that a device's
-  // library may ask for. All ranks of a group agree on it.
+  // If true, a message is sent only once its receiver is in the call that receives it. This is the strictest order that
+  // a device's library may require. Must be equal on all ranks of a group.
   bool rendezvous = false;
 };
 
 class HostEndpoint {
  public:
-  // `rank` within group `group` of the segment.
+  // `rank` is the rank within group `group` of the segment.
   HostEndpoint(std::shared_ptr<HostSegment> segment, int group, int rank, HostEndpointOptions options);
 
   int rank() const { return rank_; }
@@ -96,21 +96,22 @@ class HostEndpoint {
   const std::string& group_name() const { return segment_->groups()[group_].name; }
   HostSegment& segment() const { return *segment_; }
 
-  // Begins a collective, and throws if another rank is known to have begun a different one in its place.
+  // Begins a collective. Throws if another rank is known to have begun a different one at the same position.
   void BeginCollective(const HostCall& call);
   void BeginPointToPoint(Collective kind);
-  // Between the two a rank counts as waiting for others; a call that leaves messages under way is continued later.
+  // From the beginning of a call to EndCall a rank counts as waiting for others. ContinueCall resumes a call that has
+  // left messages in transit.
   void EndCall();
   void ContinueCall(Collective kind);
   int64_t collectives() const { return sequence_; }
   int64_t point_to_point_calls() const { return point_to_point_; }
 
-  // Moves all messages. Advance moves what can be moved without waiting.
+  // Transfer moves all messages; Advance moves those that can be moved without waiting.
   void Transfer(std::vector<Outgoing>& out, std::vector<Incoming>& in);
   void Advance(std::vector<Outgoing>& out, std::vector<Incoming>& in);
   void TransferAndSum(std::vector<Outgoing>& out, const Summation& sum);
 
-  // Returns when every rank has called it.
+  // Returns once every rank has called it.
   void Barrier();
 
   // Ends the group for all its ranks and throws.
@@ -120,8 +121,8 @@ class HostEndpoint {
  private:
   enum class Step { kDone, kMoved, kIdle };
 
-  // Calls `step` until it is done, sleeping between calls that find nothing to do. `waits_for`: a rank of the group
-  // that this one cannot go on without.
+  // Calls `step` until it is done, and sleeps after calls that find nothing to do. `waits_for` returns a rank of the
+  // group that this one is waiting for.
   void Drive(absl::FunctionRef<Step()> step, absl::FunctionRef<int()> waits_for);
   bool SpinUntilRung(uint32_t seen) const;
 
@@ -135,7 +136,7 @@ class HostEndpoint {
   void CheckArrived(const host_layout::SlotHeader& header, int from, const HostCall& call, int64_t bytes, int64_t done);
 
   void PostNote(const HostCall& call);
-  // The words that `rank` posted for its collective `sequence`, if they are still there.
+  // Returns the words that `rank` posted for its collective `sequence`, unless they have been overwritten.
   using NoteWords = std::array<uint64_t, host_layout::kNoteWords>;
   static NoteWords Words(const HostCall& call);
   static HostCall Call(const NoteWords& words);

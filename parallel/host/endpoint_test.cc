@@ -78,7 +78,7 @@ TEST(HostEndpointTest, MovesMessagesOfAnySizeBetweenAllRanks) {
 }
 
 TEST(HostEndpointTest, WakesSleepersWhicheverWayTheyFallAsleep) {
-  // Without any spinning, every wait goes to sleep at once.
+  // Without spinning, every wait sleeps at once.
   const std::shared_ptr<HostSegment> segment = Segment(2);
   int64_t turns = 0;
   const auto play = [&](int rank) {
@@ -121,7 +121,7 @@ TEST(HostEndpointTest, BelievesNothingThatItsPeerMayHaveSpoilt) {
   spoil([](HostSegment& segment) { segment.ChannelOf(0, 1, 0).written = 77; }, "the slots of rank 1 are in disorder");
 }
 
-// Several messages of one call to one rank arrive in their order, whatever their sizes.
+// Several messages of one call to one rank arrive in order, regardless of their sizes.
 TEST(HostEndpointTest, KeepsTheOrderOfMessagesBetweenTwoRanks) {
   OnThreads(2, [](HostEndpoint& endpoint) {
     const HostCall call{.kind = Collective::kExchange, .dtype = 1};
@@ -146,7 +146,7 @@ TEST(HostEndpointTest, KeepsTheOrderOfMessagesBetweenTwoRanks) {
   });
 }
 
-// With rendezvous nothing leaves a rank before the other one waits for it, however small it is.
+// With rendezvous no message is sent before the receiver waits for it, not even an empty one.
 TEST(HostEndpointTest, RendezvousWaitsForTheReceiver) {
   const std::shared_ptr<HostSegment> segment = Segment(2);
   HostEndpoint sender(segment, 0, 1, {.rendezvous = true}), receiver(segment, 0, 0, {.rendezvous = true});

@@ -9,7 +9,7 @@
 namespace tessera::parallel {
 namespace {
 
-// Sums of this size take one exchange of everything instead of two of parts.
+// Sums up to this size use one exchange of everything instead of two exchanges of parts.
 constexpr int64_t kDirectSumBytes = 16 << 10;
 
 std::string DtypeName(uint8_t dtype) {
@@ -28,7 +28,7 @@ HostCall Describe(Collective kind, const at::Tensor& tensor) {
   return call;
 }
 
-// In host memory, as it is or as a copy.
+// Returns the elements in host memory, as a view or a copy.
 at::Tensor Flat(const at::Tensor& tensor) { return tensor.cpu().view(-1); }
 
 int64_t BytesOf(const at::Tensor& tensor) { return tensor.numel() * tensor.element_size(); }
@@ -64,7 +64,7 @@ AddFunction Adder(at::ScalarType dtype) {
     case at::kBFloat16:
       return Add<at::BFloat16, float>;
     case at::kLong:
-      return Add<uint64_t, uint64_t>;  // wraps as two's complement does
+      return Add<uint64_t, uint64_t>;  // wraps around as two's complement does
     default:
       TORCH_CHECK(false, "no sum over ranks of ", dtype);
   }
@@ -141,7 +141,7 @@ void HostCommunicator::Traffic::Land() {
   for (const auto& [from, to] : landings) to.copy_(from);
 }
 
-// result = the sum of `own` and of what arrives from each other rank while `traffic` leaves.
+// result = the sum of `own` and of the part that arrives from each other rank, while `traffic` is sent.
 void HostCommunicator::AddParts(Collective kind, Traffic& traffic, const at::Tensor& own, const at::Tensor& result) {
   endpoint_.TransferAndSum(traffic.out, {.call = Describe(kind, own),
                                          .bytes = BytesOf(own),
@@ -157,7 +157,8 @@ void HostCommunicator::DoSum(const at::Tensor& given, const at::Tensor& wanted) 
     endpoint_.BeginCollective(Describe(kKind, in));
     const at::Tensor values = Flat(in);
     const bool direct = BytesOf(values) <= kDirectSumBytes;
-    // What is still to be sent must not be overwritten: where everything goes to everyone, `out` cannot be `in`.
+    // Data that is still to be sent must not be overwritten: if every rank sends everything to all, `out` cannot be
+    // `in`.
     const bool apart = out.is_cpu() && (!direct || out.data_ptr() != values.data_ptr());
     const at::Tensor sum = apart ? out.view(-1) : at::empty_like(values);
     if (direct) {

@@ -1,13 +1,14 @@
-// Collectives between the ranks of one host through a segment of memory they share. Ranks are threads or processes: the
-// code is the same. Tensors of other devices are staged through host memory, each once a call.
+// HostCommunicator executes collectives between the ranks of one host through a segment of shared memory. Ranks are
+// threads or processes; the code is the same. Tensors on other devices are staged through host memory, each once per
+// call.
 //
-// Messages pass through slots, so tensors may have any size. With `rendezvous` no message is left in them: a send
-// returns only once its receiver is in the call that takes it, so an order of calls that gets through then gets through
-// with a library that holds nothing for a receiver.
+// Messages pass through slots, so tensors may have any size. With `rendezvous` no message waits in a slot: a send
+// returns only once its receiver is in the call that receives it, so an order of calls that completes with `rendezvous`
+// also completes with a library that buffers nothing.
 //
-// Sums are taken in rank order: bit-equal on all ranks and
-// in every run; bf16 and fp16 are added in fp32 and rounded once. A wait in which nothing moves for the deadline, a
-// call that differs from the other ranks', and poison each throw CommError and end the whole world of ranks.
+// Sums are computed in rank order and are bit-equal on all ranks and in every run; bf16 and fp16 are added in fp32 and
+// rounded once. A wait without progress for the deadline, a call that differs from those of the other ranks, and poison
+// each throw CommError and end the whole world of ranks.
 #pragma once
 
 #include <chrono>
@@ -26,12 +27,12 @@ struct HostCommunicatorOptions {
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   std::optional<std::chrono::nanoseconds> spin;  // before a wait sleeps; by default long if each rank has a core
   bool rendezvous = false;                       // a send waits for its receiver; the same on all ranks
-  bool addresses_devices = false;                // the host reads and writes their memory: nothing is staged
+  bool addresses_devices = false;                // the host can access the devices' memory: nothing is staged
 };
 
 class HostCommunicator final : public Communicator {
  public:
-  // `group` is an index into segment->groups(), which must hold `world_rank`.
+  // `group` is an index into segment->groups() and must contain `world_rank`.
   HostCommunicator(const std::shared_ptr<HostSegment>& segment, int group, int world_rank,
                    HostCommunicatorOptions options = {});
 
@@ -39,13 +40,13 @@ class HostCommunicator final : public Communicator {
   int size() const override { return endpoint_.size(); }
 
  private:
-  // The messages of one call; keeps alive what they lie in.
+  // The messages of one call, with ownership of their memory.
   struct Traffic {
     std::vector<Outgoing> out;
     std::vector<Incoming> in;
     std::vector<at::Tensor> staged;                           // in host memory
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies;    // of what is sent: a tensor and its stage
-    std::vector<std::pair<at::Tensor, at::Tensor>> landings;  // of what is received
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;    // sent tensors with their staged copies
+    std::vector<std::pair<at::Tensor, at::Tensor>> landings;  // staged copies with the tensors to receive them
 
     void Add(Collective kind, const at::Tensor& tensor, int to);
     void Expect(Collective kind, const at::Tensor& tensor, int from);
@@ -59,13 +60,13 @@ class HostCommunicator final : public Communicator {
   void DoFinish() override;
   void DoBarrier() override;
 
-  // Runs `body`, with what it throws of the endpoint's turned into CommError.
+  // Runs `body` and converts the endpoint's exceptions to CommError.
   template <typename Body>
   void Guarded(Collective kind, Body body);
 
   void AddParts(Collective kind, Traffic& traffic, const at::Tensor& own, const at::Tensor& result);
 
-  // As a tensor of the host: itself, or where the host addresses the device's memory, the same memory.
+  // Returns a host tensor: `tensor` itself or, if the host can access the device's memory, a view of that memory.
   at::Tensor View(const at::Tensor& tensor) const;
 
   HostEndpoint endpoint_;
@@ -74,7 +75,8 @@ class HostCommunicator final : public Communicator {
   std::optional<Traffic> under_way_;
 };
 
-// The communicator of `world_rank` in the group of that name; SingleRank where there is none or it has one rank.
+// Returns the communicator of `world_rank` in the group of that name, or a SingleRank if there is no such group or it
+// has one rank.
 std::unique_ptr<Communicator> JoinGroup(const std::shared_ptr<HostSegment>& segment, std::string_view name,
                                         int world_rank, HostCommunicatorOptions options = {});
 

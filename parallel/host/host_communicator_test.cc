@@ -24,7 +24,7 @@ const std::vector<at::ScalarType> kMoved = {at::kDouble, at::kFloat, at::kBFloat
                                             at::kLong,   at::kInt,   at::kByte,     at::kBool};
 const std::vector<at::ScalarType> kSummed = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong};
 
-// Any bits at all: not-a-numbers included.
+// Returns arbitrary bits, including NaNs.
 at::Tensor RandomBits(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   if (dtype == at::kBool) return at::randint(0, 2, shape, generator, at::kLong).to(at::kBool);
@@ -33,7 +33,7 @@ at::Tensor RandomBits(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed
   return at::randint(0, 256, bytes, generator, at::kLong).to(at::kByte).view(dtype).squeeze(-1);
 }
 
-// Numbers of such different sizes that the order of a sum shows.
+// Returns numbers of such different magnitudes that a sum depends on its order.
 at::Tensor RandomNumbers(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   if (dtype == at::kLong) return at::randint(-1000, 1000, shape, generator, at::kLong);
@@ -55,7 +55,7 @@ at::Tensor SumInRankOrder(const std::vector<at::Tensor>& parts) {
   return sum.to(dtype);
 }
 
-// Tables that divide by nothing; the second has a rank with no rows.
+// Tables without common divisors; the second has a rank with no rows.
 std::vector<std::vector<int64_t>> RowTables(int ranks) {
   std::vector<std::vector<int64_t>> tables = {{5, 3, 4, 7}, {6, 0, 2, 3}, {1, 1, 1, 1}, {0, 9, 0, 0}};
   for (std::vector<int64_t>& table : tables) table.resize(ranks);
@@ -69,7 +69,7 @@ std::vector<std::vector<at::Tensor>> AllTensors(int ranks, at::IntArrayRef shape
   return tensors;
 }
 
-// Ranks, and whether a send waits for its receiver.
+// Parameters: the number of ranks, and whether a send waits for its receiver.
 class HostCommunicatorTest : public TestWithParam<std::tuple<int, bool>> {
  protected:
   int ranks() const { return std::get<0>(GetParam()); }
@@ -78,7 +78,7 @@ class HostCommunicatorTest : public TestWithParam<std::tuple<int, bool>> {
     options.communicator.rendezvous = std::get<1>(GetParam());
     return options;
   }
-  // The smallest slots, so that ordinary tensors need many.
+  // Uses the smallest slots, so that ordinary tensors need many.
   ThreadRanksOptions SmallSlots() const {
     ThreadRanksOptions options = Options();
     options.slot_bytes = 4096;
@@ -116,7 +116,7 @@ TEST_P(HostCommunicatorTest, AllToAllDeliversUnevenPartsBitForBit) {
       ranks(),
       [&](ThreadRank& rank) {
         const int self = rank.rank();
-        // From rank i to rank j: (2 i + 3 j) mod 5 rows, none among them.
+        // Rank i sends (2 i + 3 j) mod 5 rows to rank j, which may be none.
         const auto part = [](int from, int to, at::ScalarType dtype) {
           return RandomBits({(2 * from + 3 * to) % 5, 3}, dtype, 10 * from + to);
         };
@@ -210,7 +210,7 @@ TEST_P(HostCommunicatorTest, TensorsLargerThanAllSlotsArriveWhole) {
   RunRanks(
       ranks(),
       [&](ThreadRank& rank) {
-        const auto tensors = AllTensors(ranks(), {9, 1001}, at::kFloat);  // 36 KB a part, 8 KB of slots
+        const auto tensors = AllTensors(ranks(), {9, 1001}, at::kFloat);  // parts of 36 KB, slots of 8 KB in total
         const std::vector<std::vector<int64_t>> shapes(ranks(), {9, 1001});
         const std::vector<at::Tensor> received = rank.world().AllToAll(tensors[rank.rank()], shapes);
         for (const int r : c10::irange(ranks())) EXPECT_TRUE(SameBits(received[r], tensors[r][rank.rank()]));
@@ -295,7 +295,7 @@ TEST_P(HostCommunicatorTest, AnEvenGatherFillsTheBufferOfTheCaller) {
       Options());
 }
 
-// Every rank sends several pieces to every other one, of which one is empty, in one exchange.
+// Every rank sends several pieces, one of them empty, to every other rank in one exchange.
 TEST_P(HostCommunicatorTest, AnExchangeMovesAllItsTransfersAndKeepsTheirOrder) {
   const auto piece = [](int from, int to, int i) {
     return RandomBits({(from + 2 * to + 3 * i) % 4, 700}, at::kFloat, 100 * from + 10 * to + i);

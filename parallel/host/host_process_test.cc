@@ -1,4 +1,4 @@
-// Ranks that are processes: each maps the segment that it inherits, and a rank may be killed at any moment.
+// Tests ranks that are processes. Each maps the segment that it inherits, and a rank may be killed at any time.
 #include <c10/util/irange.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kTimeout{60000};
 
 struct Process {
   pid_t pid;
-  int socket;  // carries what the rank reports
+  int socket;  // receives what the rank reports
 };
 
 // Ranks forked from this process, which uses no operator of LibTorch itself.
@@ -51,7 +51,7 @@ class ForkedRanks {
   HostSegment& segment() { return *segment_; }
   void Kill(int rank) { kill(processes_[rank].pid, SIGKILL); }
 
-  // The next line that the rank reports; empty once it has ended.
+  // Returns the next line that the rank reports; empty if it has ended.
   std::string NextReport(int rank) {
     std::string line;
     for (char byte;;) {

@@ -10,12 +10,12 @@
 namespace tessera::parallel {
 namespace {
 
-// The world's first.
+// The world's name is the first.
 constexpr std::array<std::string_view, 7> kNames = {
     MeshGroupName::kWorld, MeshGroupName::kCfg,     MeshGroupName::kPipe,  MeshGroupName::kSequence,
     MeshGroupName::kRing,  MeshGroupName::kUlysses, MeshGroupName::kTensor};
 
-// A call of each of NCCL's three protocols, which take memory of their own: of 4 bytes, 64 KiB and 4 MiB.
+// Calls of 4 bytes, 64 KiB and 4 MiB, one for each of NCCL's three protocols, which allocate memory separately.
 constexpr std::array<int64_t, 3> kWarmUpNumbers = {1, 1 << 14, 1 << 20};
 
 bool HasGroup(const HostSegment& segment, std::string_view name) {
@@ -62,7 +62,7 @@ void MeshCommunicators::WarmUp() const {
         return at::ones({group->size(), numbers}, at::TensorOptions(at::kFloat).device(device_));
       };
       const at::Tensor sent = parts(), received = parts();
-      // The world has collectives alone, and an end of each of its channels takes memory.
+      // The world is only used for collectives, and each point-to-point channel would take memory.
       if (name != kNames[0]) group->AllToAll(sent.unbind(0), received.unbind(0));
       group->Gather(sent[0], received.flatten());
       group->Sum(sent, received);

@@ -1,5 +1,5 @@
-// The communicators of one rank for every axis of a mesh, made once its device is known: of NCCL where every rank has a
-// card of its own that it serves, else of the memory of the host.
+// MeshCommunicators holds one rank's communicators for every axis of a mesh, created once its device is known. They use
+// NCCL if every rank has a whole card that NCCL supports, and host memory otherwise.
 #pragma once
 
 #include <functional>
@@ -17,26 +17,28 @@ namespace tessera::parallel {
 
 class MeshCommunicators {
  public:
-  // For tensors of `device`. `segment` was made with MeshGroups, of which it may hold more. All ranks of the world call
-  // it; throws CommError where they do not come together.
+  // For tensors on `device`. `segment` must contain the groups of MeshGroups and may contain others. Collective over
+  // the world; throws CommError if the ranks cannot connect.
   MeshCommunicators(at::Device device, const std::shared_ptr<HostSegment>& segment, int rank,
                     const HostCommunicatorOptions& options, const NcclOptions& nccl = {});
 
-  // Whether the axes are NCCL's; and where a device has it and they are not, why.
+  // Whether the axes use NCCL and, if the device supports it but they do not, the reason.
   bool uses_nccl() const { return nccl_ != nullptr; }
   const std::string& why_not_nccl() const { return why_not_nccl_; }
 
-  // The ranks' cards by rank, as DeviceRuntime::card has them; only with NCCL.
+  // The ranks' cards by rank, from DeviceRuntime::card; only with NCCL.
   const std::vector<std::string>& cards() const { return nccl_->cards(); }
 
-  // Has NCCL connect all ranks by calls of each kind and size class on every group, so that the first step waits for
-  // nothing of it, and the memory that it takes counts as taken. All ranks call it; nothing is done without NCCL.
+  // Makes NCCL connect all ranks, with calls of each kind and size class on every group, so that the first step does
+  // not wait for connections and their memory is already allocated. Collective over the world; does nothing without
+  // NCCL.
   void WarmUp() const;
 
-  // Returns when it is so; only with NCCL. Throws CommError as NcclGroups has it. Any thread may call it.
+  // Returns once `is_so` returns true; only with NCCL. Throws CommError like NcclGroups::WaitUntil. Any thread may call
+  // it.
   void WaitUntil(const std::function<bool()>& is_so) const { nccl_->WaitUntil(is_so); }
 
-  // Valid as long as this is.
+  // The references are valid during the lifetime of this object.
   RankGroups groups() const {
     return {.cfg = *cfg_,
             .pipe = *pipe_,
@@ -59,7 +61,7 @@ class MeshCommunicators {
   std::string why_not_nccl_;
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<Communicator> rows_;  // null: control_
-  std::unique_ptr<NcclGroups> nccl_;    // outlives what is joined of it
+  std::unique_ptr<NcclGroups> nccl_;    // outlives the communicators that it created
   std::unique_ptr<Communicator> cfg_, pipe_, sequence_, ring_, ulysses_, tensor_, world_;
 };
 
