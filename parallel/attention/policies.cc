@@ -5,8 +5,8 @@
 
 namespace tessera::parallel {
 
-// Every rank's part is written where it is sent from, and read where it arrives: tokens come first, so that what goes
-// to one rank lies together, and tensors of the same rows travel as one, side by side.
+// Every rank's part is written to the place it is sent from, and read from the place where it arrives. Tokens are the
+// outermost dimension, so that the data for one rank is contiguous, and tensors with the same rows are sent as one.
 Qkv UlyssesExchange::ToHeads(const AttentionInput& input) {
   const AttentionShape shape(input);
   const int64_t ranks = group_.size();

@@ -1,8 +1,8 @@
-// Attention over tokens that are spread over ranks, made of independent policies: how heads and tokens are exchanged
-// before and after, which keys and values there are, and how those of other ranks are read.
+// Attention over tokens that are distributed over ranks, composed of independent policies: how heads and tokens are
+// exchanged before and after, which keys and values are read, and how those of other ranks are read.
 //
-// Attention here is unmasked, so the order of keys does not matter: each rank joins its own text and image rows before
-// the exchange, and they come back in the same order. Shapes: b batch, n local query rows, t local key rows, h heads, d
+// This attention is unmasked, so the order of keys does not matter: each rank joins its own text and image rows before
+// the exchange, and they return in the same order. Shapes: b batch, n local query rows, t local key rows, h heads, d
 // head_dim.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace tessera::parallel {
 
-// Tokens of this rank and all heads ↔ tokens of the whole group and this rank's heads.
+// Exchanges this rank's tokens with all heads for the whole group's tokens with this rank's heads, and back.
 class HeadExchange {
  public:
   virtual ~HeadExchange() = default;
@@ -31,10 +31,11 @@ class NoExchange final : public HeadExchange {
   at::Tensor ToTokens(const at::Tensor& read, TokenRows) override { return read; }
 };
 
-// Jacobs et al., 2023 (DeepSpeed-Ulysses): all-to-all within the group.
+// An all-to-all within the group (Jacobs et al., 2023, DeepSpeed-Ulysses).
 class UlyssesExchange final : public HeadExchange {
  public:
-  // For a pass over `patches`. The others outlive the exchange; `ring_rank` is this rank's ring coordinate.
+  // For a pass over `patches`. `tokens` and `group` must outlive the exchange; `ring_rank` is this rank's ring
+  // coordinate.
   UlyssesExchange(const TokenLayout& tokens, PatchRange patches, int ring_rank, Communicator& group)
       : tokens_(tokens), patches_(patches), ring_rank_(ring_rank), group_(group) {}
   Qkv ToHeads(const AttentionInput& input) override;
@@ -47,21 +48,21 @@ class UlyssesExchange final : public HeadExchange {
   Communicator& group_;
 };
 
-// Which keys and values a pass reads: called once for each attention of the pass, after the head exchange.
+// Decides which keys and values a pass reads. Called once for each attention of the pass, after the head exchange.
 class KvStore {
  public:
   virtual ~KvStore() = default;
-  // `qkv` with the keys and values to be read in place of those just made.
+  // Returns `qkv` with its keys and values replaced by those to be read.
   virtual Qkv Renew(int layer, const Qkv& qkv) = 0;
 };
 
-// Holds the keys and values of the current pass.
+// Returns the keys and values of the current pass.
 class FreshStore final : public KvStore {
  public:
   Qkv Renew(int, const Qkv& qkv) override { return qkv; }
 };
 
-// Attention of this rank's queries over the keys of every rank.
+// Computes attention of this rank's queries over the keys of every rank.
 class KvReader {
  public:
   virtual ~KvReader() = default;
@@ -73,10 +74,10 @@ class LocalReader final : public KvReader {
   at::Tensor Read(const Qkv& qkv) override;
 };
 
-// Keys and values go round the ranks (parallel/attention/ring_attention.h).
+// Passes keys and values around the ring of ranks (parallel/attention/ring_attention.h).
 class RingReader final : public KvReader {
  public:
-  // `held`: the patches whose keys and values the ranks have, of the pass or, behind a store, of all.
+  // `held` are the patches whose keys and values the ranks hold: those of the pass or, with a StaleStore, all.
   RingReader(const TokenLayout& tokens, PatchRange held, Communicator& ring)
       : tokens_(tokens), held_(held), ring_(ring) {}
   at::Tensor Read(const Qkv& qkv) override;
@@ -88,7 +89,7 @@ class RingReader final : public KvReader {
   RingBuffers buffers_;
 };
 
-// All outlive the context.
+// All arguments must outlive the context.
 class PolicyAttention final : public AttentionContext {
  public:
   PolicyAttention(HeadExchange& exchange, KvStore& store, KvReader& reader)

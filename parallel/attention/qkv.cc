@@ -35,7 +35,7 @@ void WriteQkv(const AttentionInput& input, const kernels::HeadsOut& out) {
     };
     kernels::HeadsOut own{.q = {}, .k = rows(out.k, key), .v = rows(out.v, key)};
     if (projection.with_queries) own.q = rows(out.q, query);
-    // Values that nobody asks for stay where they are.
+    // Values that are not requested remain in the projection.
     const int64_t columns = projection.packed.size(2), inner = columns / Columns(projection);
     kernels::QkvNormRope(out.v.defined() ? projection.packed : projection.packed.narrow(2, 0, columns - inner),
                          projection.query_norm, projection.key_norm, projection.rotary, own);
@@ -50,7 +50,7 @@ Qkv QkvOf(const AttentionInput& input) {
   Qkv result{.q = {}, .k = {}, .v = {}, .scale = input.scale, .queries = input.queries, .keys = input.keys};
   const bool is_one = input.projections.size() == 1;
   if (is_one) {
-    // Taken apart in one step, so that the gradient of the projection is put together in one.
+    // Split in one operation, so that the gradient of the projection is also assembled in one.
     const std::vector<at::Tensor> parts =
         packed.unflatten(2, {Columns(input.projections[0]), shape.heads, input.head_dim}).unbind(2);
     result.v = parts.back();

@@ -1,5 +1,5 @@
-// From the projections of an attention to the queries, keys and values that are read, written once, where they are
-// wanted.
+// Computes queries, keys and values from the projections of an attention and writes them once, to the place where they
+// are read.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@
 
 namespace tessera::parallel {
 
-// Ready to be read: q [b, n, h, d]; k, v [b, t, h, d].
+// The inputs of an attention kernel: q [b, n, h, d]; k, v [b, t, h, d].
 struct Qkv {
   at::Tensor q, k, v;
   double scale = 1.0;
@@ -16,18 +16,17 @@ struct Qkv {
   TokenRows keys = TokenRows::kImage;
 };
 
-// Tokens with queries, all tokens, and heads.
+// The numbers of tokens with queries, of all tokens, and of heads.
 struct AttentionShape {
   explicit AttentionShape(const AttentionInput& input);
 
   int64_t batch, queries, keys, heads;
 };
 
-// Writes every projection's rows, one projection after another, to places of all tokens: `out` as kernels::HeadsOut has
-// it.
+// Writes the rows of all projections in sequence. `out` is that of kernels::QkvNormRope, with rows for all tokens.
 void WriteQkv(const AttentionInput& input, const kernels::HeadsOut& out);
 
-// In memory of their own, or in that of the projection where they can be read there.
+// Returns tensors that are newly allocated, or views of the projection if they can be read there.
 Qkv QkvOf(const AttentionInput& input);
 
 }  // namespace tessera::parallel

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kHeads = 12, kHeadDim = 2, kText = 3, kImage = 5;
 
-// Tokens of a text and an image, their projections random and different in every head.
+// Tokens of a text and an image with random projections that differ in every head.
 struct JointTokens {
   explicit JointTokens(bool text_has_queries = true) : text_has_queries(text_has_queries) {
     const at::Tensor angles = Random({kText + kImage, kHeadDim / 2}, 4);
@@ -20,11 +20,11 @@ struct JointTokens {
     sin = at::sin(angles);
   }
 
-  // Rows of them, text first. `packed` [b, tokens, 3·h·d] is of those.
+  // Returns the given rows, text first. `packed` [b, tokens, 3·h·d] contains those rows.
   AttentionInput Of(const at::Tensor& packed, TokenSpan text, TokenSpan image) const {
     const auto projection = [&](int64_t row, int64_t place, int64_t count, const at::Tensor& norm) -> Projection {
       return {.packed = packed.narrow(1, row, count),
-              // A head has two channels: with less, their LayerNorm is a sign, which has no differences.
+              // A head has two channels. With a smaller eps their LayerNorm would be a sign, whose gradient is zero.
               .query_norm = {.weight = norm, .bias = {}, .eps = 1},
               .key_norm = {.weight = norm + 1, .bias = norm, .eps = 1},
               .rotary = {.cos = cos.narrow(0, place, count), .sin = sin.narrow(0, place, count)}};
@@ -78,7 +78,7 @@ class UlyssesTest : public testing::TestWithParam<std::tuple<int, bool>> {
   TokenLayout layout() const {
     return *TokenLayout::Create({.image = kImage, .text = kText, .ulysses = ranks(), .text_work = 0});
   }
-  // The rank's rows of AllPacked.
+  // Returns the rank's rows of AllPacked.
   at::Tensor OwnPacked(int64_t batch, int rank) const {
     const TokenSpan text = layout().Text(0, rank), image = OwnImage(rank);
     const at::Tensor all = AllPacked(batch);
@@ -93,7 +93,7 @@ class UlyssesTest : public testing::TestWithParam<std::tuple<int, bool>> {
   }
 };
 
-// The ranks' results are those of one that has all tokens and heads.
+// The ranks' results equal those of one rank that has all tokens and heads.
 TEST_P(UlyssesTest, AttendsAsOneRankDoes) {
   LocalAttention local;
   const at::Tensor expected = local.Attend(0, tokens().Of(AllPacked(2), {0, kText}, {0, kImage}));
@@ -113,7 +113,7 @@ TEST_P(UlyssesTest, AttendsAsOneRankDoes) {
   });
 }
 
-// Training goes through the same places.
+// Training uses the same layout in memory.
 TEST_P(UlyssesTest, HasTheGradientOfItsProjections) {
   const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return OwnPacked(1, r); });
   const Functional attend = [&](const at::Tensor& x, Communicator& group) {

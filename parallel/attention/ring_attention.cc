@@ -17,12 +17,12 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
 using torch::autograd::variable_list;
 
-// Scores of so many elements are in memory at a time in the backward pass, but for fp32 on the CPU.
+// Number of scores in memory at a time in the backward pass, except for fp32 on the CPU.
 constexpr int64_t kMostScores = int64_t{1} << 24;
 
 at::ScalarType AccumulationOf(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
-// [2, b, rows, h, d] in memory of its own or that all attentions of a pass use again.
+// Returns [2, b, rows, h, d] in newly allocated memory, or in memory that all attentions of a pass reuse.
 at::Tensor Buffer(at::Tensor& buffer, const at::Tensor& like, int64_t rows, int64_t most_rows) {
   std::vector<int64_t> shape = like.sizes().vec();
   shape[2] = most_rows;
@@ -46,7 +46,7 @@ Read GoRound(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, doub
     const int owner = (rank - step + size) % size, next_owner = (owner - 1 + size) % size;
     const bool last = step + 1 == size;
     at::Tensor next;
-    if (!last) {  // on its way while this rank computes
+    if (!last) {  // in transit while this rank computes
       next = Buffer(buffers.in_turn[static_cast<size_t>(step % 2)], keys_values, rows[static_cast<size_t>(next_owner)],
                     std::ranges::max(rows));
       ring.Start(std::array{Transfer::Send(keys_values, (rank + 1) % size),
@@ -69,13 +69,14 @@ Read GoRound(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, doub
   return all;
 }
 
-// What a rank's queries have read of all keys, for the backward pass; all [b, h, n, d], wide, but `lse`, [b, h, n].
+// What a rank's queries have read from all keys, for the backward pass; in the accumulation dtype, all [b, h, n, d]
+// except `lse`, [b, h, n].
 struct Reading {
   at::Tensor queries, result, of_result, lse;
   double scale;
 };
 
-// Gradients of one rank's queries, and of the keys and values of one rank, all [b, h, tokens, d], wide.
+// Gradients of one rank's queries and of one rank's keys and values, all [b, h, tokens, d] in the accumulation dtype.
 struct Gradients {
   at::Tensor q, k, v;
 
@@ -100,8 +101,8 @@ struct Gradients {
   }
 
  private:
-  // By blocks of scores: with the result and the log-sum-exp over all keys, the gradient over some of them is that of
-  // an attention over these alone.
+  // Processes blocks of scores. Given the result and the log-sum-exp over all keys, the gradient for some keys is that
+  // of an attention over these keys alone.
   void AddOnHost(const Reading& reading, const at::Tensor& keys, const at::Tensor& values) {
     const auto [of_q, of_k, of_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         reading.of_result, reading.queries, keys, values, reading.result, reading.lse, /*dropout_p=*/0,
@@ -143,7 +144,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
                           .lse = saved[4].transpose(1, 2),
                           .scale = context->saved_data["scale"].toDouble()};
 
-    // Keys, values and their gradients [2, b, t, h, d]; the second in the accumulation dtype, as they are summed.
+    // Keys, values and their gradients [2, b, t, h, d]; gradients are summed in the accumulation dtype.
     at::Tensor keys_values = at::stack({saved[1], saved[2]});
     at::Tensor sums = at::zeros(keys_values.sizes(), keys_values.options().dtype(wide));
     const at::Tensor of_queries = at::zeros_like(reading.queries);
@@ -154,7 +155,7 @@ struct RingFunction : torch::autograd::Function<RingFunction> {
         own.Add(reading, heads(keys_values[0]), heads(keys_values[1]));
       }
       if (size == 1) break;
-      // The last transfer takes the gradients home, and no keys with them.
+      // The last transfer returns the gradients to their owner, without keys.
       const auto arriving = [&](const at::Tensor& x) {
         std::vector<int64_t> shape = x.sizes().vec();
         shape[2] = rows[static_cast<size_t>(next_owner)];

@@ -1,4 +1,4 @@
-// Ring attention and its gradient against those of one rank that has every token.
+// Compares ring attention and its gradient with those of one rank that has every token.
 #include "parallel/attention/ring_attention.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Case {
 
 class RingAttentionTest : public testing::TestWithParam<Case> {};
 
-// The two differ by the order of sums alone.
+// The two differ only in the order of sums.
 void ReadAndPassGradientsBack(const Case& rows, at::ScalarType type, double tolerance) {
   const auto total = [](const std::vector<int64_t>& of) { return std::accumulate(of.begin(), of.end(), int64_t{0}); };
   const auto random = [&](int64_t tokens, uint64_t seed) { return Random({2, tokens, 3, 4}, seed).to(type); };
@@ -64,7 +64,7 @@ TEST_P(RingAttentionTest, ReadsAndPassesGradientsBackAsOneRankDoes) {
   ReadAndPassGradientsBack(GetParam(), at::kDouble, 1e-13);
 }
 
-// By the kernel of the backward pass that fp32 has on the CPU.
+// Uses the CPU kernel for the backward pass in fp32.
 TEST_P(RingAttentionTest, DoesSoInSinglePrecision) { ReadAndPassGradientsBack(GetParam(), at::kFloat, 5e-6); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, RingAttentionTest,

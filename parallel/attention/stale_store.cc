@@ -24,7 +24,7 @@ void StaleStore::Begin(int64_t epoch, const TokenLayout& tokens, int ring_rank) 
 Qkv StaleStore::Renew(int layer, const Qkv& qkv) {
   const bool with_text = HasText(qkv.keys);
   const int64_t texts = tokens_->Text(ring_rank_).count();
-  const int64_t skipped = with_text ? 0 : texts;  // StoreRow counts text rows whether this attention has them or not
+  const int64_t skipped = with_text ? 0 : texts;  // StoreRow counts text rows even if this attention has none
   const int64_t rows = tokens_->StoreRows(ring_rank_) - skipped;
   const int patches = tokens_->counts().patches;
 
@@ -41,8 +41,8 @@ Qkv StaleStore::Renew(int layer, const Qkv& qkv) {
 
   int64_t from = 0;
   for (const TokenRun& run : tokens_->ExchangedRuns(qkv.keys, pass_, ring_rank_)) {
-    // A run may go over several patches, whose shares do not lie together where there are other ring ranks; then
-    // their global indices do not continue each other either, and they are runs of their own.
+    // If there are other ring ranks, the shares of consecutive patches are not adjacent in the store. Their global
+    // indices are not consecutive either, so they are separate runs.
     const int64_t count = run.tokens.count(), to = tokens_->StoreRow(ring_rank_, run) - skipped;
     kept.keys_values[0].narrow(1, to, count).copy_(qkv.k.narrow(1, from, count));
     kept.keys_values[1].narrow(1, to, count).copy_(qkv.v.narrow(1, from, count));

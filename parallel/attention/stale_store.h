@@ -1,11 +1,11 @@
-// PipeFusion's keys and values: one row for each token that this rank holds after the head exchange, by global index.
-// A pass over some patches puts its own rows in their places and reads all of them, those of the other patches as the
-// step before left them; text rows come with patch 0. Rows have the same places in a pass over the whole image.
+// StaleStore holds PipeFusion's keys and values: one row for each token that this rank holds after the head exchange,
+// by global index. A pass over some patches writes its own rows and reads all rows; those of the other patches are from
+// the previous step. Text rows belong to patch 0. A pass over the whole image uses the same places.
 //
 // An epoch is one stream of steps of the same rows of a batch. Rows are marked with the epoch that wrote them, and
-// reading those of another is an error: nothing of one request can reach another.
+// reading a row of another epoch is an error, so that no data of one request can reach another.
 //
-// Belongs to the group of rows of one rank; used by one thread.
+// A rank has one store for each group of a batch's rows. A store is used by one thread.
 #pragma once
 
 #include <map>
@@ -18,19 +18,19 @@ namespace tessera::parallel {
 
 class StaleStore final : public KvStore {
  public:
-  // A new epoch, of tokens laid out like this. Memory of the last one is used again where its shapes fit.
+  // Begins a new epoch with this token layout. Reuses the memory of the previous epoch if the shapes are equal.
   void Begin(int64_t epoch, const TokenLayout& tokens, int ring_rank);
 
-  // What the next calls of Renew are about.
+  // Sets the patches that the next calls of Renew compute.
   void BeginPass(PatchRange patches) { pass_ = patches; }
 
-  // Throws c10::Error where the store lacks rows of this epoch: a patch that no pass has gone over yet.
+  // Throws c10::Error if the store lacks rows of this epoch, that is, if no pass has computed a patch yet.
   Qkv Renew(int layer, const Qkv& qkv) override;
 
  private:
   struct Layer {
     at::Tensor keys_values;       // [2, b, tokens, h, d]; text first, then image, by global index
-    std::vector<int64_t> epochs;  // that wrote them, by patch
+    std::vector<int64_t> epochs;  // the epoch that wrote each patch
   };
 
   std::optional<TokenLayout> tokens_;

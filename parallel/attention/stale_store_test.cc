@@ -10,7 +10,7 @@ class StaleStoreTest : public testing::Test {
  protected:
   const TokenLayout tokens_ = *TokenLayout::Create({.image = 6, .text = 2, .patches = 2, .text_work = 0});
 
-  // What is read after a pass whose keys are these numbers, in this order; values are their negatives.
+  // Returns the keys that are read after a pass with these keys, in this order; values are their negatives.
   static std::vector<double> Read(StaleStore& store, PatchRange pass, const std::vector<double>& keys,
                                   TokenRows order = TokenRows::kImageThenText, int layer = 0) {
     const at::Tensor k = at::tensor(keys, at::kDouble).reshape({1, -1, 1, 1});
