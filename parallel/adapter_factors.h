@@ -1,5 +1,5 @@
-// Low-rank adapters (LoRA, Hu et al., 2021) beside the matrix products of one component: what serving adds up from
-// files and what training optimises. The weights themselves stay as they are.
+// Holds the low-rank adapters (LoRA, Hu et al., 2021) of one component's matrix products. Serving loads them from
+// files; training optimises them. The weights themselves are not changed.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,9 +12,9 @@
 
 namespace tessera::parallel {
 
-// y += scale · (x Aᵀ) Bᵀ beside y = x Wᵀ + b, in the dtype and on the device of W. Both are leaf tensors that may
-// require gradients. Where W is sharded over the tensor axis so are they: with W split by outputs a rank holds the rows
-// of B that belong to its outputs and all of A, with W split by inputs the columns of A and all of B.
+// Adds scale · (x Aᵀ) Bᵀ to y = x Wᵀ + b, in the dtype and on the device of W. Both tensors are leaf tensors that may
+// require gradients. If W is sharded over the tensor axis, so are they: if W is split by outputs, a rank holds the rows
+// of B for its outputs and all of A; if W is split by inputs, it holds the columns of A for its inputs and all of B.
 struct LowRankFactors {
   at::Tensor a;      // [rank, in]
   at::Tensor b;      // [out, rank]
@@ -22,12 +22,12 @@ struct LowRankFactors {
 };
 
 // The factors of one component, or of this rank's part of it, by the module's dotted name
-// ("transformer_blocks.0.attn.to_q"). Several of one module add up in the order in which they were added.
+// ("transformer_blocks.0.attn.to_q"). Factors of the same module are added up in the order of the calls of Add.
 class AdapterFactors {
  public:
   using Modules = std::map<std::string, std::vector<LowRankFactors>, std::less<>>;
 
-  // With scale 0 nothing is added, so that such an adapter changes no bit of any result.
+  // Factors with scale 0 are ignored, so that such an adapter changes no bit of any result.
   void Add(const std::string& module, LowRankFactors factors) {
     if (factors.scale != 0) modules_[module].push_back(std::move(factors));
   }

@@ -27,7 +27,8 @@ constexpr std::string_view Name(Collective collective) {
   return kNames[static_cast<int>(collective)];
 }
 
-// Whether it concerns only the ranks that send to or receive from each other in it; the others need not call.
+// Returns whether a call concerns only the ranks that send to or receive from each other in it. Other ranks need not
+// call.
 constexpr bool PointToPoint(Collective collective) {
   return collective == Collective::kSend || collective == Collective::kRecv || collective == Collective::kShift ||
          collective == Collective::kExchange;

@@ -44,7 +44,7 @@ void CheckContiguous(const at::Tensor& tensor) {
               " is not contiguous");
 }
 
-// Contiguous memory to receive views in; what is not contiguous is copied by Land.
+// Provides contiguous memory for receiving views. Land copies it to the views that are not contiguous.
 class Landings {
  public:
   at::Tensor For(const at::Tensor& view) {

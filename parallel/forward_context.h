@@ -1,5 +1,5 @@
-// What every Forward is given besides its tensors: the door through which parallelism enters model code. Built in the
-// worker's main (or a test) and passed by reference; nothing here is global.
+// ForwardContext is what every Forward receives in addition to its tensors: the interface through which parallelism
+// reaches model code. It is built in the worker's main function (or a test) and passed by reference; nothing is global.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,15 +14,15 @@
 
 namespace tessera::parallel {
 
-// Some tokens' queries, keys and values as their product gave them, and what is still to be done to them.
+// The queries, keys and values of some tokens as their product returned them, and the operations still to be applied.
 struct Projection {
   at::Tensor packed;         // [b, tokens, 3·h·d]: queries, keys, values; [b, tokens, 2·h·d] without queries
-  bool with_queries = true;  // without, nobody reads what these tokens would get
+  bool with_queries = true;  // false if the result for these tokens is not used
   kernels::HeadNorm query_norm, key_norm;
   kernels::RotaryTables rotary;  // of these tokens
 };
 
-// One attention of a forward pass. The tokens of its projections lie one after another.
+// One attention of a forward pass. The tokens of its projections are concatenated.
 struct AttentionInput {
   std::vector<Projection> projections;
   int64_t head_dim = 0;
@@ -31,17 +31,17 @@ struct AttentionInput {
   TokenRows keys = TokenRows::kImage;
 };
 
-// Attention over the tokens of the whole image. Model code projects its own tokens and asks for their result; which
-// ranks hold the other tokens is the context's business, and so is where queries, keys and values are written.
+// Computes attention over the tokens of the whole image. Model code projects its own tokens and receives their result;
+// the context decides which ranks hold the other tokens and where queries, keys and values are written.
 class AttentionContext {
  public:
   virtual ~AttentionContext() = default;
 
-  // `layer` tells apart the attentions of one forward pass. Returns [b, n, h, d] for the tokens with queries.
+  // `layer` identifies the attention within a forward pass. Returns [b, n, h, d] for the tokens with queries.
   virtual at::Tensor Attend(int layer, const AttentionInput& input) = 0;
 };
 
-// One rank holds every token and every head.
+// For a rank that holds every token and every head.
 class LocalAttention final : public AttentionContext {
  public:
   at::Tensor Attend(int layer, const AttentionInput& input) override;
@@ -49,10 +49,10 @@ class LocalAttention final : public AttentionContext {
 
 struct ForwardContext {
   AttentionContext& attention;
-  Communicator& tensor;                      // the ranks that share one layer's weights
-  Communicator& world;                       // the ranks that make one image together; its rows are decoded over them
-  const AdapterFactors* adapters = nullptr;  // of the component that runs; null: none
-  // Which tokens the ranks of `tensor` hold outside of the products that they share; null: each holds all of them.
+  Communicator& tensor;                      // ranks that share one layer's weights
+  Communicator& world;                       // ranks that make one image together and share the decoding of its rows
+  const AdapterFactors* adapters = nullptr;  // of the running component; null: none
+  // The tokens that each rank of `tensor` holds outside of the shared products; null: each rank holds all tokens.
   const TensorTokens* tensor_tokens = nullptr;
 };
 

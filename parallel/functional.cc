@@ -56,7 +56,7 @@ at::Tensor Rows(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, int rank
 
 int64_t Total(at::IntArrayRef rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
-// The shape of x with its first `count` dimensions replaced.
+// Returns the shape of x with its first `count` dimensions replaced.
 std::vector<int64_t> WithLeading(const at::Tensor& x, int64_t count, std::vector<int64_t> leading) {
   leading.insert(leading.end(), x.sizes().begin() + count, x.sizes().end());
   return leading;
@@ -81,7 +81,7 @@ at::Tensor ReturnRows(const at::Tensor& x, at::IntArrayRef rows, Communicator& g
   return parts;
 }
 
-// Hands `x` on by `step` ranks and returns what arrives, whose token dimension has `rows` rows.
+// Sends `x` to the rank `step` ahead and returns the tensor that arrives, whose token dimension has `rows` rows.
 at::Tensor ShiftBy(const at::Tensor& x, int step, int64_t rows, Communicator& group) {
   const int ranks = group.size();
   std::vector<int64_t> shape = x.sizes().vec();
@@ -91,7 +91,7 @@ at::Tensor ShiftBy(const at::Tensor& x, int step, int64_t rows, Communicator& gr
   return arrived;
 }
 
-// Rows of each rank over all runs.
+// Returns the rows of each rank over all runs.
 std::vector<int64_t> RankRows(const TokenRuns& runs, const Communicator& group) {
   std::vector<int64_t> rows(static_cast<size_t>(group.size()), 0);
   for (const std::vector<int64_t>& run : runs) {
@@ -130,7 +130,7 @@ at::Tensor Scattered(const at::Tensor& x, const TokenRuns& runs, Communicator& g
   return group.ReduceScatterSum(at::cat(parts, 1), rows, 1);
 }
 
-// [rows, features] of [b, tokens, features].
+// [b, tokens, features] → [rows, features].
 at::Tensor AsMatrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 struct Runs final : torch::CustomClassHolder {

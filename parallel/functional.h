@@ -1,9 +1,9 @@
-// The collectives that model code may reach, each with its gradient (forward | backward). A group of one returns its
-// argument, or a view of it. Where no gradient is asked for, nothing of autograd is touched.
+// The collectives that model code may call, each with its gradient (forward | backward). A group of one returns its
+// argument, or a view of it. Without a gradient, autograd is not involved.
 //
-// The gradients are those of a loss that is summed over the ranks, with one exception: behind SumOverGroup the ranks
-// hold equal values, and their loss counts once. All ranks must agree on whether `x` needs a gradient, or the
-// collectives of the backward pass would not meet. `group` must outlive the graph.
+// The gradients are those of a loss that is summed over the ranks, with one exception: after SumOverGroup the ranks
+// hold equal values, and their loss counts once. All ranks must agree on whether `x` needs a gradient; otherwise the
+// collectives of the backward pass would not match. `group` must outlive the graph.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,41 +15,42 @@
 
 namespace tessera::parallel {
 
-// identity | all-reduce: entry of a column-sharded product.
+// identity | all-reduce: the entry of a column-sharded product.
 at::Tensor CopyToGroup(const at::Tensor& x, Communicator& group);
 
-// all-reduce | identity: exit of a row-sharded product.
+// all-reduce | identity: the exit of a row-sharded product.
 at::Tensor SumOverGroup(const at::Tensor& x, Communicator& group);
 
 // all-gather | reduce-scatter. `x` holds rows[rank] rows of dimension `dim`; the result holds all of them.
 at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
 
-// reduce-scatter | all-gather. This rank's rows of the sum over the ranks.
+// reduce-scatter | all-gather. Returns this rank's rows of the sum over the ranks.
 at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
 
-// Runs of tokens that lie one after another, each dealt out over the ranks: [run][rank] rows. A rank holds its part of
-// the first run, then that of the next one; whole tokens are in the order of the runs.
+// Concatenated runs of tokens, each distributed over the ranks: [run][rank] rows. A rank holds its part of the first
+// run, followed by its part of the next one; whole tensors are in the order of the runs.
 using TokenRuns = std::vector<std::vector<int64_t>>;
 
-// GatherDim of tokens [b, n, …], and ScatterSum.
+// GatherDim and ScatterSum of tokens [b, n, …].
 at::Tensor GatherTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
 at::Tensor ScatterTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
 
-// The product x Wᵀ + b of all tokens, of which `x` holds this rank's: GatherTokens, where the backward pass gathers
-// them once more for the gradient of the weight, so that no more than `x` is kept until then.
+// Returns the product x Wᵀ + b of all tokens, of which `x` holds this rank's. Like GatherTokens and a product, but the
+// backward pass gathers the tokens again for the gradient of the weight, so that only `x` is kept until then.
 at::Tensor GatheredProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                            const TokenRuns& runs, Communicator& group);
 
-// slice | all-gather. This rank's rows of what every rank holds whole; a view.
+// slice | all-gather. Returns a view of this rank's rows of `x`, which every rank holds as a whole.
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
 
-// all-to-all | its reverse. This rank's rows[rank] rows in a part for each rank [size, n, …] become this rank's part of
-// all rows, in the order of the ranks: [n of all, …].
+// all-to-all | reverse all-to-all. Turns this rank's rows[rank] rows, with a part for each rank [size, n, …], into this
+// rank's part of all rows in rank order: [n of all, …].
 at::Tensor PartsToRows(const at::Tensor& parts, at::IntArrayRef rows, Communicator& group);
 at::Tensor RowsToParts(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
 
-// +1 | -1. Every rank hands the tokens [..., n, h, d] that it holds to the next rank and returns those of the previous
-// one. `owner` is the rank whose tokens `x` are, n = rows[owner]; the result is of (owner - 1) mod size.
+// shift by +1 | shift by -1. Every rank sends its tokens [..., n, h, d] to the next rank and returns those of the
+// previous one. `owner` is the rank whose tokens `x` holds, n = rows[owner]; the result holds those of (owner - 1) mod
+// size.
 at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group);
 
 }  // namespace tessera::parallel

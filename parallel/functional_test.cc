@@ -49,7 +49,7 @@ TEST_P(FunctionalRanksTest, CopyToGroupHasTheGradientOfAReplicatedTensor) {
             kGradientTolerance);
 }
 
-// Its result is replicated, so the loss counts on one rank alone.
+// The result is replicated, so the loss counts on one rank only.
 TEST_P(FunctionalRanksTest, SumOverGroupHasTheGradientOfALossThatCountsOnce) {
   const std::vector<at::Tensor> xs = OnePerRank(ranks(), [](int r) { return Random({2, 3}, r); });
   at::Tensor whole = at::zeros({2, 3}, at::kDouble);
@@ -96,7 +96,7 @@ TEST_P(FunctionalRanksTest, TakeShardGivesOwnRowsAndHasTheGradientOfAReplicatedT
   EXPECT_LT(GradientError(xs, true, take), kGradientTolerance);
 }
 
-// Two runs, of which some ranks hold nothing.
+// Two runs, of which some ranks hold no tokens.
 TEST_P(FunctionalRanksTest, GatherTokensJoinsRunsAndScatterTokensUndoesIt) {
   const TokenRuns runs = {UnevenRows(ranks()), std::vector<int64_t>(ranks(), 2)};
   const auto own = [&](int rank) { return Random({2, runs[0][rank] + runs[1][rank], 3}, rank); };

@@ -67,7 +67,7 @@ at::Tensor ImageRows::Take(const at::Tensor& whole) const {
 
 RowWindow ImageRows::Widen(const at::Tensor& x, int64_t above, int64_t below) const {
   TORCH_CHECK(x.size(kRowDim) == end() - begin(), "rank ", group_->rank(), " holds ", x.sizes(), ", rows are ", rows_);
-  // What a rank with the run `own` is to be sent from above and below.
+  // The rows above and below that a rank with the run `own` receives.
   const auto upper = [&](const Run& own) {
     return own.size() > 0 ? Run{std::max<int64_t>(0, own.begin - above), own.begin} : Run{};
   };

@@ -1,8 +1,8 @@
-// The rows of one image, spread over a group of ranks: each rank holds a run of rows, in the order of the ranks, of
-// every tensor [b, c, h, w] that is made of the image. Runs may be uneven and empty. Inference only: nothing here has a
-// gradient.
+// ImageRows describes how the rows of one image are distributed over a group of ranks: of every tensor [b, c, h, w]
+// that is computed from the image, each rank holds a run of rows, in rank order. Runs may be uneven and empty. For
+// inference only: no function has a gradient.
 //
-// A value; the group must outlive it. Every rank of the group makes the same calls in the same order.
+// A value type; the group must outlive it. Every rank of the group makes the same calls in the same order.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,13 +13,13 @@
 
 namespace tessera::parallel {
 
-// This rank's rows of a tensor and those beside them that it was sent.
+// This rank's rows of a tensor with the adjacent rows that it received.
 class RowWindow {
  public:
-  // `rows`: those of the image from `begin` on; `above` and `below` continue it.
+  // `rows` are the image's rows starting at `begin`; `above` and `below` are adjacent to them.
   RowWindow(at::Tensor above, at::Tensor rows, at::Tensor below, int64_t begin);
 
-  // Rows [top, bottom) of the image, which lie within the window; a view where they are all this rank's own.
+  // Returns rows [top, bottom) of the image, which must be within the window; a view if this rank holds all of them.
   at::Tensor Slice(int64_t top, int64_t bottom) const;
 
  private:
@@ -35,20 +35,20 @@ class ImageRows {
   Communicator& group() const { return *group_; }
   at::IntArrayRef rows() const { return rows_; }
   int64_t height() const { return height_; }  // of the whole image
-  int64_t begin() const { return begin_; }    // this rank's rows: [begin, end)
+  int64_t begin() const { return begin_; }    // this rank holds rows [begin, end)
   int64_t end() const { return begin_ + rows_[static_cast<size_t>(group_->rank())]; }
 
-  // The rows of the same image with `factor` times as many of them.
+  // Returns the distribution of the same image with `factor` times as many rows.
   ImageRows Enlarged(int64_t factor) const;
 
-  // This rank's rows of what every rank holds whole; a view.
+  // Returns a view of this rank's rows of `whole`, which every rank holds.
   at::Tensor Take(const at::Tensor& whole) const;
 
-  // `x` with up to `above` and `below` more rows of the image, as far as there are any; a rank without rows gets none.
-  // One all-to-all, in which a rank sends to those beside it only.
+  // Returns `x` with up to `above` and `below` adjacent rows of the image, fewer at its edges; a rank without rows
+  // receives none. Makes one all-to-all, in which a rank sends only to the ranks with the adjacent rows.
   RowWindow Widen(const at::Tensor& x, int64_t above, int64_t below) const;
 
-  // The whole image on the first rank; on the others a tensor without rows.
+  // Returns the whole image on the first rank, and a tensor without rows on the others.
   at::Tensor GatherOnFirst(const at::Tensor& x) const;
 
  private:

@@ -65,7 +65,7 @@ TEST_P(ImageRowsTest, TheFirstRankGathersTheImageAndTheOthersNoRow) {
   });
 }
 
-// Even, uneven, none at the end and in between, and fewer rows than a neighbour wants.
+// Even, uneven, empty at the end and in between, and fewer rows than a neighbour requests.
 INSTANTIATE_TEST_SUITE_P(Spreads, ImageRowsTest,
                          testing::Values(Spread{{4}, 1, 1}, Spread{{2, 2}, 1, 1}, Spread{{3, 1, 2}, 1, 1},
                                          Spread{{1, 1, 1, 0}, 1, 1}, Spread{{2, 0, 0, 3, 0, 1}, 1, 1},

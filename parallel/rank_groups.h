@@ -1,5 +1,5 @@
-// One rank's place among the ranks that make an image together: for each axis of the mesh its group, and the group of
-// them all. A group of one is a SingleRank.
+// RankGroups holds one rank's communicators among the ranks that make an image together: its group on each axis of the
+// mesh, and the group of all ranks. A group of one is a SingleRank.
 #pragma once
 
 #include "parallel/communicator.h"
@@ -7,7 +7,7 @@
 namespace tessera::parallel {
 
 struct RankGroups {
-  // A rank that is alone.
+  // Returns the groups of a rank that is alone.
   static RankGroups Alone(SingleRank& one) {
     return {.cfg = one,
             .pipe = one,
@@ -20,15 +20,15 @@ struct RankGroups {
             .rows = one};
   }
 
-  Communicator& cfg;       // guidance branches are dealt over it
-  Communicator& pipe;      // blocks, in stages
-  Communicator& sequence;  // tokens: ring x ulysses, Ulysses inner
-  Communicator& ring;      // of the same Ulysses coordinate
-  Communicator& ulysses;   // of the same ring coordinate
-  Communicator& tensor;    // every matrix
-  Communicator& world;     // all of these ranks, by their number in the mesh
-  Communicator& control;   // the same ranks, in host memory whatever the device: verdicts, descriptions, agreements
-  Communicator& rows;      // those that compute the same rows (ring x Ulysses x tensor), in host memory too
+  Communicator& cfg;       // distributes guidance branches
+  Communicator& pipe;      // distributes blocks, in stages
+  Communicator& sequence;  // distributes tokens: ring x ulysses, Ulysses inner
+  Communicator& ring;      // ranks with the same Ulysses coordinate
+  Communicator& ulysses;   // ranks with the same ring coordinate
+  Communicator& tensor;    // distributes every matrix
+  Communicator& world;     // all of these ranks, in mesh order
+  Communicator& control;   // the same ranks, always in host memory: verdicts, descriptions, agreements
+  Communicator& rows;      // ranks that compute the same rows (ring x Ulysses x tensor), also in host memory
 };
 
 }  // namespace tessera::parallel
