@@ -1,7 +1,6 @@
-// What an adapter costs: a forward pass of a PixArt of XL width at 512x512 (two branches, bf16, random weights) with
-// one rank-16 adapter beside the attentions' products against without, in turn; and the reading of an adapter of 300
-// MB, as `bench_adapters FOLDER [rounds [blocks]]`. The file is written to FOLDER, read from the page cache and
-// removed.
+// Measures the cost of an adapter, as `bench_adapters FOLDER [rounds [blocks]]`: alternating forward passes of a PixArt
+// of XL width at 512x512 (two branches, bf16, random weights) with and without one rank-16 adapter on the attentions'
+// products; and reading an adapter of 300 MB. The file is written to FOLDER, read from the page cache and removed.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -92,11 +91,12 @@ void PassWithAndWithout(int rounds, int64_t blocks) {
   }
   std::printf("a pass of %d blocks without an adapter: %.4f s, with one of rank %d: %.4f s, median ratio %.3f\n",
               static_cast<int>(blocks), Median(plain), static_cast<int>(kRank), Median(adapted), Median(ratios));
-  // What other programs disturb least; threads that wait must not spin (OMP_WAIT_POLICY=passive).
+  // Processor time is the measure that other programs disturb least. Waiting threads must not spin
+  // (OMP_WAIT_POLICY=passive).
   std::printf("the same of processor time: median ratio %.3f\n", Median(processor_ratios));
 }
 
-// Modules of FLUX.1's width with a rank that makes about 300 MB.
+// The modules have FLUX.1's width and a rank for a file of about 300 MB.
 void ReadLargeFile(const std::string& folder) {
   constexpr int64_t kWidth = 3072, kFileRank = 64, kModules = 380;
   const std::string path = folder + "/bench-adapter.safetensors";

@@ -1,5 +1,5 @@
-// Speed of the host communicator between processes, each pinned to a core, against memcpy by the same processes at the
-// same time: `bench_collectives [ranks]`. Rates are of output bytes, all ranks together.
+// Measures the host communicator between processes, each pinned to a core, in comparison with concurrent memcpy calls
+// of the same processes: `bench_collectives [ranks]`. Rates are output bytes of all ranks together.
 #include <ATen/Parallel.h>
 #include <c10/util/irange.h>
 #include <sched.h>
@@ -31,7 +31,7 @@ void Pin(int core) {
   if (sched_setaffinity(0, sizeof(cores), &cores) != 0) std::perror("sched_setaffinity");
 }
 
-// Median seconds of one `call`, which all ranks make together.
+// Returns the median seconds of one `call`, which all ranks make together.
 double Median(parallel::Communicator& world, const std::function<void()>& call) {
   constexpr int kSamples = 41, kCalls = 5;
   std::vector<double> samples;
@@ -69,7 +69,7 @@ void Measure(parallel::Communicator& world) {
     std::snprintf(name, sizeof(name), "all-to-all, %ld MB a rank", static_cast<long>(megabytes));
     print(name, static_cast<double>(bytes * ranks) / exchanged / 1e9, reference);
 
-    // To the next rank everything, from the previous one everything.
+    // Every rank sends everything to the next rank.
     at::Tensor shifted = to;
     const double shift = Median(
         world, [&] { world.Shift(from, (world.rank() + 1) % ranks, shifted, (world.rank() + ranks - 1) % ranks); });

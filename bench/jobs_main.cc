@@ -1,4 +1,5 @@
-// Figures for docs/performance.md: how fast the job store takes, hands out and recovers jobs on this disk.
+// Measures the figures of docs/performance.md for the job store on this disk: the rates at which it accepts, hands out
+// and recovers jobs.
 //
 //   bench_jobs FOLDER [ROWS [SUBMITTERS [SECONDS]]]
 #include <algorithm>
@@ -37,7 +38,7 @@ struct Times {
 };
 
 absl::Status Fill(server::JobStore& store, int64_t rows) {
-  // As many under way as keep the writing thread busy.
+  // Keeps enough submissions in flight to keep the writing thread busy.
   std::atomic<int64_t> answered{0};
   std::atomic<bool> failed{false};
   for (int64_t sent = 0; sent < rows; ++sent) {
@@ -51,7 +52,7 @@ absl::Status Fill(server::JobStore& store, int64_t rows) {
   return failed ? absl::InternalError("a submission failed") : absl::OkStatus();
 }
 
-// One group of eight rows over a full queue.
+// Measures one group of eight rows with a full queue.
 void PlanSteps(server::RequestScheduler& scheduler, const base::Clock& clock) {
   scheduler.groups().Add({.id = 1, .model = "emoji", .max_rows = 8});
   scheduler.groups().OnReady(1);

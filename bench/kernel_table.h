@@ -1,4 +1,4 @@
-// Which kernels a device ran, how often and for how long, as LibTorch's profiler (Kineto) reports them.
+// Returns the kernels that a device ran, with counts and times, as LibTorch's profiler (Kineto) reports them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,11 +13,11 @@ namespace tessera {
 struct KernelTime {
   std::string name;
   int64_t count = 0;
-  double milliseconds = 0;  // of all of them
+  double milliseconds = 0;  // total of all runs
 };
 
-// Runs `work`, which waits for the device at its end, and returns the kernels, copies and fills that it ran on
-// `device`, the longest first. Empty on a device that Kineto does not observe.
+// Runs `work`, which must wait for the device at its end, and returns the kernels, copies and fills that it ran on
+// `device`, the longest first. Empty for a device that Kineto does not observe.
 std::vector<KernelTime> KernelsOf(at::Device device, const std::function<void()>& work);
 
 }  // namespace tessera

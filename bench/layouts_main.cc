@@ -1,8 +1,8 @@
-// Speed of layouts of two ranks against one, each rank a thread of its own core with single-threaded operators: a
-// denoise of a DiT of 1,024 tokens with random weights in fp32 and two guidance branches, as `bench_layouts [steps
-// [blocks [layout …]]]`. The measure is what two processes that multiply matrices by themselves reach against one, in
-// the same run: cores share clock and memory, and two of them are not twice one. Then what one rank's calls on axes of
-// size 1 cost it.
+// Measures layouts of two ranks in comparison with one, as `bench_layouts [steps [blocks [layout …]]]`: a denoise of a
+// DiT of 1,024 tokens with random weights in fp32 and two guidance branches. Each rank is a thread on a separate core
+// with single-threaded operators. The reference is the speed-up of two processes that multiply matrices independently
+// in the same run, because cores share clock and memory and two cores are not twice as fast as one. Then measures what
+// calls on axes of size 1 cost one rank.
 #include <ATen/Parallel.h>
 #include <sched.h>
 #include <sys/wait.h>
@@ -54,7 +54,8 @@ void MultiplyMatrices() {
   for (int i = 0; i < 100; ++i) at::mm(a, b);
 }
 
-// Seconds until so many processes have multiplied, each on its core. Forked before this process has any thread.
+// Returns the seconds until this many processes have multiplied, each on its core. They must be forked before this
+// process has any threads.
 double SecondsOfProcesses(int processes) {
   const Clock::time_point begin = Clock::now();
   std::vector<pid_t> children;
@@ -121,7 +122,7 @@ double SecondsOfDenoise(const parallel::Layout& layout, int steps, int blocks) {
           while (!job.done()) denoiser.Step(batch);
           denoiser.Flush();
         };
-        denoise(2);  // buffers, kernels' first calls
+        denoise(2);  // allocates buffers and runs each kernel for the first time
         thread.world().Barrier();
         const Clock::time_point begin = Clock::now();
         denoise(steps);
@@ -138,7 +139,7 @@ int64_t Calls(const parallel::Communicator& group) {
   return calls;
 }
 
-// Seconds of the dearest call on a group of one, with a tensor as the model has it.
+// Returns the seconds of the most expensive call on a group of one, with a tensor of the model's shape.
 double SecondsOfNoOp() {
   constexpr int kCalls = 100000;
   const c10::InferenceMode no_gradients;
@@ -158,7 +159,7 @@ double SecondsOfNoOp() {
   return dearest;
 }
 
-// Of one rank's step of that model.
+// Returns the number of calls in one rank's step of that model.
 double CallsOfAStep(int blocks) {
   constexpr int kSteps = 4;
   const c10::InferenceMode no_gradients;

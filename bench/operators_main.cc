@@ -1,6 +1,7 @@
-// Operators on a device against the host's in fp64, from the same numbers: `bench_operators DEVICE`. A line of JSON for
-// each operator and dtype: the largest error, as a part of the largest value, and what is allowed. Status 1 where one
-// is beyond that. fp32 means fp32: products in TF32 would be a hundred times beyond it.
+// Compares operators on a device with the host's in fp64 for the same numbers: `bench_operators DEVICE`. Prints a line
+// of JSON for each operator and dtype with the largest error, relative to the largest value, and the tolerance. Exits
+// with 1 if an error exceeds its tolerance. fp32 must not use TF32, whose products would exceed the tolerance a
+// hundredfold.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,7 +27,7 @@ struct Operator {
   std::string name;
   std::vector<std::vector<int64_t>> inputs;  // shapes
   std::function<at::Tensor(Inputs)> call;
-  std::function<at::Tensor(Inputs)> call_on_host = nullptr;  // null: the same
+  std::function<at::Tensor(Inputs)> call_on_host = nullptr;  // null: `call`
 };
 
 // Tables, factors and statistics are in max(fp32, dtype).
@@ -36,7 +37,7 @@ at::Tensor AttentionOf(Inputs x) {
   return kernels::Attention(x[0], x[1], x[2], std::nullopt, 1 / std::sqrt(static_cast<double>(x[0].size(3))));
 }
 
-// At a published model's shape, of whose queries the host computes 64, spread over all of them.
+// Attention at a published model's shape. The host computes only 64 of the queries, spread over all of them.
 Operator FullSizeAttention(const std::string& name, int64_t rows, int64_t queries, int64_t keys, int64_t heads,
                            int64_t head_dim) {
   const auto sample = [queries](const at::Tensor& x) {
@@ -52,7 +53,7 @@ Operator FullSizeAttention(const std::string& name, int64_t rows, int64_t querie
               }};
 }
 
-// The projection of a block of FLUX.1, whose queries and keys are normalised and turned.
+// The projection of a block of FLUX.1, with normalised and rotated queries and keys.
 at::Tensor HeadsOfFlux(Inputs x) {
   const at::Tensor& packed = x[0];
   const int64_t tokens = packed.size(1), head_dim = x[1].size(0), heads = packed.size(2) / (3 * head_dim);
@@ -83,7 +84,7 @@ void AddImageOperators(std::vector<Operator>& operators) {
   }
 }
 
-// Widths, heads and tokens of the published models, some of which nothing divides.
+// Widths, heads and tokens of the published models; some have no common divisors.
 std::vector<Operator> Operators() {
   std::vector<Operator> operators = {
       {"layer_norm_modulate",
@@ -148,13 +149,13 @@ std::vector<Operator> Operators() {
   return operators;
 }
 
-// The error in this dtype, of which all inputs are.
+// Returns the operator's error if all inputs have this dtype.
 double ErrorOf(const Operator& op, at::ScalarType dtype, at::Device device) {
   std::vector<at::Tensor> on_device, on_host;
   uint64_t seed = 1;
   for (const std::vector<int64_t>& shape : op.inputs) {
     at::Tensor values = Random(shape, seed++);
-    // Weights of products, so that results are about 1.
+    // Scales the weights of products, so that results are about 1.
     if (shape.size() != 3 && shape.size() > 1 && seed == 3) {
       values = values / std::sqrt(static_cast<double>(values.numel()) / static_cast<double>(shape[0]));
     }
@@ -179,7 +180,7 @@ int Main(int argc, char** argv) {
   const c10::InferenceMode no_gradients;
   bool all_within = true;
   for (const Operator& op : Operators()) {
-    // Roundings of bf16 are 2⁻⁹ of a value; results of several operators are rounded as often.
+    // One rounding to bf16 is 2⁻⁹ of a value; results of several operators are rounded that many times.
     for (const auto& [name, dtype, tolerance] :
          {std::tuple("bf16", at::kBFloat16, 1.0 / 128), {"fp32", at::kFloat, 1e-5}}) {
       const double error = ErrorOf(op, dtype, *device);

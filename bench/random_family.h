@@ -1,4 +1,4 @@
-// A transformer with random weights and nothing else of a model: no text encoder, no autoencoder.
+// RandomFamily is a transformer with random weights, without text encoder or autoencoder.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace tessera {
 template <typename Model, typename Config>
 class RandomFamily final : public models::Family {
  public:
-  // `channels` of a latent and `patch` latents a token and side.
+  // `channels` per latent, and `patch` latents per token on each side.
   RandomFamily(const Config& config, int64_t channels, int64_t patch, at::ScalarType dtype, at::Device device,
                const models::WeightShare& share = {})
       : table_(dtype, device, share),
@@ -29,7 +29,7 @@ class RandomFamily final : public models::Family {
   at::Device device() const override { return table_.device(); }
   int64_t weight_bytes() const override { return weight_bytes_; }
   models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
-  // Of latents.
+  // In latents.
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return {.channels = channels_, .height = height, .width = width, .grid = {height / patch_, width / patch_}};
   }
@@ -52,7 +52,7 @@ class RandomFamily final : public models::Family {
   models::ParamTable table_;
   Model transformer_;
   const int64_t channels_, patch_;
-  const int64_t weight_bytes_;  // before they are packed
+  const int64_t weight_bytes_;  // before packing
 };
 
 }  // namespace tessera

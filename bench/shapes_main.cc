@@ -1,13 +1,13 @@
-// Speed of published models' shapes with random weights in bf16, as `bench_shapes DEVICE SHAPE [steps [blocks
-// [side]]]`: steps of one image of `side` pixels (1024) in a row, or decodings. Shapes: flux_dev, sd3_medium,
-// pixart_sigma, hunyuandit, autoencoder, and matmul, which says what the device multiplies in the meantime. With
-// `blocks` a transformer has fewer of them. Steps run as a worker runs them: passes are graphs where the device makes
-// graphs, unless TESSERA_GRAPHS=off.
+// Measures the speed of published models' shapes with random weights in bf16, as `bench_shapes DEVICE SHAPE [steps
+// [blocks [side]]]`: consecutive steps of one image of `side` pixels (1024), or decodings. Shapes: flux_dev,
+// sd3_medium, pixart_sigma, hunyuandit, autoencoder, and matmul, which reports the device's matrix product rate at the
+// time. `blocks` limits the number of a transformer's blocks. Steps run as in a worker: passes are graphs if the device
+// supports graphs, unless TESSERA_GRAPHS=off.
 //
-// Prints one line of JSON: the mean of all steps in a row, the first, second (which captures a graph) and third step
-// of a shape apart, and the memory of the device at the end. With TESSERA_KERNEL_TABLE=FILE it writes a
-// table of the kernels of one step. Weights and activations are random because a device that multiplies zeros takes
-// less power and is faster.
+// Prints one line of JSON: the mean of all consecutive steps, the first, second (which captures a graph) and third step
+// of a shape separately, and the memory of the device at the end. With TESSERA_KERNEL_TABLE=FILE it writes a table of
+// the kernels of one step. Weights and activations are random because a device that multiplies zeros uses less power
+// and is faster.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -67,7 +67,8 @@ runtime::DenoiserOptions OptionsOfAWorker() {
   return options;
 }
 
-// Writes the kernels that `work` runs to the file that TESSERA_KERNEL_TABLE names; nothing is run where it names none.
+// Writes the kernels that `work` runs to the file named by TESSERA_KERNEL_TABLE. Runs nothing if the variable is not
+// set.
 void WriteKernelTable(at::Device device, const std::function<void()>& work) {
   const char* const path = std::getenv("TESSERA_KERNEL_TABLE");
   if (path == nullptr) return;
@@ -78,14 +79,14 @@ void WriteKernelTable(at::Device device, const std::function<void()>& work) {
   }
 }
 
-// The steps of a job, each of whose branches has this row.
+// Measures the steps of a job whose branches all have this row.
 StepTimes TimesOfSteps(const models::Family& family, const models::ConditioningRow& row, bool flow,
                        const std::vector<double>& weights, const Arguments& arguments) {
   parallel::SingleRank one;
   const parallel::RankGroups groups = parallel::RankGroups::Alone(one);
   runtime::Denoiser denoiser(family, groups, OptionsOfAWorker());
   const int64_t side = arguments.side / kPixelsPerLatent;
-  // The seconds of each step.
+  // Returns the seconds of each step.
   const auto denoise = [&](int steps) {
     runtime::DenoiseJob job{.geometry = family.Geometry(side, side)};
     for (const double weight : weights) {
@@ -110,7 +111,7 @@ StepTimes TimesOfSteps(const models::Family& family, const models::ConditioningR
     return seconds;
   };
   StepTimes times;
-  times.beginning = denoise(3);  // memory and the choice of kernels, the graph, its first launch
+  times.beginning = denoise(3);  // allocation and choice of kernels, graph capture, first launch
   const std::vector<double> seconds = denoise(arguments.steps);
   for (const double step : seconds) times.mean += step / static_cast<double>(seconds.size());
   times.fastest = *std::ranges::min_element(seconds);
@@ -134,7 +135,7 @@ void Print(const Arguments& arguments, at::Device device, const StepTimes& times
   std::printf("}\n");
 }
 
-// Products and attention: of a block of width D over n tokens 24 n D² and 4 n² D operations.
+// Floating-point operations of products and attention: 24 n D² and 4 n² D for a block of width D over n tokens.
 double FlopsOfFlux(const models::FluxConfig& config, double tokens) {
   const auto width = static_cast<double>(config.width());
   return static_cast<double>(config.double_blocks + config.single_blocks) *
@@ -225,7 +226,7 @@ void Hunyuan(at::Device device, const Arguments& arguments) {
   Print(arguments, device, TimesOfSteps(family, row, /*flow=*/false, {-5, 6}, arguments), 0);
 }
 
-// FLUX.1's.
+// Decodes with FLUX.1's autoencoder.
 void Decode(at::Device device, const Arguments& arguments) {
   const models::AutoencoderConfig config{.latent_channels = 16,
                                          .widths = {128, 256, 512, 512},

@@ -1,8 +1,8 @@
-// The longest sequence that a training step fits into one memory cap per rank, by the layouts that share out a
-// sequence, as `bench_training_sequences [MiB]`. Ranks are threads; a rank's memory is that of its tensors at the
-// worst moment of a whole step (weights, gradients, AdamW's state and activations), with recomputation, in fp32. Image
-// tokens of a small PixArt with random weights are added as long as they fit. Exits with 1 where a layout trains fewer
-// tokens than a run with that many ranks must.
+// Finds the longest sequence for which a training step fits into a memory cap per rank, for each layout that shards
+// sequences, as `bench_training_sequences [MiB]`. Ranks are threads. A rank's memory is the peak of its tensors over a
+// whole step (weights, gradients, AdamW's state and activations), with recomputation, in fp32. Image tokens of a small
+// PixArt with random weights are added as long as they fit. Exits with 1 if a layout trains fewer tokens than required
+// for its number of ranks.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -28,11 +28,11 @@ namespace {
 
 constexpr int64_t kHeads = 4, kHeadDim = 32, kBlocks = 2, kChannels = 4, kPatch = 2;
 constexpr int64_t kTextTokens = 32, kTextWidth = 64;
-constexpr int64_t kColumns = 8;  // of tokens; rows of them are added
+constexpr int64_t kColumns = 8;  // of tokens; rows of this width are added
 constexpr int64_t kLeastRows = 32;
 constexpr double kMiB = 1 << 20;
 
-// A PixArt and nothing else.
+// A PixArt without text encoder or autoencoder.
 class BenchFamily final : public models::Family {
  public:
   explicit BenchFamily(const models::WeightShare& share)
@@ -83,7 +83,7 @@ struct SharedSequence {
   const char* name;
   parallel::MeshShape mesh;
   bool sequence_parallel;
-  double least;  // times the tokens of one rank
+  double least;  // required multiple of the tokens of one rank
 };
 
 constexpr SharedSequence kLayouts[] = {
@@ -107,10 +107,10 @@ runtime::TrainingBatch BatchOf(int64_t rows) {
 
 struct Peak {
   double bytes = 0;     // of the rank that needs most
-  double constant = 0;  // of these, what it holds between two steps
+  double constant = 0;  // the part that the rank holds between two steps
 };
 
-// A step's with rows · kColumns image tokens.
+// Returns the peak of a step with rows · kColumns image tokens.
 Peak PeakOf(const SharedSequence& layout, int64_t rows) {
   const int ranks = static_cast<int>(parallel::NumRanks(layout.mesh));
   const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, ranks);
@@ -145,16 +145,17 @@ Peak PeakOf(const SharedSequence& layout, int64_t rows) {
 }
 
 struct Longest {
-  int64_t rows = 0;  // of tokens; 0: not even the fewest fit
+  int64_t rows = 0;  // of tokens; 0: even the smallest number does not fit
   Peak peak;
 };
 
-// Between what fits and what does not, where a straight line through both meets the cap, until they are neighbours.
+// Searches between the largest number that fits and the smallest that does not, until they are adjacent. The next guess
+// is where a straight line through both meets the cap.
 Longest LongestWithin(const SharedSequence& layout, double cap, int64_t guess) {
   Longest fits{.rows = kLeastRows, .peak = PeakOf(layout, kLeastRows)};
   if (fits.peak.bytes > cap) return {};
   int64_t too_many = 0;
-  double over = 0;  // bytes of so many
+  double over = 0;  // bytes for `too_many` rows
   for (int64_t rows = guess; too_many == 0 || too_many - fits.rows > 1;) {
     const Peak peak = PeakOf(layout, rows);
     if (peak.bytes <= cap) {
