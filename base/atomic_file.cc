@@ -65,7 +65,7 @@ absl::Status FailureFromErrno(int error, const std::string& path, const std::str
 
 absl::Status CheckTarget(int folder_fd, const PathParts& parts, const std::string& path) {
   struct stat target;
-  // A dangling link is no obstacle: the move replaces the link.
+  // A dangling link is acceptable, because the move replaces it.
   if (::fstatat(folder_fd, parts.name.c_str(), &target, 0) != 0) {
     return errno == ENOENT ? absl::OkStatus() : FailureFromErrno(errno, path, parts.folder);
   }
@@ -98,7 +98,7 @@ int MoveIntoPlace(int folder_fd, const std::string& from, const std::string& to,
   if (overwrite) return ::renameat(folder_fd, from.c_str(), folder_fd, to.c_str()) == 0 ? 0 : errno;
   if (::renameat2(folder_fd, from.c_str(), folder_fd, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
-  // File systems without that flag (NFS among them) have links, which never replace either.
+  // File systems without that flag (such as NFS) support links, which also never replace a file.
   if (::linkat(folder_fd, from.c_str(), folder_fd, to.c_str(), 0) != 0) return errno;
   ::unlinkat(folder_fd, from.c_str(), 0);
   return 0;
@@ -145,7 +145,7 @@ absl::Status AtomicFile::Append(std::string_view bytes) {
   return error == 0 ? absl::OkStatus() : FailureFromErrno(error, path_, folder_path_);
 }
 
-// Linux says since 5.8 whether a file could be written (syncfs(2), ERRORS and VERSIONS).
+// Linux reports since 5.8 whether a file could be written (syncfs(2), ERRORS and VERSIONS).
 bool AtomicFile::SyncsTogether() {
   struct utsname system;
   int major = 0, minor = 0;
@@ -168,7 +168,7 @@ absl::Status AtomicFile::Move() {
 absl::Status AtomicFile::Commit() {
   if (const int error = SyncAndClose(file_); error != 0) return FailureFromErrno(error, path_, folder_path_);
   RETURN_IF_ERROR(Move());
-  // EINVAL: the file system has no sync of folders.
+  // EINVAL: the file system cannot sync folders.
   if (::fsync(folder_.get()) != 0 && errno != EINVAL) return FailureFromErrno(errno, path_, folder_path_);
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
-// Writing a whole file or nothing: a reader of the path sees the old file or the complete new one, also after a crash.
+// Writes a file completely or not at all: a reader of the path sees the old file or the complete new one, also after a
+// crash.
 #pragma once
 
 #include <string>
@@ -12,15 +13,15 @@
 namespace tessera::base {
 
 struct WriteFileOptions {
-  bool overwrite = true;    // false: kAlreadyExists where the path exists, decided at the moment of the move
-  bool owner_only = false;  // the file has mode 0600 whatever the umask
+  bool overwrite = true;    // false: kAlreadyExists if the path exists, checked atomically with the move
+  bool owner_only = false;  // the file has mode 0600, regardless of the umask
 };
 
 // Writes `bytes` to a hidden temporary file in the folder of `path`, syncs it, moves it to `path` and syncs the folder.
-// On failure the temporary file is removed and the message names `path` and what is wrong with it. Blocks on the disk;
-// may be called from any thread, also for one path at once: the last move wins. A symbolic link at `path` is replaced,
-// not followed; a folder or device at `path` is refused. Only a process killed in between leaves a temporary file
-// behind, named ".tessera-*.tmp".
+// On failure the temporary file is removed and the message names `path` and the problem. Blocks on the disk. May be
+// called from any thread, also concurrently for one path: the last move wins. A symbolic link at `path` is replaced,
+// not followed; a folder or device at `path` is refused. A temporary file, named ".tessera-*.tmp", remains only if the
+// process is killed during the call.
 [[nodiscard]] absl::Status WriteFileAtomically(const std::string& path, std::string_view bytes,
                                                const WriteFileOptions& options = {});
 
@@ -29,12 +30,12 @@ struct FileToWrite {
   std::string_view bytes;
 };
 
-// WriteFileAtomically of each, with two syncs of their file system, which must be one, in place of two for each file.
-// After an error some of them may be there.
+// Calls WriteFileAtomically for each file, with two syncs of their file system in place of two per file. All files must
+// be in one file system. After an error some of them may have been written.
 [[nodiscard]] absl::Status WriteFilesAtomically(absl::Span<const FileToWrite> files,
                                                 const WriteFileOptions& options = {});
 
-// The same for a file that is written in parts. Movable; one thread at a time.
+// WriteFileAtomically for a file that is written in parts. Movable; one thread at a time.
 class AtomicFile {
  public:
   // Opens the temporary file.
@@ -45,14 +46,14 @@ class AtomicFile {
   // Removes the temporary file unless Commit has moved it.
   ~AtomicFile();
 
-  // Adds bytes at the end. After an error nothing more may be added.
+  // Appends bytes. After an error nothing more may be appended.
   [[nodiscard]] absl::Status Append(std::string_view bytes);
 
   // Syncs the file, moves it to its path and syncs the folder. At most once.
   [[nodiscard]] absl::Status Commit();
 
-  // The parts of Commit, for many files that are synced together. Sync also writes what others have changed in the file
-  // system; false where the system does not say whether it could.
+  // The parts of Commit, for many files that are synced together. Sync also writes changes of other processes in the
+  // file system. SyncsTogether returns false if the operating system does not report whether such a sync succeeded.
   static bool SyncsTogether();
   [[nodiscard]] absl::Status SyncFileSystem();
   [[nodiscard]] absl::Status Move();

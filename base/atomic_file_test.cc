@@ -50,7 +50,7 @@ class AtomicFileTest : public testing::Test {
   TestFolder folder_;
 };
 
-// What WriteFileAtomically says in a child process that has first called `prepare`.
+// Returns the result of WriteFileAtomically in a child process that has first called `prepare`.
 absl::Status WriteInChild(const std::string& path, const std::string& bytes, const std::function<void()>& prepare) {
   int ends[2];
   if (::pipe(ends) != 0) return absl::InternalError("pipe failed");
@@ -80,7 +80,7 @@ void LimitFileSize() {
   ::setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-// The superuser may write anywhere.
+// The superuser may write anywhere, so drop its rights.
 void BecomeNobody() {
   constexpr uid_t kNobody = 65534;
   if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(98);
@@ -127,7 +127,7 @@ TEST_F(AtomicFileTest, ManyFilesAreWrittenTogetherAndNothingElseIsLeft) {
   struct stat status;
   ASSERT_EQ(::stat(Path("b").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
-  // One that cannot be written leaves the others as they were, or whole.
+  // A file that cannot be written leaves the others unchanged, or written completely.
   const absl::Status refused = WriteFilesAtomically({{Path("a"), "third"}, {Path("nowhere/d"), "fourth"}});
   EXPECT_THAT(std::string(refused.message()), HasSubstr("nowhere"));
   EXPECT_EQ(Content(Path("a")), "first");

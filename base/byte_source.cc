@@ -57,7 +57,7 @@ class Base64 final : public ByteSource {
   absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const override {
     const uint64_t begin = std::min(offset, size());
     const uint64_t end = begin + std::min<uint64_t>(count, size() - begin);
-    // Four characters stand for three bytes.
+    // Four characters encode three bytes.
     const uint64_t first = begin / 4, last = (end + 3) / 4;
     ASSIGN_OR_RETURN(const std::string bytes, bytes_->Read(first * 3, static_cast<size_t>((last - first) * 3)));
     return absl::Base64Escape(bytes).substr(begin - first * 4, end - begin);

@@ -1,5 +1,5 @@
-// Bytes of a known number that are read piece by piece, so that a sender never holds all of them: a file, a text, and
-// what is made of others.
+// ByteSource is a sequence of bytes of known length that is read piece by piece, so that a sender never holds all of
+// it: a file, a text, or a transformation of other sources.
 //
 // Immutable and thread-safe. A read may wait for the disk.
 #pragma once
@@ -20,8 +20,8 @@ class ByteSource {
 
   virtual uint64_t size() const = 0;
 
-  // The bytes from `offset` on: `count` of them, or fewer where the source ends before. An error where they can no
-  // longer be read as they were when the source was made.
+  // Returns `count` bytes starting at `offset`, or fewer at the end of the source. Returns an error if the bytes can no
+  // longer be read as they were when the source was created.
   virtual absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const = 0;
 };
 
@@ -29,7 +29,7 @@ using SharedBytes = std::shared_ptr<const ByteSource>;
 
 SharedBytes BytesOf(std::string text);
 SharedBytes Joined(std::vector<SharedBytes> parts);
-// In Base64 with padding (RFC 4648, section 4).
+// Base64 with padding (RFC 4648, section 4).
 SharedBytes InBase64(SharedBytes bytes);
 
 absl::StatusOr<std::string> ReadAll(const ByteSource& bytes);

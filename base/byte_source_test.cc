@@ -13,7 +13,7 @@ std::string Letters(size_t count) {
   return text;
 }
 
-// One that cannot be read.
+// A source that cannot be read.
 class Gone final : public ByteSource {
  public:
   uint64_t size() const override { return 4; }

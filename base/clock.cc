@@ -6,7 +6,7 @@
 
 namespace tessera::base {
 
-// absl::Now would know of a jump seconds later only.
+// absl::Now would notice a jump only seconds later.
 absl::Time SystemClock::Now() const { return absl::FromChrono(std::chrono::system_clock::now()); }
 
 absl::Duration SystemClock::Elapsed() const { return SteadyNow(); }

@@ -1,4 +1,4 @@
-// Time as the job store sees it, behind a seam so that tests decide what time it is.
+// Clock is the job store's source of time, an interface so that tests can set the time.
 #pragma once
 
 #include "absl/time/time.h"
@@ -10,10 +10,10 @@ class Clock {
  public:
   virtual ~Clock() = default;
 
-  // The calendar's time; it may jump in either direction.
+  // Calendar time; it may jump in either direction.
   virtual absl::Time Now() const = 0;
 
-  // Time since some fixed moment; it never jumps.
+  // Time since a fixed moment; it never jumps.
   virtual absl::Duration Elapsed() const = 0;
 };
 

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = 16 << 20;
 
-// " from 1 to 64", " of at least 1", " of at most 64" or nothing; a bound that is its type's extreme is none.
+// Returns " from 1 to 64", " of at least 1", " of at most 64" or an empty string; the extreme values of a type mean no
+// bound.
 template <typename T>
 std::string Bounds(T min, T max, T lowest, T highest) {
   if (min != lowest && max != highest) return absl::StrCat(" from ", min, " to ", max);

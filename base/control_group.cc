@@ -11,12 +11,12 @@
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxFileBytes = 64 << 10;  // a line for each hierarchy, of which there are a dozen
+constexpr size_t kMaxFileBytes = 64 << 10;  // one line per hierarchy, of which there are about a dozen
 
-// The group at `path` below `mount`, and those above it.
+// Adds the group at `path` below `mount`, and its ancestors.
 void AddWithParents(const std::string& mount, absl::string_view path, int version, std::vector<ControlGroup>& groups) {
   std::vector<std::string> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
-  // A group outside of what this process may see is shown as /../name.
+  // A group outside of the process's view is reported as /../name.
   if (std::find(parts.begin(), parts.end(), "..") != parts.end()) parts.clear();
   for (; !parts.empty(); parts.pop_back()) {
     groups.push_back({.version = version, .folder = absl::StrCat(mount, "/", absl::StrJoin(parts, "/"))});
@@ -26,7 +26,7 @@ void AddWithParents(const std::string& mount, absl::string_view path, int versio
 
 }  // namespace
 
-// Lines of /proc/self/cgroup: "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1. Both may be there.
+// /proc/self/cgroup has lines of the form "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1, or both.
 std::vector<ControlGroup> ControlGroupsOf(std::string_view controller, const std::string& root) {
   const std::string text = ReadSmallFile(root + "/proc/self/cgroup", kMaxFileBytes).value_or("");
   const std::string mount = root + "/sys/fs/cgroup";

@@ -1,5 +1,5 @@
-// The control groups (cgroups) of this process, as /proc and /sys name them. A container's limits of memory and of
-// processor time are those of its groups. Linux; LibTorch-free.
+// Finds the control groups (cgroups) of this process in /proc and /sys. A container's limits of memory and processor
+// time are those of its groups. Linux only; does not use LibTorch.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 namespace tessera::base {
 
 struct ControlGroup {
-  int version;         // of its hierarchy, which decides what its files are called: 1 or 2
-  std::string folder;  // that holds its files; it need not be there
+  int version;         // of its hierarchy, 1 or 2; decides the names of the files
+  std::string folder;  // contains the group's files; need not exist
 };
 
-// The groups that bind this process for that controller ("memory", "cpu"): its own and every one above it up to the one
-// that is mounted, in each hierarchy that has the controller. A limit of any of them holds, so the least counts. A
-// container often sees its own group mounted at the top while the kernel tells the host's name for it: then some of
-// these folders do not exist, and limit nothing. Reads `root`/proc/self/cgroup and looks below `root`/sys/fs/cgroup.
+// Returns the groups that limit this process for that controller ("memory", "cpu"): its own group and all of its
+// ancestors up to the mounted one, in each hierarchy with the controller. Every limit applies, so the least counts. In
+// a container the process's group is often mounted at the top while the kernel reports the host's path for it; then
+// some of these folders do not exist and set no limit. Reads `root`/proc/self/cgroup and searches `root`/sys/fs/cgroup.
 std::vector<ControlGroup> ControlGroupsOf(std::string_view controller, const std::string& root);
 
 }  // namespace tessera::base

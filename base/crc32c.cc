@@ -5,7 +5,7 @@
 namespace tessera::base {
 namespace {
 
-constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41 with its bits in reverse
+constexpr uint32_t kPolynomial = 0x82f63b78;  // 0x1edc6f41 with reversed bits
 
 constexpr std::array<uint32_t, 256> Table() {
   std::array<uint32_t, 256> table{};

@@ -1,4 +1,4 @@
-// CRC-32C: the checksum of Castagnoli's polynomial, as iSCSI (RFC 3720, appendix B.4) and TFRecord files have it.
+// CRC-32C: the checksum with Castagnoli's polynomial, as in iSCSI (RFC 3720, appendix B.4) and TFRecord files.
 #pragma once
 
 #include <cstdint>

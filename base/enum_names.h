@@ -1,4 +1,4 @@
-// The names of an enumeration's values, as users, configurations and messages spell them: each in one place.
+// The names of an enumeration's values as used by users, configurations and messages, each defined once.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace tessera::base {
 
-// An enumeration whose values count up from 0, with a function NamesOf(Enum) beside it that returns their names in this
-// order as a std::array.
+// An enumeration whose values count up from 0, with a function NamesOf(Enum) in its namespace that returns their names
+// in this order as a std::array.
 template <typename Enum>
 concept NamedEnum = std::is_enum_v<Enum> && requires(Enum value) {
   NamesOf(value);
@@ -25,7 +25,7 @@ constexpr const char* EnumName(Enum value) {
   return kEnumNames<Enum>[static_cast<size_t>(value)];
 }
 
-// Nothing for a text that is no name.
+// Returns nothing if `name` is not a name of the enumeration.
 template <NamedEnum Enum>
 constexpr std::optional<Enum> EnumOf(std::string_view name) {
   for (size_t i = 0; i < kEnumNames<Enum>.size(); ++i) {
@@ -34,7 +34,7 @@ constexpr std::optional<Enum> EnumOf(std::string_view name) {
   return std::nullopt;
 }
 
-// All of them, for a message about a text that is none.
+// Returns all names, for a message about an invalid one.
 template <NamedEnum Enum>
 std::vector<std::string> EnumNames() {
   return {kEnumNames<Enum>.begin(), kEnumNames<Enum>.end()};

@@ -16,7 +16,7 @@ absl::Status ErrorOfField(absl::string_view id, absl::string_view rest) {
 }
 
 absl::Status WithField(absl::Status status, absl::string_view id) {
-  // What comes from a peer or a disk may say anything.
+  // A message from a peer or a disk may be arbitrary.
   if (!id.empty() && absl::StartsWith(status.message(), id)) status.SetPayload(kFieldUrl, absl::Cord(id));
   return status;
 }

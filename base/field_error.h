@@ -1,6 +1,7 @@
-// Errors about one field of a request, as they travel from where they are found to the edge that shows them.
+// Errors about one field of a request, passed from where they are detected to the interface that reports them.
 //
-// The front end, the workers and the job store call a field by its id; what its name is to a caller only an edge knows.
+// The front end, the workers and the job store identify a field by its id; only an interface knows the field's name for
+// a caller.
 #pragma once
 
 #include <string>
@@ -10,14 +11,14 @@
 
 namespace tessera::base {
 
-// INVALID_ARGUMENT about the field with this id, or with "[]" behind it about one value of its list. The message is the
-// id with `rest` behind it.
+// Returns INVALID_ARGUMENT for the field with this id, or with this id and "[]" for one value of its list. The message
+// is the id followed by `rest`.
 absl::Status ErrorOfField(absl::string_view id, absl::string_view rest);
 
-// `status` as one about that field; its message must begin with the id. Without an id, `status` itself.
+// Returns `status` as an error about that field; its message must begin with the id. Without an id, returns `status`.
 absl::Status WithField(absl::Status status, absl::string_view id);
 
-// The id of the field that an error is about; empty: it is about none.
+// Returns the id of the field that an error is about, or an empty string.
 std::string FieldOf(const absl::Status& status);
 
 }  // namespace tessera::base

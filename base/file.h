@@ -1,5 +1,5 @@
-// Read-only access to one regular file by pread. Files are read and not mapped, so that a file which is cut short while
-// in use is an error and never a signal.
+// Read-only access to one regular file by pread. Files are read and not mapped, so that a file which is truncated while
+// in use causes an error and never a signal.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@ namespace tessera::base {
 class ReadOnlyFile {
  public:
   // Follows symbolic links; refuses everything but a regular file, without blocking on a pipe. `name` appears in errors
-  // in place of the path. NotFound, PermissionDenied or FailedPrecondition, as errno says.
+  // in place of the path. Returns NotFound, PermissionDenied or FailedPrecondition, depending on errno.
   static absl::StatusOr<ReadOnlyFile> Open(const std::string& path, const std::string& name);
 
   const std::string& name() const { return name_; }
-  uint64_t size() const { return size_; }  // when it was opened
+  uint64_t size() const { return size_; }  // at the time it was opened
 
-  // Fills `out` from that offset; DataLoss if the file ends before.
+  // Fills `out` with bytes starting at `offset`; DataLoss if the file ends too early.
   absl::Status Read(uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -38,16 +38,16 @@ class ReadOnlyFile {
   std::string name_;
 };
 
-// The whole file; InvalidArgument if it is longer than max_bytes.
+// Returns the whole file; InvalidArgument if it is longer than max_bytes.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, const std::string& name, size_t max_bytes);
 
-// The file's bytes, but no more than `limit` + 1 of them: whoever gets that many knows that it is too large. Nothing
-// where it cannot be opened. For files that are small when they are what they should be, those of /proc and /sys
-// among them, which tell no size beforehand.
+// Returns at most `limit` + 1 bytes of the file: a result of that size means that the file is too large. Returns
+// nothing if the file cannot be opened. For files that should be small, including those of /proc and /sys, which do not
+// report their size.
 std::optional<std::string> ReadSmallFile(const std::string& path, size_t limit);
 
-// Whether `name` is one component of a path, so that it cannot lead out of a folder. (A symbolic link of that name can:
-// download caches are made of links, and who can write a link into the folder can write the file too.)
+// Whether `name` is a single component of a path, so that it cannot lead out of a folder. (A symbolic link with that
+// name can: download caches consist of links, and a user who can write a link into the folder can also write the file.)
 bool IsPlainFileName(std::string_view name);
 
 }  // namespace tessera::base

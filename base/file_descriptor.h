@@ -1,4 +1,4 @@
-// Owns one file descriptor of the system.
+// FileDescriptor owns one file descriptor of the system.
 #pragma once
 
 #include <unistd.h>
@@ -22,10 +22,10 @@ class FileDescriptor final {
   int get() const { return value_; }
   bool valid() const { return value_ >= 0; }
 
-  // The caller owns it from now on; -1 where there is none.
+  // Transfers ownership to the caller; -1 if there is no descriptor.
   int Release() { return std::exchange(value_, -1); }
 
-  // Some file systems report a failed write only here. Returns 0, or -1 with errno; 0 where there is none.
+  // Some file systems report a failed write only here. Returns 0, or -1 with errno; 0 if there is no descriptor.
   int Close() { return value_ < 0 ? 0 : ::close(Release()); }
 
  private:

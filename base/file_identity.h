@@ -1,4 +1,4 @@
-// Whether files are still those that were read.
+// Detects whether files have changed since they were read.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tessera::base {
 
-// What changes when a file is written or replaced; all zero where there is none.
+// Values that change when a file is written or replaced; all zero if there is no file.
 struct FileIdentity {
   uint64_t device = 0, inode = 0, bytes = 0;
   int64_t changed_s = 0, changed_ns = 0;
@@ -16,8 +16,8 @@ struct FileIdentity {
 
 FileIdentity IdentityOf(const std::string& path);
 
-// 64 hexadecimal digits of the names and identities of all files of a folder and of the folders in it, at most two
-// deep, but for hidden ones. The same of every folder that is not there.
+// Returns 64 hexadecimal digits computed from the names and identities of all files in a folder and in its subfolders,
+// at most two levels deep, except hidden ones. Equal for all folders that do not exist.
 std::string FolderIdentity(const std::string& folder);
 
 }  // namespace tessera::base

@@ -38,7 +38,7 @@ TEST_F(FolderIdentityTest, IsTheSameUntilAFileIsReplacedWrittenAddedOrRemoved) {
   EXPECT_TRUE(changed()) << "a file was removed";
 }
 
-// As in the folders that download programs make, whose files are links to others.
+// The folders that download programs create have such links.
 TEST_F(FolderIdentityTest, FollowsLinksToFiles) {
   folder_.Write(".blobs/a", "1");
   folder_.Write(".blobs/b", "2");

@@ -1,4 +1,4 @@
-// The small texts that git-lfs leaves where a large file should be.
+// Recognises the small pointer files that git-lfs leaves in place of large files.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ namespace tessera::base {
 inline constexpr std::string_view kGitLfsBeginning = "version https://git-lfs.github.com/spec/";
 inline constexpr size_t kMaxGitLfsPointerBytes = 1024;  // by its specification
 
-// Whether a file that begins so is such a text.
+// Whether a file with this beginning is a pointer file.
 bool IsGitLfsPointer(std::string_view first_bytes);
 
-// FailedPrecondition about the file `name`, with the command that fetches it.
+// Returns FailedPrecondition about the file `name`, with the command that fetches it.
 absl::Status GitLfsPointerError(const std::string& name);
 
 }  // namespace tessera::base

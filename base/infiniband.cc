@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxLineBytes = 64;
 constexpr size_t kMostEntries = 256;  // devices of a machine, ports of a device
 
-// enum ib_port_state of the kernel.
+// The kernel's enum ib_port_state.
 constexpr std::array kStates = {"0: NOP", "1: DOWN", "2: INIT", "3: ARMED", "4: ACTIVE", "5: ACTIVE_DEFER"};
 
-// Names of what is in the folder, rising.
+// Returns the names of the folder's entries, ascending.
 std::vector<std::string> EntriesOf(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -33,7 +33,7 @@ std::vector<std::string> EntriesOf(const std::string& folder) {
   return names;
 }
 
-// A short line of printable letters; empty otherwise.
+// Returns a short line of printable characters, or an empty string.
 std::string ReadLine(const std::string& path) {
   const std::string text = ReadSmallFile(path, kMaxLineBytes).value_or("");
   const std::string line(absl::StripAsciiWhitespace(text));

@@ -1,5 +1,5 @@
-// The InfiniBand devices of this machine, and those for RDMA over Ethernet, which the kernel lists with them. Linux;
-// LibTorch-free.
+// Lists the InfiniBand devices of this machine, and those for RDMA over Ethernet, which the kernel lists with them.
+// Linux only; does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace tessera::base {
 struct InfinibandPort {
   std::string device;  // "mlx5_0"
   int32_t port = 1;
-  bool active = false;     // it has a link, and its network has taken it in
-  std::string state;       // as the kernel has it, "4: ACTIVE"
+  bool active = false;     // it has a link and is configured in its network
+  std::string state;       // as the kernel writes it, "4: ACTIVE"
   std::string link_layer;  // "InfiniBand" or "Ethernet"
   std::string rate;        // "400 Gb/sec (4X NDR)"; may be empty
   std::optional<int32_t> numa_node;
 };
 
-// By device and port, from `root`/sys; a root other than the empty one is for tests. Ports whose files are not what the
-// kernel writes are left out; `problems` says which, a sentence for each.
+// Returns the ports by device and port, from `root`/sys; tests use a root that is not empty. Ports with malformed files
+// are omitted; `problems` receives a sentence about each.
 std::vector<InfinibandPort> ReadInfinibandPorts(std::vector<std::string>& problems, const std::string& root = "");
 
 }  // namespace tessera::base

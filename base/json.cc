@@ -22,8 +22,8 @@ namespace tessera::base {
 namespace {
 
 constexpr size_t kMaxDepth = 64;
-// A value takes about 30 bytes and an empty member of an object about 200, while their text may take three: without
-// this bound a file could ask for many times its own size of memory.
+// A value takes about 30 bytes and an empty member of an object about 200, while their text may take three bytes:
+// without this bound a file could require many times its size in memory.
 constexpr size_t kMaxValues = 4'000'000;
 
 std::string Position(std::string_view text, size_t offset) {
@@ -41,15 +41,15 @@ struct Json::Object {
   std::vector<uint32_t> by_key;  // indices into members, sorted by key
 };
 
-// Builds the tree from RapidJSON's events. A handler's false stops the parser.
+// Builds the tree from RapidJSON's events. A handler that returns false stops the parser.
 class JsonBuilder {
  public:
   explicit JsonBuilder(const rapidjson::MemoryStream& stream) : stream_(stream) {}
 
   bool Null() { return Add({}); }
   bool Bool(bool value) { return Add(value); }
-  // Numbers come as text. RapidJSON's own conversion has undefined cases (a zero with an exponent, a huge exponent),
-  // and it takes Inf and -NaN, which no writer of JSON makes.
+  // Numbers are received as text. RapidJSON's conversion has undefined behaviour (a zero with an exponent, a huge
+  // exponent), and it accepts Inf and -NaN, which no JSON writer produces.
   bool RawNumber(const char* data, rapidjson::SizeType length, bool) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     const std::string_view text(data, length);
@@ -68,7 +68,7 @@ class JsonBuilder {
     if (result.ec != std::errc() && std::abs(number) > 1) return Fail(absl::StrCat("number ", Quote(text), " too big"));
     return Add(number);
   }
-  // Not called, because numbers are asked for as text.
+  // Not called, because numbers are requested as text.
   bool Int(int) { return false; }
   bool Uint(unsigned) { return false; }
   bool Int64(int64_t) { return false; }
@@ -228,7 +228,7 @@ std::string Json::Describe() const {
       if (std::isnan(value)) return "NaN";
       if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
       const std::string text = absl::StrCat(value);
-      return text.find_first_of(".e") == text.npos ? text + ".0" : text;  // to be told from a whole number
+      return text.find_first_of(".e") == text.npos ? text + ".0" : text;  // distinguishes it from an integer
     }
     case Type::kString:
       return Quote(*AsString());
@@ -258,7 +258,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& what, s
   if (result.IsError()) {
     return error(result.Offset(), std::string(absl::StripSuffix(rapidjson::GetParseError_En(result.Code()), ".")));
   }
-  // The parser takes a NUL for the end of the text.
+  // The parser treats a NUL as the end of the text.
   if (stream.Tell() != text.size()) return error(stream.Tell(), "bytes after the end of the JSON value");
   return builder.TakeRoot();
 }

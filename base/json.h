@@ -1,8 +1,8 @@
-// JSON read from a model's files: parsed once, checked, immutable afterwards.
+// JSON read from a model's files: parsed once, validated, immutable afterwards.
 //
-// Json is a cheap handle on a shared tree. ConfigReader gives typed access to one config object and remembers every
-// mistake and every field that nobody asked for, so that a config is never half understood in silence.
-// Json is thread-safe (immutable); a ConfigReader belongs to one thread.
+// Json is a cheap handle on a shared tree. ConfigReader gives typed access to one config object and records every
+// mistake and every unread field, so that a partly understood config is never accepted silently. Json is thread-safe
+// (immutable); a ConfigReader must be used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -36,21 +36,21 @@ class Json {
   bool is_array() const { return type() == Type::kArray; }
   bool is_object() const { return type() == Type::kObject; }
 
-  // The value, or nothing if it is of another type. AsInt takes whole numbers written without point or exponent that
-  // fit 64 bits; AsNumber takes every number, NaN and the infinities included.
+  // These return the value, or nothing if it has another type. AsInt accepts integers written without point or exponent
+  // that fit into 64 bits; AsNumber accepts every number, including NaN and the infinities.
   std::optional<bool> AsBool() const;
   std::optional<int64_t> AsInt() const;
   std::optional<double> AsNumber() const;
   const std::string* AsString() const;  // owned by this value's tree
 
-  // Elements of an array, members of an object in the order of the text; empty for every other type.
+  // The elements of an array, or the members of an object in the order of the text; empty for every other type.
   std::span<const Json> items() const;
   std::span<const JsonMember> members() const;
 
-  // The member of that name; null if there is none or this is not an object. Logarithmic time.
+  // Returns the member of that name, or null if there is none or this is not an object. Logarithmic time.
   const Json* Find(std::string_view key) const;
 
-  // A few words for error messages: 12, "text", a list of 3 values.
+  // Returns a short description for error messages: 12, "text", a list of 3 values.
   std::string Describe() const;
 
  private:
@@ -69,16 +69,18 @@ struct JsonMember {
 
 inline constexpr size_t kMaxJsonBytes = 64 << 20;
 
-// Parses one JSON text. Beyond the standard the literals NaN, Infinity and -Infinity are accepted, as Python writes
-// them. InvalidArgument, naming `what`, line and column: bad syntax, duplicate keys, nesting deeper than 64, more than
-// four million values, bytes after the value, invalid UTF-8, a text longer than max_bytes. Never throws.
+// Parses one JSON text. In addition to the standard, the literals NaN, Infinity and -Infinity are accepted, as Python
+// writes them. Returns InvalidArgument with `what`, line and column for bad syntax, duplicate keys, nesting deeper than
+// 64, more than four million values, bytes after the value, invalid UTF-8, or a text longer than max_bytes. Never
+// throws.
 absl::StatusOr<Json> ParseJson(std::string_view text, const std::string& what, size_t max_bytes = kMaxJsonBytes);
 
-// `text` between double quotes for an error message: control characters escaped, texts of more than max_bytes cut.
+// Returns `text` in double quotes for an error message: control characters are escaped, and texts longer than max_bytes
+// are truncated.
 std::string Quote(std::string_view text, size_t max_bytes = 100);
 
 // Typed access to one JSON object. A field that is null or absent has the default. A field of the wrong type or out of
-// range has the default too, and its error is kept: ask status() once everything has been read.
+// range also has the default, and its error is recorded: check status() once everything has been read.
 class ConfigReader {
  public:
   // `name` appears in errors, e.g. "transformer/config.json". The text must be a JSON object.
@@ -90,12 +92,12 @@ class ConfigReader {
   static constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  // Present and not null. Does not count as reading the field.
+  // Returns whether the field is present and not null. Does not count as reading the field.
   bool Has(std::string_view key) const;
 
   bool Bool(std::string_view key, bool fallback);
   int64_t Int(std::string_view key, int64_t fallback, int64_t min = kLowest, int64_t max = kHighest);
-  // Whole numbers count as numbers; NaN is an error; the infinities are valid only where the bounds admit them.
+  // Integers count as numbers. NaN is an error. The infinities are valid only if the bounds admit them.
   double Number(std::string_view key, double fallback, double min = -kInfinity, double max = kInfinity);
   std::string String(std::string_view key, std::string_view fallback);
   // One of the valid texts; the error lists them.
@@ -113,16 +115,16 @@ class ConfigReader {
   std::vector<int64_t> RequiredInts(std::string_view key, int64_t min = kLowest, int64_t max = kHighest);
   std::vector<std::string> RequiredStrings(std::string_view key);
 
-  // Records an error about a field that the caller found, e.g. two fields that contradict each other:
-  // "NAME: field "KEY" is VALUE; REQUIREMENT".
+  // Records an error about a field that the caller detected, e.g. two fields that contradict each other: "NAME: field
+  // "KEY" is VALUE; REQUIREMENT".
   void AddError(std::string_view key, const std::string& requirement);
 
-  // Fields that are known and do not matter. Names beginning with "_" are always known.
+  // Marks fields as known but irrelevant. Names beginning with "_" are always known.
   void Ignore(std::initializer_list<std::string_view> keys);
 
-  // OK, or one InvalidArgument with all errors so far, one a line.
+  // Returns OK, or one InvalidArgument with all errors so far, one per line.
   absl::Status status() const;
-  // Fields of the file that were neither read nor ignored, in the order of the file.
+  // Returns the fields that were neither read nor ignored, in the order of the file.
   std::vector<std::string> UnknownFields() const;
 
   const std::string& name() const { return name_; }
@@ -132,7 +134,7 @@ class ConfigReader {
   ConfigReader(Json json, const std::string& name) : json_(std::move(json)), name_(name) {}
 
   const Json* Take(std::string_view key);          // marks the field as read; null if null or absent
-  const Json* TakeRequired(std::string_view key);  // and records an error then
+  const Json* TakeRequired(std::string_view key);  // records an error if null or absent
   std::optional<bool> ToBool(std::string_view key, const Json* value);
   std::optional<int64_t> ToInt(std::string_view key, const Json* value, int64_t min, int64_t max);
   std::optional<double> ToNumber(std::string_view key, const Json* value, double min, double max);

@@ -58,7 +58,7 @@ JsonWriter& JsonWriter::Close(char bracket) {
 }
 
 JsonWriter& JsonWriter::Value(std::string_view json) {
-  // Nothing goes before the first value of all, of an object or array, or of a key.
+  // No comma before the first value of the text, of an object or of an array, and after a key.
   if (!text_.empty() && text_.back() != '{' && text_.back() != '[' && text_.back() != ':') text_ += ',';
   text_ += json;
   return *this;

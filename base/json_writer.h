@@ -1,5 +1,5 @@
-// JSON text, written value by value without a tree. For what every program may write; base/plain_json.h writes trees of
-// Boost.JSON the same way.
+// JsonWriter produces JSON text value by value, without a tree, for any program. base/plain_json.h writes trees of
+// Boost.JSON in the same format.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 
 namespace tessera::base {
 
-// `text` as JSON, with its quotes. It must be UTF-8; control characters, quotes and backslashes are escaped.
+// Returns `text` as a JSON string, with quotes. It must be UTF-8; control characters, quotes and backslashes are
+// escaped.
 std::string JsonText(std::string_view text);
 
-// The fewest digits that read back as the same number, always with a point or an exponent; "null" for what is not
-// finite, which JSON does not have.
+// Returns the fewest digits that read back as the same number, always with a point or an exponent; "null" for a number
+// that is not finite, because JSON cannot represent it.
 std::string JsonNumber(double number);
 
-// Puts commas and colons where they belong. The caller closes what it opens and gives each member of an object a key.
+// Inserts commas and colons. The caller must close what it opens and give each member of an object a key.
 class JsonWriter {
  public:
   JsonWriter& BeginObject() { return Open('{'); }

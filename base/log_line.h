@@ -1,5 +1,5 @@
-// What operators should know, one line at a time: how grave it is, which kind of event, a sentence, and fields to
-// filter by. Nothing that a caller asked to be drawn is ever in it.
+// LogLine is one line for operators: its severity, the kind of event, a sentence, and fields to filter by. It never
+// contains what a caller asked to be drawn.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -15,39 +15,39 @@
 namespace tessera::base {
 
 enum class LogLevel : uint8_t {
-  kDebug,    // health checks and scrapes that were answered as the ones before
-  kInfo,     // calls, and what goes as it should
-  kWarning,  // what somebody may want to look at: a restart, a job that failed for a reason of its own
-  kError,    // what does not get better by itself, and what should not happen
+  kDebug,    // repeated health checks and scrapes with the same result
+  kInfo,     // calls and normal operation
+  kWarning,  // may need attention: a restart, a job that failed through no fault of the server
+  kError,    // does not recover without intervention, or should never happen
 };
 
-// "debug", "info", "warning", "error".
+// Returns "debug", "info", "warning" or "error".
 absl::string_view LogLevelName(LogLevel level);
 std::vector<std::string> LogLevelNames();
-// The level that has this name, which is one of them.
+// Returns the level with this name, which must be valid.
 LogLevel LogLevelOf(absl::string_view name);
 
 struct LogLine {
-  // A sentence alone is a line of the level info.
+  // A sentence alone is a line with level info.
   LogLine(std::string text) : text(std::move(text)) {}  // NOLINT(google-explicit-constructor)
   LogLine(const char* text) : text(text) {}             // NOLINT(google-explicit-constructor)
   LogLine(LogLevel level, std::string text, boost::json::object fields = {})
       : level(level), text(std::move(text)), fields(std::move(fields)) {}
 
-  // A listener that takes text gets the sentence.
+  // Converts to the sentence, for listeners that accept text.
   operator const std::string&() const { return text; }  // NOLINT(google-explicit-constructor)
 
   LogLevel level = LogLevel::kInfo;
   std::string event = "log";
-  std::string text;            // empty: the fields say it all
-  boost::json::object fields;  // none of the names of LogText's own
+  std::string text;            // empty: the fields are sufficient
+  boost::json::object fields;  // must not use the names that LogText writes
 };
 
-// Where lines go. Called from any thread.
+// The destination of lines. Called from any thread.
 using EventLog = std::function<void(const LogLine&)>;
 
-// One line of JSON without its end: "time", "level", "event", "text", then the fields. Bytes that are no UTF-8 are
-// replaced.
+// Returns one line of JSON without its newline: "time", "level", "event", "text", then the fields. Bytes that are not
+// UTF-8 are replaced.
 std::string LogText(const LogLine& line, absl::Time now);
 
 }  // namespace tessera::base

@@ -25,7 +25,7 @@ bool WriteAll(int descriptor, absl::string_view text) {
     const ssize_t written = write(descriptor, text.data(), text.size());
     if (written > 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (written < 0 && errno == EAGAIN) {  // whoever shares the file has made it non-blocking
+    } else if (written < 0 && errno == EAGAIN) {  // another process that shares the file has made it non-blocking
       pollfd writable = {descriptor, POLLOUT, 0};
       poll(&writable, 1, -1);
     } else if (written == 0 || errno != EINTR) {
@@ -53,13 +53,13 @@ struct LogWriter::State {
   std::condition_variable changed;
   // Guarded by mutex.
   std::deque<std::string> queue;
-  size_t bytes = 0;  // of the queue and of the line that is being written
+  size_t bytes = 0;  // of the queue and of the line being written
   int64_t dropped = 0, reported = 0;
   bool writing = false, ended = false;
 };
 
 LogWriter::LogWriter(const LogWriterOptions& options) : state_(std::make_shared<State>(options)) {
-  // Signals are for other threads; a pipe without a reader is an error of write().
+  // Blocks all signals on the new thread; a pipe without a reader is then an error of write().
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -74,7 +74,7 @@ LogWriter::~LogWriter() {
 }
 
 void LogWriter::Run(const std::shared_ptr<State>& state) {
-  int64_t missing = 0;  // lines whose report the descriptor refused as well
+  int64_t missing = 0;  // lines whose report the descriptor also refused
   std::unique_lock lock(state->mutex);
   while (true) {
     state->changed.wait(lock,

@@ -18,7 +18,7 @@ namespace tessera::base {
 namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-// Version 1 writes "no limit" as 2^63 - 1 rounded down to a page; no machine has that much.
+// Version 1 writes "no limit" as 2^63 - 1 rounded down to a page; no machine has that much memory.
 constexpr int64_t kNoLimit = int64_t{1} << 62;
 
 std::optional<int64_t> ParseBytes(std::string_view text) {
@@ -42,12 +42,12 @@ std::optional<int64_t> Least(std::optional<int64_t> a, std::optional<int64_t> b)
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-// The names of one version's files.
+// The names of the files of one version.
 struct GroupFiles {
   std::vector<const char*> limits;
   const char* usage;
   const char* inactive;  // in memory.stat
-  const char* active;    // the other pages of files there
+  const char* active;    // the other file pages in it
   const char* kills;     // the file with "oom_kill"
 };
 
@@ -62,7 +62,7 @@ GroupFiles FilesOfVersion(int version) {
   return {{"memory.max", "memory.high"}, "memory.current", "inactive_file", "active_file", "memory.events"};
 }
 
-// Of a line of memory.stat or the like; 0 where it is not there.
+// Returns the value of a line of memory.stat or a similar file; 0 if it is missing.
 int64_t StatOf(const std::string& text, const char* label) {
   const std::vector<std::string> words = WordsAfter(text, label);
   return words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
@@ -156,7 +156,7 @@ std::vector<int64_t> ProcessFamily(const std::string& root) {
   for (const int64_t process : {self, StatOf(status, "PPid:")}) {
     if (process > 1) family.push_back(process);
   }
-  // A child belongs to the thread that started it.
+  // A child is listed under the thread that started it.
   std::error_code error;
   for (std::filesystem::directory_iterator thread(root + "/proc/self/task", error), end; !error && thread != end;
        thread.increment(error)) {

@@ -16,7 +16,7 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 std::string GiB(int64_t count) { return std::to_string(count * kGiB) + "\n"; }
 
-// A /proc and a /sys of our own.
+// Uses a test folder in place of /proc and /sys.
 class MachineMemoryTest : public testing::Test {
  protected:
   MachineMemory Read() const { return ReadMachineMemory(folder_.path()); }

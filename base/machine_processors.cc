@@ -20,7 +20,7 @@ namespace tessera::base {
 namespace {
 
 constexpr size_t kMaxFileBytes = 4 << 10;
-constexpr size_t kMostProcessors = 1 << 16;  // that a mask is made for; Linux supports 8192
+constexpr size_t kMostProcessors = 1 << 16;  // largest mask; Linux supports 8192
 
 std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
@@ -31,7 +31,7 @@ std::optional<double> Ratio(absl::string_view quota, absl::string_view period) {
   return static_cast<double>(numerator) / static_cast<double>(denominator);
 }
 
-// cpu.max has "QUOTA PERIOD" or "max PERIOD", in microseconds.
+// cpu.max contains "QUOTA PERIOD" or "max PERIOD", in microseconds.
 std::optional<double> LimitOfGroup(const ControlGroup& group) {
   if (group.version == 1) {
     return Ratio(ReadText(group.folder + "/cpu.cfs_quota_us"), ReadText(group.folder + "/cpu.cfs_period_us"));
@@ -43,7 +43,7 @@ std::optional<double> LimitOfGroup(const ControlGroup& group) {
 
 }  // namespace
 
-// The mask has to have room for every processor that the kernel was configured for, or the call fails.
+// The mask must have room for every processor that the kernel was configured for, or the call fails.
 std::vector<int32_t> AllowedProcessors() {
   for (size_t most = CPU_SETSIZE; most <= kMostProcessors; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(most), [](cpu_set_t* set) { CPU_FREE(set); });

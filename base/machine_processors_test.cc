@@ -11,12 +11,12 @@
 namespace tessera::base {
 namespace {
 
-// A /proc and a /sys of our own.
+// Uses a test folder in place of /proc and /sys.
 class MachineProcessorsTest : public testing::Test {
  protected:
   std::optional<double> Limit() const { return ReadMachineProcessors(folder_.path()).control_group; }
 
-  // On a machine of 128 processors.
+  // Assumes a machine with 128 processors.
   int32_t Available() const {
     MachineProcessors processors = ReadMachineProcessors(folder_.path());
     processors.allowed = 128;

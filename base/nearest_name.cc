@@ -14,11 +14,12 @@
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxTypedBytes = 60;   // more of a name is not compared
-constexpr size_t kMaxQuotedBytes = 60;  // more of a value is not shown
-constexpr size_t kMaxNamesFirst = 12;   // a longer list comes after the nearest name
+constexpr size_t kMaxTypedBytes = 60;   // the rest of a name is not compared
+constexpr size_t kMaxQuotedBytes = 60;  // the rest of a value is not shown
+constexpr size_t kMaxNamesFirst = 12;   // the nearest name is shown before a longer list
 
-// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b` (optimal string alignment).
+// Returns the number of insertions, deletions, substitutions and swaps of neighbours from `a` to `b` (optimal string
+// alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});
@@ -47,7 +48,7 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
     const std::string lower = absl::AsciiStrToLower(name);
     const size_t distance = EditDistance(spelt, lower);
     const size_t in_front = std::mismatch(spelt.begin(), spelt.end(), lower.begin(), lower.end()).first - spelt.begin();
-    // More than half of the letters wrong is another word.
+    // If more than half of the letters differ, it is another word.
     if (distance * 2 > std::max(name.size(), spelt.size())) continue;
     if (distance < least || (distance == least && in_front > most_in_front)) {
       least = distance;

@@ -1,4 +1,4 @@
-// Which of some names somebody who misspelt one may have meant, and what a message says of it. Pure.
+// Suggests the name that a misspelt name may stand for, and formats messages about it. Pure.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace tessera::base {
 
-// The one of `names` that is spelt most like `typed`, whatever the case; empty where more than half of the letters
-// would be wrong.
+// Returns the one of `names` with the spelling nearest to `typed`, ignoring case; empty if more than half of the
+// letters would differ.
 std::string NearestName(absl::string_view typed, absl::Span<const std::string> names);
 
-// A value as an error message shows it: short, in quotes and readable whatever bytes it has.
+// Formats a value for an error message: short, in quotes and printable for arbitrary bytes.
 std::string QuotedValue(absl::string_view value);
 
-// Empty if `value` is among `valid`; else what a message says after the name of the field: " 'lroa' is unknown; valid
-// values are lora, full; did you mean 'lora'?". The nearest name comes before a list of many.
+// Returns an empty string if `value` is among `valid`; else the text of a message after the name of the field: " 'lroa'
+// is unknown; valid values are lora, full; did you mean 'lora'?". A long list follows the nearest name.
 std::string ProblemOfName(absl::string_view value, absl::Span<const std::string> valid);
 
-// As ProblemOfName of a value that is not among `valid`, where the nearest name is known; empty: there is none.
+// ProblemOfName for a value that is not among `valid`, with a known nearest name; an empty name means there is none.
 std::string UnknownName(absl::string_view value, absl::Span<const std::string> valid, absl::string_view nearest);
 
 }  // namespace tessera::base

@@ -16,13 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxFileBytes = 64 << 10;  // a list of every second processor of the most that there can be
+constexpr size_t kMaxFileBytes = 64 << 10;  // for a list of every second processor of the largest possible number
 constexpr int32_t kMostProcessors = 1 << 16;
 constexpr int32_t kMostNodes = 1 << 10;
 
 std::optional<int32_t> ParseBelow(absl::string_view text, int32_t bound) {
   int32_t number = 0;
-  // SimpleAtoi takes signs and spaces.
+  // SimpleAtoi accepts signs and spaces.
   if (text.empty() || !absl::ascii_isdigit(static_cast<unsigned char>(text[0]))) return std::nullopt;
   if (!absl::SimpleAtoi(text, &number) || number >= bound) return std::nullopt;
   return number;

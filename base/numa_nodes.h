@@ -1,4 +1,4 @@
-// The NUMA nodes of this machine: which processors are near which memory. Linux; LibTorch-free.
+// Lists the NUMA nodes of this machine, with the processors near each memory. Linux only; does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ namespace tessera::base {
 
 struct NumaNode {
   int32_t number = 0;
-  std::vector<int32_t> processors;  // rising; empty for a node of memory alone
+  std::vector<int32_t> processors;  // ascending; empty for a node with memory only
   std::optional<int32_t> socket;    // of its first processor; a socket may have several nodes
 };
 
-// Rising by number, from `root`/sys; a root other than the empty one is for tests. A node whose files are not what the
-// kernel writes is left out. Empty where the kernel knows of no nodes.
+// Returns the nodes in ascending order, from `root`/sys; tests use a root that is not empty. A node with malformed
+// files is omitted. Empty if the kernel reports no nodes.
 std::vector<NumaNode> ReadNumaNodes(const std::string& root = "");
 
-// "0-31,64" as the kernel writes it, rising; nothing for another text, and for numbers that no machine has.
+// Parses "0-31,64", the format of the kernel, in ascending order. Returns nothing for other texts and for numbers that
+// exceed those of any machine.
 std::optional<std::vector<int32_t>> ParseProcessorList(std::string_view text);
-// The other way.
+// The inverse of ParseProcessorList.
 std::string ProcessorListText(const std::vector<int32_t>& processors);
 
 }  // namespace tessera::base

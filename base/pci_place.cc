@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxFileBytes = 64;
 constexpr int32_t kMostNodes = 1 << 10;
 
-// A hexadecimal number of that many digits, and nothing else.
+// Parses a hexadecimal number with that many digits and nothing else.
 std::optional<uint32_t> Hexadecimal(std::string_view text, size_t fewest, size_t most) {
   uint32_t number = 0;
   if (text.size() < fewest || text.size() > most) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<PciPlace> ReadPciPlace(const std::string& address, const std::stri
   std::error_code error;
   const fs::path devices = fs::canonical(root + "/sys/devices", error);
   if (error) return std::nullopt;
-  // A link into the tree of devices, whose folders are nested as the bridges are.
+  // The entry is a link into the tree of devices, whose folders are nested like the bridges.
   const fs::path folder = fs::canonical(root + "/sys/bus/pci/devices/" + address, error);
   if (error || folder.filename() != address) return std::nullopt;
   const fs::path below = folder.lexically_relative(devices);

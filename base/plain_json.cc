@@ -31,7 +31,7 @@ void AppendObject(const boost::json::object& object, std::string& text) {
   text += object.empty() ? "{}" : "}";
 }
 
-// Recursive: values are made by this program, a few levels deep.
+// Recursion is safe: this program creates the values, and they are only a few levels deep.
 void Append(const boost::json::value& value, std::string& text) {
   if (value.is_double()) {
     text += JsonNumber(value.get_double());

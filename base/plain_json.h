@@ -1,5 +1,5 @@
-// JSON as people write it. Boost.JSON 1.81 writes every number with a fraction in scientific notation (0 as 0E0, 4.5 as
-// 4.5E0), which is sound JSON and read by no person. Pure.
+// Writes JSON with numbers in the usual notation. Boost.JSON 1.81 writes every number with a fraction in scientific
+// notation (0 as 0E0, 4.5 as 4.5E0), which is valid JSON but hard to read. Pure.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -7,9 +7,9 @@
 
 namespace tessera::base {
 
-// Every double in the fewest digits that read back as the same number, with a fraction or an exponent, so that readers
-// which know whole numbers keep it apart from them: 0.0, 4.5, 1e+300. Null for one that is not finite, which JSON does
-// not have.
+// Writes every double with the fewest digits that read back as the same number, with a fraction or an exponent, so that
+// readers that distinguish integers do not take it for one: 0.0, 4.5, 1e+300. A number that is not finite is written as
+// null, because JSON cannot represent it.
 std::string PlainJson(const boost::json::value& value);
 
 }  // namespace tessera::base

@@ -33,7 +33,7 @@ mode_t ModeOf(const fs::path& path) {
   return stat(path.c_str(), &about) == 0 ? about.st_mode : 0;
 }
 
-// Whom the bits let in: those of others are asked for first.
+// Returns the widest class of readers that the bits allow.
 Readers ReadersBy(mode_t mode, mode_t everyone, mode_t group) {
   if ((mode & everyone) == everyone) return Readers::kEveryone;
   return (mode & group) == group ? Readers::kGroup : Readers::kOwner;
@@ -41,7 +41,7 @@ Readers ReadersBy(mode_t mode, mode_t everyone, mode_t group) {
 
 absl::Status Make(const std::string& path, mode_t mode) {
   fs::path folder(path);
-  if (!folder.has_filename()) folder = folder.parent_path();  // of "data/"
+  if (!folder.has_filename()) folder = folder.parent_path();  // for "data/"
   const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   std::error_code error;
   int made = ::mkdir(folder.c_str(), mode);
@@ -53,7 +53,7 @@ absl::Status Make(const std::string& path, mode_t mode) {
     if (errno != EEXIST) return Failure(path, errno);
     return fs::is_directory(folder, error) ? absl::OkStatus() : Failure(path, ENOTDIR);
   }
-  // The umask may have taken bits away.
+  // The umask may have removed bits.
   if (mode == kOwnerOnly && ::chmod(folder.c_str(), mode) != 0) return Failure(path, errno);
   // The folder's own entry in its parent must be durable before a file in it can be.
   return SyncFolder(above.string());

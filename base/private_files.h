@@ -1,5 +1,5 @@
-// Folders, and folders and files that their owner alone may read, whatever the umask: prompts and pictures of all
-// callers are kept in them. Thread-safe.
+// Creates folders, and folders and files that only their owner may read, regardless of the umask: they contain prompts
+// and pictures of all callers. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace tessera::base {
 
-// Makes the folder, and those above it that are missing, with the mode that the umask leaves; their names are durable
-// then. One that is there stays as it is. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever else.
+// Creates the folder and missing ancestors with the mode that the umask leaves, and makes their names durable. An
+// existing folder is unchanged. Returns RESOURCE_EXHAUSTED for a full disk, and UNAVAILABLE for other errors.
 absl::Status MakeFolder(const std::string& path);
 
-// The same with mode 0700.
+// MakeFolder with mode 0700.
 absl::Status MakePrivateFolder(const std::string& path);
 
-// The names in the folder are durable then, where the file system can say so. Errors as above.
+// Makes the names in the folder durable, if the file system supports it. Returns the errors of MakeFolder.
 absl::Status SyncFolder(const std::string& path);
 
-// Makes an empty file with mode 0600; one that is there stays as it is. Errors as above.
+// Creates an empty file with mode 0600. An existing file is unchanged. Returns the errors of MakeFolder.
 absl::Status MakePrivateFile(const std::string& path);
 
-// Who besides its owner can read what a server keeps in this folder.
+// The users who can read a server's data in this folder.
 enum class Readers : uint8_t { kOwner, kGroup, kEveryone };
 Readers ReadersOfDataFolder(const std::string& folder);
 

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// For as long as it lives.
+// Sets the umask during its lifetime.
 class Umask {
  public:
   explicit Umask(mode_t mask) : before_(umask(mask)) {}

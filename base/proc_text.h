@@ -1,4 +1,4 @@
-// The small texts in which Linux shows processes, memory and control groups.
+// Reads the small texts in which Linux reports processes, memory and control groups.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace tessera::base {
 
-// A file of a few kilobytes at most; empty if it cannot be read.
+// Returns a file of at most a few kilobytes; empty if it cannot be read.
 std::string ReadProcText(const std::string& path);
 
-// The words of the line that begins with `label`, which may itself have several words, without the label.
+// Returns the words of the line that begins with `label`, without the label, which may itself have several words.
 std::vector<std::string> WordsAfter(const std::string& text, std::string_view label);
 
 }  // namespace tessera::base

@@ -20,9 +20,9 @@ namespace tessera::base {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(20);
-constexpr size_t kMaxHolderBytes = 320;  // of a host's name of 255
+constexpr size_t kMaxHolderBytes = 320;  // a host's name has up to 255
 
-// Another process finds it in the file. One that cannot be written is missing from a message and no more.
+// Writes the holder's name, which other processes read from the file. If this fails, only messages lack the name.
 void WriteHolder(const FileDescriptor& file) {
   char host[256] = "";
   if (gethostname(host, sizeof(host) - 1) != 0) return;

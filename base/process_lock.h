@@ -1,7 +1,8 @@
-// Keeps a second process away from what is locked by a file, for as long as the lock lives or its process does.
+// ProcessLock excludes other processes from a resource by a lock on a file, during the lifetime of the lock or of its
+// process.
 //
-// The kernel takes the lock back when the process ends, however it ends. On a network file system the file's server
-// does so, so that processes on several hosts exclude each other, too, where the mount has locks (NFS does by default).
+// The kernel releases the lock when the process ends, in whatever way. On a network file system the file's server does
+// so, so that processes on several hosts also exclude each other if the mount supports locks (NFS does by default).
 #pragma once
 
 #include <string>
@@ -14,12 +15,12 @@ namespace tessera::base {
 
 class ProcessLock final {
  public:
-  // FailedPrecondition, which says what process on which host holds it, where another one does for longer than
-  // `timeout`; one that is just ending does not. Unavailable where the file system cannot lock. Makes the file `path`,
-  // which stays and which names its last holder.
+  // Returns FailedPrecondition, with the process and the host that hold the lock, if another process holds it for
+  // longer than `timeout`; a process that is ending releases it sooner. Returns Unavailable if the file system cannot
+  // lock. Creates the file `path`, which is not removed and contains the name of its last holder.
   static absl::StatusOr<ProcessLock> Take(const std::string& path, absl::Duration timeout);
 
-  // Whether a process holds it.
+  // Returns whether a process holds the lock.
   static bool IsTaken(const std::string& path);
 
   ProcessLock() = default;  // holds nothing

@@ -1,4 +1,4 @@
-// Bytes and names that nobody can guess, from the system.
+// Unpredictable bytes and names from the operating system.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tessera::base {
 
-// At most 256 of them: so many the system never refuses.
+// At most 256 bytes, which the system never refuses.
 void FillWithRandomBytes(void* bytes, size_t count);
 std::string RandomBytes(size_t count);
 
@@ -21,7 +21,7 @@ Number RandomNumber() {
   return number;
 }
 
-// `prefix` and 128 random bits in lower-case hexadecimal: "job_5f0c…".
+// Returns `prefix` followed by 128 random bits in lower-case hexadecimal: "job_5f0c…".
 std::string RandomId(absl::string_view prefix);
 
 }  // namespace tessera::base

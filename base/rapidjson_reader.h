@@ -1,8 +1,8 @@
-// RapidJSON's reader without what is undefined in RapidJSON 1.1.
+// RapidJSON's reader without the undefined behaviour of RapidJSON 1.1.
 //
-// Its stack asks for room by comparing distances: RapidJSON adds an offset to the null pointer of a stack that is still
-// empty, which ends a program under UBSan; later versions compare distances too. And numbers are asked for as text
-// (kParseNumbersAsStringsFlag), because RapidJSON's own conversion counts the zeros of a zero with an exponent.
+// Its stack compares distances to find out whether it must grow. RapidJSON 1.1 adds an offset to the null pointer of an
+// empty stack, which ends a program under UBSan; later versions also compare distances. Numbers must be requested as
+// text (kParseNumbersAsStringsFlag), because RapidJSON's conversion is undefined for a zero with an exponent.
 #pragma once
 
 #include <rapidjson/reader.h>
@@ -21,7 +21,8 @@ namespace tessera::base {
 
 using JsonNumber = std::variant<int64_t, uint64_t, double>;
 
-// A number of JSON; nothing for one that is too big for a double. One too small for a double is the nearest.
+// Converts a JSON number; nothing if it is too large for a double. A number too small for a double gives the nearest
+// one.
 inline std::optional<JsonNumber> ReadJsonNumber(const char* text, size_t length) {
   const char* const end = text + length;
   const auto is_whole = [end](const std::from_chars_result& read) { return read.ec == std::errc() && read.ptr == end; };
@@ -35,7 +36,7 @@ inline std::optional<JsonNumber> ReadJsonNumber(const char* text, size_t length)
   return number;
 }
 
-// The stack of this allocator is the one that is put right.
+// Selects the corrected stack.
 class JsonStackAllocator final : public rapidjson::CrtAllocator {};
 
 using JsonReader = rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, JsonStackAllocator>;

@@ -9,9 +9,9 @@
 namespace tessera::base {
 
 std::string Sha256Of(absl::string_view bytes) {
-  // Looking it up in OpenSSL's tables costs more than the digest of a small row.
+  // Looking up the algorithm in OpenSSL's tables costs more than the digest of a small row.
   static EVP_MD* const kAlgorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  // So would making a context for each.
+  // Creating a context for each digest would, too.
   static thread_local const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                                             EVP_MD_CTX_free);
   std::string digest(kSha256Bytes, '\0');

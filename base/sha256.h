@@ -12,13 +12,13 @@ struct evp_md_ctx_st;
 
 namespace tessera::base {
 
-// Digests are bytes, not hexadecimal digits.
+// Size of a binary digest.
 inline constexpr size_t kSha256Bytes = 32;
 
-// The digest of one byte string.
+// Returns the binary digest of one byte string.
 std::string Sha256Of(absl::string_view bytes);
 
-// The digest of a sequence of byte strings.
+// Computes the digest of a sequence of byte strings.
 class Sha256 {
  public:
   Sha256();

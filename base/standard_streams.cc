@@ -18,7 +18,7 @@ bool HasNoReader() {
   return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
 }
 
-// Whether something that was written to standard output went nowhere; then it has been said.
+// Returns whether output to standard output was lost, and reports it on standard error.
 bool HasLostOutput() {
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
@@ -34,7 +34,7 @@ bool HasLostOutput() {
 void OpenStandardStreams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest number that is free, which is this one.
+    // open() returns the lowest free number, which is this one.
     open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }

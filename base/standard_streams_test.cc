@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kLost = 5;
 
-// The exit code of a process that begins with these streams closed, and does this.
+// Returns the exit code of a process that starts with these streams closed and runs `work`.
 int CodeOf(const std::vector<int>& closed, const std::function<void()>& work) {
   std::fflush(nullptr);
   const pid_t child = fork();

@@ -14,7 +14,7 @@ namespace tessera::base {
 void EndWithoutThread(const std::error_code& error) {
   const std::vector<TaskLimit> limits = ReadTaskLimits();
   const absl::Status limit = CheckTaskLimits(1, limits);
-  // What this process cannot see may be used up: those of a user count on the whole machine.
+  // A limit may be used up although this process cannot see it, because a user's tasks count on the whole machine.
   std::string reason = limit.ok() ? "" : absl::StrCat(": ", std::string(limit.message()));
   if (limit.ok()) {
     for (const TaskLimit& known : limits) {

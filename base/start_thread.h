@@ -1,8 +1,8 @@
-// Threads of this program's processes.
+// Starts threads in this program's processes.
 //
-// One that cannot be started, because a limit of processes and threads is reached, ends the process at once with an
-// error on standard error that names the limit. Whoever starts one is in the middle of making something that others
-// rely on: without its thread a server would look healthy, do nothing and not even end.
+// If a thread cannot be started because a limit of processes and threads is reached, the process ends at once with a
+// message on standard error that names the limit. The caller is creating something that other code relies on: without
+// its thread a server would look healthy, do nothing and not even end.
 #pragma once
 
 #include <system_error>
@@ -11,7 +11,7 @@
 
 namespace tessera::base {
 
-// The exit code of a process that ends so: that of a device or memory that is not available.
+// Exit code if a thread cannot be started; the same as for a device or memory that is not available.
 inline constexpr int kNoThreadExitCode = 4;
 
 [[noreturn]] void EndWithoutThread(const std::error_code& error);

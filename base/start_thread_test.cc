@@ -9,7 +9,7 @@
 namespace tessera::base {
 namespace {
 
-// Ends with 0 where a thread can be started.
+// Exits with 0 if a thread can be started.
 [[noreturn]] void StartWithOneProcess() {
   if (geteuid() == 0 && setuid(54321) != 0) std::_Exit(99);  // root has no such limit
   const rlimit limit = {1, 1};

@@ -1,4 +1,4 @@
-// What a function does with the errors of the functions that it calls, in one line.
+// Macros that return the error of a called function, in one line.
 #pragma once
 
 #include <utility>
@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Returns the status of an expression, an absl::Status, unless it is OK. In functions that return an absl::Status or an
-// absl::StatusOr.
+// Returns the status of an expression, an absl::Status, unless it is OK. For functions that return an absl::Status or
+// an absl::StatusOr.
 #define RETURN_IF_ERROR(...)                                                   \
   do {                                                                         \
     if (absl::Status returned_status = (__VA_ARGS__); !returned_status.ok()) { \
@@ -15,8 +15,9 @@
     }                                                                          \
   } while (false)
 
-// Gives `target`, a variable or a declaration of one without a comma, the value of an expression, an absl::StatusOr;
-// returns its status where it holds none. It is several statements, so it cannot be the body of an `if` without braces.
+// Assigns the value of an expression, an absl::StatusOr, to `target`, a variable or a declaration of one without a
+// comma. Returns its status if there is no value. It expands to several statements, so it cannot be the body of an `if`
+// without braces.
 #define ASSIGN_OR_RETURN(target, ...) TESSERA_ASSIGN_OR_RETURN(TESSERA_JOIN(status_or_, __LINE__), target, __VA_ARGS__)
 
 #define TESSERA_ASSIGN_OR_RETURN(status_or, target, ...)     \

@@ -1,4 +1,4 @@
-// Time that never jumps, for whatever waits or measures: the calendar's time (absl::Now) may.
+// Time that never jumps, for waiting and measuring; calendar time (absl::Now) may jump.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace tessera::base {
 
-// Since a fixed moment of this machine's run; the same in all its processes.
+// Returns the time since a fixed moment of this machine's run; the same in all its processes.
 inline absl::Duration SteadyNow() { return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch()); }
 
 }  // namespace tessera::base

@@ -1,7 +1,7 @@
-// Between the string_view of the standard library and Abseil's.
+// Converts between the string_view classes of the standard library and Abseil.
 //
-// Debian builds Abseil for C++14, so that its string_view is a class of its own which neither converts to the
-// standard's nor from it. Boost's converts from the standard's and to it.
+// Debian builds Abseil for C++14, so that its string_view is a separate class without conversions from or to the
+// standard one. Boost's class converts from and to the standard one.
 #pragma once
 
 #include <string_view>

@@ -22,13 +22,13 @@ std::optional<int64_t> NumberOf(absl::string_view text) {
   return value;
 }
 
-// The real user of a process, by its status.
+// Returns the real user of a process, from its status.
 std::optional<int64_t> UserOf(const std::string& status) {
   const std::vector<std::string> users = WordsAfter(status, "Uid:");
   return users.empty() ? std::nullopt : NumberOf(users[0]);
 }
 
-// Root of the machine, and who has a capability there: not those of a user namespace.
+// Returns whether the process is root of the machine or has a capability there; those of a user namespace do not count.
 bool IsExempt(const std::string& root, const std::string& status) {
   const std::vector<std::string> map = WordsAfter(ReadProcText(root + "/proc/self/uid_map"), "");
   if (map != std::vector<std::string>{"0", "0", "4294967295"}) return false;
@@ -74,7 +74,7 @@ std::vector<TaskLimit> ReadTaskLimits(const std::string& root) {
       const std::string text = ReadProcText(absl::StrCat(group.folder, "/", name));
       return NumberOf(absl::StripAsciiWhitespace(text));
     };
-    const std::optional<int64_t> most = read("pids.max");  // "max": none
+    const std::optional<int64_t> most = read("pids.max");  // "max": no limit
     if (!most) continue;
     limits.push_back({.name = "pids.max of the control group (container) of this process",
                       .remedy = "--pids-limit for docker, TasksMax= of a systemd service, podPidsLimit of the kubelet",

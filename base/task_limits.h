@@ -1,5 +1,5 @@
-// How many processes and threads this process may still start. Linux, where each thread counts as a process does;
-// LibTorch-free.
+// Determines how many processes and threads this process may still start. Linux only, where each thread counts like a
+// process; does not use LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 namespace tessera::base {
 
 struct TaskLimit {
-  std::string name;  // of the limit, in words
+  std::string name;  // of the limit, for people
   std::string remedy;
   int64_t most = 0;
   int64_t used = 0;  // as far as this process can see
 };
 
-// Those that bind this process: RLIMIT_NPROC, which counts the user's processes and does not bind root, and pids.max of
-// the control group and each above it. Reads `root`/proc and `root`/sys; a root other than the empty one is for tests.
+// Returns the limits that apply to this process: RLIMIT_NPROC, which counts the user's processes and does not apply to
+// root, and pids.max of the control group and its ancestors. Reads `root`/proc and `root`/sys; tests use a root that is
+// not empty.
 std::vector<TaskLimit> ReadTaskLimits(const std::string& root = "");
 
-// RESOURCE_EXHAUSTED, with the name of the limit, its value, what is needed and how it is raised, where `needed` more
-// processes and threads are more than are left of one.
+// Returns RESOURCE_EXHAUSTED if a limit does not leave `needed` more processes and threads. The message has the limit's
+// name and value, the number needed, and how to raise the limit.
 absl::Status CheckTaskLimits(int64_t needed, const std::vector<TaskLimit>& limits);
 
 }  // namespace tessera::base

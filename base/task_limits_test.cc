@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 
 class TaskLimitsTest : public ::testing::Test {
  protected:
-  // A process of user 1000, with 7 threads, beside one of its own with 3 and one of another user.
+  // A process of user 1000 with 7 threads, another process of that user with 3, and one of another user.
   TaskLimitsTest() {
     folder_.Write("proc/self/limits", "Limit  Soft Limit  Hard Limit  Units\nMax processes  30  60  processes\n");
     folder_.Write("proc/self/uid_map", "         0          0 4294967295\n");

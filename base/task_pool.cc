@@ -42,7 +42,7 @@ void TaskPool::Work() {
     ++busy_;
     lock.unlock();
     task();
-    task = nullptr;  // what it holds may be the last of its kind, and may post
+    task = nullptr;  // releases its captures, whose destructors may post
     lock.lock();
     --busy_;
   }

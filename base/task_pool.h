@@ -1,4 +1,4 @@
-// A few threads for work that may wait for the disk.
+// TaskPool runs tasks that may wait for the disk on a few threads.
 #pragma once
 
 #include <condition_variable>
@@ -12,10 +12,10 @@ namespace tessera::base {
 
 class TaskPool {
  public:
-  // `begin`: what each thread does first.
+  // Each thread calls `begin` first.
   explicit TaskPool(
       int threads, const std::function<void()>& begin = [] {});
-  ~TaskPool();  // does everything that was posted first, also what these tasks post
+  ~TaskPool();  // runs all posted tasks first, including those that these tasks post
 
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;

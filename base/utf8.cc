@@ -16,7 +16,7 @@ size_t Utf8SequenceLength(absl::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+  // Rejects overlong forms, surrogates, and code points above U+10FFFF.
   if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F)) return 0;
   if ((first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) return 0;
   return length;
@@ -25,7 +25,7 @@ size_t Utf8SequenceLength(absl::string_view text) {
 size_t FirstInvalidUtf8(absl::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
-    // ASCII is most of all text: eight bytes at once.
+    // Most text is ASCII: check eight bytes at once.
     if (uint64_t word; text.size() - at >= sizeof(word)) {
       std::memcpy(&word, text.data() + at, sizeof(word));
       if ((word & 0x8080808080808080) == 0) {

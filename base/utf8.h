@@ -1,4 +1,4 @@
-// Checks of text that comes from outside.
+// Validates text from outside the program.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,14 @@
 
 namespace tessera::base {
 
-// Bytes of the well-formed UTF-8 sequence (Unicode, table 3-7) that `text` begins with; 0 if it begins with none.
+// Returns the number of bytes of the well-formed UTF-8 sequence (Unicode, table 3-7) at the beginning of `text`; 0 if
+// there is none.
 size_t Utf8SequenceLength(absl::string_view text);
 
-// Offset of the first byte that is not part of a well-formed sequence; text.size() if all are.
+// Returns the offset of the first byte that is not part of a well-formed sequence; text.size() if all are.
 size_t FirstInvalidUtf8(absl::string_view text);
 
-// Each byte that is not part of a well-formed sequence becomes a question mark.
+// Replaces each byte that is not part of a well-formed sequence with a question mark.
 std::string ReplaceInvalidUtf8(absl::string_view text);
 
 }  // namespace tessera::base

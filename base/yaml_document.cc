@@ -12,13 +12,13 @@
 namespace tessera::base {
 namespace {
 
-// Follows the parser through a document without keeping any of it, and throws at the first thing out of bounds.
+// Follows the parser through a document without storing it, and throws at the first violation of the bounds.
 class BoundsChecker final : public YAML::EventHandler {
  public:
   explicit BoundsChecker(const YamlBounds& bounds) : bounds_(bounds) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    // The parser takes a comma at the begin of a document for an empty document, and for another one, without end.
+    // The parser treats a comma at the beginning of a document as an empty document followed by another one, endlessly.
     if (++documents_ > 1) {
       throw YAML::ParserException(mark, "there is more than one YAML document, or text after the end of the first");
     }
@@ -71,7 +71,7 @@ absl::StatusOr<YAML::Node> ReadYamlDocument(const std::string& text, const YamlB
     std::istringstream stream(text);
     YAML::Parser parser(stream);
     BoundsChecker checker(bounds);
-    // The second call throws where a second document begins.
+    // The second call throws if a second document begins.
     if (!parser.HandleNextDocument(checker)) return YAML::Node(YAML::NodeType::Null);
     parser.HandleNextDocument(checker);
     return YAML::Load(text);

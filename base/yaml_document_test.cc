@@ -41,7 +41,7 @@ TEST(YamlDocumentTest, EachBoundHoldsExactlyAndTheErrorNamesItWithItsLine) {
 }
 
 TEST(YamlDocumentTest, ADocumentThatHoldsItselfIsReadAndFreed) {
-  // Under AddressSanitizer it would show as a leak.
+  // A leak would be detected by AddressSanitizer.
   const absl::StatusOr<YAML::Node> document = ReadYamlDocument("a: &a {b: [*a, *a]}", kFew);
   ASSERT_TRUE(document.ok()) << document.status();
   EXPECT_TRUE((*document)["a"]["b"][0]["b"][1].is((*document)["a"]));

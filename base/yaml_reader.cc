@@ -33,7 +33,7 @@ void YamlMapping::Fail(const std::string& key, const std::string& rest) {
 
 YAML::Node YamlMapping::Take(const std::string& key) {
   if (std::find(read_.begin(), read_.end(), key) == read_.end()) read_.push_back(key);
-  // What yaml-cpp returns for an absent key throws at every use.
+  // The node that yaml-cpp returns for an absent key throws at every use.
   if (!node_.IsMap() || !node_[key].IsDefined()) return YAML::Node(YAML::NodeType::Undefined);
   return node_[key];
 }

@@ -1,4 +1,5 @@
-// One mapping of a YAML document, read key by key. The first error is kept; keys that nobody read are an error too.
+// YamlMapping reads one mapping of a YAML document, key by key. The first error is kept; keys that were not read are
+// also an error.
 #pragma once
 
 #include <yaml-cpp/yaml.h>
@@ -13,17 +14,17 @@
 
 namespace tessera::base {
 
-// The numbers that a key may have, both ends included.
+// The valid numbers for a key, including both ends.
 struct YamlRange {
   double low, high;
 };
 
 class YamlMapping {
  public:
-  // `path` is what errors call it: "limits"; empty: the document.
+  // `path` is the mapping's name in errors, "limits"; empty for the document.
   YamlMapping(const YAML::Node& node, std::string path);
 
-  // Each leaves the value alone where the key is absent.
+  // These leave `value` unchanged if the key is absent.
   void operator()(const std::string& key, std::string& value);
   void operator()(const std::string& key, bool& value);
   void operator()(const std::string& key, std::vector<std::string>& value);
@@ -40,10 +41,10 @@ class YamlMapping {
     value = *EnumOf<Enum>(name);
   }
 
-  // A text that is a path: "~/" at its begin stands for the user's home folder ($HOME), as in a shell.
+  // Reads a path. A leading "~/" stands for the user's home folder ($HOME), as in a shell.
   void Path(const std::string& key, std::string& value);
 
-  // Calls visit(mapping) for the mapping that the key holds, and finishes it.
+  // Calls visit(mapping) for the nested mapping of the key, then finishes it.
   template <typename Visit>
   void Nested(const std::string& key, const Visit& visit) {
     const YAML::Node node = Take(key);
@@ -53,7 +54,7 @@ class YamlMapping {
     Update(mapping.Finish());
   }
 
-  // Replaces `items` by one for each mapping of the list that the key holds, filled by visit(mapping, item).
+  // Replaces `items` with one item per mapping in the key's list, filled by visit(mapping, item).
   template <typename Item, typename Visit>
   void Each(const std::string& key, std::vector<Item>& items, const Visit& visit) {
     const YAML::Node node = Take(key);
@@ -67,10 +68,10 @@ class YamlMapping {
     }
   }
 
-  // The node of a key that holds a mapping or a list; undefined where it is absent.
+  // Returns the node of a key with a mapping or a list; undefined if it is absent.
   YAML::Node Take(const std::string& key);
 
-  // Counts as an error about `key`.
+  // Records an error about `key`.
   void Fail(const std::string& key, const std::string& rest);
   void Update(const absl::Status& status);
 
