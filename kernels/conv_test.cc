@@ -14,8 +14,8 @@ namespace {
 
 struct Type {
   at::ScalarType type;
-  double tolerance;  // relative to the largest output: sums over the depth in max(fp32, type), bf16 rounded once at the
-                     // end
+  // Relative to the largest output. Sums over the depth are in max(fp32, type); bf16 is rounded once at the end.
+  double tolerance;
 };
 constexpr Type kTypes[] = {{at::kDouble, 1e-14}, {at::kFloat, 1e-5}, {at::kBFloat16, 4e-3}};
 

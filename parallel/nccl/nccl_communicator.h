@@ -1,5 +1,5 @@
-// NcclCommunicator executes collectives through NCCL between ranks that each have a GPU of their own. Calls are issued
-// on the device's streams and return at once. Tensors must be on the device.
+// NcclCommunicator executes collectives through NCCL between ranks that each have a separate GPU. Calls are issued on
+// the device's streams and return at once. Tensors must be on the device.
 //
 // Transfers between Start and Finish run on the device's side stream, concurrently with computation: they wait for all
 // work that was issued before Start, and work that is issued after Finish waits for them. All other calls run on the

@@ -19,7 +19,7 @@ namespace tessera::parallel {
 class NcclGroups {
  public:
   // Collective over the ranks of `control`, with the groups' names in the same order; the first name is the world's.
-  // Returns null on all ranks, and the reason, if a rank has no NCCL or no card of its own, or if ranks have different
+  // Returns null on all ranks, and the reason, if a rank has no NCCL or shares its card, or if ranks have different
   // versions of NCCL. Throws CommError if the ranks do not connect within the deadline.
   static std::unique_ptr<NcclGroups> Connect(at::Device device, const std::shared_ptr<HostSegment>& segment,
                                              int world_rank, Communicator& control,
