@@ -84,7 +84,7 @@ void AddImageOperators(std::vector<Operator>& operators) {
   }
 }
 
-// Widths, heads and tokens of the published models; some have no common divisors.
+// Widths, heads and tokens of the published models, including sizes without convenient divisors.
 std::vector<Operator> Operators() {
   std::vector<Operator> operators = {
       {"layer_norm_modulate",

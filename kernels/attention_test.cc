@@ -103,7 +103,7 @@ TEST(AttentionTest, AMaskOfEveryKeyLeavesPlainAttention) {
   EXPECT_LE(WorstError(Attend(c), unmasked), 5e-3);
 }
 
-// In some rows every few keys have a score far above all earlier scores; in others no key has.
+// In some rows a score far above all earlier ones occurs every few keys; in other rows it never does.
 TEST(AttentionTest, ScoresThatGrowWithTheKeysAreWeighedLikeOthers) {
   for (const bool biased : {false, true}) {
     AttentionCase c = MakeAttentionCase({.batch = 1, .tokens = 40, .keys = 700, .heads = 2, .head_dim = 72});

@@ -282,7 +282,7 @@ std::optional<at::Tensor> Activated(const at::Tensor& x, const OptionalTensor& g
   return y;
 }
 
-// Computes `reference` if the kernel does not support x.
+// Applies the activation, with `reference` if the kernel does not support x.
 at::Tensor Activate(const at::Tensor& x, Activation activation, const char* name,
                     at::Tensor (*reference)(const char*, const at::Tensor&)) {
   const std::optional<at::Tensor> y = Activated(x, std::nullopt, activation, name);

@@ -55,7 +55,7 @@ at::Tensor SumInRankOrder(const std::vector<at::Tensor>& parts) {
   return sum.to(dtype);
 }
 
-// Tables without common divisors; the second has a rank with no rows.
+// Rows per rank, mostly uneven; some ranks have no rows.
 std::vector<std::vector<int64_t>> RowTables(int ranks) {
   std::vector<std::vector<int64_t>> tables = {{5, 3, 4, 7}, {6, 0, 2, 3}, {1, 1, 1, 1}, {0, 9, 0, 0}};
   for (std::vector<int64_t>& table : tables) table.resize(ranks);

@@ -19,8 +19,8 @@ namespace tessera::parallel {
 class NcclGroups {
  public:
   // Collective over the ranks of `control`, with the groups' names in the same order; the first name is the world's.
-  // Returns null on all ranks, and the reason, if a rank has no NCCL or shares its card, or if ranks have different
-  // versions of NCCL. Throws CommError if the ranks do not connect within the deadline.
+  // Returns null on all ranks, and the reason, if a rank has no NCCL or no whole card for itself, or if ranks have
+  // different versions of NCCL. Throws CommError if the ranks do not connect within the deadline.
   static std::unique_ptr<NcclGroups> Connect(at::Device device, const std::shared_ptr<HostSegment>& segment,
                                              int world_rank, Communicator& control,
                                              const std::vector<std::string_view>& names, const NcclOptions& options,

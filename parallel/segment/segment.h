@@ -144,7 +144,7 @@ class HostSegment {
   bool IsPoisoned() const;
   std::optional<HostPoison> poison() const;
 
-  // For one rank of the world. Only the rank itself and the mirror of its host increment it.
+  // For one rank of the world. Written only by the rank itself and, in the segments of other hosts, by the mirror.
   std::atomic<uint64_t>& Beats(int rank) const;
   // Nanoseconds of work that a rank has spent outside calls of a communicator (effort_meter.h).
   std::atomic<uint64_t>& Effort(int rank) const;
