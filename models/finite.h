@@ -1,5 +1,5 @@
-// Numbers that a model must not give: a picture made of one is black or white, and a step taken with one makes all
-// latents NaN.
+// Checks for numbers that a model must not produce: NaN or infinite latents make every later step NaN, and a decoded
+// NaN is a black or white picture.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,8 +10,8 @@
 
 namespace tessera::models {
 
-// DataLoss, which is what latents that stop being finite are answered with, where a number of `tensor` is NaN or
-// infinite. `what` names the tensor to the user. Waits for the device.
+// Returns DataLoss if an element of `tensor` is NaN or infinite. `what` names the tensor in the message to the user.
+// Waits for the device.
 inline absl::Status CheckFinite(const at::Tensor& tensor, absl::string_view what) {
   if (tensor.isfinite().all().item<bool>()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(

@@ -8,7 +8,8 @@ namespace tessera::models {
 
 namespace {
 
-// The sample's standard deviation over the whole image, as at::std, whose sum depends on the number of threads.
+// Returns the sample standard deviation over the whole image. at::std would compute the same, but its sum depends on
+// the number of threads.
 at::Tensor Deviation(const at::Tensor& x) {
   const auto [mean, squares] = kernels::GroupMoments(x.reshape({1, 1, 1, -1}), /*groups=*/1);
   return (squares / static_cast<double>(x.numel() - 1)).sqrt().to(x.scalar_type()).squeeze();

@@ -1,5 +1,5 @@
-// Classifier-free guidance (Ho and Salimans, 2022): negative + scale · (positive − negative), as the weights of a sum;
-// and the sum itself.
+// Computes classifier-free guidance (Ho and Salimans, 2022): negative + scale · (positive − negative), both as the
+// weights of a sum and as the rescaled result.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -12,8 +12,8 @@ struct GuidanceWeights {
 
 GuidanceWeights ClassifierFreeGuidance(double scale);
 
-// amount · guided · std(conditional) / std(guided) + (1 − amount) · guided, with the unbiased deviation over the whole
-// of one image [channels, height, width].
+// Returns amount · guided · std(conditional) / std(guided) + (1 − amount) · guided. The standard deviation is the
+// unbiased one over a whole image [channels, height, width].
 at::Tensor RescaleGuidance(const at::Tensor& guided, const at::Tensor& conditional, double amount);
 
 }  // namespace tessera::models

@@ -1,4 +1,4 @@
-// The accumulation dtype: sinusoids, position tables, the statistics of norms and samplers compute in the wider of fp32
+// Defines the accumulation dtype: sinusoids, position tables, norm statistics and samplers compute in the wider of fp32
 // and the model's dtype.
 #pragma once
 

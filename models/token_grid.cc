@@ -9,7 +9,7 @@
 namespace tessera::models {
 namespace {
 
-// [n, dim/2]: sines and cosines of one axis's coordinates.
+// Returns [n, dim/2]: the sines and cosines of one axis's coordinates.
 at::Tensor AxisTable(int64_t n, int64_t dim, double base, double scale) {
   const at::Tensor k = at::arange(dim / 4, at::kDouble);
   const at::Tensor frequencies = at::pow(at::scalar_tensor(10000.0, at::kDouble), -k / (static_cast<double>(dim) / 4));
@@ -41,7 +41,7 @@ at::Tensor Unpatchify(const at::Tensor& tokens, TokenGrid grid, int64_t patch) {
 
 at::Tensor SinCosTable(TokenGrid grid, int64_t dim, double base, double scale, at::ScalarType dtype,
                        at::Device device) {
-  // Only the axes travel to the device: they are small.
+  // Only the axes are copied to the device, because they are small.
   at::Tensor columns = AxisTable(grid.width, dim, base, scale).to(device, dtype).repeat({grid.height, 1});
   at::Tensor rows = AxisTable(grid.height, dim, base, scale).to(device, dtype).repeat_interleave(grid.width, 0);
   if (base::Planted("position_axes")) std::swap(columns, rows);

@@ -1,9 +1,10 @@
-// What a diffusion transformer is to the rest of the project: embed, a list of blocks over one state, a head. Any
-// contiguous range of blocks can run elsewhere (a pipeline stage), because the state is all that passes between them.
+// Transformer is the interface of a diffusion transformer: embed the patches, run a list of blocks over one state,
+// apply a head. Because the state is all that passes between blocks, any contiguous range of them can run on another
+// rank (a pipeline stage).
 //
-// What a pass reads besides latents is made in four functions, by how long it stays true: what follows from the image's
-// size (Place), from the prompt (Read), from the prompt and a timestep (EmbedStep, Modulate). Each row of their results
-// is a function of that row's arguments alone, so whoever makes many images and steps computes each once.
+// Everything that a pass reads besides latents is computed by four functions, one per lifetime: Place depends on the
+// image's size, Read on the prompt, EmbedStep and Modulate on the prompt and a timestep. Each row of their results is a
+// function of the same row of the arguments, so a caller that runs many images and steps can compute each once.
 //
 // Shapes: b batch, n image tokens, t text tokens, D width of the model.
 #pragma once
@@ -21,52 +22,52 @@
 
 namespace tessera::models {
 
-// All that one forward pass is given.
+// The inputs of one forward pass.
 struct TransformerInput {
   at::Tensor patches;              // [b, n, channels·p·p], features as Patchify orders them, for the tokens of `span`
   TokenGrid grid;                  // of the whole image
-  parallel::TokenSpan span;        // which of its tokens `patches` holds
-  at::Tensor timestep;             // [b] in fp64, on the scale 0 … 1000: each family rounds as its reference does
+  parallel::TokenSpan span;        // the tokens of the image that `patches` holds
+  at::Tensor timestep;             // [b] in fp64, on the scale 0 … 1000; each family rounds as its reference does
   at::Tensor text;                 // [b, t, text width]; undefined for a family without text
-  at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined: no padding
-  std::vector<at::Tensor> extras;  // [b, …] each: all else that conditions the family, as ConditioningRow has it
+  at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined if there is no padding
+  std::vector<at::Tensor> extras;  // [b, …] each: the other inputs of the family, as in ConditioningRow
 };
 
-// Where tokens are: a row a token, which depends on that token and on the size of its image alone.
+// The positions of tokens, one row per token. A row depends only on its token and on the size of the image.
 struct Positions {
-  at::Tensor embedded;  // [tokens, D], added to the embedded patches; undefined: nothing is
-  at::Tensor cos, sin;  // [tokens, d/2] of rotary positions in max(fp32, dtype); undefined: none
+  at::Tensor embedded;  // [tokens, D], added to the embedded patches; undefined if nothing is added
+  at::Tensor cos, sin;  // [tokens, d/2] of rotary positions in max(fp32, dtype); undefined if there are none
 
   Positions Of(parallel::TokenSpan span) const;
 };
 
-// One after another.
+// Concatenates positions in order.
 Positions Join(std::span<const Positions> parts);
 
-// What a prompt says, read by the model.
+// A prompt after the model has read it.
 struct PromptState {
   at::Tensor text;    // [b, t, D]; undefined for a family without text
-  at::Tensor vector;  // [b, …]: the prompt's part in EmbedStep; undefined: it has none
+  at::Tensor vector;  // [b, …]: the prompt's part in EmbedStep; undefined if it has none
 };
 
-// A prompt at a timestep.
+// The embedding of a prompt at a timestep.
 struct StepEmbedding {
-  at::Tensor vector;  // [rows, …]: the timestep and all else that is one vector
-  at::Tensor shared;  // [rows, …]: the family's own, from which Modulate goes on
+  at::Tensor vector;  // [rows, …]: the timestep and all other conditioning that is one vector
+  at::Tensor shared;  // [rows, …]: specific to the family; Modulate computes from it
 };
 
-// What passes from block to block.
+// The state that blocks pass on.
 struct BlockState {
   at::Tensor image;                 // [b, n, D]
   at::Tensor text;                  // [b, t, D]
-  std::map<int, at::Tensor> skips;  // outputs kept for later blocks, by the block that made them
+  std::map<int, at::Tensor> skips;  // outputs kept for later blocks, by the index of the block that produced them
 };
 
-// What a block, or the head, reads and does not change.
+// The inputs that a block or the head reads and does not change.
 struct Conditioning {
-  at::Tensor modulation;  // [b, …]: its own, of Modulate
-  at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined: none
-  at::Tensor cos, sin;    // of the tokens, as Positions has them, the joint text's first
+  at::Tensor modulation;  // [b, …]: the result of Modulate for this block
+  at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined if there is none
+  at::Tensor cos, sin;    // as in Positions; those of joint text come first
 };
 
 class Transformer {
@@ -74,56 +75,57 @@ class Transformer {
   virtual ~Transformer() = default;
 
   virtual int num_blocks() const = 0;
-  // Whether text tokens take part in the attention over image tokens, so that they are spread over ranks like these.
-  // Where they do not, every rank has the whole text.
+  // Whether text tokens take part in the attention over image tokens and are therefore spread over ranks like them. If
+  // not, every rank has the whole text.
   virtual bool joint_text() const { return false; }
   virtual std::vector<parallel::LongSkip> long_skips() const { return {}; }
-  // Features of a token in the head's result: p·p·out_channels.
+  // Features of one token in the head's result: p·p·out_channels.
   virtual int64_t output_features() const = 0;
 
-  // Whether several threads may make passes at once.
+  // Whether several threads may run passes at the same time.
   virtual bool serves_threads() const { return true; }
 
-  // Of all tokens of an image, row by row; computed in fp64 on the host where that is not a table of the weights.
+  // Returns the positions of all tokens of an image, row by row. They are computed in fp64 on the host unless they are
+  // a table of the weights.
   virtual Positions Place(TokenGrid grid, at::Device device) const = 0;
-  // Of `tokens` tokens of joint text.
+  // Returns the positions of `tokens` tokens of joint text.
   virtual Positions PlaceText(int64_t tokens, at::Device device) const { return {}; }
 
-  // Text and extras as TransformerInput has them.
+  // Reads a prompt. Text and extras are those of TransformerInput.
   virtual PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                            const parallel::ForwardContext& context) const = 0;
 
-  // timesteps [rows] as TransformerInput has them; `prompt` [rows, …] or [1, …], of PromptState.
+  // timesteps [rows] as in TransformerInput; `prompt` [rows, …] or [1, …] is PromptState::vector.
   virtual StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
                                   const parallel::ForwardContext& context) const = 0;
 
-  // What block `index` shifts, scales and gates by, [rows, …]; of the head for num_blocks().
+  // Returns the shifts, scales and gates of block `index`, [rows, …]; those of the head for num_blocks().
   virtual at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const = 0;
 
-  // patches [b, n, channels·p·p] of any tokens, and their rows of Positions::embedded → [b, n, D].
+  // patches [b, n, channels·p·p] of any tokens, with their rows of Positions::embedded → [b, n, D].
   virtual at::Tensor Embed(const at::Tensor& patches, const at::Tensor& positions,
                            const parallel::ForwardContext& context) const = 0;
   virtual void Block(int index, BlockState& state, const Conditioning& conditioning,
                      const parallel::ForwardContext& context) const = 0;
 
-  // [b, n, output_features], features as Unpatchify reads them.
+  // Returns [b, n, output_features], features as Unpatchify reads them.
   virtual at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                           const parallel::ForwardContext& context) const = 0;
 };
 
-// mask [b, t], 1 for tokens and 0 for padding → what is added to attention scores so that padding takes no part:
-// −10000 there, as the reference has it, in dtype.
+// mask [b, t], 1 for tokens and 0 for padding → the bias that excludes padding from attention: 0 for tokens and −10000
+// for padding, as in the reference, in `dtype`.
 at::Tensor MaskedTextBias(const at::Tensor& mask, at::ScalarType dtype);
 
-// One forward pass on one rank, in its parts.
+// Holds the inputs of one forward pass on one rank, part by part.
 class ForwardPass {
  public:
   ForwardPass(const Transformer& transformer, const TransformerInput& input, const parallel::ForwardContext& context);
 
   const StepEmbedding& step() const { return step_; }
-  // What block `index`, or with num_blocks() the head, is given.
+  // Returns the conditioning of block `index`, or of the head for num_blocks().
   Conditioning ConditioningOf(int index) const;
-  // The state before the first block.
+  // Returns the state before the first block.
   BlockState Begin() const;
 
  private:
@@ -136,7 +138,7 @@ class ForwardPass {
   Conditioning conditioning_;  // without modulation
 };
 
-// Every block but those in `skipped_blocks`, and the head.
+// Runs every block except those in `skipped_blocks`, then the head.
 at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,
                           const parallel::ForwardContext& context, std::span<const int> skipped_blocks = {});
 
