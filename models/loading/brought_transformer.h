@@ -1,5 +1,6 @@
-// A transformer that brings the weights of its parts for the calls that compute with them (WeightResidency): for
-// whoever runs it without a thought of where they are, as the ordinary pipeline does with a model in training.
+// BroughtTransformer wraps a transformer and brings the weights of each part for the calls that compute with them
+// (WeightResidency). Its callers need not know where the weights are: the ordinary pipeline can run a model that is
+// being trained.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace tessera::models {
 
 class BroughtTransformer final : public Transformer {
  public:
-  // `model` outlives this. Until told where, its weights are always there.
+  // `model` outlives this object. Until KeepWeightsIn is called, its weights count as resident.
   explicit BroughtTransformer(const Transformer& model) : model_(model) {}
 
   void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) { residency_ = std::move(residency); }
@@ -27,7 +28,7 @@ class BroughtTransformer final : public Transformer {
   Positions Place(TokenGrid grid, at::Device device) const override {
     const BroughtPart frame(residency_.get(), WeightResidency::kFrame);
     Positions positions = model_.Place(grid, device);
-    // A table of the weights, perhaps, which are released.
+    // The table may be one of the weights, which are released after this call.
     if (residency_ != nullptr && positions.embedded.defined()) positions.embedded = positions.embedded.clone();
     return positions;
   }
@@ -46,7 +47,7 @@ class BroughtTransformer final : public Transformer {
     return model_.EmbedStep(timesteps, prompt, context);
   }
   at::Tensor Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const override {
-    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);  // what blocks share
+    const BroughtPart frame(residency_.get(), WeightResidency::kFrame);  // the weights that blocks share
     const BroughtPart own(residency_.get(), index == num_blocks() ? WeightResidency::kFrame : index);
     return model_.Modulate(index, step, context);
   }

@@ -1,5 +1,5 @@
-// One part of a model (a text encoder, the autoencoder, the transformer) with its weights, which are in memory always
-// or only while somebody uses them.
+// Component holds one part of a model (a text encoder, the autoencoder, the transformer) with its weights, which are in
+// memory either always or only during use.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@
 
 namespace tessera::models {
 
-// Reads a component's config.json; fields that nobody reads become warnings.
+// Reads a component's config.json. Fields that no parser reads become warnings.
 template <class Config, class Parse>
 absl::Status ReadConfig(const ModelFolder& folder, const std::string& component, const Parse& parse, Config& config,
                         std::vector<std::string>& warnings) {
@@ -35,7 +35,7 @@ absl::Status ReadConfig(const ModelFolder& folder, const std::string& component,
   return absl::OkStatus();
 }
 
-// InvalidArgument unless model_index.json names one of these classes for the component.
+// Returns InvalidArgument unless model_index.json names one of these classes for the component.
 absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
                         std::initializer_list<std::string_view> known);
 
@@ -45,7 +45,7 @@ class Component {
  public:
   using Make = std::function<std::unique_ptr<Model>(ParamTable&)>;
 
-  // `share`: which part of the weights is this rank's. `for_training` and `quantize`: as LoadOptions has them, of a
+  // `share` is this rank's part of the weights. `for_training` and `quantize` are those of LoadOptions; they apply to a
   // component that stays in memory.
   Component(ModelFolder folder, std::string name, Make make, at::ScalarType dtype, at::Device device,
             control::ComponentPlacement placement, WeightShare share = {}, bool for_training = false,
@@ -59,18 +59,18 @@ class Component {
         share_(share),
         for_training_(for_training),
         quantize_(quantize) {
-    // Where the component is only there for a moment, that moment may as well be on the fast device.
+    // An unloaded component is in memory only briefly, so it uses the fast device.
     if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
     share_.pinned = placement != control::ComponentPlacement::kUnloaded;
   }
 
   at::Device device() const { return device_; }
-  int64_t weight_bytes() const { return bytes_; }  // of what is in memory
+  int64_t weight_bytes() const { return bytes_; }  // of the weights in memory
 
-  // Loads the weights, or where they are not to stay only checks that they fit.
+  // Loads the weights, or only checks that they fit if they are not to stay in memory.
   absl::Status Open() { return placement_ == control::ComponentPlacement::kUnloaded ? Check() : Load(); }
 
-  // Checks that the files hold what the whole component needs, and reads none of it.
+  // Checks that the files hold everything that the whole component needs. Reads no weights.
   absl::Status Check() const {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
@@ -79,14 +79,15 @@ class Component {
     return CheckWeights(*weights, table, name_);
   }
 
-  // The matrix products of the whole component, marked by what `share` has of them.
+  // Returns the matrix products of the whole component; those outside `share` are marked.
   std::vector<ProductSpec> Products(WeightShare share) const {
     ParamTable table(dtype_, at::kMeta, share);
     make_(table);
     return table.products();
   }
 
-  // Calls `use` with the component in memory. Errors: those of reading its files, where it is not kept.
+  // Calls `use` with the component in memory. If the component is not kept in memory, returns the errors of reading its
+  // files.
   template <class Use>
   auto With(const Use& use) -> absl::StatusOr<decltype(use(std::declval<const Model&>()))> {
     if (model_ == nullptr) {
@@ -97,16 +98,16 @@ class Component {
     return result;
   }
 
-  // While it is held, a component that With has loaded stays for the next use.
+  // While `held` is true, a component that With has loaded stays in memory for the next use.
   void Hold(bool held) {
     held_ = held;
     if (!held) Drop();
   }
 
-  // Of this rank, by which the component computes; empty unless it was loaded for training.
+  // The parameters of this rank, which the component computes with. Empty unless it was loaded for training.
   const std::vector<Param>& params() const { return params_; }
 
-  // The component, which is kept; and to take it away.
+  // The component, which must be kept in memory; Take transfers it to the caller.
   const Model& model() const { return *model_; }
   std::unique_ptr<Model> Take() { return std::move(model_); }
 

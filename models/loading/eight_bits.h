@@ -1,15 +1,17 @@
-// Weights in eight bits: row r of a matrix is scale_r · q_r with whole numbers q_r in [-127, 127], scale_r a 127th of
-// the row's largest magnitude. Half of what bf16 takes; the error of a weight is at most half of its row's scale.
+// Quantizes weights to eight bits: row r of a matrix is scale_r · q_r, with integers q_r in [-127, 127] and scale_r =
+// (largest magnitude of the row) / 127. This takes half the memory of bf16; the error of a weight is at most half of
+// its row's scale.
 #pragma once
 
 #include <ATen/ATen.h>
 
 namespace tessera::models {
 
-// The scales [rows, 1] in fp32 of rows whose largest magnitudes are `largest` [rows]. Those of rows of zeros are 1.
+// Returns the fp32 scales [rows, 1] of rows whose largest magnitudes are `largest` [rows]. The scale of a row of zeros
+// is 1.
 at::Tensor ScalesOf(const at::Tensor& largest);
 
-// rows [rows, in] of any floating type → int8, to the nearest, the even one of two.
+// rows [rows, in] of any floating-point type → int8, rounded to nearest, ties to even.
 at::Tensor ToEightBits(const at::Tensor& rows, const at::Tensor& scales);
 
 // values [out, in] int8, scales [out, 1] → the weight in `dtype`, rounded once.

@@ -1,4 +1,4 @@
-// Loading to a device: what it gets is what the host gets, in few copies that nobody waits for.
+// Loading to a device gives it the same values as the host, in few copies, and never waits for a copy.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -43,7 +43,7 @@ struct Loading {
 
 class LoadOnDeviceTest : public testing::TestWithParam<Loading> {};
 
-// Its matrices are small: each is a part of one turn of reading.
+// This model's matrices are small: each is a part of one reading turn.
 TEST_P(LoadOnDeviceTest, EachPartOfAMatrixIsOneCopyAndNothingIsWaitedFor) {
   const ModelFolder folder = *ModelFolder::Open("tests/golden/pipelines/flux_dev");
   const FluxConfig config = ConfigOfFlux(folder);
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, LoadOnDeviceTest,
                                                info.param.quantize ? "_in_eight_bits" : "");
                          });
 
-// Two matrices of 24 MiB: six turns of reading.
+// Two matrices of 24 MiB are six reading turns.
 class LargeLoadTest : public testing::Test {
  protected:
   static constexpr int64_t kRows = 2048, kColumns = 3072;

@@ -23,7 +23,7 @@ constexpr int64_t kBufferBytes = int64_t{64} << 20;
 constexpr std::array<std::array<absl::string_view, 3>, 4> kTogether = {
     {{"q", "k", "v"}, {"q_proj", "k_proj", "v_proj"}, {"query", "key", "value"}, {"wi_0", "wi_1"}}};
 
-// Of numbers that are not negative.
+// Adds two non-negative numbers.
 int64_t Sum(int64_t a, int64_t b) {
   int64_t sum = 0;
   return __builtin_add_overflow(a, b, &sum) ? kMost : sum;
@@ -34,7 +34,8 @@ int64_t Product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &product) ? kMost : product;
 }
 
-// Of the model that a text encoder is a part of, where its file holds all of it: never read.
+// Whether the tensor is of the larger model that a text encoder is a part of. A file may hold all of that model; such
+// tensors are never read.
 bool IsOfALargerModel(const std::string& tensor) {
   for (const char* scope : {"decoder.", "lm_head.", "vision_model.", "visual_projection."}) {
     if (tensor.starts_with(scope)) return true;
@@ -42,8 +43,8 @@ bool IsOfALargerModel(const std::string& tensor) {
   return false;
 }
 
-// Whether a component has this tensor for a product that can wait in main memory. What a text encoder looks up row by
-// row cannot.
+// Whether a product's tensor in a component of this role can wait in main memory. Tables that a text encoder looks up
+// row by row cannot.
 bool CanWait(control::ComponentRole role, const std::string& name, const StoredTensor& tensor) {
   if (role == control::ComponentRole::kTransformer) return IsModulation(name);
   if (role != control::ComponentRole::kTextEncoder || tensor.shape.size() != 2) return false;
@@ -56,7 +57,8 @@ control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadR
   return role == control::ComponentRole::kAutoencoder ? request.autoencoder : control::ComponentPlacement::kRank0;
 }
 
-// What a text encoder's matrix is allocated together with: its layers multiply by these at once (text_encoders/).
+// Returns the allocation that a text encoder's matrix is part of: its layers multiply by several matrices at once
+// (text_encoders/).
 std::string AllocationOf(const std::string& tensor) {
   const absl::string_view module = absl::StripSuffix(tensor, ".weight");
   const size_t dot = module.rfind('.');
@@ -76,7 +78,7 @@ int64_t PageLockedBytes(int64_t bytes) {
 
 MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind kind, const LoadRequest& request) {
   MemoryNeed need;
-  int64_t most_beyond = -1;  // beyond what is resident; none if there is no component
+  int64_t most_beyond = -1;  // beyond the resident components; -1 if there is no component
   int64_t run = request.run_bytes;
   for (const PlannedComponent& component : components) {
     if (kind == MemoryKind::kHost && component.is_transient()) {
@@ -84,7 +86,7 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
     } else if (kind == MemoryKind::kHost) {
       need.resident = Sum(need.resident, component.waiting_bytes);
     }
-    // Modulations pass through the device while an image is made.
+    // Modulations pass through the device while an image is generated.
     if (component.role == control::ComponentRole::kTransformer && component.offloaded_bytes > 0 &&
         request.offload != Offloaded::kNone) {
       run = Sum(run, component.largest_bytes);
@@ -93,7 +95,7 @@ MemoryNeed NeedOf(const std::vector<PlannedComponent>& components, MemoryKind ki
     need.resident = Sum(need.resident, component.bytes - component.transient_bytes);
     most_beyond = std::max(most_beyond, Sum(component.transient_bytes, component.largest_bytes));
   }
-  // Files are read through buffers in main memory, wherever their tensors go.
+  // Files are read through buffers in main memory, whatever the destination of their tensors.
   if (kind == MemoryKind::kHost && !components.empty()) most_beyond = std::max<int64_t>(most_beyond, 0);
   if (most_beyond < 0) return need;
   most_beyond = Sum(most_beyond, kBufferBytes);
@@ -106,7 +108,7 @@ int64_t CachedPromptBytes(const LoadRequest& request) {
   return request.on_device && request.encodes_prompts ? request.prompt_cache_bytes : 0;
 }
 
-// The sizes of the components do not depend on the request; all else follows from both.
+// Only the sizes of the components do not depend on the request; all other figures follow from both.
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
   for (PlannedComponent& component : plan.components) {
@@ -114,7 +116,7 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
     const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
-    // With a block the frame is read once more.
+    // The frame is read again together with a block.
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
                                         : component.parameters / parts + (component.parameters % parts != 0);
@@ -162,7 +164,7 @@ struct Available {
   int64_t Shortage(const LoadPlan& plan) const { return Sum(HostShortage(plan), DeviceShortage(plan)); }
 };
 
-// The options that lead from one request to the other.
+// Returns the command-line options that change `from` into `to`.
 std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to) {
   std::vector<std::string> options;
   if (to.text_encoders != from.text_encoders) {
@@ -176,7 +178,7 @@ std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to)
   return options;
 }
 
-// The placements that differ from `current` in what they take.
+// Returns `current` and then the placements that take a different amount of memory.
 std::vector<control::ComponentPlacement> Placements(control::ComponentPlacement current, bool on_device) {
   std::vector<control::ComponentPlacement> placements = {current};
   for (const control::ComponentPlacement other :
@@ -187,8 +189,8 @@ std::vector<control::ComponentPlacement> Placements(control::ComponentPlacement 
   return placements;
 }
 
-// All plans for the same folder, those with the fewest changes first, and of these the ones that keep the dtype. Wider
-// dtypes than the requested one are never of use.
+// Returns all plans for the same folder, those with the fewest changes first, and among these the ones that keep the
+// dtype first. Dtypes wider than the requested one never help.
 std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   const LoadRequest& request = plan.request;
   std::vector<LoadPlan> alternatives;
@@ -210,7 +212,7 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   return alternatives;
 }
 
-// Whether `b` asks for all that `a` asks for, seen from `from`: then it is not worth naming beside `a`.
+// Whether `b` makes all the changes to `from` that `a` makes; then `b` is not worth listing if `a` fits.
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
   return control::ElementBytes(b.dtype) <= control::ElementBytes(a.dtype) &&
@@ -322,8 +324,8 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
     if (!WeightFolder::HasWeights(path)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, folder.Weights(name));
     PlannedComponent& component = components.emplace_back(PlannedComponent{.name = name, .role = listed.role});
-    std::map<std::string, int64_t> blocks;       // parameters of each; "": of none
-    std::map<std::string, int64_t> allocations;  // of what can wait
+    std::map<std::string, int64_t> blocks;       // parameters of each block; "" for those outside all blocks
+    std::map<std::string, int64_t> allocations;  // of the tensors that can wait
     for (const auto& [tensor_name, location] : weights.tensors()) {
       if (encoder && IsOfALargerModel(tensor_name)) continue;
       const StoredTensor& tensor = location.tensor;

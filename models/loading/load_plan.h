@@ -1,12 +1,13 @@
-// What a model will take of the machine's memory, known before any of it is loaded: from the headers of its weight
-// files, of which not one tensor is read. Pure but for those headers; LibTorch-free; everything here is thread-safe.
+// LoadPlan predicts how much of the machine's memory a model will take, before it is loaded, from the headers of its
+// weight files. No tensor is read. Pure except for reading those headers; LibTorch-free; everything here is
+// thread-safe.
 //
-// Counted are the weights as they are served, and what loading takes on top: the largest tensor of the component being
-// loaded a second time (it is converted, or put into another order) and 64 MiB of buffers. That is the bound which
-// loading keeps. Two things are not exact: tensors that a model ignores (position_ids) count like weights, and a
-// product that is packed from several tensors can be larger than the largest of them. What a run takes of a device
-// (activations, modulations, images) counts as the request says it, and the cache of prompts as large as it may become;
-// what a run and that cache take of main memory is not in the plan.
+// The plan counts the weights as they are served, and what loading needs on top: a second copy of the largest tensor of
+// the component being loaded (it is converted or reordered) and 64 MiB of buffers. Loading keeps to that bound. Two
+// figures are not exact: tensors that a model ignores (position_ids) count like weights, and a product that is packed
+// from several tensors can be larger than the largest of them. The device memory of a run (activations, modulations,
+// images) counts as the request states it, and the prompt cache counts at its maximum size. The main memory that a run
+// and that cache take is not in the plan.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,20 @@ namespace tessera::models {
 
 struct LoadRequest {
   control::Dtype dtype = control::Dtype::kFp32;
-  bool on_device = false;  // rank 0 computes on a device with memory of its own
+  bool on_device = false;  // rank 0 computes on a device that has its own memory
   control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
   control::ComponentPlacement autoencoder =
       control::ComponentPlacement::kRank0;  // every other component stays with rank 0
-  bool encodes_prompts = true;              // else another rank has the text encoders
-  int64_t transformer_parts = 1;            // this rank has one of so many, about equal
-  bool stream_blocks = false;               // the transformer's blocks are there one at a time
-  bool quantize = false;                    // its weights take a byte each, about
-  // Of this rank's part, on a device: parameters of blocks that wait in the host's memory, and those of the buffers
-  // which they pass through on the device.
+  bool encodes_prompts = true;              // otherwise another rank has the text encoders
+  int64_t transformer_parts = 1;            // number of about equal parts; this rank has one of them
+  bool stream_blocks = false;               // the transformer's blocks are in memory one at a time
+  bool quantize = false;                    // the transformer's weights take about one byte each
+  // On a device, of this rank's part: the parameters of blocks whose weights wait in the host's memory, and the
+  // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;
-  Offloaded offload = Offloaded::kNone;  // on a device: what else waits in main memory
-  int64_t run_bytes = 0;                 // of the device, beside weights, while an image is made
-  int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, where it computes
+  Offloaded offload = Offloaded::kNone;  // on a device: other weights that wait in main memory
+  int64_t run_bytes = 0;                 // of device memory that generating an image needs besides weights
+  int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, in the memory where it computes
 };
 
 enum class MemoryKind { kHost, kDevice };
@@ -49,24 +50,24 @@ struct PlannedComponent {
   int64_t parameters = 0;                 // elements of all its tensors
   int64_t largest_parameters = 0;         // of its largest tensor
   int64_t block_parameters = 0;           // of its largest block
-  int64_t frame_parameters = 0;           // of all that is in none of its blocks
-  std::vector<int64_t> offloadable = {};  // elements of what can wait in main memory, by allocation
+  int64_t frame_parameters = 0;           // of all tensors outside its blocks
+  std::vector<int64_t> offloadable = {};  // elements of the tensors that can wait in main memory, by allocation
   int64_t stored_bytes = 0;               // of all its tensors, in its files
-  int64_t bytes = 0;                      // as served, of all that stays or is there at a time
-  int64_t transient_bytes = 0;            // of them: there only while they are in use
-  int64_t offloaded_bytes = 0;            // as served, of what waits in main memory beside them, as long as they
-  int64_t waiting_bytes = 0;              // that it takes there
+  int64_t bytes = 0;                      // as served; of everything that is in memory at one time
+  int64_t transient_bytes = 0;            // the part of `bytes` that is in memory only during use
+  int64_t offloaded_bytes = 0;            // as served; of the tensors that wait in main memory besides `bytes`
+  int64_t waiting_bytes = 0;              // of main memory that the waiting tensors take
   int64_t largest_bytes = 0;              // of its largest tensor, as served
   MemoryKind memory = MemoryKind::kHost;
 
   bool is_transient() const { return bytes > 0 && transient_bytes == bytes; }
 };
 
-// Bytes of one kind of memory. Numbers too large for 63 bits are the largest that fits.
+// Bytes of one kind of memory. A number that does not fit into 63 bits is clamped to the largest that does.
 struct MemoryNeed {
-  int64_t resident = 0;  // once everything is loaded, without transient components
-  // The most at any time of loading, in whatever order, of using transient components, of which there is one at a time,
-  // and of making an image.
+  int64_t resident = 0;  // after everything is loaded, without transient components
+  // The maximum at any time: while loading (in any order), while a transient component is in use (one at a time), and
+  // while generating an image.
   int64_t peak = 0;
 };
 
@@ -77,18 +78,18 @@ struct LoadPlan {
   MemoryNeed device;  // zero unless the request is for a device
 };
 
-// Plans every component of the folder that has weight files; the others, tokenizers for example, take nothing that
-// counts. The errors are those of ModelFolder::Weights.
+// Plans every component of the folder that has weight files; the others, such as tokenizers, take a negligible amount.
+// Returns the errors of ModelFolder::Weights.
 absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& request);
 
-// `plan`, if it fits into what is available of the device, or if nothing here helps. Else the first of these that fits:
-// modulations wait in main memory; the text encoders do too; modulations wait, and the text encoders are read for each
-// use.
+// Returns `plan` if it fits into the available device memory or if no offloading makes it fit. Otherwise returns the
+// first of these plans that fits: modulations wait in main memory; modulations and text encoders wait there;
+// modulations wait there and the text encoders are read for each use.
 LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& host, int64_t device_available);
 
-// OK if the peaks fit into what is available (of the device: if known), to the byte. Else ResourceExhausted, with a
-// table of the components, and every least change of --dtype, --text-encoders and --vae under which the same folder
-// fits; or, if there is none, how much is needed at least.
+// Returns OK if the peaks fit into the available memory, to the byte (device memory only if it is known). Otherwise
+// returns ResourceExhausted with a table of the components and every minimal change of --dtype, --text-encoders and
+// --vae under which the same folder fits; if there is none, the message says how much memory is needed at least.
 absl::Status CheckFits(const LoadPlan& plan, const base::MachineMemory& host, std::optional<int64_t> device_available);
 
 }  // namespace tessera::models

@@ -48,7 +48,7 @@ absl::Status Check(const LoadPlan& plan, int64_t host, std::optional<int64_t> de
   return CheckFits(plan, {.machine = host}, device);
 }
 
-// What a refusal advises: the options of each line "it fits with OPTIONS: …".
+// Returns the advice of a refusal: the options of each line "it fits with OPTIONS: …".
 std::vector<std::string> Advised(const absl::Status& refusal) {
   EXPECT_EQ(refusal.code(), absl::StatusCode::kResourceExhausted) << refusal;
   std::vector<std::string> advised;
@@ -132,7 +132,7 @@ TEST(LoadPlan, CountsTheTensorsOfEveryComponentThatHasWeights) {
   }
 }
 
-// A full T5 or CLIP in place of its encoder takes no more: the rest is never read.
+// A full T5 or CLIP in place of its encoder takes no more memory: the other tensors are never read.
 TEST(LoadPlan, TheRestOfALargerModelInATextEncodersFileDoesNotCount) {
   const TestFolder folder;
   folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "vae": ["d", "V"]})");
@@ -236,7 +236,7 @@ TEST(LoadPlan, AnErrorOfAHeaderIsReported) {
 }
 
 // The bytes of weights that black-forest-labs/FLUX.1-dev publishes: "total_size" of the two indices, and the sizes of
-// the two single files less their headers.
+// the two single files without their headers.
 constexpr int64_t kTransformerBytes = 23802816640, kT5Bytes = 9524621312, kClipBytes = 246120960, kVaeBytes = 167639366;
 constexpr int64_t kAllBytes = kTransformerBytes + kT5Bytes + kClipBytes + kVaeBytes;
 // Bytes of the largest tensors.
@@ -252,7 +252,7 @@ class SparseFluxTest : public testing::Test {
   TestFolder folder_;
 };
 
-// Bytes that this process has taken from files so far.
+// Returns the bytes that this process has read from files so far.
 int64_t BytesRead() {
   std::ifstream file("/proc/self/io");
   std::string label;
@@ -363,7 +363,7 @@ TEST_F(SparseFluxTest, UnloadingIsAdvisedWhereItIsEnough) {
   // One text encoder at a time: the smaller one is saved.
   const int64_t encoders_unloaded = kAllBytes - kClipBytes + kT5Embedding + 64 * kMiB;
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded)), ElementsAre("--text-encoders unload"));
-  // The autoencoder's time is another one than the text encoders'.
+  // The autoencoder and the text encoders are not in memory at the same time.
   EXPECT_THAT(Advised(Check(plan, encoders_unloaded - 1)), ElementsAre("--text-encoders unload --vae unload"));
   const int64_t both_unloaded = encoders_unloaded - kVaeBytes;
   EXPECT_THAT(Advised(Check(plan, both_unloaded)), ElementsAre("--text-encoders unload --vae unload"));
@@ -389,7 +389,8 @@ TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16, .on_device = true});
   EXPECT_THAT(Advised(Check(plan, 64 * kGiB, 24 * kGiB)), ElementsAre("--text-encoders cpu"));
   const int64_t cpu_encoders = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
-  // The autoencoder and its largest tensor are more than the transformer's largest one, which loading needs twice.
+  // The autoencoder and its largest tensor are larger than the transformer's largest tensor, of which loading needs two
+  // copies.
   ASSERT_GT(kVaeBytes + kConvolution, kModulation);
   EXPECT_THAT(Advised(Check(plan, 64 * kGiB, cpu_encoders - 1)),
               ElementsAre("--text-encoders cpu --vae unload", "--text-encoders cpu --vae cpu"));
@@ -432,22 +433,22 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
   EXPECT_LT(transformer.frame_parameters, kBlock / 2);
   EXPECT_EQ(transformer.transient_bytes, (transformer.frame_parameters + kBlock) * 2);
   EXPECT_EQ(plan.host.resident, transformer.frame_parameters * 2);
-  // A text encoder is more than a block.
+  // A text encoder is larger than a block.
   EXPECT_EQ(plan.host.peak, plan.host.resident + kT5Bytes + kT5Embedding + 64 * kMiB);
 }
 
-// Of 19 blocks with two modulations of six widths, 38 with one of three, and the head's of two.
+// 19 blocks with two modulations of six widths, 38 with one of three, and the head's modulation of two.
 constexpr int64_t kModulations = int64_t{19 * 12 + 38 * 3 + 2} * 3072 * 3072 * 2;
-// q, k, v, o and three matrices of the MLP in 24 layers of T5; q, k, v, o and two in 12 of CLIP.
+// q, k, v, o and three matrices of the MLP in each of T5's 24 layers; q, k, v, o and two in each of CLIP's 12.
 constexpr int64_t kT5Matrices = int64_t{24} * (4 * 4096 * 4096 + 3 * 4096 * 10240) * 2;
 constexpr int64_t kClipMatrices = int64_t{12} * (4 * 768 * 768 + 2 * 768 * 3072) * 2;
-// The same as page-locked memory has them, in powers of two: a modulation of six widths has 108 MiB, one of three 54
-// and the head's 36; of T5's products, which are q, k and v with 96 MiB, o, the gate and the value with 160, and the
-// last one with 80; and of CLIP's, with 3.375 MiB, 1.125, 4.5 and 4.5.
+// The same matrices in page-locked memory, where each allocation is a power of two: a modulation of six widths has 108
+// MiB, one of three 54, and the head's 36. T5's products have 96 MiB (q, k and v), 32 (o), 160 (gate and value) and 80
+// (the last); CLIP's have 3.375 MiB, 1.125, 4.5 and 4.5.
 constexpr int64_t kLockedModulations = (19 * 2 * 128 + 38 * 64 + 64) * kMiB;
 constexpr int64_t kLockedT5 = int64_t{24} * (128 + 32 + 256 + 128) * kMiB;
 constexpr int64_t kLockedClip = int64_t{12} * (4 + 2 + 8 + 8) * kMiB;
-// An image of 1024²: 384 values a pixel in the decoder, which is more than a step takes.
+// An image of 1024²: the decoder needs 384 values per pixel, which is more than a step needs.
 constexpr int64_t kRun = int64_t{1024} * 1024 * 384 * 2;
 
 TEST_F(SparseFluxTest, ADeviceNeedsRoomForAnImageBesideTheWeights) {
@@ -471,7 +472,7 @@ TEST_F(SparseFluxTest, OffloadedMatricesWaitInMainMemory) {
   EXPECT_EQ(Component(modulations, "transformer").offloaded_bytes, kModulations);
   EXPECT_EQ(modulations.host.resident, kLockedModulations);
   EXPECT_EQ(modulations.device.resident, kAllBytes - kModulations);
-  // The largest modulation is on the device while an image is made.
+  // The largest modulation is on the device while an image is generated.
   EXPECT_EQ(modulations.device.peak, modulations.device.resident + kRun + kModulation);
 
   request.offload = Offloaded::kAll;
@@ -498,7 +499,7 @@ TEST_F(SparseFluxTest, OffloadedTextEncodersThatAreReleasedWaitWhileTheyAreInUse
                               .offload = Offloaded::kAll,
                               .run_bytes = kRun});
   EXPECT_EQ(plan.host.resident, kLockedModulations);
-  // What is read for each use is not page-locked.
+  // Weights that are read for each use are not page-locked.
   EXPECT_EQ(plan.host.peak, kLockedModulations + kT5Matrices + 64 * kMiB);
   EXPECT_EQ(plan.device.resident, kTransformerBytes + kVaeBytes - kModulations);
   EXPECT_LE(plan.device.peak, 18 * kGiB);
@@ -515,10 +516,10 @@ TEST_F(SparseFluxTest, WhatTheDeviceHasNoRoomForIsOffloadedAndNoMore) {
   EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
   EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).offload, Offloaded::kAll);
   EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
-  // What the text encoders take once is less than what they take beside all else.
+  // Text encoders that are read for each use take device memory only while no image is generated, so they fit.
   EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).offload, Offloaded::kModulations);
   EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).text_encoders, control::ComponentPlacement::kUnloaded);
-  // Nothing helps: the request is refused as it was.
+  // Nothing helps: the request is refused unchanged.
   EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).offload, Offloaded::kNone);
   EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
   EXPECT_EQ(fitted(8 * kGiB, 24 * kGiB).offload, Offloaded::kNone);

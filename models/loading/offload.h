@@ -1,5 +1,6 @@
-// Weights that wait in the host's memory, for devices with less memory than a model takes: those which are used once a
-// job and so need not be on the device while it denoises. Each matrix is copied there for its use. LibTorch-free.
+// Defines which weights wait in the host's memory when a device has less memory than a model takes: weights that are
+// used once per job and need not be on the device during denoising. Each matrix is copied to the device for its use.
+// LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,16 @@
 
 namespace tessera::models {
 
-// Which products' weights wait.
+// The products whose weights wait.
 enum class Offloaded : uint8_t {
   kNone,
-  kModulations,  // those of a transformer's modulations, as IsModulation says
-  kAll,          // those of the text encoders too
+  kModulations,  // the modulations of a transformer (IsModulation)
+  kAll,          // the modulations and the text encoders' products
 };
 
-// Whether this tensor of a transformer is the matrix of a modulation, which Transformer::Modulate alone reads, for many
-// steps at once: "transformer_blocks.0.norm1.linear.weight". They are a quarter of FLUX.1's weights.
+// Whether this tensor of a transformer is the matrix of a modulation, for example
+// "transformer_blocks.0.norm1.linear.weight". Only Transformer::Modulate reads these, for many steps at once. They are
+// a quarter of FLUX.1's weights.
 constexpr bool IsModulation(std::string_view tensor) {
   constexpr std::string_view kEnd = ".linear.weight";
   if (!tensor.ends_with(kEnd)) return false;

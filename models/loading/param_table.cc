@@ -8,7 +8,7 @@
 namespace tessera::models {
 namespace {
 
-// "attn.to_q" of "attn.to_q.weight".
+// "attn.to_q.weight" → "attn.to_q".
 std::string ModuleName(const std::string& weight) { return weight.substr(0, weight.rfind('.')); }
 
 }  // namespace

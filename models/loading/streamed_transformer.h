@@ -1,5 +1,5 @@
-// A transformer whose blocks are read from the model's files one at a time, each for one pass: for models that do not
-// fit in memory. It computes what the one that is kept computes, bit for bit.
+// StreamedTransformer reads its blocks from the model's files one at a time, each for one pass, so that models larger
+// than memory can run. Its results equal those of a transformer kept in memory, bit for bit.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,11 @@ namespace tessera::models {
 
 class StreamedTransformer final : public Transformer {
  public:
-  // A transformer that holds block `index`. Throws where it cannot be read.
+  // Returns a transformer that holds block `index`. Throws if it cannot be read.
   using ReadBlock = std::function<std::unique_ptr<Transformer>(int index)>;
 
-  // `frame` outlives this; its model, there before the first call, holds everything but blocks.
+  // `frame` outlives this object. Its model must be loaded before the first call and holds everything except the
+  // blocks.
   StreamedTransformer(const Component<Transformer>& frame, ReadBlock read_block)
       : frame_(frame), read_block_(std::move(read_block)) {}
 
@@ -68,7 +69,7 @@ class StreamedTransformer final : public Transformer {
 
   const Component<Transformer>& frame_;
   const ReadBlock read_block_;
-  mutable std::unique_ptr<Transformer> block_;  // `index_`, between its uses
+  mutable std::unique_ptr<Transformer> block_;  // block `index_`, kept from Modulate to Block
   mutable int index_ = 0;
 };
 

@@ -12,11 +12,11 @@
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kAlignment = 512;  // of what devices' own allocators give
+constexpr int64_t kAlignment = 512;  // bytes; the device allocator's own alignment
 
 c10::Stream CurrentStream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
-// The storage's memory from now on, which somebody else owns.
+// Makes the storage use `memory`, which it does not own.
 void Place(const at::Tensor& values, void* memory, int64_t bytes) {
   c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(memory, values.device()));
@@ -53,7 +53,7 @@ SwappedWeights::SwappedWeights(std::span<const Param> params, at::Device device)
     buffers_.push_back({.memory = at::empty({largest}, at::TensorOptions(at::kByte).device(device)),
                         .arrived = c10::Event(device.type()),
                         .released = c10::Event(device.type())});
-    // Whoever had the memory before has used it on the current stream.
+    // The previous owner of the memory used it on the current stream.
     buffers_.back().released.record(CurrentStream(device));
   }
 }
@@ -62,11 +62,11 @@ SwappedWeights::~SwappedWeights() {
   for (const auto& [index, block] : blocks_) {
     for (const Storage& storage : block.storages) Place(storage.values, nullptr, 0);
   }
-  // Copies under way end before their buffers do.
+  // Copies in progress must end before the buffers are freed.
   for (const Buffer& buffer : buffers_) {
     try {
       if (buffer.block != Param::kNoBlock) buffer.arrived.synchronize();
-    } catch (const c10::Error&) {  // the device failed, and copies no more
+    } catch (const c10::Error&) {  // the device failed, so no copy is in progress
     }
   }
 }
@@ -95,7 +95,7 @@ SwappedWeights::Buffer* SwappedWeights::FindFree() {
 }
 
 SwappedWeights::Buffer& SwappedWeights::Fetch(int64_t block, Buffer& buffer) {
-  // Whoever calls may be in the mode of inference, in which a buffer's part would be a tensor of inference.
+  // The caller may be in inference mode, in which a view of the buffer would be an inference tensor.
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_gradients;
   buffer.block = block;

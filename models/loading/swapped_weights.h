@@ -1,10 +1,10 @@
-// Frozen weights of a transformer's blocks that wait in the host's memory, for a device that cannot hold all of them:
-// each block's are copied to the device before it runs, forwards and backwards.
+// SwappedWeights keeps frozen weights of a transformer's blocks in the host's memory, for a device that cannot hold all
+// of them. The weights of each block are copied to the device before it runs, in the forward and the backward pass.
 //
-// They pass through two buffers of the device, each as large as the largest of those blocks. While one block computes,
-// the next one of them is on its way on a stream of its own, which follows the direction of the pass: from the first
-// block upwards, from the last one downwards. Weights that never change are not copied back, and what is still in a
-// buffer is not copied again.
+// The copies use two device buffers, each as large as the largest of those blocks. While one block computes, the next
+// one is copied on a separate stream. The prefetch follows the direction of the pass: upwards from the first block, or
+// downwards from the last. The weights never change, so they are not copied back, and weights that are still in a
+// buffer are not copied again.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,15 +21,15 @@
 
 namespace tessera::models {
 
-// The host waits for nothing here: streams wait for each other.
+// The host does not wait for copies: streams wait for each other.
 class SwappedWeights final : public WeightResidency {
  public:
   static constexpr size_t kBuffers = 2;
 
-  // Whether some of these wait (Param::waiting).
+  // Whether any of these parameters waits in the host's memory (Param::waiting).
   static bool AreIn(std::span<const Param> params);
 
-  // `params` are all of the model's on this rank, in its memory on `device`. Not in c10::InferenceMode.
+  // `params` are all parameters of the model on this rank, whose memory is on `device`. Not in c10::InferenceMode.
   SwappedWeights(std::span<const Param> params, at::Device device);
   ~SwappedWeights() override;
 
@@ -37,13 +37,13 @@ class SwappedWeights final : public WeightResidency {
   void Release(int part) override;
 
  private:
-  // A storage of the model and what it holds, as bytes.
+  // A storage of the model and its contents, as bytes.
   struct Storage {
-    at::Tensor values;  // shares the memory alone: neither version nor gradient
+    at::Tensor values;  // shares the memory only, neither version counter nor gradient
     at::Tensor waiting;
     int64_t offset = 0;  // in a buffer
   };
-  // Without storages where its weights are always there.
+  // Has no storages if its weights are always on the device.
   struct Block {
     std::vector<Storage> storages;
     int64_t bytes = 0;  // of a buffer
@@ -51,15 +51,15 @@ class SwappedWeights final : public WeightResidency {
   };
   struct Buffer {
     at::Tensor memory;
-    c10::Event arrived, released;  // of the copy into it, and of the last use before that
+    c10::Event arrived, released;  // of the copy into the buffer, and of the last use before that copy
     int64_t block = Param::kNoBlock;
-    int64_t used = 0;  // at which call
+    int64_t used = 0;  // the value of `calls_` at its last use
   };
 
   static void AddStorage(Block& block, const at::Tensor& storage, const at::Tensor& waiting);
-  // Where the block's weights are, or are on their way to; null: nowhere on the device.
+  // Returns the buffer that holds the block's weights or is being filled with them; null if there is none.
   Buffer* Find(int64_t block);
-  // The buffer that was used least recently of those of which no block is in use; null: none.
+  // Returns the least recently used buffer that no block is using; null if there is none.
   Buffer* FindFree();
   // Issues the copies.
   Buffer& Fetch(int64_t block, Buffer& buffer);
@@ -69,7 +69,7 @@ class SwappedWeights final : public WeightResidency {
   std::map<int64_t, Block> blocks_;
   c10::Stream copies_;
   std::vector<Buffer> buffers_;
-  int64_t previous_;  // block that was brought
+  int64_t previous_;  // the block that was brought last
   bool upwards_ = true;
   int64_t calls_ = 0;
 };

@@ -1,4 +1,4 @@
-// The types of LibTorch as files spell them.
+// Maps LibTorch's dtypes to the types of weight files.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,8 +9,8 @@
 
 namespace tessera::models {
 
-// The type that stores the numbers of a tensor, the reverse of TorchType (weight_loader.h); nothing for those that no
-// file has.
+// Returns the file type that stores the elements of a tensor, the inverse of TorchType (weight_loader.h); nothing for
+// dtypes that no file has.
 std::optional<StoredType> StoredTypeOf(at::ScalarType type);
 
 }  // namespace tessera::models

@@ -44,10 +44,10 @@ Names KnownNames(const ParamTable& table) {
   return known;
 }
 
-// "encoder" of "encoder.block.0.weight".
+// "encoder.block.0.weight" → "encoder".
 std::string OuterScope(const std::string& name) { return name.substr(0, name.find('.')); }
 
-// Where each parameter lies in the folder: its own name, or else an alias.
+// Returns the location of each parameter in the folder, under its own name or else an alias.
 const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec& spec) {
   if (const auto it = folder.tensors().find(spec.name); it != folder.tensors().end()) return &it->second;
   for (const std::string& alias : spec.aliases) {
@@ -56,13 +56,13 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
   return nullptr;
 }
 
-// The bytes of a turn of reading, and how many turns are under way. With what readers need for rows of which they keep
-// a part, this is the 64 MiB of buffers in the plan of a load.
+// Bytes read per turn, and the number of turns in progress. Together with the readers' own row buffers (for rows of
+// which only a part is kept) these are the 64 MiB of buffers in LoadPlan.
 constexpr int64_t kTurnBytes = int64_t{8} << 20;
 constexpr size_t kBuffers = 4;
 constexpr int64_t kAlignment = 64;
 
-// Where what is read goes: so many elements (rows of eight bits) of this rank's part of a parameter.
+// The destination of a read: a run of elements (or of eight-bit rows) of this rank's part of a parameter.
 struct Placement {
   const Param* param = nullptr;
   at::ScalarType stored = at::kFloat;
@@ -70,7 +70,7 @@ struct Placement {
   int64_t buffered_at = 0;
 };
 
-// All reads of a load, and what becomes of those that go through a buffer.
+// All reads of a load, and the placements of those that go through a buffer.
 struct LoadTurns {
   std::vector<ReadTurn> reads;
   std::vector<std::vector<Placement>> placements;  // by turn
@@ -96,7 +96,7 @@ class TurnsOfLoad {
   LoadTurns Take() { return std::move(turns_); }
 
  private:
-  // One run of elements.
+  // Adds one contiguous run of elements.
   void AddRun(const Param& param, const WeightFolder::Location& location) {
     const std::vector<int64_t>& whole = param.spec.shape;
     int64_t row = 1, count = 1;
@@ -111,7 +111,7 @@ class TurnsOfLoad {
     }
   }
 
-  // Columns of all rows: whole rows are read, and packed before they go anywhere.
+  // Adds a range of columns of all rows: whole rows are read and packed before they are copied further.
   void AddColumns(const Param& param, const WeightFolder::Location& location) {
     const int64_t size = Size(location), columns = param.spec.shape[1], rows = param.spec.shape[0];
     std::vector<int64_t> parts = param.spec.in_parts;
@@ -137,7 +137,7 @@ class TurnsOfLoad {
     }
   }
 
-  // Whole rows, by which scales are measured.
+  // Adds whole rows, because scales are computed from whole rows.
   void AddRowsForEightBits(const Param& param, const WeightFolder::Location& location) {
     const int64_t row_bytes = param.spec.shape[1] * Size(location);
     const int64_t step = std::max<int64_t>(kTurnBytes / std::max<int64_t>(row_bytes, 1), 1);
@@ -176,10 +176,10 @@ class TurnsOfLoad {
 
   const TensorShard shard_;
   LoadTurns turns_;
-  int64_t filled_ = 0;  // bytes of the turn that is being filled
+  int64_t filled_ = 0;  // bytes of the turn being filled
 };
 
-// The columns of a whole row that are this rank's, side by side.
+// Returns this rank's columns of whole rows, side by side.
 at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const TensorShard& shard) {
   if (spec.role != LinearRole::kRow || shard.size == 1) return rows;
   std::vector<at::Tensor> parts;
@@ -191,8 +191,8 @@ at::Tensor OwnColumns(const at::Tensor& rows, const ParamSpec& spec, const Tenso
   return at::cat(parts, 1);
 }
 
-// Into eight bits. Scales are those of whole rows, so that a weight is the same number whoever has it; `dtype` is the
-// model's, to which the stored numbers are rounded first.
+// Quantizes to eight bits. Scales are computed from whole rows, so that a weight has the same value on every rank. The
+// stored numbers are rounded to `dtype`, the model's, first.
 void PlaceInEightBits(const Placement& placement, const at::Tensor& stored, const TensorShard& shard,
                       at::ScalarType dtype) {
   const Param& param = *placement.param;
@@ -204,7 +204,7 @@ void PlaceInEightBits(const Placement& placement, const at::Tensor& stored, cons
   param.LoadedScales().narrow(0, placement.to, placement.count).copy_(scales);
 }
 
-// From a turn's buffer, which is pinned where the parameters are on a device, to where it stays.
+// Copies from a turn's buffer, which is pinned if the parameters are on a device, to the final destination.
 void Place(const Placement& placement, const at::Tensor& buffer, const ParamTable& table) {
   const Param& param = *placement.param;
   const int64_t elements = param.scales.defined() ? placement.count * param.spec.shape[1] : placement.count;
@@ -212,7 +212,7 @@ void Place(const Placement& placement, const at::Tensor& buffer, const ParamTabl
   at::Tensor stored = buffer.narrow(0, placement.buffered_at, bytes).view(placement.stored);
   const at::Tensor place = param.LoadedValue();
   const bool same = stored.scalar_type() == place.scalar_type() && !param.scales.defined();
-  // A device converts by itself.
+  // A device does the conversion itself.
   if (!same) stored = stored.to(place.device(), /*non_blocking=*/true);
   if (param.scales.defined()) {
     PlaceInEightBits(placement, stored, table.shard(), table.dtype());
@@ -221,7 +221,7 @@ void Place(const Placement& placement, const at::Tensor& buffer, const ParamTabl
   }
 }
 
-// A place in the order of a device's work.
+// Returns an event recorded on the device's current stream.
 c10::Event EventOn(at::Device device) {
   const c10::impl::VirtualGuardImpl guard(device.type());
   c10::Event event(device.type());
@@ -239,7 +239,7 @@ absl::Status ReadAll(const WeightFolder& folder, const ParamTable& table) {
     memory.emplace_back(static_cast<std::byte*>(buffers[i].data_ptr()), static_cast<size_t>(turns.buffer_bytes));
   }
   ReadAhead reads(folder, turns.reads, memory);
-  std::optional<c10::Event> copied;  // all of the turn before
+  std::optional<c10::Event> copied;  // after all copies of the previous turn
   for (size_t turn = 0; turn < turns.reads.size(); ++turn) {
     RETURN_IF_ERROR(reads.Await(turn));
     for (const Placement& placement : turns.placements[turn]) Place(placement, buffers[turn % kBuffers], table);
@@ -247,7 +247,7 @@ absl::Status ReadAll(const WeightFolder& folder, const ParamTable& table) {
       reads.ReleaseBefore(turn + 1);
       continue;
     }
-    // While this turn's copies run those of the turn before end, whose buffer another turn may wait for.
+    // While this turn's copies run, wait for those of the previous turn, whose buffer another turn may need.
     c10::Event event = EventOn(device);
     if (turn > 0 && turn - 1 + kBuffers < turns.reads.size()) copied->synchronize();
     reads.ReleaseBefore(turn);
@@ -305,8 +305,9 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
                                        "; weights must be F64, F32, F16 or BF16"));
     }
   }
-  // Beside a misfit all that is extra may explain it. Alone it is another part of a larger model, unless it lies among
-  // this one's parameters, as a block or a norm does that the configuration does not have.
+  // If a tensor is missing or misshapen, every extra tensor may explain it. Otherwise an extra tensor is another part
+  // of a larger model, unless it is in a scope of this component, such as a block or norm that the configuration does
+  // not have.
   const bool fits = missing.empty() && misshapen.empty();
   Names scopes;
   for (const std::string& name : KnownNames(table)) scopes.insert(OuterScope(name));

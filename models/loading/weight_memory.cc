@@ -7,8 +7,8 @@
 namespace tessera::models {
 namespace {
 
-constexpr int kKeptBytes = 1 << 30;    // larger ones are mapped
-constexpr int kWeightBytes = 1 << 17;  // the C library's own threshold at start
+constexpr int kKeptBytes = 1 << 30;    // larger allocations are mapped
+constexpr int kWeightBytes = 1 << 17;  // glibc's initial threshold
 
 }  // namespace
 

@@ -1,16 +1,17 @@
-// How this process's malloc serves the two kinds of large tensors. Linux with glibc; settings of the whole process,
-// made by the thread that loads and computes.
+// Tunes how this process's malloc serves two kinds of large tensors. Linux with glibc; the settings apply to the whole
+// process and are made by the thread that loads and computes.
 #pragma once
 
 namespace tessera::models {
 
-// Activations of tens of MiB come and go at every layer. By default each would be mapped afresh, and its pages faulted
-// in again, which costs more than the arithmetic of an elementwise operator. From now on what is freed is kept and
-// reused.
+// Makes malloc keep and reuse freed memory from now on. Every layer allocates and frees activations of tens of MiB; by
+// default each allocation would be mapped and its pages faulted in again, which costs more than the arithmetic of an
+// elementwise operator.
 void KeepFreedMemory();
 
-// While it lives, large tensors get pages of their own that go back as soon as they are freed: loading drops what it
-// converts or packs, and a component that is not kept leaves nothing behind. Afterwards as KeepFreedMemory() says.
+// While an instance exists, large tensors get separate pages, which are returned to the system as soon as they are
+// freed: loading drops the tensors that it converts or packs, and an unloaded component leaves no memory allocated. Its
+// destructor restores the settings of KeepFreedMemory().
 class WeightPages {
  public:
   WeightPages();
