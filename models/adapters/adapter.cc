@@ -20,12 +20,12 @@ namespace {
 
 constexpr size_t kDigestChunk = size_t{4} << 20;
 
-// Reads the factors of a plan, each tensor of the file once.
+// Reads the factors of a plan. Each tensor of the file is read once.
 class FactorReader {
  public:
   FactorReader(const SafetensorsFile& file, const AdapterPlace& place) : file_(file), place_(place) {}
 
-  // The whole tensor in the place's dtype, on the host.
+  // Returns the whole tensor in the place's dtype, on the host.
   absl::StatusOr<at::Tensor> Read(const StoredTensor& tensor) {
     at::Tensor& read = read_[&tensor];
     if (read.defined()) return read;
@@ -34,7 +34,7 @@ class FactorReader {
     RETURN_IF_ERROR(file_.Read(tensor, 0, bytes));
     RETURN_IF_ERROR(CheckFinite(file_, tensor, bytes));
     read = stored.to(place_.dtype);
-    // A number that is finite in the file may be too large for the model's type.
+    // A number that is finite in the file may overflow the model's dtype.
     if (c10::elementSize(place_.dtype) < c10::elementSize(*TorchType(tensor.type)) &&
         !at::isfinite(read).all().item<bool>()) {
       return AdapterError(AdapterFault::kNotFinite, absl::StrCat(file_.name(), ": the tensor ", tensor.name,
@@ -43,7 +43,7 @@ class FactorReader {
     return read;
   }
 
-  // The part in memory of its own, on the device of its component.
+  // Returns a copy of the part with its own storage, on the device of its component.
   at::Tensor Placed(const at::Tensor& part, bool of_transformer) const {
     const at::Tensor dense = part.is_contiguous() && part.storage().nbytes() == part.nbytes() ? part : part.clone();
     return dense.to(of_transformer ? place_.device : place_.text_device);
@@ -87,7 +87,7 @@ absl::StatusOr<Adapter> ReadFiles(const AdapterFiles& files, const AdaptableMode
   const auto prediction_type = plan.file.metadata().find(kPredictionTypeKey);
   if (prediction_type != plan.file.metadata().end()) adapter.prediction_type = prediction_type->second;
   FactorReader reader(plan.file, place);
-  std::map<const void*, at::Tensor> placed;  // factors that several modules share stay shared
+  std::map<const void*, at::Tensor> placed;  // so that factors shared by several modules stay shared
   for (const PlannedFactors& planned : plan.factors) {
     ASSIGN_OR_RETURN(const at::Tensor down, reader.Read(*planned.down));
     ASSIGN_OR_RETURN(const at::Tensor up, reader.Read(*planned.up));

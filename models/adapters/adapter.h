@@ -1,4 +1,4 @@
-// An adapter (LoRA) file in memory: one rank's part of its factors.
+// Holds one rank's part of an adapter's (LoRA) factors in memory.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,47 +16,47 @@
 
 namespace tessera::models {
 
-// What one rank holds of an adapter, and in which form.
+// Which part of an adapter one rank holds, and in which form.
 struct AdapterPlace {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  TensorShard tensor;         // of the transformer
-  bool text_encoders = true;  // else another rank has them
+  TensorShard tensor;         // the transformer's shard
+  bool text_encoders = true;  // whether this rank has the text encoders
   at::Device text_device = at::kCPU;
 };
 
 struct Adapter {
-  // SHA-256 of the file, in hexadecimal; of a PEFT folder that of adapter_model.safetensors and adapter_config.json.
+  // SHA-256 of the file in hexadecimal; for a PEFT folder, of adapter_model.safetensors and adapter_config.json.
   std::string digest;
   int64_t bytes = 0;                    // of this rank's factors
-  std::string prediction_type;          // that it was trained to, as in the file's header; empty: it does not say
-  std::vector<std::string> embeddings;  // tensors of the file that are left out
-  // By component and module; the scale is alpha / rank.
+  std::string prediction_type;          // that it was trained for, from the file's header; empty if the header has none
+  std::vector<std::string> embeddings;  // tensors of the file that are not used
+  // By component and module. The scale is alpha / rank.
   std::map<std::string, std::map<std::string, parallel::LowRankFactors>> components;
 };
 
-// Reads an adapter, a safetensors file or a folder of PEFT or diffusers (or the adapter_model.safetensors in one); the
-// formats are those of adapter_plan.h. The file is checked whole, values included, and every rank comes to the same
-// answer. Errors name the file by the last part of its path: those of AdapterError; NotFound; Aborted if the file
-// changed while it was read.
+// Reads an adapter: a safetensors file, a PEFT or diffusers folder, or the adapter_model.safetensors in one.
+// adapter_plan.h lists the formats. The whole file is checked, including its values, so that every rank returns the
+// same result. Errors name the file by the last part of its path. Returns the errors of AdapterError; NotFound; Aborted
+// if the file changed while it was read.
 absl::StatusOr<Adapter> ReadAdapter(const std::string& path, const AdaptableModel& model, const AdapterPlace& place);
 
-// The digest that ReadAdapter gives.
+// Returns the digest that ReadAdapter would set.
 absl::StatusOr<std::string> AdapterDigest(const std::string& path);
 
-// This rank's part of a module's whole factors, a [rank, in] and b [out, rank]: see parallel::LowRankFactors.
+// Returns this rank's part of a module's whole factors, a [rank, in] and b [out, rank]; see parallel::LowRankFactors.
 parallel::LowRankFactors ShardOf(const parallel::LowRankFactors& whole, const ProductSpec& module,
                                  const TensorShard& shard);
 
-// One of a job's adapters.
+// An adapter of a job, with its scale.
 struct ScaledAdapter {
   std::reference_wrapper<const Adapter> adapter;
   double scale = 1;
   std::string name = {};  // for warnings
 };
 
-// The sum of the adapters, each times its scale; those with scale 0 leave nothing. Null where nothing is left. Those
-// that say what they were trained to predict must agree.
+// Returns the sum of the adapters, each multiplied by its scale; adapters with scale 0 are dropped. Null if none is
+// left. All adapters that state a prediction type must state the same one.
 SharedAdapters AddAdapters(std::span<const ScaledAdapter> adapters);
 
 }  // namespace tessera::models

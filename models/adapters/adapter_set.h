@@ -1,4 +1,5 @@
-// The adapters that a job runs with, added up: what each component's matrix products are given beside their weights.
+// AdapterSet holds the sum of a job's adapters: the low-rank factors that are added to each component's matrix
+// products.
 #pragma once
 
 #include <map>
@@ -11,22 +12,23 @@
 namespace tessera::models {
 
 struct AdapterSet {
-  // What it was made of; equal for sets that give equal results, and for no others.
+  // Identifies the adapters and scales of the sum. Two sets have equal keys if and only if they give equal results.
   std::string key;
-  // What they were trained to predict, as scheduler_config.json spells it; empty: none of them says.
+  // The prediction type that they were trained for, as spelled in scheduler_config.json; empty if none of them states
+  // one.
   std::string prediction_type;
   std::vector<std::string> warnings;
   // This rank's part, by component ("transformer", "text_encoder").
   std::map<std::string, parallel::AdapterFactors, std::less<>> components;
 
-  // Null if nothing lies beside that component.
+  // Returns the factors of a component; null if it has none.
   const parallel::AdapterFactors* Of(std::string_view component) const {
     const auto found = components.find(component);
     return found == components.end() || found->second.empty() ? nullptr : &found->second;
   }
 };
 
-// Shared by the jobs that run with it; null: none.
+// Shared by the jobs that use it; null if there are no adapters.
 using SharedAdapters = std::shared_ptr<const AdapterSet>;
 
 inline const parallel::AdapterFactors* AdaptersOf(const SharedAdapters& adapters, std::string_view component) {

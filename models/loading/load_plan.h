@@ -38,7 +38,7 @@ struct LoadRequest {
   // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;
   Offloaded offload = Offloaded::kNone;  // on a device: other weights that wait in main memory
-  int64_t run_bytes = 0;                 // of device memory that generating an image needs besides weights
+  int64_t run_bytes = 0;                 // of device memory that generating an image needs in addition to weights
   int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, in the memory where it computes
 };
 
@@ -55,7 +55,7 @@ struct PlannedComponent {
   int64_t stored_bytes = 0;               // of all its tensors, in its files
   int64_t bytes = 0;                      // as served; of everything that is in memory at one time
   int64_t transient_bytes = 0;            // the part of `bytes` that is in memory only during use
-  int64_t offloaded_bytes = 0;            // as served; of the tensors that wait in main memory besides `bytes`
+  int64_t offloaded_bytes = 0;            // of main memory that the waiting tensors take
   int64_t waiting_bytes = 0;              // of main memory that the waiting tensors take
   int64_t largest_bytes = 0;              // of its largest tensor, as served
   MemoryKind memory = MemoryKind::kHost;

@@ -37,7 +37,7 @@ absl::StatusOr<int64_t> RankIn(const LoraConfig& config, const std::string& fiel
                     absl::StrCat("is ", value.Describe(), "; valid values are 1 to ", kMaxRank));
 }
 
-// What a key of a pattern may hold: names, a "^" at the begin, and backslashes before dots.
+// Parses a key of a pattern, which may hold names, a "^" at the start, and backslashes before dots.
 absl::StatusOr<std::string> PatternKey(const LoraConfig& config, const std::string& field, const std::string& key) {
   std::string plain;
   for (size_t i = 0; i < key.size(); ++i) {
@@ -74,7 +74,7 @@ double ValueFor(const LoraConfig::Pattern& pattern, std::string_view module, dou
   return found == pattern.end() ? fallback : found->second;
 }
 
-// What would change the result and is not read: only its neutral value is valid.
+// Checks a field that would change the result but is not supported: only its neutral value is valid.
 absl::Status CheckNeutral(const LoraConfig& config, const std::string& field, const base::Json& value) {
   const bool empty_list = value.is_array() && value.items().empty();
   const bool none = value.AsString() != nullptr && *value.AsString() == "none";
@@ -131,7 +131,7 @@ absl::StatusOr<base::Json> ObjectOf(std::string_view text, const std::string& na
                       absl::StrCat(name, " is ", json->Describe(), "; it must be a JSON object"));
 }
 
-// An object that is of the transformer.
+// Parses an object whose fields apply to the transformer.
 absl::StatusOr<LoraConfigs> ParseFields(const base::Json& json, const char* file) {
   LoraConfig config{.file = file, .prefix = ""};
   for (const base::JsonMember& member : json.members()) RETURN_IF_ERROR(ReadField(config, member.key, member.value));
@@ -179,7 +179,7 @@ absl::StatusOr<LoraConfigs> ParseAdapterConfig(std::string_view text) {
 
 absl::StatusOr<LoraConfigs> ParseAdapterHeader(const std::map<std::string, std::string>& header) {
   LoraConfig config{.file = kHeader, .prefix = ""};
-  // The number that the first of these keys has.
+  // Reads the number under the first of these keys that is present.
   const auto number = [&](std::initializer_list<const char*> keys, const auto& read) -> absl::StatusOr<bool> {
     for (const char* key : keys) {
       const auto text = header.find(key);

@@ -1,4 +1,4 @@
-// Any bytes as the configuration beside an adapter's tensors, in both places where there can be one.
+// Parses arbitrary bytes as an adapter's configuration, from both of its possible sources.
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         tessera::models::ParseAdapterMetadata(text, /*of_transformer=*/false),
         tessera::models::ParseAdapterConfig(text)}) {
     if (!configs.ok()) {
-      if (!tessera::models::FaultOf(configs.status())) std::abort();  // every refusal says why
+      if (!tessera::models::FaultOf(configs.status())) std::abort();  // every refusal has a fault
       continue;
     }
     for (const auto& [component, config] : *configs) {

@@ -1,4 +1,4 @@
-// Why an adapter file is refused. Nothing of a refused file is used.
+// AdapterFault says why an adapter file was refused. Nothing of a refused file is used.
 #pragma once
 
 #include <array>
@@ -11,23 +11,23 @@
 namespace tessera::models {
 
 enum class AdapterFault {
-  kUnknownModule,         // nothing of that name in the model
-  kUnknownTensor,         // a tensor that no format has there
+  kUnknownModule,         // no module of the model has that name
+  kUnknownTensor,         // a tensor that no format defines
   kWrongShape,            // of a factor, or factors that do not fit each other
   kMissingPair,           // one factor without the other, alpha without factors
-  kMissingTensor,         // the configuration promises a tensor that is not there
+  kMissingTensor,         // the configuration names a tensor that the file lacks
   kNotFinite,             // NaN or infinity in a factor
   kBadAlpha,              // not one finite number
   kBadMetadata,           // the configuration is not what PEFT writes
-  kMetadataDisagrees,     // the configuration says otherwise than the tensors
+  kMetadataDisagrees,     // the configuration contradicts the tensors
   kMissingConfig,         // a PEFT folder without adapter_config.json
   kMixedFormats,          // the names of two formats in one file
-  kNotAnAdapter,          // weights, or anything else
+  kNotAnAdapter,          // full weights, or anything else
   kUnsupportedKind,       // an adapter that is not plain low-rank: DoRA, LoKr, LoHa, biases, norms, convolutions
-  kUnsupportedComponent,  // a part for a component that takes none, such as T5
+  kUnsupportedComponent,  // a part for a component that takes no adapters, such as T5
   kWrongFamily,           // made for models of another family
   kEmpty,                 // a file without tensors
-  kBrokenFile,            // no safetensors file, or a truncated one
+  kBrokenFile,            // not a safetensors file, or a truncated one
 };
 constexpr auto NamesOf(AdapterFault) {
   return std::array{"unknown_module", "unknown_tensor", "wrong_shape",      "missing_pair",          "missing_tensor",
@@ -36,10 +36,10 @@ constexpr auto NamesOf(AdapterFault) {
                     "empty",          "broken_file"};
 }
 
-// INVALID_ARGUMENT with that message, which carries the fault's name.
+// Returns INVALID_ARGUMENT with that message and the fault's name as payload.
 absl::Status AdapterError(AdapterFault fault, const std::string& message);
 
-// The fault that AdapterError gave an error; nothing for other errors.
+// Returns the fault of an error from AdapterError; nothing for other errors.
 std::optional<AdapterFault> FaultOf(const absl::Status& status);
 
 }  // namespace tessera::models

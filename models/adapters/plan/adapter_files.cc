@@ -22,14 +22,15 @@
 namespace tessera::models {
 namespace {
 
-constexpr char kModelFile[] = "adapter_model.safetensors";  // PEFT's
+constexpr char kModelFile[] = "adapter_model.safetensors";  // of PEFT
 constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
 constexpr char kConfigFile[] = "adapter_config.json";
 constexpr size_t kMaxConfigBytes = size_t{8} << 20;
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of whole numbers
+constexpr size_t kBlockBytes = size_t{4} << 20;  // a multiple of every element size
 
-// Whether one of the numbers has all bits of `exponent`, which makes it NaN or an infinity. Looks at eight bytes at a
-// time: a lane of `rest` is zero where its number has them, and subtracting one from each lane tells.
+// Whether one of the numbers has all bits of `exponent` set, which makes it NaN or an infinity. Processes eight bytes
+// at a time: a lane of `rest` is zero if its number has those bits set, and subtracting one from each lane reveals a
+// zero lane.
 template <class Lane>
 bool HasNonFinite(std::span<const std::byte> bytes, Lane exponent) {
   constexpr uint64_t kOnes = ~uint64_t{0} / std::numeric_limits<Lane>::max();
@@ -58,7 +59,7 @@ bool IsFinite(std::span<const std::byte> bytes, StoredType type) {
   }
 }
 
-// The configuration's errors name the configuration alone.
+// Errors in the configuration name only the configuration, so this adds the adapter's name.
 absl::Status WithName(const absl::Status& status, const std::string& name) {
   if (status.ok() || absl::StrContains(status.message(), name)) return status;
   absl::Status named(status.code(), absl::StrCat(name, ": ", status.message()));
@@ -80,7 +81,7 @@ std::string TensorsInFolder(const std::string& folder) {
 absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
   std::error_code error;
   std::filesystem::path given(path);
-  if (!given.has_filename()) given = given.parent_path();  // a slash at the end
+  if (!given.has_filename()) given = given.parent_path();  // the path ends with a slash
   AdapterFiles files{.tensors = given.string(), .config = "", .name = given.filename().string()};
   const bool is_folder = std::filesystem::is_directory(given, error);
   if (is_folder) files.tensors = TensorsInFolder(given.string());

@@ -1,6 +1,6 @@
-// The files of an adapter: a safetensors file, a folder as PEFT writes it, with adapter_model.safetensors and perhaps
-// adapter_config.json, whose adapter_model.safetensors means the folder, or one as diffusers writes it, with
-// pytorch_lora_weights.safetensors.
+// Finds and checks the files of an adapter. An adapter is one of: a safetensors file; a PEFT folder with
+// adapter_model.safetensors and optionally adapter_config.json (the path of the former selects the folder); a diffusers
+// folder with pytorch_lora_weights.safetensors.
 #pragma once
 
 #include <cstddef>
@@ -19,46 +19,47 @@
 namespace tessera::models {
 
 struct AdapterFiles {
-  std::string tensors, config;  // paths; config: empty where there is none
+  std::string tensors, config;  // paths; `config` is empty if there is no configuration
   std::string name;             // for messages: the last part of the path
 };
 
-// The file of tensors in the folder; empty where there is none.
+// Returns the path of the folder's tensor file; empty if there is none.
 std::string TensorsInFolder(const std::string& folder);
 
-// AdapterFault::kNotAnAdapter for a folder that is none; a file that is not there is for who opens it.
+// Returns AdapterFault::kNotAnAdapter for a folder that is not an adapter. A missing file is reported when it is
+// opened.
 absl::StatusOr<AdapterFiles> FilesOf(const std::string& path);
 
-// An adapter whose header and configuration were read and fit a model.
+// An adapter whose header and configuration have been read and fit a model.
 struct PlannedAdapter {
   SafetensorsFile file;
   std::vector<PlannedFactors> factors;  // point into the file
-  std::vector<std::string> embeddings;  // tensors that are left out
+  std::vector<std::string> embeddings;  // tensors that are not used
 };
 
-// The warning about such tensors of the adapter of that name; empty where there are none.
+// Returns the warning that the adapter's embeddings are not used; empty if there are none.
 std::string EmbeddingsWarning(const std::string& adapter, const std::vector<std::string>& embeddings);
 
-// Errors as PlanAdapter and of reading the files, which messages call `files.name`.
+// Returns the errors of PlanAdapter and of reading the files; messages refer to the adapter as `files.name`.
 absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const AdapterNames& names);
 
-// AdapterFault::kNotFinite where one of the tensor's values in `bytes` is NaN or infinite.
+// Returns AdapterFault::kNotFinite if one of the tensor's values in `bytes` is NaN or infinite.
 absl::Status CheckFinite(const SafetensorsFile& file, const StoredTensor& tensor, std::span<const std::byte> bytes);
 
-// Where files of `tessera train` say in their headers what they were trained on, for how long, and to predict what,
-// which no other program reads.
+// Keys in the headers of files written by `tessera train`: the base model, the training step, and the prediction type.
+// No other program reads them.
 inline constexpr char kBaseDigestKey[] = "tessera.base_digest";
 inline constexpr char kStepKey[] = "tessera.step";
 inline constexpr char kPredictionTypeKey[] = "tessera.prediction_type";
 
-// What a file says of where it comes from.
+// The provenance of an adapter file.
 struct AdapterOrigin {
-  int64_t step = 0;                     // of its training; 0: it does not say
-  std::vector<std::string> embeddings;  // tensors that are left out
+  int64_t step = 0;                     // of its training; 0 if the file does not state it
+  std::vector<std::string> embeddings;  // tensors that are not used
 };
 
-// Whether the adapter at `path` fits the model: everything of the file that a worker would refuse is refused, and
-// nothing of it is kept. Messages call it `name`.
+// Checks whether the adapter at `path` fits the model: returns every error that a worker would return, and keeps
+// nothing in memory. Messages refer to the adapter as `name`.
 absl::StatusOr<AdapterOrigin> CheckAdapter(const std::string& path, const std::string& name,
                                            const AdaptableModel& model);
 

@@ -1,5 +1,5 @@
-// The same adapter in the forms that different tools write it in. Which factors lie beside which module at which scale
-// is all that is served of a file, and it must be equal to the last bit.
+// Tests that an adapter written in the formats of different tools is read identically. The only things that are used of
+// a file are the factors, their modules and their scales, and these must be equal to the last bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,10 +48,10 @@ class AdapterFormsTest : public testing::Test {
   struct Tensor {
     std::string name;
     std::vector<int64_t> shape;
-    float first = 0;  // the others count up from it
+    float first = 0;  // the other elements count up from it
   };
 
-  // A pair of factors and, where `alpha` is not empty, their alpha; `rows` of the second one.
+  // Returns a pair of factors and, unless `alpha` is empty, their alpha. The second factor has `rows` rows.
   static std::vector<Tensor> Pair(const std::string& down, const std::string& up, const std::string& alpha = "",
                                   int64_t rows = kWidth) {
     std::vector<Tensor> tensors = {{down, {kRank, kWidth}, 1}, {up, {rows, kRank}, 100}};
@@ -78,7 +78,7 @@ class AdapterFormsTest : public testing::Test {
     return folder_ / file;
   }
 
-  // Component, module, scale, first row and exchange of halves, and the bytes of both factors.
+  // Component, module, scale, first row, whether halves are exchanged, and the bytes of both factors.
   using Served = std::vector<std::tuple<std::string, std::string, uint64_t, int64_t, bool, std::string, std::string>>;
 
   absl::StatusOr<Served> ServedOf(const std::string& path, std::vector<std::string>* embeddings = nullptr) const {
@@ -188,7 +188,7 @@ TEST_F(PeftAlphaTest, OfTheHeaderIsCheckedAsThatOfAConfiguration) {
               HasSubstr("\"rank\""));
   EXPECT_THAT(Refused(Write(Factors(), {{"format", "pt"}}), AdapterFault::kMissingConfig),
               HasSubstr("adapter_config.json"));
-  // diffusers' own files have alpha under lora_adapter_metadata alone.
+  // Files that diffusers writes have alpha only under lora_adapter_metadata.
   const std::vector<Tensor> diffusers = Pair(absl::StrCat("transformer.", kModule, ".lora_A.weight"),
                                              absl::StrCat("transformer.", kModule, ".lora_B.weight"));
   ExpectSame(ServedOf(Write(diffusers, {{"alpha", "6"}})), ServedOf(Write(diffusers)), "diffusers");
@@ -237,7 +237,7 @@ TEST_F(AdapterFormsTest, EmbeddingsBesideAnAdapterAreLeftOutByName) {
   EXPECT_EQ(EmbeddingsWarning("style", {}), "");
   EXPECT_THAT(EmbeddingsWarning("style", {"clip_l", "t5"}),
               AllOf(HasSubstr("the adapter \"style\""), HasSubstr("clip_l, t5")));
-  // A file of embeddings alone is no adapter.
+  // A file that holds only embeddings is not an adapter.
   EXPECT_THAT(Refused(Write({{"emb_params", {2, kWidth}, 7}}), AdapterFault::kNotAnAdapter), HasSubstr("emb_params"));
 }
 

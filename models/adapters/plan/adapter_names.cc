@@ -15,12 +15,12 @@
 namespace tessera::models {
 namespace {
 
-// {} is the number of a block; the modules' outputs lie one after another.
+// {} is the block's index. The modules' outputs are concatenated.
 struct OriginalName {
   std::string_view original, modules;
 };
 
-// Source: the modules of Black Forest Labs' flux (model.py), beside diffusers' FluxTransformer2DModel.
+// Source: the modules of Black Forest Labs' flux (model.py), matched to diffusers' FluxTransformer2DModel.
 constexpr std::array kFluxNames{
     OriginalName{"double_blocks.{}.img_attn.qkv",
                  "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
@@ -50,7 +50,7 @@ constexpr std::array kFluxNames{
     OriginalName{"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
     OriginalName{"final_layer.linear", "proj_out"},
     OriginalName{"final_layer.adaLN_modulation.1", "norm_out.linear"},
-    // XLabs' processors: 1 is the image, 2 the text; that of a single block covers queries, keys and values alone.
+    // XLabs' processors: 1 is the image, 2 the text. That of a single block covers only queries, keys and values.
     OriginalName{"double_blocks.{}.processor.qkv_lora1",
                  "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
     OriginalName{"double_blocks.{}.processor.qkv_lora2",
@@ -64,7 +64,7 @@ constexpr std::array kFluxNames{
     OriginalName{"single_blocks.{}.processor.proj_lora", "single_transformer_blocks.{}.proj_out"},
 };
 
-// Source: the modules of Stability's sd3.5 (mmditx.py), beside diffusers' SD3Transformer2DModel.
+// Source: the modules of Stability's sd3.5 (mmditx.py), matched to diffusers' SD3Transformer2DModel.
 constexpr std::array kSd3Names{
     OriginalName{"joint_blocks.{}.x_block.attn.qkv",
                  "transformer_blocks.{}.attn.to_q transformer_blocks.{}.attn.to_k transformer_blocks.{}.attn.to_v"},
@@ -99,7 +99,7 @@ std::string Numbered(std::string_view name, int64_t block) {
   return absl::StrReplaceAll(absl::string_view(name.data(), name.size()), {{"{}", absl::StrCat(block)}});
 }
 
-// 7 of "transformer_blocks.7.attn.to_q"; -1 of a module that is in no block.
+// Returns 7 for "transformer_blocks.7.attn.to_q"; -1 for a module outside all blocks.
 int64_t BlockOf(std::string_view name) {
   constexpr std::string_view kBlocks = "blocks.";
   const size_t at = name.find(kBlocks);
@@ -134,7 +134,7 @@ AdapterNames::AdapterNames(const AdaptableModel& model) : model_(model) {
   AddOriginals();
 }
 
-// Adds the name for one block, if the model has the modules.
+// Adds the name for one block if the model has its modules.
 void AdapterNames::AddOriginal(std::string_view original, std::string_view modules, int64_t block) {
   NamedModules named{.component = "transformer"};
   for (const std::string& module : std::vector<std::string>(absl::StrSplit(Numbered(modules, block), ' '))) {
@@ -142,8 +142,8 @@ void AdapterNames::AddOriginal(std::string_view original, std::string_view modul
     if (product == nullptr) return;
     named.modules.push_back(product);
   }
-  // diffusers' continuous norm reads (scale, shift): that of the output, and of SD3's last context block, whose norm
-  // has two vectors where the others have six.
+  // diffusers' continuous norm reads (scale, shift). It is used for the output and for SD3's last context block, whose
+  // norm has two vectors while the others have six.
   const ProductSpec& first = *named.modules.front();
   named.halves_exchanged =
       first.name == "norm_out.linear" || (first.name.ends_with(".norm1_context.linear") && first.out == 2 * first.in);
@@ -157,7 +157,7 @@ void AdapterNames::AddOriginals() {
   const auto add = [&](std::span<const OriginalName> names) {
     for (const OriginalName& name : names) {
       const bool numbered = name.original.find("{}") != std::string_view::npos;
-      // Some blocks lack some modules, as those of SD3.5 without a second attention do.
+      // Some blocks lack some modules, for example the blocks of SD3.5 without a second attention.
       for (int64_t block = 0; block < (numbered ? blocks : 1); ++block) AddOriginal(name.original, name.modules, block);
     }
   };

@@ -1,4 +1,4 @@
-// Which modules of a model adapters can lie beside, and the names that files of other tools have for them.
+// AdapterNames maps the module names in adapter files of various tools to the modules of a model.
 #pragma once
 
 #include <array>
@@ -12,40 +12,40 @@
 
 namespace tessera::models {
 
-// The names that the model's authors gave its modules, which most tools but diffusers write. Families without such
-// files have none.
+// The module names of the model's authors, which most tools other than diffusers write. kNone is for families without
+// such files.
 enum class OriginalNames { kNone, kFlux, kSd3 };
 constexpr auto NamesOf(OriginalNames) { return std::array{"none", "flux", "sd3"}; }
 
-// What adapter files are held against. Immutable.
+// The part of a model's description that adapter files are checked against. Immutable.
 struct AdaptableModel {
   OriginalNames originals = OriginalNames::kNone;
-  // Every matrix product by component ("transformer", "text_encoder"), of all ranks' blocks, as ParamTable lists them;
-  // components that take no adapters are not here.
+  // All matrix products by component ("transformer", "text_encoder"), including other ranks' blocks, as listed by
+  // ParamTable. Components that take no adapters are absent.
   std::map<std::string, std::vector<ProductSpec>, std::less<>> components;
 };
 
-// What one name in a file stands for: modules of one component whose outputs lie one after another.
+// The modules that one name in a file refers to. They belong to one component, and their outputs are concatenated.
 struct NamedModules {
   std::string component;
   std::vector<const ProductSpec*> modules;
-  // The file's rows are (shift, scale), the modules' (scale, shift).
+  // The file's rows are ordered (shift, scale), the modules' rows (scale, shift).
   bool halves_exchanged = false;
 };
 
-// Answers for one model, which outlives it. Thread-safe.
+// Looks up names for one model, which outlives it. Thread-safe.
 class AdapterNames {
  public:
   explicit AdapterNames(const AdaptableModel& model);
 
-  // diffusers' dotted name of a module, or an alias of it. Null: there is none.
+  // Finds a module by diffusers' dotted name or an alias of it. Null if there is none.
   const ProductSpec* Module(std::string_view component, std::string_view name) const;
-  // The same with every "." replaced by "_", as kohya writes it.
+  // Like Module, with every "." replaced by "_", as kohya writes names.
   const ProductSpec* Underscored(std::string_view component, const std::string& name) const;
-  // One of the authors' names, dotted or underscored; XLabs' processors are among them. Null: there is none.
+  // Finds a name of the authors, dotted or underscored; includes the names of XLabs' processors. Null if there is none.
   const NamedModules* Original(const std::string& name) const;
 
-  // All of the authors' names, underscored.
+  // Returns all of the authors' names, underscored.
   const std::map<std::string, NamedModules, std::less<>>& originals() const { return originals_; }
 
   const AdaptableModel& model() const { return model_; }
@@ -61,8 +61,8 @@ class AdapterNames {
   std::map<std::string, NamedModules, std::less<>> originals_;       // by underscored name
 };
 
-// For which family of models a name was made ("SD3", "Stable Diffusion XL or 1"), where it is one of a family other
-// than the model's; empty: it says nothing.
+// Returns the family of models that a name was made for ("SD3", "Stable Diffusion XL or 1") if it is not the model's
+// family; otherwise empty.
 std::string_view ForeignFamily(std::string_view name, OriginalNames originals);
 
 }  // namespace tessera::models

@@ -24,11 +24,11 @@ namespace {
 
 using Fault = AdapterFault;
 
-// How the names of a file begin, and so whose they are.
+// The prefix of a file's names, which identifies the tool that wrote it.
 enum class Naming { kDiffusers, kPeft, kKohya, kComfy, kBare };
 constexpr auto NamesOf(Naming) { return std::array{"diffusers", "PEFT", "kohya", "ComfyUI", "their authors' own"}; }
 
-// What a tensor is to its module, by the end of its name, and the end of the name of the other one of its pair.
+// The role of a tensor in its module, by the suffix of its name, and the suffix of its counterpart in the pair.
 enum class Leaf { kDown, kUp, kAlpha };
 struct LeafName {
   std::string_view suffix;
@@ -47,8 +47,8 @@ constexpr std::array kLeaves{
     LeafName{".alpha", Leaf::kAlpha, ""},
 };
 
-// A tensor's name without the name that PEFT gave its adapter: "x.lora_A.default.weight" is "x.lora_A.weight" of
-// "default". It keeps several adapters of a model apart and has no dots.
+// A tensor's name split into the plain name and the name that PEFT gave the adapter: "x.lora_A.default.weight" is
+// "x.lora_A.weight" and "default". PEFT's name distinguishes several adapters of a model and has no dots.
 struct PlainName {
   std::string name, adapter;
 };
@@ -63,9 +63,9 @@ PlainName PlainNameOf(const std::string& name) {
   return {.name = name, .adapter = ""};
 }
 
-// Whether a tensor is the embedding of a word that was trained beside the adapter, as kohya's tools and OneTrainer
-// (bundle_emb), ai-toolkit (emb_params), diffusers' training scripts (clip_l, clip_g, t5, <token>) and AUTOMATIC1111's
-// web UI (string_to_param) write it, or PEFT the whole table.
+// Whether a tensor is the embedding of a word that was trained together with the adapter. Covers the names written by
+// kohya's tools and OneTrainer (bundle_emb), ai-toolkit (emb_params), diffusers' training scripts (clip_l, clip_g, t5,
+// <token>) and AUTOMATIC1111's web UI (string_to_param), and the whole table that PEFT writes.
 bool IsEmbedding(std::string_view name) {
   constexpr std::array<std::string_view, 6> kNames{"emb_params", "clip_l", "clip_g", "t5", "t5xxl", "string_to_param"};
   constexpr std::array<std::string_view, 2> kPrefixes{"bundle_emb.", "string_to_param."};
@@ -75,7 +75,7 @@ bool IsEmbedding(std::string_view name) {
          std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// Tensors of adapters that are more than low-rank, and what such an adapter is called.
+// Tensors of adapters that are not plain low-rank, with the name of each kind.
 struct UnsupportedLeaf {
   std::string_view mark, kind;
 };
@@ -92,7 +92,7 @@ constexpr std::array kUnsupported{
     UnsupportedLeaf{"_norm.scale", "Black Forest Labs' LoRA with norm scales"},
 };
 
-// Whether the name has that mark as whole parts: ".diff" is none of "model.diffusion_model".
+// Whether the name contains the mark as whole parts: ".diff" is not in "model.diffusion_model".
 bool HasMark(std::string_view name, std::string_view mark) {
   const bool is_begin = mark.ends_with('.') || mark.ends_with('_');
   for (size_t at = name.find(mark); at != std::string_view::npos; at = name.find(mark, at + 1)) {
@@ -102,16 +102,16 @@ bool HasMark(std::string_view name, std::string_view mark) {
   return false;
 }
 
-// The tensors of one name in the file.
+// The tensors of one module name in the file.
 struct Entry {
   const StoredTensor *down = nullptr, *up = nullptr, *alpha = nullptr;
-  std::string other;  // the name of the tensor that makes a pair of the only one that is there
+  std::string other;  // if only one tensor of the pair is present, the name of the missing one
 };
 
-// What an Entry's name stands for.
+// The modules that an Entry's name refers to.
 struct Target {
   NamedModules named;
-  std::string module;  // the name that a LoraConfig's patterns are matched with; empty: no configuration applies
+  std::string module;  // matched with the patterns of a LoraConfig; empty if no configuration applies
 };
 
 absl::Status Refuse(Fault fault, const SafetensorsFile& file, const std::string& what) {
@@ -148,7 +148,7 @@ Naming NamingOf(std::string_view name) {
   return Naming::kBare;
 }
 
-// An IEEE number of 16 bits with so many bits of exponent, or bfloat16.
+// Converts a 16-bit float with `exponent_bits` bits of exponent: IEEE half precision or bfloat16.
 double FromBits16(uint16_t bits, int exponent_bits) {
   const int mantissa_bits = 15 - exponent_bits;
   const int exponent = (bits & 0x7FFF) >> mantissa_bits, mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -161,7 +161,7 @@ double FromBits16(uint16_t bits, int exponent_bits) {
   return (bits & 0x8000) != 0 ? -value : value;
 }
 
-// Reads one file for one model.
+// Plans one file for one model.
 class Planner {
  public:
   Planner(const SafetensorsFile& file, const AdapterNames& names) : file_(file), names_(names) {}
@@ -186,7 +186,7 @@ class Planner {
   absl::Status CheckFamily() const;
   absl::Status PlanEntry(const std::string& name, const Entry& entry, std::vector<PlannedFactors>& plan);
 
-  // Which modules a name stands for; NotFound, without more, where it stands for none.
+  // Returns the modules that a name refers to; NotFound without a message if there are none.
   absl::StatusOr<Target> Resolve(const std::string& name) const;
   absl::StatusOr<Target> ResolveKohya(const std::string& name) const;
   absl::StatusOr<Target> ResolveComfy(const std::string& name) const;
@@ -206,10 +206,10 @@ class Planner {
   const SafetensorsFile& file_;
   const AdapterNames& names_;
   LoraConfigs configs_;
-  std::map<std::string, Entry> entries_;  // by the tensors' names without their ends
+  std::map<std::string, Entry> entries_;  // by the tensors' names without their suffixes
   Naming naming_ = Naming::kBare;
   const StoredTensor* named_ = nullptr;  // the first factor
-  std::string adapter_;                  // PEFT's name in it
+  std::string adapter_;                  // PEFT's name in the name of `named_`
   std::set<const ProductSpec*> planned_;
 };
 
@@ -307,7 +307,8 @@ absl::Status Planner::CheckNaming(bool has_config) {
                              has_config ? "PEFT" : "diffusers", " writes them, and ", first, " is none"));
 }
 
-// A file that was made for another family says so in its names, or has no module in common with the model.
+// Returns an error for a file that was made for another family: its names say so, or it has no module in common with
+// the model.
 absl::Status Planner::CheckFamily() const {
   const std::string* unknown = nullptr;
   bool any_known = false;
@@ -342,7 +343,7 @@ absl::StatusOr<Target> Planner::OneModule(const std::string& component, const Pr
   return Target{.named = {.component = component, .modules = {module}}, .module = ""};
 }
 
-// diffusers' names stand where the authors' do in files of some tools.
+// Files of some tools use diffusers' names in place of the authors'.
 absl::StatusOr<Target> Planner::OriginalOr(const std::string& name, const ProductSpec* module) const {
   if (const NamedModules* original = names_.Original(name); original != nullptr) {
     return Target{.named = *original, .module = ""};
@@ -480,7 +481,7 @@ absl::StatusOr<double> Planner::AlphaIn(const StoredTensor& tensor) const {
   }
   std::array<std::byte, 8> bytes{};
   RETURN_IF_ERROR(file_.Read(tensor, 0, std::span(bytes).first(static_cast<size_t>(tensor.bytes()))));
-  const auto bits = std::bit_cast<uint64_t>(bytes);  // the file is little-endian, as the machine is
+  const auto bits = std::bit_cast<uint64_t>(bytes);  // the file is little-endian, like the machine
   const double alpha = tensor.type == StoredType::kF64 ? std::bit_cast<double>(bits)
                        : tensor.type == StoredType::kF32
                            ? std::bit_cast<float>(static_cast<uint32_t>(bits))

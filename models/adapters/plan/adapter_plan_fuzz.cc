@@ -1,7 +1,7 @@
-// Any tensors as an adapter's file. A line of the input is a tensor, "TYPE ROWS COLUMNS NAME" with as many sizes as it
-// has; "# TEXT" is the header's lora_adapter_metadata, "@ TEXT" the adapter_config.json beside the file, and the first
-// line the model; before the type, "!" stands for values that are no numbers. So inputs are files that can be read,
-// whatever becomes of them.
+// Plans an adapter file with arbitrary tensors. A line of the input is a tensor, "TYPE ROWS COLUMNS NAME" with as many
+// sizes as it has dimensions; "# TEXT" is the header's lora_adapter_metadata, "@ TEXT" the adapter_config.json next to
+// the file, and the first line is the model; "!" before the type means that the values are not numbers. Thus every
+// input is a readable file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,7 +40,8 @@ void Add(AdaptableModel& model, const std::string& component, const std::string&
   }
 }
 
-// The modules of models with one block of a kind, all of one width, but for those that are wider in every model.
+// Returns the modules of a model with one block of each kind. All have one width, except those that are wider in every
+// model.
 AdaptableModel ModelOf(OriginalNames originals) {
   AdaptableModel model{.originals = originals, .components = {}};
   Add(model, "transformer", "transformer_blocks.0.",
@@ -151,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const AdapterNames names(model);
     const auto plan = PlanAdapter(*file, input.config, names);
     if (plan.ok()) CheckPlan(plan->factors);
-    Require(plan.ok() || FaultOf(plan.status()).has_value());  // every refusal says why
+    Require(plan.ok() || FaultOf(plan.status()).has_value());  // every refusal has a fault
     if (!input.config.has_value()) {
       const absl::StatusOr<AdapterOrigin> checked = CheckAdapter(path, "fuzz", model);
       Require(!checked.ok() || plan.ok());
