@@ -29,7 +29,7 @@ struct Autoencoder::Residual {
   std::optional<BandedConv> shortcut;
 };
 
-// Attention of one head over all pixels: with one head there is nothing to deal out but queries, so every rank reads
+// Attention with a single head over all pixels. With one head only the queries can be distributed, so every rank reads
 // all keys and values. Early files name the matrices query, key, value and proj_attn.
 struct Autoencoder::Attention {
   Attention(const ParamScope& scope, int64_t width, int64_t groups)
@@ -105,7 +105,8 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
     post_quant_ =
         std::make_unique<BandedConv>(root / "post_quant_conv", config.latent_channels, config.latent_channels, 1);
   }
-  // The encoder goes from the finest level to the coarsest, the decoder back with one more residual a level.
+  // The encoder goes from the finest level to the coarsest; the decoder goes back, with one more residual block per
+  // level.
   int64_t width = config.widths.front();
   for (int64_t i = 0; i < levels; ++i) {
     const ParamScope scope = root / "encoder.down_blocks" / i;

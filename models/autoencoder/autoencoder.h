@@ -1,4 +1,5 @@
-// AutoencoderKL of the latent diffusion models (Rombach et al., 2022): images to latents and back.
+// Autoencoder implements AutoencoderKL of the latent diffusion models (Rombach et al., 2022): images to latents and
+// back.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 namespace tessera::models {
 
-// Inference only: activations are overwritten in place, so no gradient passes through.
+// Inference only: activations are overwritten in place, so gradients cannot pass through.
 class Autoencoder {
  public:
   Autoencoder(const AutoencoderConfig& config, ParamTable& table);
@@ -21,18 +22,19 @@ class Autoencoder {
     at::Tensor mean, log_variance;  // [b, latent channels, h, w]; log_variance within [−30, 20]
   };
 
-  // latents [b, latent channels, h, w] as diffusion knows them, the same on every rank of context.world → image
-  // [b, 3, h·factor, w·factor], about [−1, 1], on the first of them; on the others an image without rows. Every rank
-  // computes and holds its own rows only. `band_bytes`: in place of BandBytesOn.
+  // latents [b, latent channels, h, w] as the transformer uses them, the same on every rank of context.world → image
+  // [b, 3, h·factor, w·factor], about [−1, 1], on the first rank; the other ranks return an image without rows. Every
+  // rank computes and holds only its rows. `band_bytes` replaces BandBytesOn.
   at::Tensor Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
                     std::optional<int64_t> band_bytes = std::nullopt) const;
 
-  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank for
-  // itself.
+  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank encodes
+  // the whole image.
   Posterior Encode(const at::Tensor& image, const parallel::ForwardContext& context,
                    std::optional<int64_t> band_bytes = std::nullopt) const;
 
-  // Unscaled latents (a posterior's mean or sample) → latents as diffusion knows them, and back.
+  // Scale converts unscaled latents (a posterior's mean or sample) to the latents that the transformer uses; Unscale is
+  // its inverse.
   at::Tensor Scale(const at::Tensor& z) const { return (z - config_.shift_factor) * config_.scaling_factor; }
   at::Tensor Unscale(const at::Tensor& latents) const {
     return latents / config_.scaling_factor + config_.shift_factor;

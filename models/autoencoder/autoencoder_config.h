@@ -1,4 +1,4 @@
-// config.json of an AutoencoderKL. LibTorch-free.
+// Parses config.json of an AutoencoderKL. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct AutoencoderConfig {
   double scaling_factor = 0.18215;
   double shift_factor = 0;
 
-  // Pixels per latent along one side: every level but the last halves the image.
+  // Pixels per latent along one side: every level except the last halves the image.
   int64_t factor() const { return int64_t{1} << (widths.size() - 1); }
 };
 
-// InvalidArgument names the field, its value and what is valid.
+// Returns InvalidArgument with the field, its value and the valid values.
 absl::StatusOr<AutoencoderConfig> ParseAutoencoderConfig(base::ConfigReader& reader);
 
 }  // namespace tessera::models

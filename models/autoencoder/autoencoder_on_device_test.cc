@@ -1,4 +1,4 @@
-// The autoencoder on a device: the host's image, made of whole images with their channels last.
+// The autoencoder on a device returns the host's image, computed from whole images in channels-last layout.
 #include <gtest/gtest.h>
 
 #include "tests/support/opened_autoencoder.h"
@@ -19,7 +19,7 @@ TEST(AutoencoderOnDeviceTest, DecodesTheHostsImage) {
     const at::Tensor actual = device.DecodeSerially(latents.to(kPretendDevice));
     EXPECT_EQ(actual.device(), kPretendDevice);
     EXPECT_LE(RelativeError(actual.cpu(), expected), tolerance) << dtype;
-    // In bands of a row it is the same too.
+    // Bands of one row give the same image.
     parallel::SingleRank one;
     EXPECT_LE(RelativeError(device.Decode(latents.to(kPretendDevice), one, /*band_bytes=*/1).cpu(), expected),
               tolerance);
@@ -39,7 +39,7 @@ TEST(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
   EXPECT_LE(RelativeError(actual.log_variance.cpu(), expected.log_variance), 1e-12);
 }
 
-// 64 x 1024 pixels, which the host makes in bands.
+// 64 x 1024 pixels, which the host computes in bands.
 TEST(AutoencoderOnDeviceTest, ALayerIsOneBandWithItsChannelsLast) {
   const c10::InferenceMode no_gradients;
   constexpr int64_t kChannels = 32;

@@ -14,12 +14,12 @@ namespace {
 
 constexpr double kEpsilon = 1e-6;
 
-// Rows of a band of which one row takes `row_bytes`.
+// Returns the number of rows per band if one row takes `row_bytes`.
 int64_t BandRows(int64_t row_bytes, int64_t band_bytes) {
   return std::max<int64_t>(1, band_bytes / std::max<int64_t>(1, row_bytes));
 }
 
-// Of a part of the values: their number, mean and sum of squared differences from the mean, [b, groups] in fp64.
+// The number, mean and sum of squared differences from the mean of a part of the values, [b, groups] in fp64.
 struct Moments {
   double count = 0;
   at::Tensor mean, squares;
@@ -27,7 +27,7 @@ struct Moments {
   // Chan et al., 1979.
   void Merge(const Moments& other) {
     if (other.count == 0) return;
-    if (count == 0) {  // what the sums below come to, bit for bit
+    if (count == 0) {  // the sums below would give the same, bit for bit
       *this = other;
       return;
     }
@@ -39,7 +39,7 @@ struct Moments {
   }
 };
 
-// The ranks' moments, merged in the order of the ranks. A row of the image counts `row_values` values.
+// Merges the ranks' moments in rank order. A row of the image has `row_values` values per group.
 Moments OfAllRanks(const Moments& own, const parallel::ImageRows& image, double row_values) {
   if (image.rows().size() == 1) return own;
   const std::vector<int64_t> one_each(image.rows().size(), 1);
@@ -110,7 +110,7 @@ at::Tensor BandedConv::Forward(const at::Tensor& x, const GroupNorm* norm, const
   at::Tensor out;
   for (int64_t begin = out_begin; begin < out_end; begin += band) {
     const int64_t end = std::min(out_end, begin + band);
-    // Rows of the (enlarged) input that the band reads; those outside the image are zeros.
+    // Rows of the (enlarged) input that the band reads; rows outside the image are zeros.
     const int64_t first = begin * stride - before, last = (end - 1) * stride - before + kernel_;
     const int64_t top = std::max<int64_t>(0, first), bottom = std::min(in_h, last);
     at::Tensor rows = window.Slice(top / up, (bottom + up - 1) / up);

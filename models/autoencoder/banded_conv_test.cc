@@ -23,7 +23,7 @@ TEST_P(BandedConvTest, AnyBandHeightGivesTheUndividedLayer) {
   Fill(table);
   const at::Tensor x = Random({2, 6, 14, 10}, 1);
 
-  // The layer as its definition reads, from LibTorch's own parts.
+  // The layer as defined, computed by LibTorch's operators.
   const at::Tensor weight = table.params()[2].Value(), bias = table.params()[3].Value();
   at::Tensor y = at::silu(at::group_norm(x, 3, table.params()[0].Value(), table.params()[1].Value(), 1e-6));
   if (resample == Resample::kUp) y = at::upsample_nearest2d(y, {28, 20});
@@ -37,7 +37,7 @@ TEST_P(BandedConvTest, AnyBandHeightGivesTheUndividedLayer) {
   EXPECT_LT((actual - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>());
 }
 
-// One row a band, a few rows with a short last band, the whole image.
+// One row per band, a few rows with a short last band, the whole image.
 INSTANTIATE_TEST_SUITE_P(AllResamplings, BandedConvTest,
                          testing::Combine(testing::Values(Resample::kNone, Resample::kUp, Resample::kDown),
                                           testing::Values(1, 2 * 6 * 10 * 8 * 5, int64_t{1} << 30)));

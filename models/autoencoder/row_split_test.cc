@@ -1,5 +1,5 @@
-// Decoding with the rows of the image spread over ranks: the picture is the one that a single rank makes. That one is
-// compared with the reference by the golden cases.
+// Decoding with the image's rows spread over ranks gives the picture of a single rank, which the golden cases compare
+// with the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::models {
 namespace {
 
-// Of latents: even, nothing divides it, fewer rows than ranks.
+// Latent sizes: an even one, one that no number of ranks divides, and one with fewer rows than ranks.
 constexpr std::pair<int64_t, int64_t> kSizes[] = {{8, 6}, {11, 7}, {3, 5}};
 
 class RowSplitTest : public testing::TestWithParam<const char*> {};
