@@ -23,7 +23,7 @@ struct Rule {
 using Rules = std::vector<Rule>;
 
 #define TESSERA_FILE_TYPES U"(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4)"
-// A host under a well-known domain with its path, not followed by an "@".
+// A host in a well-known domain with its path, not followed by an "@".
 #define TESSERA_HOST U"[a-zA-Z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
 
 const Rules& UrlRules() {
@@ -34,7 +34,7 @@ const Rules& UrlRules() {
   return rules;
 }
 
-// Between the removal of HTML and the repair of the text.
+// Applied between the removal of HTML and the repair of the text.
 const Rules& MarkRules() {
   static const Rules rules = {
       {LinearRegex(U"@\\w+"), U""},
@@ -61,7 +61,7 @@ const Rules& MarkRules() {
   return rules;
 }
 
-// After the repair of the text.
+// Applied after the repair of the text.
 const Rules& PhraseRules() {
   static const Rules rules = {
       {LinearRegex(U"\\b[a-zA-Z]{1,3}\\d{3,15}\\b"), U""},  // jc6640
@@ -87,7 +87,7 @@ std::u32string Apply(const Rules& rules, std::u32string text) {
   return text;
 }
 
-// Percent escapes and "+" of URLs. The bytes of a run of ASCII characters are read as UTF-8 together.
+// Decodes percent escapes and "+" of URLs. The bytes of a run of ASCII characters are read together as UTF-8.
 std::u32string UnquoteUrl(std::u32string_view text) {
   std::u32string result;
   std::string run;
@@ -122,7 +122,7 @@ std::u32string ReplaceLiteral(std::u32string_view text, std::u32string_view from
   return result;
 }
 
-// this-is-my-cute-cat: with more than three of them hyphens and underscores are spaces.
+// Replaces hyphens and underscores by spaces if there are more than three of them: this-is-my-cute-cat.
 std::u32string SplitSlug(std::u32string text) {
   constexpr int kMostInText = 3;
   const auto joins = [](char32_t c) { return c == U'-' || c == U'_'; };
@@ -132,7 +132,7 @@ std::u32string SplitSlug(std::u32string text) {
   return text;
 }
 
-// A space behind every ",", "." or "/" that is not preceded by a digit and is followed by a word.
+// Adds a space after every ",", "." or "/" that is not preceded by a digit and is followed by a word.
 std::u32string SpaceAfterMarks(std::u32string_view text) {
   std::u32string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -159,7 +159,8 @@ std::u32string JoinSpaces(std::u32string_view text) {
   return result;
 }
 
-// Quotes around the whole, then one stray mark at each end; a single word that begins with "." goes altogether.
+// Removes quotes around the whole text, then one stray mark at each end. A single word that begins with "." is removed
+// altogether.
 std::u32string_view TrimMarks(std::u32string_view text) {
   const auto is_one_of = [](char32_t c, std::u32string_view marks) { return marks.find(c) != marks.npos; };
   if (text.size() > 2 && is_one_of(text.front(), U"\"'") && is_one_of(text.back(), U"\"'")) {

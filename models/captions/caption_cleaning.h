@@ -1,8 +1,8 @@
-// How PixArt's prompts are prepared before they are tokenized, as its training captions were.
+// Prepares PixArt's prompts for tokenization, in the way its training captions were prepared.
 //
-// Exactly what the reference pipeline does (diffusers' PixArtAlphaPipeline, with Beautiful Soup 4.15 on Python 3.11 and
-// ftfy 6.3.1), so that the same prompt gives the same tokens. Unicode data are ICU's.
-// Pure and thread-safe. Time and memory are linear in the length of the caption, whatever it is.
+// Does exactly what the reference pipeline does (diffusers' PixArtAlphaPipeline, with Beautiful Soup 4.15 on Python
+// 3.11 and ftfy 6.3.1), so that the same prompt gives the same tokens. Unicode data come from ICU. Pure and
+// thread-safe. Time and memory are linear in the length of any caption.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace tessera::models {
 
-// The default (clean_caption = true): percent escapes and HTML decoded, lower case; URLs, @names, ideographs, ids, file
-// names, sizes and sales phrases removed; dashes, quotes and white space made uniform; mojibake repaired. Applied
-// twice. Removes every CJK ideograph: a Chinese prompt becomes empty. UTF-8 in and out; what is ill-formed in `prompt`
-// counts as U+FFFD (requests with such text are refused earlier).
+// Cleans a caption (clean_caption = true, the default): decodes percent escapes and HTML; lowers the case; removes
+// URLs, @names, ideographs, ids, file names, sizes and sales phrases; makes dashes, quotes and white space uniform;
+// repairs mojibake. All of this is applied twice. Every CJK ideograph is removed, so a Chinese prompt becomes empty.
+// Input and output are UTF-8; ill-formed sequences in `prompt` count as U+FFFD (requests with such text are refused
+// earlier).
 std::string CleanCaption(std::string_view prompt);
 
-// Without cleaning (clean_caption = false): lower case, no white space at the ends.
+// Prepares a caption without cleaning (clean_caption = false): lower case, white space trimmed.
 std::string PlainCaption(std::string_view prompt);
 
 }  // namespace tessera::models

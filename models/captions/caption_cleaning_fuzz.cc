@@ -1,4 +1,4 @@
-// Any bytes as a caption: the result is well-formed UTF-8, and cleaning neither crashes nor takes long.
+// Cleans arbitrary bytes as a caption: the result is well-formed UTF-8, and cleaning neither crashes nor takes long.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

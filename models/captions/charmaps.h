@@ -1,4 +1,4 @@
-// Single-byte encodings in which UTF-8 is commonly misread. Immutable and thread-safe.
+// Charmap is a single-byte encoding that UTF-8 is commonly misread as. Immutable and thread-safe.
 #pragma once
 
 #include <array>
@@ -12,17 +12,21 @@ namespace tessera::models::caption {
 
 class Charmap {
  public:
-  // In the order in which they are tried.
+  // Returns the encodings in the order in which they are tried.
   static const std::vector<Charmap>& All();
 
-  // The bytes, each as a code point below 256, or nothing if the text could not have been read in this encoding. In a
-  // lossy encoding U+FFFD stands for a byte that is not known, which becomes 1A; U+001A itself has no byte then.
+  // Returns the bytes, each as a code point below 256, or nothing if the text could not have been read in this
+  // encoding. In a lossy encoding U+FFFD stands for an unknown byte, which becomes 1A; U+001A itself has no byte in
+  // that case.
   std::optional<std::u32string> Encode(std::u32string_view text) const;
   char32_t Decode(unsigned char byte) const { return byte < 0x80 ? byte : high_[byte - 0x80]; }
 
   bool is_latin1() const { return kind_ == Kind::kLatin1; }
   bool is_mac_roman() const { return kind_ == Kind::kMacRoman; }
-  bool is_windows() const { return kind_ == Kind::kWindows; }  // lossy, and bytes without a character are their number
+  bool is_windows() const {
+    return kind_ == Kind::kWindows;
+  }  // lossy; a byte without a character becomes the code
+     // point of the same number
 
  private:
   enum class Kind { kLatin1, kWindows, kMacRoman, kOther };

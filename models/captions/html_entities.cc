@@ -21,8 +21,8 @@ constexpr Entity kEntities[] = {
 };
 
 constexpr char32_t kBeyondUnicode = 0x110000;
-constexpr size_t kLongestReference = 32;        // html.unescape looks no further
-constexpr size_t kLongestUnambiguousName = 24;  // neither does ftfy
+constexpr size_t kLongestReference = 32;        // bound of html.unescape
+constexpr size_t kLongestUnambiguousName = 24;  // bound of ftfy
 constexpr size_t kShortestPrefix = 2;
 
 constexpr std::array<char16_t, 32> kWindows1252 = {0x20AC, 0x0081, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021,
@@ -47,7 +47,7 @@ void Append(const Entity& entity, std::u32string* text) {
   if (entity.second != 0) *text += entity.second;
 }
 
-// Longest beginning of `name` that is an entity even without ";", as its length; 0 if there is none.
+// Returns the length of the longest prefix of `name` that is an entity even without ";"; 0 if there is none.
 size_t LongestLegacyPrefix(std::u32string_view name) {
   for (size_t length = name.size(); length >= kShortestPrefix; --length) {
     const Entity* const entity = Find(name.substr(0, length));
@@ -56,7 +56,7 @@ size_t LongestLegacyPrefix(std::u32string_view name) {
   return 0;
 }
 
-// Code points that the HTML standard calls errors and Python drops.
+// Whether the HTML standard calls the code point an error and Python drops it.
 bool IsDropped(char32_t c) {
   return (c >= 0x1 && c <= 0x8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || (c >= 0xFDD0 && c <= 0xFDEF) ||
          (c & 0xFFFE) == 0xFFFE;
@@ -75,7 +75,7 @@ struct NumericReference {
   size_t length;  // from "&", without a ";"
 };
 
-// A reference at the beginning of the text, such as &#233 or &#xE9.
+// Parses a reference at the beginning of the text, such as &#233 or &#xE9.
 std::optional<NumericReference> ParseNumericReference(std::u32string_view text) {
   if (text.size() < 3 || text[1] != U'#') return std::nullopt;
   const bool hex = text[2] == U'x' || text[2] == U'X';
@@ -90,8 +90,7 @@ bool EndsName(char32_t c) {
   return c == U'\t' || c == U'\n' || c == U'\f' || c == U' ' || c == U'<' || c == U'&' || c == U'#' || c == U';';
 }
 
-// Decodes the named reference at the beginning of the text and returns how much of the text it took; 0 if there is
-// none.
+// Decodes the named reference at the beginning of the text and returns its length in the text; 0 if there is none.
 size_t DecodeNamed(std::u32string_view text, std::u32string* result) {
   size_t length = 0;
   while (length < kLongestReference && length + 1 < text.size() && !EndsName(text[length + 1])) ++length;

@@ -1,5 +1,5 @@
-// HTML character references, decoded by the rules of the HTML standard as Python's html.unescape applies them.
-// Pure and thread-safe.
+// Decodes HTML character references by the rules of the HTML standard as Python's html.unescape applies them. Pure and
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,21 @@
 
 namespace tessera::models::caption {
 
-// The characters of a named reference, given without "&" and ";" ("eacute"), or nothing if there is no such name.
+// Returns the characters of a named reference, given without "&" and ";" ("eacute"), or nothing if there is no such
+// name.
 std::optional<std::u32string> NamedEntity(std::u32string_view name);
 
-// Value of decimal or hexadecimal digits, at most 0x110000, which stands for everything beyond Unicode.
+// Returns the value of decimal or hexadecimal digits, at most 0x110000, which stands for everything beyond Unicode.
 char32_t ParseCharacterNumber(std::u32string_view digits, int base);
 
-// What the bytes 0x80 to 0x9F are in windows-1252; every other code point is returned as it is.
+// Maps 0x80 to 0x9F as windows-1252; returns every other code point unchanged.
 char32_t Windows1252ToUnicode(char32_t c);
 
-// Decodes references with and without ";". Unknown ones stay.
+// Decodes references with and without ";". Unknown references are left unchanged.
 std::u32string UnescapeHtml(std::u32string_view text);
 
-// Decodes only references that end in ";", and in addition names written in capitals throughout (&EACUTE;) as the
-// capital of the lower-case name, as ftfy's unescape_html does.
+// Decodes only references that end in ";". In addition, names written entirely in capitals (&EACUTE;) become the
+// capital of the lower-case name, as in ftfy's unescape_html.
 std::u32string UnescapeUnambiguousHtml(std::u32string_view text);
 
 }  // namespace tessera::models::caption

@@ -32,7 +32,7 @@ bool IsTagNameEnd(char32_t c) {
   return c == U'\t' || c == U'\n' || c == U'\r' || c == U'\f' || c == U' ' || c == U'/' || c == U'>' || c == U'\0';
 }
 
-// The tree builder: knows which elements are open and collects the text that is visible.
+// The tree builder: tracks the open elements and collects the visible text.
 class TextCollector {
  public:
   enum class Kind { kText, kHidden, kAlwaysVisible };
@@ -81,7 +81,7 @@ class TextCollector {
   }
 
  private:
-  // Closes the innermost element of that name and all within it; nothing if none is open.
+  // Closes the innermost element of that name and all elements within it; does nothing if none is open.
   void Close(const std::u32string& name) {
     Flush(Kind::kText);
     const auto count = open_count_.find(name);
@@ -102,7 +102,7 @@ class TextCollector {
 
   std::u32string text_;
   std::u32string pending_;
-  bool has_pending_ = false;  // an empty text node is one all the same
+  bool has_pending_ = false;  // an empty text node counts as one, too
   std::vector<std::u32string> open_;
   std::map<std::u32string, int, std::less<>> open_count_;
   std::map<std::u32string, int, std::less<>> already_closed_;  // empty elements whose end tag may still come
@@ -110,7 +110,7 @@ class TextCollector {
   int preformatted_ = 0;
 };
 
-// The tokenizer. A position of kNone as a result means that the markup is not finished.
+// The tokenizer. A result of kNone for a position means that the markup is unfinished.
 class HtmlScanner {
  public:
   explicit HtmlScanner(std::u32string_view html)
@@ -122,7 +122,7 @@ class HtmlScanner {
         budget_(kSearchesPerCharacter * (html.size() + kSearchesPerCharacter)) {}
 
   std::u32string Run() {
-    // What the first pass leaves unfinished the second one takes as it is.
+    // The second pass takes as text what the first pass leaves unfinished.
     Scan(/*at_end=*/false);
     Scan(/*at_end=*/true);
     return refused_ ? std::u32string(text_) : collector_.Finish();
@@ -135,7 +135,7 @@ class HtmlScanner {
     end = std::min(end, text_.size());
     return begin < end ? text_.substr(begin, end - begin) : std::u32string_view();
   }
-  // find(), without a search where there is nothing to be found.
+  // Like find(), but without a search if there is nothing to find.
   size_t FindGreater(size_t i) const {
     return last_greater_ == kNone || i > last_greater_ ? kNone : text_.find(U'>', i);
   }
@@ -177,7 +177,7 @@ class HtmlScanner {
     return kNone;
   }
 
-  // At "<". False if the scan has to stop here.
+  // Scans at "<". Returns false if the scan must stop here.
   bool ScanTag(bool at_end) {
     const size_t begin = position_;
     size_t end;
@@ -208,7 +208,7 @@ class HtmlScanner {
     return true;
   }
 
-  // Markup that the text ends in counts as text, up to a ">" or else before the next "<".
+  // Returns the end of markup that the text ends within. It counts as text, up to a ">" or else before the next "<".
   size_t UnfinishedTagEnd(size_t begin) const {
     if (const size_t greater = FindGreater(begin + 1); greater != kNone) return greater + 1;
     const size_t less = FindLess(begin + 1);
@@ -313,13 +313,13 @@ class HtmlScanner {
     return greater + 1;
   }
 
-  // White space and slashes that do not belong to a "/>".
+  // Skips white space and slashes that are not part of a "/>".
   size_t SkipSpaceAndSlashes(size_t i) const {
     while (i < text_.size() && (IsSpace(text_[i]) || (text_[i] == U'/' && At(i + 1) != U'>'))) ++i;
     return i;
   }
 
-  // End of an attribute's name that begins at i, or i if none does.
+  // Returns the end of an attribute's name that begins at i, or i if there is none.
   size_t AttributeName(size_t i) const {
     const char32_t before = At(i - 1);
     if (before != U'\'' && before != U'"' && before != U'/' && !IsSpace(before)) return i;
@@ -339,8 +339,8 @@ class HtmlScanner {
     return i;
   }
 
-  // End of an attribute's "= value" that begins at i, or i if there is none. A quote that is never closed is no value;
-  // then the white space or the "=" before it gives one instead.
+  // Returns the end of an attribute's "= value" that begins at i, or i if there is none. A quote that is never closed
+  // is not a value; then the white space or the "=" before it counts as one.
   size_t AttributeValue(size_t i) const {
     const size_t equals = SkipSpace(i);
     if (At(equals) != U'=') return i;
@@ -353,7 +353,7 @@ class HtmlScanner {
     return i;
   }
 
-  // Where the start tag ends, just behind its ">" if it has one.
+  // Returns the position where the start tag ends, directly after its ">" if it has one.
   size_t StartTagEnd(size_t begin) {
     size_t i = begin + 1;
     while (i < text_.size() && !IsTagNameEnd(text_[i])) ++i;
@@ -395,7 +395,7 @@ class HtmlScanner {
     return end;
   }
 
-  // At "&". False if the scan has to stop here.
+  // Scans at "&". Returns false if the scan must stop here.
   bool ScanReference(bool at_end) {
     const size_t begin = position_;
     if (At(begin + 1) == U'#') return ScanNumericReference();
@@ -403,7 +403,7 @@ class HtmlScanner {
       size_t end = begin + 2;
       while (IsAsciiLetter(At(end)) || IsAsciiDigit(At(end)) || At(end) == U'-' || At(end) == U'.') ++end;
       if (end >= text_.size()) {
-        // The name must be followed by something, which may be its own last "-" or ".".
+        // The name must be followed by something, for which a "-" or "." that ends the name itself suffices.
         end = text_.find_last_of(U"-.");
         if (end == kNone || end < begin + 2) {
           if (at_end && begin + 2 == text_.size()) ++position_;
@@ -425,7 +425,7 @@ class HtmlScanner {
     return true;
   }
 
-  // At "&#". One that is malformed ends the scan: the rest is text as it is.
+  // Scans at "&#". A malformed reference ends the scan: the rest is plain text.
   bool ScanNumericReference() {
     const bool hex = At(position_ + 2) == U'x' || At(position_ + 2) == U'X';
     const size_t digits = position_ + (hex ? 3 : 2);
@@ -448,7 +448,7 @@ class HtmlScanner {
 
   std::u32string_view text_;
   size_t last_greater_, last_less_, last_single_quote_, last_double_quote_;
-  size_t budget_;  // characters that may still be looked at ahead of the position
+  size_t budget_;  // number of characters that may still be scanned ahead of the position
   size_t position_ = 0;
   std::u32string raw_element_;  // script or style, while inside one
   bool refused_ = false;

@@ -8,7 +8,7 @@
 namespace tessera::models::caption {
 namespace {
 
-// Expected values: BeautifulSoup(text, "html.parser").text of Beautiful Soup 4.15 on Python 3.11.7.
+// Expected values are those of BeautifulSoup(text, "html.parser").text of Beautiful Soup 4.15 on Python 3.11.7.
 std::string Html(std::string_view text) { return EncodeUtf8(HtmlText(DecodeUtf8(text))); }
 
 TEST(HtmlText, DropsTagsAndComments) {

@@ -28,7 +28,7 @@ void LinearRegex::CharSet::Tabulate() {
   for (char32_t c = 0; c < latin1.size(); ++c) latin1[c] = Holds(c);
 }
 
-// Recursive descent over the pattern. A repetition compiles its operand again by parsing it again.
+// Compiles the pattern by recursive descent. A repetition compiles its operand again by parsing it again.
 class RegexCompiler {
  public:
   RegexCompiler(std::u32string_view pattern, LinearRegex* regex) : pattern_(pattern), regex_(*regex) {}
@@ -72,13 +72,13 @@ class RegexCompiler {
     const Mark begin = Remember();
     Sequence();
     if (Peek() != U'|') return;
-    Forget(begin);  // it is one of several: compile it again behind a split
+    Forget(begin);  // it is one of several alternatives: compile it again after a split
     while (true) {
       const int32_t split = Emit(LinearRegex::Op::kSplit);
       regex_.program_[split].first = Here();
       Sequence();
       if (!Accept(U"|")) {
-        // The last alternative needs no other way out.
+        // The last alternative needs no second target.
         regex_.program_[split].second = regex_.program_[split].first;
         break;
       }
@@ -222,7 +222,7 @@ class RegexCompiler {
         CollectFirstSets(instruction.first, seen);
         return;
       case LinearRegex::Op::kMatch:
-        Require(false);  // matches the empty text
+        Require(false);  // the pattern matches the empty text
         return;
       default:
         CollectFirstSets(at + 1, seen);
@@ -247,7 +247,7 @@ class RegexCompiler {
   size_t position_ = 0;
 };
 
-// The threads alive at one position, in order of preference, at most one per instruction.
+// The threads that are active at one position, in order of preference, at most one per instruction.
 class RegexThreads {
  public:
   struct Thread {
@@ -305,14 +305,14 @@ class RegexThreads {
   std::vector<size_t> last_seen_;
 };
 
-// Searches one text, again and again from later places.
+// Searches one text repeatedly, from later and later positions.
 class RegexSearch {
  public:
   RegexSearch(const LinearRegex& regex, std::u32string_view text) : regex_(regex), text_(text) {}
 
   std::optional<std::pair<size_t, size_t>> Find(size_t from) {
     from = NextBegin(from);
-    if (from >= text_.size()) return std::nullopt;  // where most searches end, before anything is allocated
+    if (from >= text_.size()) return std::nullopt;  // most searches end here, before anything is allocated
     if (!even_) even_.emplace(regex_, text_), odd_.emplace(regex_, text_);
     even_->Clear();
     odd_->Clear();
@@ -331,7 +331,7 @@ class RegexSearch {
         const LinearRegex::Instruction& instruction = regex_.program_[thread.at];
         if (instruction.op == LinearRegex::Op::kMatch) {
           match = {thread.begin, position};
-          break;  // the threads behind it are less preferred
+          break;  // the threads after it are less preferred
         }
         if (position < text_.size() && regex_.sets_[instruction.first].Contains(text_[position])) {
           next->Add(thread.at + 1, thread.begin, position + 1);
@@ -343,7 +343,7 @@ class RegexSearch {
   }
 
  private:
-  // The first place from `position` on at which a match can begin; the end where there is none.
+  // Returns the first position from `position` on at which a match can begin; the end if there is none.
   size_t NextBegin(size_t position) const {
     const auto can_begin = [&](const LinearRegex::CharSet& set) { return set.Contains(text_[position]); };
     while (position < text_.size() && std::none_of(regex_.first_sets_.begin(), regex_.first_sets_.end(), can_begin)) {

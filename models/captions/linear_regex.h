@@ -1,10 +1,11 @@
-// Regular expressions whose search takes time linear in the text, whatever the text (a Pike virtual machine).
+// LinearRegex is a regular expression whose search takes time linear in the text, for any text (a Pike virtual
+// machine).
 //
-// Leftmost match, alternatives and greedy repetitions in order of preference: the match a backtracking engine such as
-// Python's re finds. Syntax: literals; . [...] [^...] \d \D \s \S \w \W with Python's Unicode meaning; \b ^ $; (...)
-// and (?:...), neither of them capturing; | * + ? {n} {n,} {n,m}, all greedy; (?!c) with one character or class.
-// A backslash makes any other character literal, as it must a - inside brackets.
-// A pattern is part of the program, so a bad one aborts in the constructor. Immutable and thread-safe afterwards.
+// It finds the leftmost match, with alternatives and greedy repetitions in order of preference: the match that a
+// backtracking engine such as Python's re finds. Syntax: literals; . [...] [^...] \d \D \s \S \w \W with Python's
+// Unicode meaning; \b ^ $; (...) and (?:...), neither of them capturing; | * + ? {n} {n,} {n,m}, all greedy; (?!c) with
+// one character or class. A backslash makes any other character literal and is required for a - within brackets. A
+// pattern is part of the program, so an invalid one aborts in the constructor. Immutable and thread-safe afterwards.
 #pragma once
 
 #include <array>
@@ -22,11 +23,11 @@ class LinearRegex {
  public:
   explicit LinearRegex(std::u32string_view pattern);
 
-  // First match that begins at `from` or later, as begin and end. `^` and \b look at the whole text.
+  // Returns the begin and end of the first match that begins at `from` or later. `^` and \b refer to the whole text.
   std::optional<std::pair<size_t, size_t>> Find(std::u32string_view text, size_t from = 0) const;
 
-  // All matches from left to right replaced by a literal text, or by what `replace` makes of each. A pattern cannot
-  // match the empty text.
+  // Replaces all matches from left to right by a literal text, or by the result of `replace` for each match. A pattern
+  // cannot match the empty text.
   std::u32string ReplaceAll(std::u32string_view text, std::u32string_view replacement) const;
   std::u32string ReplaceEach(std::u32string_view text,
                              const std::function<std::u32string(std::u32string_view)>& replace) const;
@@ -37,7 +38,7 @@ class LinearRegex {
   friend class RegexSearch;
 
   struct CharSet {
-    // Latin-1 is looked up in a table, which Tabulate fills.
+    // Latin-1 characters are looked up in a table that Tabulate fills.
     bool Contains(char32_t c) const { return c < latin1.size() ? latin1[c] : Holds(c); }
     bool Holds(char32_t c) const;
     void Tabulate();
@@ -56,7 +57,8 @@ class LinearRegex {
 
   std::vector<Instruction> program_;
   std::vector<CharSet> sets_;
-  std::vector<CharSet> first_sets_;  // one of which every match begins with; those that are not negated are one
+  std::vector<CharSet> first_sets_;  // every match begins with a character of one of these; all non-negated sets are
+                                     // merged into one
 };
 
 }  // namespace tessera::models::caption

@@ -12,13 +12,13 @@
 namespace tessera::models::caption {
 namespace {
 
-// Every step shortens the text or makes it plainer, so a few do; the limits only keep a surprise finite.
+// Every step shortens the text or makes it plainer, so a few steps suffice; the limits only guarantee termination.
 constexpr int kMostSteps = 100;
 constexpr int kDeepestNesting = 16;
 
-// From here on bytes are code points below 256.
+// In the code below, bytes are code points below 256.
 
-// UTF-8 in which a no-break space (A0) was turned into a space, where the result is a likely character.
+// Matches UTF-8 in which a no-break space (A0) was turned into a space and whose result is a likely character.
 const LinearRegex& SimplifiedSpaces() {
   static const LinearRegex regex(
       U"[\xC2\xC3\xC5\xCE\xD0\xD9] "
@@ -27,7 +27,7 @@ const LinearRegex& SimplifiedSpaces() {
   return regex;
 }
 
-// UTF-8 and CESU-8 in which bytes are unknown (1A), or at most one of them a question mark.
+// Matches UTF-8 and CESU-8 in which bytes are unknown (1A), or at most one of them is a question mark.
 const LinearRegex& LossySequences() {
   static const LinearRegex regex(
       U"[\xC2-\xDF]\x1A|[\xC2\xC3]\\?"
@@ -38,7 +38,7 @@ const LinearRegex& LossySequences() {
   return regex;
 }
 
-// "Ã la" is "à la", with the space kept, but "Ã s" and the like are Portuguese words that begin with "à".
+// Turns "Ã la" into "à la" with the space kept; "Ã s" and the like are Portuguese words that begin with "à".
 std::u32string RestoreWordAGrave(std::u32string_view bytes) {
   constexpr std::u32string_view kPortuguese[] = {U" ", U"quele", U"quela", U"quilo", U"s "};
   std::u32string result;

@@ -6,10 +6,10 @@
 
 namespace tessera::models::caption {
 
-// "â€™" becomes "’", "schÃ¶n" becomes "schön". A text that does not look like mojibake is returned as it is.
+// "â€™" becomes "’", "schÃ¶n" becomes "schön". A text that does not look like mojibake is returned unchanged.
 std::u32string FixEncoding(std::u32string_view text);
 
-// Control characters 80 to 9F become what they are in windows-1252.
+// Replaces control characters 80 to 9F by the characters of windows-1252.
 std::u32string FixC1Controls(std::u32string_view text);
 
 }  // namespace tessera::models::caption

@@ -14,7 +14,7 @@
 namespace tessera::models::caption {
 namespace {
 
-// Classes of characters, after ftfy.
+// Classes of characters, as in ftfy.
 enum Class : uint32_t {
   kC1 = 1 << 0,  // control characters 80 to 9F
   kBad = 1 << 1,
@@ -92,7 +92,7 @@ uint32_t ClassesOf(char32_t c) {
   return found != table.end() && found->first == c ? classes | found->second : classes;
 }
 
-// Two or three characters in a row; 0 ends a shorter sequence.
+// Sequences of two or three characters; 0 ends a shorter one.
 constexpr uint32_t kAnyAccented = kUpper | kLower;
 constexpr uint32_t kMarks = kAnyAccented | kBox | kOpening | kClosing | kCurrency | kNumeric | kLaw;
 constexpr std::array<uint32_t, 3> kUnlikely[] = {
@@ -115,7 +115,7 @@ constexpr std::array<uint32_t, 3> kUnlikely[] = {
     {kAnyAccented, kOpening | kClosing, kWord},
 };
 
-// Characters that are mojibake only in these very sequences.
+// Characters that indicate mojibake only in exactly these sequences.
 constexpr std::u32string_view kSequences =
     // ligature oe not before a letter; a degree sign after an accented capital
     U"[Œœ][^A-Za-z]|[" TESSERA_UPPER
@@ -146,13 +146,13 @@ constexpr std::u32string_view kSequences =
 #undef TESSERA_NUMERIC
 #undef TESSERA_UPPER
 
-// What a character can be in UTF-8 that was misread.
+// The roles that a character can have in misread UTF-8.
 enum Role : uint32_t {
   kFirstOf2 = 1 << 0,
   kFirstOf3 = 1 << 1,
   kFirstOf4 = 1 << 2,
   kContinuation = 1 << 3,
-  kStrictContinuation = 1 << 4,  // and hardly ever stands for itself
+  kStrictContinuation = 1 << 4,  // a continuation that rarely stands for itself
 };
 
 uint32_t RolesOf(char32_t c) {
@@ -190,7 +190,7 @@ uint32_t RolesOf(char32_t c) {
   return found != table.end() && found->first == c ? found->second : 0;
 }
 
-// Length of the sequences that begin at `i`, one after the other.
+// Returns the total length of the consecutive sequences that begin at `i`.
 size_t MisreadLength(const std::vector<uint32_t>& roles, size_t i) {
   size_t end = i;
   while (end < roles.size()) {

@@ -25,7 +25,7 @@ std::u32string FromIcu(const icu::UnicodeString& text) {
   return result;
 }
 
-// Normalization data is part of ICU's library; should it be missing, text stays as it is.
+// Normalization data is linked into ICU's library; if it is missing, the text is returned unchanged.
 std::u32string Normalize(const icu::Normalizer2* (*form)(UErrorCode&), std::u32string_view text) {
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* normalizer = form(error);
@@ -46,7 +46,8 @@ struct CharacterClass {
   bool word = false;
 };
 
-// Of the characters of the basic plane. The patterns ask again and again for the same few, and ICU takes its time.
+// A table for the characters of the basic plane. The patterns query the same few characters repeatedly, and ICU is
+// slow.
 const std::array<CharacterClass, 0x10000>& BasicPlane() {
   static const auto* table = [] {
     auto* classes = new std::array<CharacterClass, 0x10000>;

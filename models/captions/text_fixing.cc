@@ -10,7 +10,7 @@
 namespace tessera::models::caption {
 namespace {
 
-constexpr int kMostRounds = 100;  // two or three do; the limit only keeps a surprise finite
+constexpr int kMostRounds = 100;  // two or three suffice; the limit only guarantees termination
 constexpr size_t kLongestSegment = 1000000;
 
 struct Ligature {
@@ -30,7 +30,7 @@ bool IsRemovedControl(char32_t c) {
          c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
-// Ligatures, widths and quotes. The order matters only between characters, never within one.
+// Replaces ligatures, widths and quotes. The order matters only between characters, never within one.
 std::u32string ReplaceCharacters(std::u32string_view text) {
   std::u32string result;
   for (const char32_t c : text) {
@@ -63,7 +63,7 @@ std::u32string FixLineBreaks(std::u32string_view text) {
   return result;
 }
 
-// ESC [ numbers letter, the escapes that colour a terminal.
+// Removes ESC [ numbers letter, the escapes that colour a terminal.
 std::u32string RemoveTerminalEscapes(std::u32string_view text) {
   std::u32string result;
   for (size_t i = 0; i < text.size();) {

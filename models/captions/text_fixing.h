@@ -6,9 +6,9 @@
 
 namespace tessera::models::caption {
 
-// Line by line, until nothing changes: character references (up to the first line with a "<", which is taken for HTML),
-// mojibake, C1 controls, Latin ligatures, full-width and half-width forms, curly quotes, line breaks, terminal escapes,
-// control characters, normalization form C.
+// Repairs the text line by line, until nothing changes: character references (up to the first line with a "<", which
+// counts as HTML), mojibake, C1 controls, Latin ligatures, full-width and half-width forms, curly quotes, line breaks,
+// terminal escapes, control characters, normalization form C.
 std::u32string FixText(std::u32string_view text);
 
 }  // namespace tessera::models::caption

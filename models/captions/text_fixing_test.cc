@@ -7,7 +7,7 @@
 namespace tessera::models::caption {
 namespace {
 
-// Expected values: ftfy.fix_text(text) of ftfy 6.3.1.
+// Expected values are those of ftfy.fix_text(text) of ftfy 6.3.1.
 std::string Fix(std::string_view text) { return EncodeUtf8(FixText(DecodeUtf8(text))); }
 
 TEST(FixText, RepairsMisreadUtf8) {
