@@ -1,4 +1,4 @@
-// transformer/config.json of DiT. LibTorch-free.
+// Parses transformer/config.json of DiT. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct DitConfig {
   int64_t in_channels = 0;
   int64_t out_channels = 0;  // in_channels, or twice that where the variance is learned
   int64_t patch = 0;
-  int64_t sample_size = 0;  // latent side; the model makes no other
-  int64_t classes = 0;      // one more row of the table stands for no class
+  int64_t sample_size = 0;  // latent side; the model generates no other size
+  int64_t classes = 0;      // the table has one more row, for no class
   double norm_eps = 1e-5;   // of the norm before the MLP
 
   int64_t width() const { return heads * head_dim; }
 };
 
-// Reads both DiTTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_zero. InvalidArgument
-// names the field, its value and what is valid.
+// Reads both DiTTransformer2DModel and the legacy Transformer2DModel with norm_type ada_norm_zero. Returns
+// InvalidArgument with the field, its value and the valid values.
 absl::StatusOr<DitConfig> ParseDitConfig(base::ConfigReader& reader);
 
 }  // namespace tessera::models

@@ -18,10 +18,11 @@ constexpr int64_t kSteps = 50;
 constexpr double kGuidanceScale = 4.0;
 
 struct DitConfigs : FamilyConfigs<DitConfig> {
-  std::map<std::string, int64_t> labels;  // names of classes
+  std::map<std::string, int64_t> labels;  // class indices by name
 };
 
-// id2label of model_index.json: numbers of classes to their names, several of one class between commas.
+// Parses id2label of model_index.json, which maps class indices to names; several names of one class are separated by
+// commas.
 absl::Status ReadLabels(const ModelFolder& folder, int64_t classes, std::map<std::string, int64_t>& labels) {
   const base::Json* id2label = folder.index().Find("id2label");
   if (id2label == nullptr) return absl::OkStatus();

@@ -18,13 +18,13 @@ constexpr LinearOptions kRow{.role = LinearRole::kRow};
 
 }  // namespace
 
-// Timestep and class as one vector.
+// Embeds timestep and class as one vector.
 struct DitTransformer::Embedder {
   Embedder(const ParamScope& scope, const DitConfig& config)
       : timestep(scope / "timestep_embedder", kSinusoidChannels, config.width()),
         classes((scope / "class_embedder.embedding_table").Add("weight", {config.classes + 1, config.width()})) {}
 
-  // [rows, D].
+  // Returns [rows, D].
   at::Tensor Forward(const StepEmbedding& step, const parallel::ForwardContext& context) const {
     return timestep.Forward(step.vector, context) + at::embedding(classes, step.shared);
   }
@@ -54,7 +54,7 @@ DitTransformer::DitTransformer(const DitConfig& config, ParamTable& table)
                          config.patch * config.patch * config.out_channels) {
   for (int64_t i = 0; i < config.layers; ++i) {
     const ParamScope scope = ParamScope(table) / "transformer_blocks" / i;
-    // The head reads block 0's, so every rank has it.
+    // The head reads the embedding of block 0, so every rank has it.
     if (i > 0) table.EnterBlock(i);
     embedders_.emplace_back(scope.OfConditioning() / "norm1.emb", config);
     table.EnterBlock(i);
@@ -95,7 +95,7 @@ at::Tensor DitTransformer::BlockEmbedding(int index, const StepEmbedding& step,
 
 at::Tensor DitTransformer::Modulate(int index, const StepEmbedding& step,
                                     const parallel::ForwardContext& context) const {
-  const bool head = index == num_blocks();  // which reads the embedding of block 0
+  const bool head = index == num_blocks();  // the head reads the embedding of block 0
   return (head ? output_modulation_ : blocks_[static_cast<size_t>(index)].modulation)
       .Forward(kernels::Silu(BlockEmbedding(head ? 0 : index, step, context)), context);
 }
@@ -109,7 +109,7 @@ void DitTransformer::Block(int index, BlockState& state, const Conditioning& con
                            const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   at::Tensor& x = state.image;
-  // Shift, scale, gate of the attention, then of the MLP: six times [b, D].
+  // Shift, scale and gate of the attention, then of the MLP: six tensors [b, D].
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(6, -1);
   const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
   const at::Tensor attended =

@@ -1,5 +1,5 @@
-// DiT's transformer (Peebles and Xie, 2023): self-attention and an MLP, modulated by timestep and class; every block
-// embeds both with its own weights.
+// DitTransformer implements DiT (Peebles and Xie, 2023): self-attention and an MLP, modulated by timestep and class;
+// every block embeds both with its own weights.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tessera::models {
 
-// There is no text. extras: the class [b] int64, config.classes for none.
+// There is no text. The extras are the class [b] int64, config.classes for no class.
 class DitTransformer final : public Transformer {
  public:
   DitTransformer(const DitConfig& config, ParamTable& table);
@@ -34,7 +34,7 @@ class DitTransformer final : public Transformer {
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                   const parallel::ForwardContext& context) const override;
 
-  // Timestep and class as block `index` embeds them: [rows, D].
+  // Returns the timestep and class as block `index` embeds them: [rows, D].
   at::Tensor BlockEmbedding(int index, const StepEmbedding& step, const parallel::ForwardContext& context) const;
 
  private:
@@ -44,7 +44,7 @@ class DitTransformer final : public Transformer {
   DitConfig config_;
   at::ScalarType dtype_;
   PatchEmbed patch_embed_;
-  std::vector<Embedder> embedders_;  // of every block
+  std::vector<Embedder> embedders_;  // one per block
   std::vector<BlockLayers> blocks_;
   Linear output_modulation_, output_projection_;
 };

@@ -1,4 +1,4 @@
-// The table of model families, by the class of the pipeline in model_index.json.
+// Lists the model families by the pipeline class in model_index.json.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct FamilyEntry {
   absl::StatusOr<std::unique_ptr<Family>> (*load)(const ModelFolder& folder, const LoadOptions& options);
 };
 
-// The families, each in a folder of its own: what one says of a model, and the model itself.
+// The functions of each family: Describe… reads a model's description, Load… loads the model.
 absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder);
 absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder);
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Family>> LoadSd3(const ModelFolder& folder, const
 
 std::span<const FamilyEntry> Families();
 
-// InvalidArgument names the class and the classes that are known.
+// Returns InvalidArgument with the class and the known classes if the class is unknown.
 absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline);
 
 }  // namespace tessera::models

@@ -1,4 +1,5 @@
-// What a model of some family accepts, read from its configuration without loading it. LibTorch-free.
+// FamilyDescription lists which inputs a model accepts. It is read from the model's configuration without loading the
+// model. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +17,21 @@ struct FamilyDescription {
   int64_t min_size = 1, max_size = 0;  // pixels a side
   int64_t default_height = 0, default_width = 0;
   int64_t default_steps = 0;
-  double default_guidance_scale = 1;  // 0: the model takes none
-  bool can_bin = false;               // the family has a table of sizes for this model
+  double default_guidance_scale = 1;  // 0: the model has no guidance scale
+  bool can_bin = false;               // whether the family has a table of sizes for this model
   bool default_resolution_binning = false;
   bool default_clean_caption = false;
   int64_t default_max_sequence_length = 0;
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
-  parallel::ExchangeModel exchange;   // what ranks exchange for it
+  parallel::ExchangeModel exchange;   // the communication between ranks for this model
   int64_t token_side = 0;             // of an image token, in pixels
-  int64_t text_tokens = 0;            // of a prompt of the default length, as blocks see it
-  std::vector<double> block_flops;    // what each block costs at the default size: pipeline stages are balanced by it
-  bool binning_keeps_size = true;     // under binning the image is brought back to the size that was asked for
-  std::vector<std::string> options;   // fields of PromptOptions that the family reads, by their names
-  std::vector<std::string> warnings;  // fields of configuration files that nobody reads
-  AdaptableModel adaptable;           // what adapter files are held against
+  int64_t text_tokens = 0;            // of a prompt of the default length, as the blocks count it
+  std::vector<double> block_flops;    // cost of each block at the default size, by which pipeline stages are balanced
+  bool binning_keeps_size = true;     // whether a binned image is resized to the size that was requested
+  std::vector<std::string> options;   // names of the PromptOptions fields that the family reads
+  std::vector<std::string> warnings;  // about unused fields of configuration files
+  AdaptableModel adaptable;           // which products adapter files may apply to
 };
 
 struct ImageSize {

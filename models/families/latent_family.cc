@@ -157,9 +157,9 @@ absl::StatusOr<EncodedText> LatentFamily::EncodeText(size_t index, const TextCal
   return text;
 }
 
-// One encoder after the other, so that no two are in memory at a time that would not be otherwise. A prompt goes as far
-// as the first text that is another encoder's; where these come in another order than the encoders, the next round
-// takes it further.
+// Runs one encoder after the other, so that no two are in memory at the same time unless they are resident. A prompt is
+// encoded up to its first text that belongs to another encoder. If its texts are not in the order of the encoders, the
+// next round continues.
 int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) {
   const absl::Cleanup end = [this] { running_text_.reset(); };
   const auto encode = [&](absl::Span<const PromptRequest> prompts) {
@@ -168,10 +168,10 @@ int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, cons
     return encoded;
   };
   const auto count_cached = [&](absl::Span<const PromptRequest> prompts) {
-    running_text_ = texts_.size();  // no one's turn
+    running_text_ = texts_.size();  // no encoder may run
     return encode(prompts);
   };
-  // What the first one takes in the cache says how many have room there.
+  // The bytes that the first prompt adds to the cache determine how many prompts fit.
   absl::Span<const PromptRequest> others = requests;
   const int64_t before = cache_->written();
   while (!others.empty() && cache_->written() == before) {
@@ -211,7 +211,7 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
     make(table);
     if (takes_adapters) description.adaptable.components[component] = table.products();
     const absl::StatusOr<WeightFolder> weights = folder.Weights(component);
-    if (!weights.ok()) return;  // Load says it
+    if (!weights.ok()) return;  // Load reports the error
     const std::vector<std::string> extra = ExtraTensors(*weights, table);
     if (extra.empty()) return;
     const auto named = extra.begin() + static_cast<std::ptrdiff_t>(std::min(extra.size(), kNamed));

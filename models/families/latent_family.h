@@ -1,5 +1,5 @@
-// What the families have in common: a transformer over patches of an autoencoder's latents, conditioned by the states
-// of text encoders.
+// LatentFamily implements what the families share: a transformer over patches of an autoencoder's latents, conditioned
+// on the states of text encoders.
 #pragma once
 
 #include <initializer_list>
@@ -20,10 +20,10 @@
 
 namespace tessera::models {
 
-// InvalidArgument unless the two figures, each of a file and field that is named, are equal.
+// Returns InvalidArgument unless the two values are equal. `left` and `right` name the file and field of each.
 absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& right, int64_t b);
 
-// What a family reads of a model's folder.
+// The configurations that a family reads from a model's folder.
 template <class TransformerConfig>
 struct FamilyConfigs {
   TransformerConfig transformer;
@@ -71,17 +71,17 @@ class LatentFamily : public Family {
   ImageSize BinnedSize(ImageSize requested) const override { return requested; }
   LatentGeometry Geometry(int64_t height, int64_t width) const override;
   at::Tensor ToPatches(const at::Tensor& latents) const override;
-  // Drops the second half of the channels, the learned variance, where there is one: no sampler reads it.
+  // Drops the second half of the channels if it is a learned variance: no sampler reads it.
   at::Tensor ToPrediction(const at::Tensor& output, const LatentGeometry& geometry) const override;
   absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) override;
   absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
                                               const parallel::ForwardContext& context) override;
 
-  // Loads everything that is to stay in memory and checks the rest.
+  // Loads every component that is to stay in memory and checks the others.
   absl::Status Open();
 
  protected:
-  // `patch` latents a token and side; `texts` in the order of their component names.
+  // `patch` is the number of latents per token along one side; `texts` are in the order of their component names.
   LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
                int64_t patch, std::vector<TextStageConfig> texts, const Component<Transformer>::Make& make_transformer);
 
@@ -90,7 +90,7 @@ class LatentFamily : public Family {
   TextStage& text(size_t index) { return *texts_[index]; }
   const LoadOptions& options() const { return options_; }
 
-  // Encodes with stage `index`, and adds to `encoded` what the user should know.
+  // Encodes a text with stage `index` and adds its warnings to `encoded`.
   absl::StatusOr<EncodedText> EncodeText(size_t index, const TextCall& call, const parallel::ForwardContext& context,
                                          EncodedPrompt& encoded);
 
@@ -100,14 +100,14 @@ class LatentFamily : public Family {
   int64_t patch_;
   std::shared_ptr<PromptCache> cache_;
   std::vector<std::unique_ptr<TextStage>> texts_;
-  std::optional<size_t> running_text_;             // the only one of them that may run now
-  Component<Transformer> transformer_;             // without blocks where these are streamed
-  std::unique_ptr<StreamedTransformer> streamed_;  // null: they are kept
-  std::unique_ptr<BroughtTransformer> brought_;    // where the model is loaded for training
+  std::optional<size_t> running_text_;             // if set, the only stage that may run its encoder
+  Component<Transformer> transformer_;             // without blocks if they are streamed
+  std::unique_ptr<StreamedTransformer> streamed_;  // null if the blocks are kept in memory
+  std::unique_ptr<BroughtTransformer> brought_;    // set if the model is loaded for training
   Component<Autoencoder> autoencoder_;
 };
 
-// A family that has read its configurations, with its weights.
+// Constructs a family from its configurations and loads its weights.
 template <class LoadedFamily, class Configs>
 absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, const absl::StatusOr<Configs>& configs,
                                                    const LoadOptions& options) {
@@ -117,14 +117,15 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
   return family;
 }
 
-// What every family's description says alike of its autoencoder and patches.
+// Fills in the fields of a description that depend only on the autoencoder and the patch size.
 void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
 
-// A transformer whose blocks are alike: it takes `channels` of a latent, and gives `out_channels`, these among them.
+// Describes a transformer whose blocks are all of one kind. It reads `channels` per latent and returns `out_channels`,
+// which include these.
 template <class Config>
 void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t channels, FamilyDescription& description) {
-  const int64_t latents = config.patch * config.patch;  // of a token and channel
+  const int64_t latents = config.patch * config.patch;  // per token and channel
   description.heads = config.heads;
   description.blocks = config.layers;
   description.exchange = {
@@ -135,8 +136,8 @@ void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t chan
       .long_skips = {}};
 }
 
-// What is known of the model's parameters without their values: the products that adapters can lie beside; and a
-// warning for each component of whose weight files some tensors belong to no parameter. Reads headers alone.
+// Fills in what is known about the model's parameters without their values: the products that adapters can apply to,
+// and a warning for each component whose weight files contain tensors of no parameter. Reads only headers.
 void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
                         const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
                         FamilyDescription& description);
@@ -149,8 +150,9 @@ void DescribeParameters(const ModelFolder& folder, const Configs& configs, Origi
                      description);
 }
 
-// What each block of `description.exchange` costs for an image of `latent_side` latents a side, `patch` a token, and
-// with so many text tokens, those of a prompt of the default length. `mlp_ratio` as in BlockCost.
+// Computes the cost of each block of `description.exchange` for an image of `latent_side` latents a side and `patch`
+// latents per token side, with `text_tokens` text tokens, the number for a prompt of the default length. `mlp_ratio` is
+// that of BlockCost.
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
                         FamilyDescription& description);
 

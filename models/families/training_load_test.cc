@@ -1,4 +1,5 @@
-// A model that is loaded for training: what it lists, and that the operators let gradients through to all of it.
+// Tests models that are loaded for training: the parameters they list, and that the operators propagate gradients to
+// all of them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +15,7 @@ struct Loaded {
   TransformerInput input;
 };
 
-// A golden model in fp64 and an input of two rows of 3 x 5 tokens and a prompt.
+// Loads a golden model in fp64 with an input of two rows of 3 x 5 tokens and a prompt.
 Loaded Load(const std::string& name, LoadOptions options) {
   const absl::StatusOr<ModelFolder> folder = ModelFolder::Open("tests/golden/pipelines/" + name);
   TORCH_CHECK(folder.ok(), std::string(folder.status().message()));
@@ -47,8 +48,8 @@ Loaded Load(const std::string& name, LoadOptions options) {
 
 class TrainingLoadTest : public testing::TestWithParam<const char*> {};
 
-// Central differences along one random direction a parameter: their error is about the square of the step, 1e-10, and
-// rounding's share 1e-16 over the step.
+// Uses central differences along one random direction per parameter. Their error is about the square of the step,
+// 1e-10; the rounding error is 1e-16 divided by the step.
 TEST_P(TrainingLoadTest, EveryParameterGetsTheGradientOfFiniteDifferences) {
   const Loaded loaded = Load(GetParam(), {.for_training = true});
   ASSERT_TRUE(loaded.family.ok()) << loaded.family.status();
@@ -95,7 +96,7 @@ TEST_P(TrainingLoadTest, WithoutTheOptionNothingIsListedAndNothingAsksForAGradie
                    .requires_grad());
 }
 
-// Half of what is split, all of the rest, and packed parameters each with rows of their own.
+// Half of the split parameters, all others in full, and packed parameters each with rows of their part.
 TEST_P(TrainingLoadTest, ATensorRankListsItsPartOfEveryParameter) {
   const Loaded whole = Load(GetParam(), {.for_training = true});
   const Loaded part = Load(GetParam(), {.for_training = true, .share = {.tensor = {.rank = 1, .size = 2}}});

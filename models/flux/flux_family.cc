@@ -16,13 +16,13 @@ constexpr OriginalNames kOriginalNames = OriginalNames::kFlux;
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 3.5;
 constexpr int64_t kMaxTokens = 512;
-// Of FLUX.1-schnell, by its model card: distilled to few steps, without a guidance scale. It is told by its
-// configuration, which has no embedding of one.
+// FLUX.1-schnell is distilled to few steps and has no guidance scale (source: its model card). It is recognised by its
+// configuration, which has no embedding of a guidance scale.
 constexpr int64_t kDistilledSteps = 4;
 constexpr int64_t kDistilledTokens = 256;
 constexpr int64_t kDefaultLatentSide = 128;
 constexpr int64_t kMaxSide = 8192;
-constexpr int64_t kPatch = 2;  // latents that are packed into a token, a side
+constexpr int64_t kPatch = 2;  // latents per token along one side
 
 constexpr size_t kClip = 0, kT5 = 1;
 
@@ -74,7 +74,7 @@ class FluxFamily final : public LatentFamily {
  private:
   struct Texts {
     const std::string& first;
-    const std::string& second;  // empty: as the first
+    const std::string& second;  // empty: same as `first`
   };
 
   absl::Status AddBranch(const Texts& texts, const char* field, double weight, const PromptRequest& request,

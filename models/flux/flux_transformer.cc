@@ -24,7 +24,7 @@ kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight
 
 }  // namespace
 
-// One stream of a double block: the image's or the text's own weights.
+// One stream of a double block: the weights of the image or of the text.
 struct FluxTransformer::Stream {
   struct Names {
     parallel::TokenRows tokens;
@@ -52,7 +52,7 @@ struct FluxTransformer::Stream {
         mlp_in(scope / names.mlp / "net.0.proj", config.width(), 4 * config.width(), Column(names.tokens)),
         mlp_out(scope / names.mlp / "net.2", 4 * config.width(), config.width(), Row(names.tokens)) {}
 
-  // m: shift, scale, gate of the attention, then of the MLP, each [b, D].
+  // m: shift, scale and gate of the attention, then of the MLP, each [b, D].
   parallel::Projection Project(const at::Tensor& x, std::span<const at::Tensor> m,
                                const parallel::ForwardContext& context) const {
     return {.packed = qkv.Forward(kernels::LayerNormModulate(x, m[0], m[1], kNormEps), context),
@@ -61,7 +61,7 @@ struct FluxTransformer::Stream {
             .rotary = {}};
   }
 
-  // x after the attention's result for its own tokens and after the MLP.
+  // Adds the attention's result for this stream's tokens and the MLP to x.
   at::Tensor Finish(const at::Tensor& x, const at::Tensor& attended, std::span<const at::Tensor> m,
                     const parallel::ForwardContext& context) const {
     const auto [sum, normalised] =
@@ -132,7 +132,7 @@ FluxTransformer::~FluxTransformer() = default;
 
 int64_t FluxTransformer::output_features() const { return config_.channels; }
 
-// Every text token is at (0, 0, 0), image tokens at (0, row, column).
+// Every text token is at (0, 0, 0); image tokens are at (0, row, column).
 Positions FluxTransformer::Place(TokenGrid grid, at::Device device) const {
   const at::TensorOptions fp64(at::kDouble);
   const auto axis = [&](int64_t positions, int64_t index) {
@@ -149,8 +149,8 @@ Positions FluxTransformer::PlaceText(int64_t tokens, at::Device device) const {
   return RotaryPositions(at::zeros({tokens, config_.head_dim / 2}, at::kDouble), AccumulationType(dtype_), device);
 }
 
-// The reference divides timestep and guidance scale by 1000 and multiplies them again: the timestep is rounded twice,
-// the scale once.
+// The reference divides the timestep and the guidance scale by 1000 and multiplies them again, so the timestep is
+// rounded twice and the scale once.
 at::Tensor FluxTransformer::SinusoidOf(const at::Tensor& thousandths) const {
   const at::ScalarType accumulation = AccumulationType(dtype_);
   return Sinusoid(thousandths.to(accumulation) * 1000, accumulation, kSinusoidChannels).to(dtype_);
@@ -168,7 +168,7 @@ PromptState FluxTransformer::Read(const at::Tensor& text, const std::vector<at::
 
 StepEmbedding FluxTransformer::EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
                                          const parallel::ForwardContext& context) const {
-  // Added one by one, as the reference rounds.
+  // The terms are added one by one, to round like the reference.
   at::Tensor sum = timestep_embedder_.Forward(SinusoidOf(timesteps / 1000), context);
   for (const at::Tensor& part : prompt.unbind(1)) sum = sum + part;
   return {.vector = sum, .shared = kernels::Silu(sum)};
@@ -238,7 +238,7 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
 
 at::Tensor FluxTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                  const parallel::ForwardContext& context) const {
-  // Scale comes before shift here.
+  // In this norm scale comes before shift.
   std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   if (base::Planted("flux_scale_shift")) std::swap(m[0], m[1]);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);

@@ -1,5 +1,5 @@
-// FLUX.1's transformer (Black Forest Labs, 2024): double-stream blocks with own weights for text and image and one
-// joint attention, then single-stream blocks over both together; rotary positions over three axes.
+// FluxTransformer implements FLUX.1 (Black Forest Labs, 2024): double-stream blocks with separate weights for text and
+// image and one joint attention, then single-stream blocks over both; rotary positions over three axes.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace tessera::models {
 
-// extras: the pooled text [b, pooled width], and with config.guidance the guidance scale [b].
+// The extras are the pooled text [b, pooled width] and, if config.guidance is set, the guidance scale [b].
 class FluxTransformer final : public Transformer {
  public:
   FluxTransformer(const FluxConfig& config, ParamTable& table);

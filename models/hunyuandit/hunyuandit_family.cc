@@ -116,7 +116,7 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.size_multiple = std::lcm(kSizeMultiple, description.size_multiple);
   description.min_size = description.size_multiple;
   description.max_size = kMaxSide / description.size_multiple * description.size_multiple;
-  // Binning is on by default, so nothing but a standard shape comes out.
+  // Binning is on by default, so the default size is a standard one.
   const HunyuanSize usual = HunyuanStandardSize(description.default_height, description.default_width);
   description.default_height = usual.height;
   description.default_width = usual.width;

@@ -18,18 +18,18 @@ namespace {
 constexpr int64_t kSinusoidChannels = 256;
 constexpr int64_t kPoolHeads = 8;
 constexpr int64_t kSizeCount = 6;
-constexpr int64_t kRopeBasePixels = 512;  // the square that positions were trained on, at 8 pixels a latent
+constexpr int64_t kRopeBasePixels = 512;  // side of the square that positions were trained on; a latent is 8 pixels
 constexpr double kNormEps = 1e-6;
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
 constexpr LinearOptions kRow{.role = LinearRole::kRow};
 
-// Coordinates of `count` tokens that are spread from begin towards end, which is not reached.
+// Returns `count` coordinates spread evenly from `begin` towards `end`, excluding `end`.
 at::Tensor Coordinates(int64_t count, int64_t begin, int64_t end) {
   const double n = static_cast<double>(count);
   return at::linspace(static_cast<double>(begin), static_cast<double>(end) * (n - 1) / n, count, at::kDouble);
 }
 
-// [b, t, width] → [b, 1, width], each image by itself, as a product whose sum has one order.
+// [b, t, width] → [b, 1, width]. Each image is computed separately, as a product whose sum has a fixed order.
 at::Tensor MeanOfTokens(const at::Tensor& x) {
   const at::Tensor wide = x.to(AccumulationType(x.scalar_type()));
   const at::Tensor ones = at::ones({1, x.size(1)}, wide.options());
@@ -47,7 +47,7 @@ struct HunyuanTransformer::Norm {
       : weight(scope.Add("weight", {width})), bias(scope.Add("bias", {width})) {}
 
   at::Tensor Forward(const at::Tensor& x) const { return at::layer_norm(x, {x.size(-1)}, weight, bias, kNormEps); }
-  // x + y, and this of it.
+  // Returns x + y and its norm.
   std::tuple<at::Tensor, at::Tensor> OfSum(const at::Tensor& x, const at::Tensor& y) const {
     return kernels::ResidualNorm(x, y, weight, bias, kNormEps);
   }
@@ -56,7 +56,7 @@ struct HunyuanTransformer::Norm {
   at::Tensor weight, bias;
 };
 
-// Of the image to itself.
+// Attention of the image to itself.
 struct HunyuanTransformer::SelfAttention {
   SelfAttention(const ParamScope& scope, const HunyuanConfig& config)
       : qkv(scope, config.width(), {{"to_q", config.width()}, {"to_k", config.width()}, {"to_v", config.width()}},
@@ -70,7 +70,7 @@ struct HunyuanTransformer::SelfAttention {
   Linear out;
 };
 
-// Of the image to the text.
+// Attention of the image to the text.
 struct HunyuanTransformer::CrossAttention {
   CrossAttention(const ParamScope& scope, const HunyuanConfig& config)
       : q(scope / "to_q", config.width(), config.width(), kColumn),
@@ -80,7 +80,7 @@ struct HunyuanTransformer::CrossAttention {
         norm_k(scope.OfHeads() / "norm_k", config.head_dim),
         out(scope / "to_out.0", config.width(), config.width(), kRow) {}
 
-  // Only queries turn: text has no position in the image.
+  // Only queries are rotated: text has no position in the image.
   at::Tensor Forward(const at::Tensor& x, const at::Tensor& text, const kernels::RotaryTables& rotary, int64_t head_dim,
                      const parallel::ForwardContext& context) const {
     const std::vector<at::Tensor> parts = kv.Forward(text, context).chunk(2, -1);
@@ -215,7 +215,7 @@ StepEmbedding HunyuanTransformer::EmbedStep(const at::Tensor& timesteps, const a
 at::Tensor HunyuanTransformer::Modulate(int index, const StepEmbedding& step,
                                         const parallel::ForwardContext& context) const {
   if (index == num_blocks()) return output_modulation_.Forward(step.shared, context);
-  // With the norm's own bias, which it is added to.
+  // The shift is added to the norm's bias.
   const BlockLayers& layers = blocks_[static_cast<size_t>(index)];
   return layers.shift.Forward(step.shared, context) + layers.norm1_bias;
 }
@@ -256,7 +256,7 @@ void HunyuanTransformer::Block(int index, BlockState& state, const Conditioning&
 
 at::Tensor HunyuanTransformer::Head(const BlockState& state, const Conditioning& conditioning,
                                     const parallel::ForwardContext& context) const {
-  // Scale comes before shift here.
+  // In this norm scale comes before shift.
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }

@@ -1,5 +1,5 @@
-// HunyuanDiT's transformer (Li et al., 2024): self-attention with rotary positions, cross-attention over two texts, and
-// long skips from the first half of the blocks to the second.
+// HunyuanTransformer implements HunyuanDiT (Li et al., 2024): self-attention with rotary positions, cross-attention
+// over two texts, and long skips from the first half of the blocks to the second.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@
 
 namespace tessera::models {
 
-// The text is BERT's states, padding included [b, text_len, cross_attention_dim].
+// The text is BERT's states including padding [b, text_len, cross_attention_dim].
 class HunyuanTransformer final : public Transformer {
  public:
-  // The extras.
+  // Indices of the extras.
   enum Extra {
-    kT5,        // T5's states, padding included [b, text_len_t5, cross_attention_dim_t5]
+    kT5,        // T5's states including padding [b, text_len_t5, cross_attention_dim_t5]
     kBertMask,  // [b, text_len], 1 for tokens and 0 for padding
     kT5Mask,    // [b, text_len_t5]
     kSizes,     // [b, 6]: original height and width, height and width, crop top and left; only with style_and_size
@@ -44,7 +44,7 @@ class HunyuanTransformer final : public Transformer {
   at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                   const parallel::ForwardContext& context) const override;
 
-  // Attention of the mean of T5's rows over all of them, padding included: [b, t, width] → [b, pooled width].
+  // Attention of the mean of T5's rows over all rows including padding: [b, t, width] → [b, pooled width].
   at::Tensor PoolText(const at::Tensor& t5, const parallel::ForwardContext& context) const;
 
  private:
@@ -59,7 +59,7 @@ class HunyuanTransformer final : public Transformer {
   at::ScalarType dtype_;
   PatchEmbed patch_embed_;
   EmbeddingMlp t5_embedder_, timestep_embedder_, extra_embedder_;
-  at::Tensor text_padding_;    // [text_len + text_len_t5, cross_attention_dim]: what padding rows become
+  at::Tensor text_padding_;    // [text_len + text_len_t5, cross_attention_dim], replaces padding rows
   at::Tensor pool_positions_;  // [text_len_t5 + 1, width of T5]
   Linear pool_q_, pool_kv_, pool_out_;
   at::Tensor styles_;  // [1, D], or undefined

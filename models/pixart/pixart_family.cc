@@ -12,7 +12,7 @@
 namespace tessera::models {
 namespace {
 
-// The reference pipelines' defaults. The lengths are those pipelines', whatever the tokenizer's own limit is.
+// The reference pipelines' defaults. The lengths are those of the pipelines, whatever the tokenizer's limit is.
 constexpr int64_t kSteps = 20;
 constexpr double kGuidanceScale = 4.5;
 constexpr int64_t kAlphaTokens = 120, kSigmaTokens = 300;
@@ -32,7 +32,7 @@ absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
   return configs;
 }
 
-// The two pipelines' lengths and tables of sizes differ.
+// The two pipelines have different lengths and tables of sizes.
 PixArtVariant VariantOf(const ModelFolder& folder) {
   return folder.class_name() == "PixArtSigmaPipeline" ? PixArtVariant::kSigma : PixArtVariant::kAlpha;
 }

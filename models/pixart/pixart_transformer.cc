@@ -28,7 +28,7 @@ struct PixArtTransformer::BlockLayers {
         mlp_in(scope / "ff" / "net" / 0 / "proj", width, 4 * width, {.role = LinearRole::kColumn}),
         mlp_out(scope / "ff" / "net" / 2, 4 * width, width, {.role = LinearRole::kRow}) {}
 
-  at::Tensor table;  // [6, D]: shift, scale, gate of the attention, then of the MLP
+  at::Tensor table;  // [6, D]: shift, scale and gate of the attention, then of the MLP
   Linear self_qkv, self_out, cross_q, cross_kv, cross_out, mlp_in, mlp_out;
 };
 
@@ -101,7 +101,7 @@ StepEmbedding PixArtTransformer::EmbedStep(const at::Tensor& timesteps, const at
 }
 
 at::Tensor PixArtTransformer::Modulate(int index, const StepEmbedding& step, const parallel::ForwardContext&) const {
-  // The output's reads the embedding as it is, without SiLU.
+  // The head reads the embedding directly, without SiLU.
   return index == num_blocks() ? output_table_ + step.vector.unsqueeze(1)
                                : blocks_[static_cast<size_t>(index)].table + step.shared;
 }
@@ -115,7 +115,7 @@ void PixArtTransformer::Block(int index, BlockState& state, const Conditioning& 
                               const parallel::ForwardContext& context) const {
   const BlockLayers& layers = blocks_[index];
   const double attention_scale = 1 / std::sqrt(static_cast<double>(config_.head_dim));
-  const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);  // six times [b, D]
+  const std::vector<at::Tensor> m = conditioning.modulation.unbind(1);  // six tensors [b, D]
   at::Tensor& x = state.image;
 
   const at::Tensor normalised = kernels::LayerNormModulate(x, m[0], m[1], config_.norm_eps);

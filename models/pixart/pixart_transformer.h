@@ -1,4 +1,4 @@
-// PixArt-alpha and PixArt-Sigma's transformer (Chen et al., 2023 and 2024): blocks of self-attention,
+// PixArtTransformer implements PixArt-alpha and PixArt-Sigma (Chen et al., 2023 and 2024): blocks of self-attention,
 // cross-attention over T5 text and an MLP, all modulated by one shared vector plus a table per block.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace tessera::models {
 
-// extras: where the configuration has additional conditions, one tensor [b, 3] of height and width in
-// pixels and height / width; else none.
+// If the configuration has additional conditions, the extras are one tensor [b, 3] of height and width in pixels and
+// height / width; otherwise there are none.
 class PixArtTransformer final : public Transformer {
  public:
   PixArtTransformer(const PixArtConfig& config, ParamTable& table);
@@ -44,7 +44,7 @@ class PixArtTransformer final : public Transformer {
   PatchEmbed patch_embed_;
   EmbeddingMlp timestep_embedder_;
   std::unique_ptr<EmbeddingMlp> resolution_embedder_, aspect_ratio_embedder_;
-  Linear modulation_;  // of every block: [D] → [6 D]
+  Linear modulation_;  // shared by all blocks: [D] → [6 D]
   Linear caption_first_, caption_second_;
   std::vector<BlockLayers> blocks_;
   at::Tensor output_table_;  // [2, D]: shift, scale

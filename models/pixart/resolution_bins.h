@@ -1,7 +1,7 @@
-// The sizes PixArt was trained on, and how a request of another size is served with one of them.
+// Lists the sizes that PixArt was trained on and selects one for a request of another size.
 //
-// Published tables of the PixArt models: an aspect ratio (height / width, as the table words it) and the size in pixels
-// that belongs to it. Pure and thread-safe.
+// The tables are published with the PixArt models: an aspect ratio (height / width, as the table defines it) and the
+// corresponding size in pixels. Pure and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct ResolutionBin {
 
 enum class PixArtVariant { kAlpha, kSigma };
 
-// The table of a transformer's sample_size: 32 has the sizes about 256 x 256, 64 about 512, 128 about 1024, and of
-// PixArt-Sigma 256 about 2048. Nothing for every other sample_size: there is no binning then.
+// Returns the table for a transformer's sample_size: 32 has sizes of about 256 x 256, 64 of about 512, 128 of about
+// 1024, and 256 (only PixArt-Sigma) of about 2048. Nothing for any other sample_size, which has no binning.
 std::optional<std::span<const ResolutionBin>> BinTable(PixArtVariant variant, int64_t sample_size);
 
-// The size of the bin whose aspect ratio is nearest to height / width; the first of equally near ones. Height and width
-// are positive, the table is not empty.
+// Returns the size of the bin whose aspect ratio is nearest to height / width, the first if several are equally near.
+// Height and width must be positive and the table not empty.
 BinnedImageSize ClassifySize(int64_t height, int64_t width, std::span<const ResolutionBin> table);
 
 }  // namespace tessera::models

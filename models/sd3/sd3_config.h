@@ -1,4 +1,4 @@
-// transformer/config.json of Stable Diffusion 3 and 3.5. LibTorch-free.
+// Parses transformer/config.json of Stable Diffusion 3 and 3.5. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct Sd3Config {
   int64_t text_width = 0;         // joint_attention_dim
   int64_t pooled_width = 0;       // pooled_projection_dim
   bool qk_norm = false;           // RMSNorm of queries and keys
-  std::set<int64_t> dual_layers;  // blocks with a second attention, over the image alone
+  std::set<int64_t> dual_layers;  // blocks with a second attention, over the image only
 
   int64_t width() const { return heads * head_dim; }
 };
 
-// InvalidArgument names the field, its value and what is valid.
+// Returns InvalidArgument with the field, its value and the valid values.
 absl::StatusOr<Sd3Config> ParseSd3Config(base::ConfigReader& reader);
 
 }  // namespace tessera::models

@@ -22,7 +22,7 @@ constexpr int64_t kMaxSide = 8192;
 
 constexpr size_t kClipL = 0, kClipG = 1, kT5 = 2;
 
-// Its text encoders are CLIP-L, CLIP-G and, where the model has it, T5.
+// The text encoders are CLIP-L, CLIP-G and, if the model has it, T5.
 using Sd3Configs = FamilyConfigs<Sd3Config>;
 
 absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
@@ -104,18 +104,19 @@ class Sd3Family final : public LatentFamily {
  private:
   struct Texts {
     const std::string& first;
-    const std::string &second, &third;  // empty: as the first
+    const std::string &second, &third;  // empty: same as `first`
     const SharedAdapters& adapters;
   };
 
-  // The states of one prompt: CLIP's two beside each other, zeros up to T5's width, and T5's after them.
+  // Returns the states of one prompt: CLIP's two concatenated along the features and zero-padded to T5's width,
+  // followed by T5's tokens.
   absl::StatusOr<ConditioningRow> Row(const Texts& texts, const char* field, int64_t clip_skip, int64_t t5_tokens,
                                       const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     const auto clip = [&](size_t stage, const std::string& prompt) {
       return EncodeText(stage,
                         {.text = prompt,
                          .field = field,
-                         .max_length = text(kClipL).full_length(),  // of both, as the reference has it
+                         .max_length = text(kClipL).full_length(),  // used for both, as in the reference
                          .padding = TextPadding::kAttended,
                          .layers_skipped = 1 + clip_skip,
                          .adapters = texts.adapters},
@@ -129,7 +130,7 @@ class Sd3Family final : public LatentFamily {
     const at::Tensor both = at::cat({l.hidden, g.hidden}, 1);  // [tokens, widths]
     const at::Tensor padded = at::constant_pad_nd(both, {0, config_.text_width - both.size(1)});
     encoded.prompt_tokens = l.tokens;
-    // Without T5 its tokens are zeros, and attended all the same.
+    // Without T5 its tokens are zeros, which are attended to nevertheless.
     at::Tensor t5 = at::zeros({t5_tokens, config_.text_width}, padded.options());
     if (has_t5_) {
       ASSIGN_OR_RETURN(EncodedText states, EncodeText(kT5,

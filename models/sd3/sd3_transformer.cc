@@ -45,7 +45,7 @@ struct Sd3Transformer::Projection {
             .rotary = {}};
   }
 
-  // Keys and values alone.
+  // Returns only keys and values.
   parallel::Projection ForwardKeys(const at::Tensor& x, const parallel::ForwardContext& context) const {
     parallel::Projection result = Forward(x, context);
     const int64_t inner = result.packed.size(-1) / 3;
@@ -63,7 +63,7 @@ struct Sd3Transformer::Mlp {
       : in(scope / "net.0.proj", width, 4 * width, Column(tokens)),
         out(scope / "net.2", 4 * width, width, Row(tokens)) {}
 
-  // x after an attention, of which it takes `read` by `gate`, and after this. m: shift, scale, gate, each [b, D].
+  // Adds the gated result `read` of an attention, and then this MLP, to x. m: shift, scale and gate, each [b, D].
   at::Tensor Forward(const at::Tensor& x, const at::Tensor& gate, const at::Tensor& read, std::span<const at::Tensor> m,
                      const parallel::ForwardContext& context) const {
     const auto [sum, normalised] = kernels::GatedResidualNormModulate(x, gate, read, m[0], m[1], kNormEps);
@@ -95,7 +95,7 @@ struct Sd3Transformer::JointBlock {
   Linear modulation, text_modulation;
   Projection image, text;
   Linear out;
-  std::optional<Linear> text_out;  // the last block's text side ends with its keys and values
+  std::optional<Linear> text_out;  // absent in the last block, whose text is only read by its attention
   Mlp mlp;
   std::optional<Mlp> text_mlp;
   std::optional<Projection> dual;
@@ -129,7 +129,7 @@ Sd3Transformer::~Sd3Transformer() = default;
 
 int64_t Sd3Transformer::output_features() const { return config_.patch * config_.patch * config_.channels; }
 
-// Rows of the table's centred crop.
+// Rows of the centred crop of the table.
 Positions Sd3Transformer::Place(TokenGrid grid, at::Device) const {
   const int64_t side = config_.position_side;
   const at::Tensor crop = positions_.view({side, side, config_.width()})
@@ -172,8 +172,8 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
   at::Tensor& x = state.image;
   at::Tensor& y = state.text;
 
-  // Of the image: shift, scale, gate of the attention, then of the MLP, then of the second attention. Of the text: the
-  // same of its one attention; in the last block scale and shift, in this order.
+  // The image's: shift, scale and gate of the attention, then of the MLP, then of the second attention. The text's: the
+  // same for its one attention; in the last block scale and shift, in this order.
   const std::vector<at::Tensor> both = conditioning.modulation.split(config_.width(), -1);
   const std::span<const at::Tensor> m(both.begin(), block.dual ? 9 : 6),
       mt(both.begin() + (block.dual ? 9 : 6), both.end());
@@ -181,7 +181,7 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
                                                     : kernels::LayerNormModulate(y, mt[1], mt[0], kNormEps);
   const at::Tensor normalised_image = kernels::LayerNormModulate(x, m[0], m[1], kNormEps);
 
-  // Image tokens first. Nobody reads what the last block's text would get.
+  // Image tokens first. The attention's result for the text of the last block would not be used.
   const parallel::Projection image = block.image.Forward(normalised_image, context);
   const parallel::Projection text =
       block.text_out ? block.text.Forward(normalised_text, context) : block.text.ForwardKeys(normalised_text, context);
@@ -194,7 +194,7 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
                                                                                 : parallel::TokenRows::kImage,
                                                       .keys = parallel::TokenRows::kImageThenText})
                                   .flatten(2);
-  // Both attentions read the same normalised tokens, each with its own shift and scale.
+  // Both attentions read the same normalised tokens, each with a different shift and scale.
   at::Tensor second;
   if (block.dual) {
     const at::Tensor normalised = kernels::LayerNormModulate(x, m[6], m[7], kNormEps);
@@ -217,7 +217,7 @@ void Sd3Transformer::Block(int index, BlockState& state, const Conditioning& con
 
 at::Tensor Sd3Transformer::Head(const BlockState& state, const Conditioning& conditioning,
                                 const parallel::ForwardContext& context) const {
-  // Scale comes before shift here.
+  // In this norm scale comes before shift.
   const std::vector<at::Tensor> m = conditioning.modulation.chunk(2, -1);
   return output_projection_.Forward(kernels::LayerNormModulate(state.image, m[1], m[0], kNormEps), context);
 }

@@ -1,5 +1,6 @@
-// The MM-DiT of Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks with own weights for text and image, in
-// some of them a second attention over the image alone; learned positions are a table of the checkpoint.
+// Sd3Transformer implements the MM-DiT of Stable Diffusion 3 and 3.5 (Esser et al., 2024): joint blocks with separate
+// weights for text and image, some with a second attention over only the image; learned positions are a table of the
+// checkpoint.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace tessera::models {
 
-// extras: the pooled text [b, pooled width].
+// The extras are the pooled text [b, pooled width].
 class Sd3Transformer final : public Transformer {
  public:
   Sd3Transformer(const Sd3Config& config, ParamTable& table);
