@@ -43,7 +43,7 @@ class FactorReader {
     return read;
   }
 
-  // Returns a copy of the part with its own storage, on the device of its component.
+  // Returns the part on the device of its component, in storage that holds nothing else.
   at::Tensor Placed(const at::Tensor& part, bool of_transformer) const {
     const at::Tensor dense = part.is_contiguous() && part.storage().nbytes() == part.nbytes() ? part : part.clone();
     return dense.to(of_transformer ? place_.device : place_.text_device);

@@ -158,7 +158,7 @@ enum Role : uint32_t {
 uint32_t RolesOf(char32_t c) {
   using Entry = std::pair<char32_t, uint32_t>;
   static const std::vector<Entry> table = [] {
-    std::vector<Entry> entries = {{U' ', kContinuation}};  // a no-break space that was simplified
+    std::vector<Entry> entries = {{U' ', kContinuation}};  // a simplified no-break space
     for (const Charmap& map : Charmap::All()) {
       if (!map.is_latin1() && !map.is_windows()) continue;
       for (int byte = 0x80; byte <= 0xF3; ++byte) {

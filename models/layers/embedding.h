@@ -1,4 +1,4 @@
-// Embeddings of scalars and positions that the families share.
+// Embeds scalars and positions; shared by the families.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,12 +7,12 @@
 
 namespace tessera::models {
 
-// Sinusoids of scalars: [cos, sin] of value · exp(−ln(10000) k / (channels/2 − shift)), k = 0 … channels/2 − 1.
-// values [n] → [n, channels], computed and returned in `dtype` (fp32 or fp64).
-// Source: DDPM's timestep embedding with the order flipped, as the reference models use it.
+// Returns sinusoids of scalars: [cos, sin] of value · exp(−ln(10000) k / (channels/2 − shift)), k = 0 … channels/2 − 1.
+// values [n] → [n, channels], computed and returned in `dtype` (fp32 or fp64). Source: DDPM's timestep embedding with
+// the order flipped, as in the reference models.
 at::Tensor Sinusoid(const at::Tensor& values, at::ScalarType dtype, int64_t channels = 256, double shift = 0);
 
-// Linear, SiLU, Linear: the embedding of a sinusoid or of a text. Names: linear_1, linear_2.
+// Linear, SiLU, Linear: embeds a sinusoid or a text. Parameter names: linear_1, linear_2.
 class EmbeddingMlp {
  public:
   EmbeddingMlp(const ParamScope& scope, int64_t in, int64_t width) : EmbeddingMlp(scope, in, width, width) {}

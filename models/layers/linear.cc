@@ -38,7 +38,7 @@ Linear::Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart
     begin += count;
     weights.push_back(PartSpec(scope, part, "weight", {part.out, in}, role_, options));
     weights.back().in_parts = options.in_parts;
-    // A row-sharded product's bias is replicated: it is added after the sum.
+    // The bias of a row-sharded product is replicated, because it is added after the sum.
     biases.push_back(PartSpec(scope, part, "bias", {part.out},
                               role_ == LinearRole::kColumn ? role_ : LinearRole::kReplicated, options));
   }
@@ -119,10 +119,10 @@ std::vector<Linear::LowRankPart> Linear::LowRankParts(const parallel::AdapterFac
   return all;
 }
 
-// [..., ranks], equal on the ranks of the group: one product reads x, and one sum goes over the group. A of a column
-// role is replicated, and each rank reads the result for its own outputs: the copy sums that small gradient over the
-// group, so that those of A and of x are whole on every rank. Where the ranks share out the tokens, A meets each token
-// once, before so few numbers of it are gathered.
+// Returns [..., ranks], equal on the ranks of the group, from one product that reads x and one sum over the group. The
+// A of a column role is replicated, and each rank uses the result for its outputs only. Enter sums that small gradient
+// over the group, so that the gradients of A and x are complete on every rank. If the ranks share the tokens out, A is
+// applied to each token once, before the gather, which then moves few numbers.
 at::Tensor Linear::Down(const at::Tensor& x, const std::vector<LowRankPart>& parts,
                         const parallel::ForwardContext& context) const {
   std::vector<at::Tensor> matrices;
@@ -147,7 +147,8 @@ at::Tensor Linear::WithLowRank(at::Tensor y, const at::Tensor& x, const parallel
   return y;
 }
 
-// [out, ranks]: every B in its part's rows and its A's columns, so that all of them are one product.
+// Returns [out, ranks] with every B in the rows of its part and the columns of its A, so that all low-rank products are
+// one.
 at::Tensor Linear::Up(const std::vector<LowRankPart>& parts, const at::Tensor& down) const {
   std::vector<at::Tensor> rows;
   for (const Part& part : parts_) {

@@ -1,5 +1,5 @@
-// The one matrix product of every model, and the first of the two doors for parallelism: its role says how the weight
-// is spread over the tensor axis.
+// Linear is the matrix product of every model, and one of the two places where models are parallelised: its role
+// determines how the weight is spread over the tensor axis.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@
 
 namespace tessera::models {
 
-// One matrix of a (possibly packed) Linear: its name below the scope and its number of output features.
+// One matrix of a (possibly packed) Linear: its name within the scope and its number of output features.
 struct LinearPart {
   std::string name;
   int64_t out;
@@ -25,64 +25,67 @@ struct LinearPart {
 struct LinearOptions {
   LinearRole role = LinearRole::kReplicated;
   bool bias = true;
-  std::vector<int64_t> in_parts = {};  // as ParamSpec has it
-  // Of a column or row role: which tokens go through it, where the tensor ranks share these out
-  // (ForwardContext::tensor_tokens). Absent: what every tensor rank has whole.
+  std::vector<int64_t> in_parts = {};  // see ParamSpec
+  // For a column or row role: which tokens pass through the product if the tensor ranks share the tokens out
+  // (ForwardContext::tensor_tokens). Absent if every tensor rank has the whole input.
   std::optional<parallel::TokenRows> tokens = parallel::TokenRows::kImage;
 };
 
-// y = x Wᵀ + b.  Column: the rank holds rows of W and gets a slice of y. Row: the rank holds columns of W, takes a
-// slice of x, and the sum over the group comes before the bias, which is added once. Low-rank factors of the context
-// lie beside each part: y += scale · (x Aᵀ) Bᵀ. With a row role x Aᵀ is summed over the group, before B.
+// y = x Wᵀ + b. Column role: the rank holds rows of W and returns a slice of y. Row role: the rank holds columns of W
+// and takes a slice of x; the sum over the group comes before the bias, which is added once. Low-rank factors of the
+// context are added to each part: y += scale · (x Aᵀ) Bᵀ. With a row role x Aᵀ is summed over the group before B.
 //
-// Where the tensor ranks share out the tokens, a column product takes a rank's own tokens and gives all of them, and a
-// row product the other way round: the tokens are gathered before the one, and the other's sum leaves each rank its
-// own.
+// If the tensor ranks share the tokens out, a column product takes a rank's share of the tokens and returns all of
+// them, and a row product does the reverse: the tokens are gathered before the column product, and the row product's
+// sum leaves each rank its share.
 class Linear {
  public:
   Linear(const ParamScope& scope, int64_t in, int64_t out, const LinearOptions& options = {});
 
-  // Several products of the same x in one: the parts' outputs lie one after another, each sharded for itself.
+  // Computes several products of the same x as one: the parts' outputs are concatenated, and each part is sharded
+  // separately.
   Linear(const ParamScope& scope, int64_t in, const std::vector<LinearPart>& parts, const LinearOptions& options = {});
 
-  // x [..., in] → [..., out]; [b, n, in] → [b, n, out] with an n of its own where tensor ranks share out tokens.
+  // x [..., in] → [..., out]. If tensor ranks share the tokens out, [b, n, in] → [b, n', out] with a different number
+  // of tokens.
   at::Tensor Forward(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
-  // GELU (tanh approximation) of Forward; not for the row role, whose sum comes later.
+  // Returns GELU (tanh approximation) of Forward. Not for the row role, where the sum comes later.
   at::Tensor ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const;
 
  private:
-  // What factors lie beside: one part of the product, and its features of this rank's y.
+  // One part of the product, to which factors can apply, and its range of this rank's output features.
   struct Part {
     std::string module;
     int64_t begin, count;
   };
 
-  // The weight, brought to the device of x where it waits in the host's memory.
+  // Returns the weight, copied to the device of x if it waits in the host's memory.
   at::Tensor ValuesFor(const at::Tensor& x) const;
-  // x Wᵀ + bias on this rank.
+  // Returns x Wᵀ + bias on this rank.
   at::Tensor Multiply(const at::Tensor& x, const std::optional<at::Tensor>& bias) const;
-  // Without adapters.
+  // Forward without adapters.
   at::Tensor Product(const at::Tensor& x, const parallel::ForwardContext& context) const;
   bool HasFactors(const parallel::ForwardContext& context) const;
-  // Factors beside a part: their A has its ranks from `first` on among those of all different A.
+  // The factors of a part. `first` is the first row of their A among the rows of all distinct A.
   struct LowRankPart {
     const parallel::LowRankFactors* factors;
     const Part* part;
     int64_t first;
-    bool is_new;  // of several parts with one A the first
+    bool is_new;  // whether this is the first part with this A
   };
   std::vector<LowRankPart> LowRankParts(const parallel::AdapterFactors& adapters) const;
-  // x Aᵀ for every A.
+  // Returns x Aᵀ for every A.
   at::Tensor Down(const at::Tensor& x, const std::vector<LowRankPart>& parts,
                   const parallel::ForwardContext& context) const;
   at::Tensor Up(const std::vector<LowRankPart>& parts, const at::Tensor& down) const;
-  // y with what the context's adapters add; y itself may change.
+  // Returns y plus the contributions of the context's adapters; y itself may be modified.
   at::Tensor WithLowRank(at::Tensor y, const at::Tensor& x, const parallel::ForwardContext& context) const;
 
-  // How the tokens of this product are shared out; none where every rank has what goes through it.
+  // Returns how the tokens of this product are shared out; nothing if every rank has its whole input.
   std::optional<parallel::TokenRuns> RunsOf(const parallel::ForwardContext& context) const;
-  // From what a rank holds between products to what a column product reads, and from a row product's partial sums back.
+  // Enter converts what a rank holds between products to the input of a column product; Leave does the reverse for a
+  // row product's partial sums.
   at::Tensor Enter(const at::Tensor& x, const parallel::ForwardContext& context) const;
   at::Tensor Leave(const at::Tensor& sum, const parallel::ForwardContext& context) const;
 

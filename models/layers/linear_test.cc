@@ -10,7 +10,7 @@
 namespace tessera::models {
 namespace {
 
-// One of two ranks; the other's contribution to a sum is given.
+// One of two ranks; the other rank's contribution to a sum is given.
 class OneOfTwo final : public parallel::Communicator {
  public:
   explicit OneOfTwo(at::Tensor other) : other_(std::move(other)) {}
@@ -54,7 +54,7 @@ TEST(LinearTest, PackingForInferenceChangesNoProduct) {
   const at::Tensor before = linear.Forward(x, context), activated = linear.ForwardGeluTanh(x, context);
   const c10::InferenceMode no_gradients;
   table.PackForInference();
-  // Sums of 96 products in fp32, in another order, then rounded to 8 bits: one unit in the last place.
+  // Sums of 96 products in fp32, in a different order, then rounded to 8 bits: one unit in the last place.
   const double largest = before.abs().max().item<double>();
   EXPECT_LE((linear.Forward(x, context).to(at::kDouble) - before).abs().max().item<double>(), largest / 128);
   EXPECT_LE((linear.ForwardGeluTanh(x, context).to(at::kDouble) - activated).abs().max().item<double>(), largest / 128);
@@ -71,7 +71,7 @@ TEST(EightBitsTest, AWeightIsWithinHalfOfItsRowsScale) {
   EXPECT_LE((error - 0.5001 * scales).max().item<double>(), 0);
   EXPECT_GT((error / scales).max().item<double>(), 0.4);
   EXPECT_EQ(error[2].max().item<double>(), 0);
-  // Ties go to the even number.
+  // Ties round to even.
   const at::Tensor one = at::ones({1, 1}, at::kFloat);
   const at::Tensor ties = ToEightBits(at::tensor({0.5, 1.5, -2.5, 126.9}).unsqueeze(0), one);
   EXPECT_TRUE(at::equal(ties, at::tensor({0, 2, -2, 127}, at::kChar).unsqueeze(0)));
@@ -104,7 +104,7 @@ TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
   EXPECT_LT((y - (at::matmul(x, weight.t()) + other + bias)).abs().max().item<double>(), 1e-13);
 }
 
-// What factors beside one part of a packed product add to it.
+// The factors of one part of a packed product change only that part.
 TEST(LinearTest, LowRankFactorsLieBesideTheirPartAlone) {
   ParamTable table(at::kDouble, at::kCPU);
   const Linear linear(ParamScope(table) / "attn", 4, {{"to_q", 3}, {"to_k", 5}});

@@ -7,7 +7,7 @@ namespace {
 
 class LowRankTest : public testing::TestWithParam<int> {};
 
-// fp64, sums of at most 16 products: a few roundings.
+// fp64 and sums of at most 16 products: a few roundings.
 TEST_P(LowRankTest, OutputsAndGradientsOfShardedFactorsAreThoseOfOneRank) {
   EXPECT_LE(LowRankRuns::WorstError(GetParam()), 1e-12);
 }

@@ -1,5 +1,5 @@
-// The input layer of a transformer over patches: a convolution whose stride is its kernel, which is one matrix product
-// per token. Its weight is stored as a convolution's.
+// PatchEmbed is the input layer of a transformer over patches: a convolution whose stride equals its kernel, computed
+// as one matrix product per token. Its weight is stored like a convolution's.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,7 +10,7 @@ namespace tessera::models {
 
 class PatchEmbed {
  public:
-  // Names: weight [width, channels, patch, patch] and bias [width] below the scope.
+  // Parameter names within the scope: weight [width, channels, patch, patch] and bias [width].
   PatchEmbed(const ParamScope& scope, int64_t channels, int64_t patch, int64_t width);
 
   // patches [b, n, channels·patch·patch] as Patchify orders them → [b, n, width].

@@ -1,5 +1,5 @@
-// Rotary position embeddings (Su et al., 2021) of the families that have them: tables of angles, by which
-// kernels::QkvNormRope turns adjacent pairs of channels.
+// Computes rotary position embeddings (Su et al., 2021): tables of angles, by which kernels::QkvNormRope rotates
+// adjacent pairs of channels.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,13 +8,14 @@
 
 namespace tessera::models {
 
-// Angles [positions, dim/2]: position · 10000^(−2k/dim), in the dtype of `positions` [positions].
+// Returns angles [positions, dim/2]: position · 10000^(−2k/dim), in the dtype of `positions` [positions].
 at::Tensor RotaryAngles(const at::Tensor& positions, int64_t dim);
 
-// Positions of tokens with these angles [tokens, d/2]: cosines and sines in `dtype` on `device`.
+// Returns the cosines and sines of angles [tokens, d/2] in `dtype` on `device`.
 Positions RotaryPositions(const at::Tensor& angles, at::ScalarType dtype, at::Device device);
 
-// The rows of a [rows·columns, …] table that belong to a token grid: along one axis repeated over the other.
+// Repeat the coordinates of one axis over the other, so that the rows of the [rows·columns, …] result match the tokens
+// of a grid.
 at::Tensor RepeatOverRows(const at::Tensor& of_columns, int64_t rows);
 at::Tensor RepeatOverColumns(const at::Tensor& of_rows, int64_t columns);
 
