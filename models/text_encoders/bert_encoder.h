@@ -1,4 +1,5 @@
-// BERT's encoder (Devlin et al., 2019): learned positions, LayerNorm after each part, exact GELU. One segment of text.
+// BertEncoder implements BERT's encoder (Devlin et al., 2019): learned positions, LayerNorm after each part, exact
+// GELU. The text is one segment.
 #pragma once
 
 #include <vector>

@@ -59,7 +59,7 @@ at::Tensor ClipEncoder::Normalise(const at::Tensor& x, const Norm& norm) const {
 }
 
 at::Tensor ClipEncoder::EndPosition(const at::Tensor& ids) const {
-  // Both take the first of equal ones.
+  // Both return the first of several equal elements.
   const bool by_size = (config_.end_id == 2) != base::Planted("clip_pooled_token");
   return by_size ? ids.argmax(-1) : (ids == config_.end_id).to(at::kInt).argmax(-1);
 }

@@ -1,4 +1,5 @@
-// The text half of CLIP (Radford et al., 2021): learned positions, causal attention, LayerNorm before each part.
+// ClipEncoder implements the text encoder of CLIP (Radford et al., 2021): learned positions, causal attention,
+// LayerNorm before each part.
 #pragma once
 
 #include <vector>
@@ -8,13 +9,14 @@
 
 namespace tessera::models {
 
-// The mask of its input is not used: padding comes after the text, where causal attention never looks.
+// The mask of its input is not used: padding comes after the text, which causal attention never looks ahead to.
 class ClipEncoder final : public TextEncoder {
  public:
   ClipEncoder(const ClipConfig& config, ParamTable& table);
 
-  // hidden: without layers_skipped after the final norm; with it the states before the last layers_skipped layers, not
-  // normalised. pooled: the final state at the end token, normalised and, with a projection, projected.
+  // hidden: the states after the final norm or, if layers_skipped is positive, the states before the last
+  // layers_skipped layers, not normalised. pooled: the final state at the end token, normalised and, if there is a
+  // projection, projected.
   EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
 constexpr LinearOptions kRow{.role = LinearRole::kRow, .bias = false};
-// Buckets are made for texts of so many tokens at least: longer ones are rare.
+// Buckets are computed for texts of at least this many tokens: longer texts are rare.
 constexpr int64_t kUsualTokens = 512;
 
 }  // namespace
@@ -41,8 +41,8 @@ T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
 }
 
 at::Tensor T5Encoder::BucketsOf(int64_t tokens) const {
-  // Half of the buckets for each direction; within one, half of them exact distances and the rest logarithmic. In fp32
-  // as the reference, so that distances at a bucket's edge fall on the same side.
+  // Half of the buckets is for each direction; within a direction, half of them are exact distances and the others
+  // logarithmic. Computed in fp32 like the reference, so that distances at a bucket's edge fall on the same side.
   const int64_t half = config_.buckets / 2, exact = half / 2;
   const at::Tensor relative = at::arange(-tokens, tokens + 1, at::kLong);  // key − query
   const at::Tensor distance = relative.abs();
@@ -57,7 +57,7 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
   if (!buckets_.defined() || buckets_.size(0) / 2 < tokens) {
     buckets_ = BucketsOf(std::max(tokens, kUsualTokens)).to(position_bias_.device());
   }
-  // Window i of the distances is that of the query tokens − 1 − i to all keys.
+  // Window i of the distances contains those of the query tokens − 1 − i to all keys.
   const int64_t zero = buckets_.size(0) / 2;
   const at::Tensor bucket = buckets_.narrow(0, zero - tokens + 1, 2 * tokens - 1).unfold(0, tokens, 1).flip(0);
   return position_bias_.index_select(0, bucket.flatten()).reshape({tokens, tokens, -1}).permute({2, 0, 1}).unsqueeze(0);
@@ -71,7 +71,7 @@ EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::
   for (const Block& block : blocks_) {
     const std::vector<at::Tensor> qkv =
         block.qkv.Forward(kernels::RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
-    // T5 does not scale its scores.
+    // T5 does not scale its attention scores.
     const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], config_.head_dim, bias, 1);
     x = x + block.out.Forward(read, context);
 

@@ -1,5 +1,5 @@
-// The encoder half of T5 v1.1 (Raffel et al., 2020): RMSNorm before each part, relative position bias shared by all
-// blocks, gated GELU, no biases.
+// T5Encoder implements the encoder of T5 v1.1 (Raffel et al., 2020): RMSNorm before each part, relative position bias
+// shared by all blocks, gated GELU, no biases.
 #pragma once
 
 #include <vector>
@@ -23,15 +23,15 @@ class T5Encoder final : public TextEncoder {
     Linear qkv, out, gate_and_value, mlp_out;
   };
 
-  // The bucket of each distance from a query to a key, −tokens … tokens, on the host.
+  // Returns, on the host, the bucket of each distance from a query to a key, −tokens … tokens.
   at::Tensor BucketsOf(int64_t tokens) const;
-  // [1, h, t, t]: bias of every query and key position.
+  // Returns [1, h, t, t]: the bias of every pair of query and key positions.
   at::Tensor PositionBias(int64_t tokens) const;
 
   T5Config config_;
   at::Tensor embedding_;        // [vocabulary, d_model]
   at::Tensor position_bias_;    // [buckets, h]
-  mutable at::Tensor buckets_;  // BucketsOf the longest text so far, beside position_bias_
+  mutable at::Tensor buckets_;  // BucketsOf the longest text so far, on the device of position_bias_
   std::vector<Block> blocks_;
   at::Tensor final_norm_;  // [d_model]
 };

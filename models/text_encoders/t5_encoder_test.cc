@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kVocabulary = 50;
 
-// An encoder with weights from a seed.
+// An encoder with weights generated from a seed.
 struct Encoder {
   explicit Encoder(at::Device device)
       : table(at::kDouble, device),
@@ -43,10 +43,10 @@ struct Encoder {
 
   ParamTable table;
   T5Encoder encoder;
-  mutable HostWaits waited;  // by the last one
+  mutable HostWaits waited;  // of the last call
 };
 
-// Whatever it encoded before.
+// The result does not depend on what the encoder encoded before.
 TEST(T5EncoderTest, ATextIsEncodedAsByAFreshEncoder) {
   const c10::InferenceMode no_gradients;
   const Encoder used(at::kCPU);

@@ -26,7 +26,8 @@ std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, Pa
 
 at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
                          const at::Tensor& bias, double scale) {
-  // The products of each head, [t, ·], by the operator whose sums have one order on any number of threads.
+  // Returns the product of each head, [t, ·], using the operator whose sums have the same order for any number of
+  // threads.
   const auto by_head = [&](const at::Tensor& x, const at::Tensor& y) {
     std::vector<at::Tensor> products;
     for (int64_t i = 0; i < x.size(0); ++i) {

@@ -1,4 +1,5 @@
-// What every text encoder is to a family: token ids in, hidden states and, for some, one pooled vector out.
+// TextEncoder is the interface of a text encoder: it maps token ids to hidden states and, for some encoders, one pooled
+// vector.
 //
 // Shapes: b batch, t tokens.
 #pragma once
@@ -15,8 +16,8 @@ namespace tessera::models {
 
 struct TextEncoderInput {
   at::Tensor ids;              // [b, t] int64, each below the vocabulary
-  at::Tensor mask;             // [b, t], 1 for tokens and 0 for padding; undefined: padding is text like any other
-  int64_t layers_skipped = 0;  // CLIP: layers left out at the end, and the final norm with them; 0: neither
+  at::Tensor mask;             // [b, t], 1 for tokens and 0 for padding; undefined if padding is read like text
+  int64_t layers_skipped = 0;  // CLIP: number of last layers to skip, together with the final norm; 0 skips neither
 };
 
 struct EncodedTokens {
@@ -30,15 +31,16 @@ class TextEncoder {
   virtual EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const = 0;
 };
 
-// Adds the encoder's parameters to `table`; their values are loaded afterwards.
+// Adds the encoder's parameters to `table`. Their values are loaded afterwards.
 std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, ParamTable& table);
 
-// softmax(q kᵀ · scale + bias) v, the scores in max(fp32, dtype).  q, k, v [b, t, h·d] of heads of head_dim; bias
-// broadcasts to [b, h, t, t], undefined: none. Returns [b, t, h·d].
+// softmax(q kᵀ · scale + bias) v, with the scores in max(fp32, dtype). q, k, v [b, t, h·d] with heads of head_dim; bias
+// broadcasts to [b, h, t, t], undefined for none. Returns [b, t, h·d].
 at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
                          const at::Tensor& bias, double scale);
 
-// Bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b, t].
+// Returns the bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b,
+// t].
 at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype);
 
 }  // namespace tessera::models

@@ -107,7 +107,7 @@ absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& clas
         reader.name(), ": text encoders of class ", base::Quote(class_name),
         " are not known; known are T5EncoderModel, CLIPTextModel, CLIPTextModelWithProjection, BertModel"));
   }
-  // What the library that saves models writes into every configuration.
+  // Fields that the saving library writes into every configuration.
   reader.Ignore({"architectures", "dtype", "model_type", "pad_token_id", "tie_word_embeddings", "torch_dtype",
                  "transformers_version"});
   RETURN_IF_ERROR(reader.status());

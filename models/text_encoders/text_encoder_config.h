@@ -1,4 +1,5 @@
-// The configuration of a text encoder of any class, by the name that model_index.json has for it. LibTorch-free.
+// TextEncoderConfig is the configuration of a text encoder of any class, by its name in model_index.json.
+// LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,8 @@ struct ClipConfig {
   int64_t heads = 0;
   int64_t hidden = 0;  // intermediate_size
   int64_t layers = 0;
-  int64_t positions = 0;   // the longest text, in tokens
-  int64_t projection = 0;  // width of the projected pooled output; 0: it is not projected
+  int64_t positions = 0;   // maximum length of a text, in tokens
+  int64_t projection = 0;  // width of the projected pooled output; 0 if it is not projected
   bool quick_gelu = true;  // x · sigmoid(1.702 x), else the exact GELU
   double norm_eps = 1e-5;
   int64_t end_id = 2;  // eos_token_id; 2 is the legacy value that means "the largest id of the text"
@@ -43,7 +44,7 @@ struct BertConfig {
   int64_t heads = 0;
   int64_t hidden = 0;  // intermediate_size
   int64_t layers = 0;
-  int64_t positions = 0;  // the longest text, in tokens
+  int64_t positions = 0;  // maximum length of a text, in tokens
   int64_t token_types = 0;
   double norm_eps = 1e-12;
 };
@@ -53,13 +54,13 @@ struct TextEncoderConfig {
 
   int64_t vocabulary() const;
   int64_t width() const;         // of the hidden states
-  int64_t pooled_width() const;  // 0: it has no pooled output
+  int64_t pooled_width() const;  // 0 if the encoder has no pooled output
   int64_t layers() const;
-  int64_t positions() const;  // the longest text in tokens; the largest int64_t where there is no bound
+  int64_t positions() const;  // maximum length of a text, in tokens; the largest int64_t if there is no bound
 };
 
-// Reads the encoder's config.json. InvalidArgument: a class that is none of T5EncoderModel, CLIPTextModel,
-// CLIPTextModelWithProjection, BertModel; a field, by its name, with its value and what is valid.
+// Reads the encoder's config.json. Returns InvalidArgument for a class other than T5EncoderModel, CLIPTextModel,
+// CLIPTextModelWithProjection and BertModel, and for an invalid field, with its name, its value and the valid values.
 absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, base::ConfigReader& reader);
 
 }  // namespace tessera::models

@@ -94,7 +94,7 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
 }
 
-// No text has a NUL byte, so the parts of the key cannot run into each other.
+// The text comes last, after a NUL byte, which no text contains, so different calls have different keys.
 std::string TextStage::KeyOf(const TextCall& call) const {
   return absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
                       call.layers_skipped, ",", call.field, ",", FactorsOf(call) == nullptr ? "" : call.adapters->key,

@@ -1,4 +1,4 @@
-// From one text to the states of one encoder: a tokenizer, the encoder it belongs to, and a cache of what was encoded
+// TextStage encodes a text with one encoder: it has a tokenizer, the encoder, and a cache of texts that were encoded
 // before.
 #pragma once
 
@@ -17,27 +17,27 @@
 
 namespace tessera::models {
 
-// What is left of a text once it has been encoded. Tensors are on the model's device.
+// The encoding of a text. Tensors are on the model's device.
 struct EncodedText {
   at::Tensor hidden;                  // [t, width]
   at::Tensor pooled;                  // [pooled width], or undefined
   int64_t tokens = 0;                 // without padding
-  std::vector<std::string> warnings;  // what was cut off
+  std::vector<std::string> warnings;  // which text was truncated
 };
 
-// Encoded texts, the most recently used ones, within a bound of bytes.
+// Holds the most recently used encoded texts, up to a bound in bytes.
 class PromptCache {
  public:
   explicit PromptCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // Null if it is not there. Valid until the next Put.
+  // Returns null if the key is not in the cache. Valid until the next Put.
   const EncodedText* Find(const std::string& key);
-  // Drops what was not used for longest; keeps nothing that alone is over the bound.
+  // Evicts the least recently used entries. A text that is larger than the bound is not kept.
   void Put(const std::string& key, const EncodedText& text);
 
   int64_t bytes() const { return bytes_; }
   int64_t max_bytes() const { return max_bytes_; }
-  int64_t written() const { return written_; }  // bytes of all that was ever kept
+  int64_t written() const { return written_; }  // total bytes of all texts that were ever kept
 
  private:
   struct Entry {
@@ -52,36 +52,36 @@ class PromptCache {
   int64_t written_ = 0;
 };
 
-// How a text is brought to the encoder's length.
+// How a text is padded to the encoder's length.
 enum class TextPadding {
-  kNone,      // not at all: the states of real tokens do not depend on padding that is masked out
-  kMasked,    // to the full length, and masked out
-  kAttended,  // to the full length, and read like text
+  kNone,      // no padding: the states of real tokens do not depend on masked padding
+  kMasked,    // to the full length, masked
+  kAttended,  // to the full length, read like text
 };
 
 struct TextCall {
   std::string text;        // valid UTF-8
-  std::string field;       // of the request, for messages: "prompt"
+  std::string field;       // field of the request for messages: "prompt"
   int64_t max_length = 0;  // tokens
   TextPadding padding = TextPadding::kNone;
-  int64_t layers_skipped = 0;         // as TextEncoderInput has it
-  SharedAdapters adapters = nullptr;  // the encoder runs with its part of it
+  int64_t layers_skipped = 0;         // see TextEncoderInput
+  SharedAdapters adapters = nullptr;  // the encoder uses its part of it
 };
 
-// The configuration and tokenizer of an encoder: all that can be known of it without its weights.
+// The configuration and tokenizer of an encoder: everything that is known without its weights.
 struct TextStageConfig {
   std::string encoder;  // component
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
-  int64_t full_length = 0;  // tokens: the tokenizer's model_max_length, at most the encoder's positions
+  int64_t full_length = 0;  // in tokens: the tokenizer's model_max_length, at most the encoder's positions
 
-  // The reference adapts CLIP alone.
+  // The reference applies adapters only to CLIP.
   bool takes_adapters() const { return std::holds_alternative<ClipConfig>(config.config); }
 };
 
-// Reads `encoder`'s configuration and `tokenizer`'s files. InvalidArgument also where the tokenizer makes ids that the
-// encoder has no embedding for, names no padding token or pads on the left, and where CLIP's has a model_max_length
-// beyond the encoder's positions.
+// Reads `encoder`'s configuration and `tokenizer`'s files. Also returns InvalidArgument if the tokenizer makes ids that
+// the encoder has no embedding for, names no padding token or pads on the left, and if CLIP's tokenizer has a
+// model_max_length greater than the encoder's positions.
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
                                               const std::string& encoder, std::vector<std::string>& warnings);
 
@@ -100,22 +100,22 @@ class TextStage {
   bool takes_adapters() const { return config_.takes_adapters(); }
   std::vector<ProductSpec> Products() const { return encoder_.Products({}); }
 
-  // While it is held, an encoder that is read for each use stays for the next one.
+  // While `held` is true, an encoder that is read for each use stays in memory for the next one.
   void Hold(bool held) { encoder_.Hold(held); }
   bool IsCached(const TextCall& call) { return cache_->Find(KeyOf(call)) != nullptr; }
 
-  // `cached` becomes false if the encoder had to run.
+  // Sets `cached` to false if the encoder had to run.
   absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:
-  // What lies beside this encoder's products; null: nothing does.
+  // Returns the factors for this encoder's products; null if there are none.
   const parallel::AdapterFactors* FactorsOf(const TextCall& call) const {
     return AdaptersOf(call.adapters, config_.encoder);
   }
   std::string KeyOf(const TextCall& call) const;
 
   TextStageConfig config_;
-  at::Device device_;  // where the result goes
+  at::Device device_;  // of the result
   Component<TextEncoder> encoder_;
   std::shared_ptr<PromptCache> cache_;
 };
