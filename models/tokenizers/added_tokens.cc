@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kMostStated = 100000;
 
-// A token is written as its text or as an object with the text in "content". Nothing if it is neither.
+// Reads a token, which is written as its text or as an object with the text in "content". Returns nothing for anything
+// else.
 std::optional<AddedToken> ReadToken(const base::Json* value) {
   if (value == nullptr) return std::nullopt;
   AddedToken token;
@@ -41,7 +42,7 @@ std::optional<AddedToken> ReadToken(const base::Json* value) {
   return token;
 }
 
-// What regular expressions call a word character.
+// Whether the character is a word character in regular expressions.
 bool IsWordCharacter(UChar32 c) {
   constexpr uint32_t kMask = U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK;
   if (u_isUAlphabetic(c) || (U_GET_GC_MASK(c) & kMask) != 0 || u_hasBinaryProperty(c, UCHAR_JOIN_CONTROL)) return true;
@@ -108,7 +109,7 @@ absl::StatusOr<TokenNames> TokenNames::Parse(std::string_view config_json, const
   return names;
 }
 
-// An object that gives every token its id.
+// Reads an object that maps every token to its id.
 absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::string& name) {
   ASSIGN_OR_RETURN(const base::Json added, base::ParseJson(json, name));
   if (!added.is_object() || added.members().size() > kMostStated) {
@@ -209,7 +210,7 @@ std::set<std::string> TokenNames::NamedTokens() const {
 absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
     std::span<const Field> fields, const std::function<std::optional<int64_t>(const std::string&)>& find,
     const std::string& vocabulary_name) const {
-  // A token that several fields name is treated as the last of them says, unless its id is stated.
+  // If several fields name a token, the last of them determines its properties, unless the files give its id.
   std::map<std::string, AddedToken> tokens;
   for (const Field& field : fields) {
     std::optional<AddedToken> token;

@@ -13,10 +13,10 @@ namespace {
 
 constexpr char32_t kReplacementCharacter = 0xFFFD;
 
-// The reference's tables of categories end with Unicode 8: what came later is neither mark nor punctuation to it.
+// The reference's tables of categories end with Unicode 8: newer characters are neither marks nor punctuation.
 constexpr uint8_t kUnicodeVersion = 8;
 
-// Characters that were given another category later, with that of Unicode 8.
+// Characters whose category changed later, with their category in Unicode 8.
 constexpr std::pair<char32_t, uint32_t> kFormerCategories[] = {{0x166D, U_GC_PO_MASK}, {0x1734, U_GC_MN_MASK},
                                                                {0x1885, U_GC_LO_MASK}, {0x1886, U_GC_LO_MASK},
                                                                {0xA9BD, U_GC_MC_MASK}, {0x111C9, U_GC_PO_MASK}};
@@ -37,7 +37,8 @@ bool IsRemoved(char32_t code) {
   return code == kReplacementCharacter || HasCategory(code, U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK);
 }
 
-// The blocks of ideographs that the reference lists (not Extension E from its beginning).
+// Whether the character is in one of the blocks of ideographs that the reference lists (these omit the beginning of
+// Extension E).
 bool IsChinese(char32_t code) {
   constexpr std::pair<char32_t, char32_t> kRanges[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
                                                        {0x20000, 0x2A6DF}, {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF},

@@ -1,4 +1,5 @@
-// How BERT's tokenizer prepares text: cleaned, Chinese characters between spaces, accents stripped, lowered.
+// Prepares text like BERT's tokenizer: cleans it, puts Chinese characters between spaces, strips accents, and lowers
+// the case.
 #pragma once
 
 #include <vector>
@@ -8,7 +9,7 @@
 namespace tessera::models {
 
 struct BertCleaning {
-  bool removes_controls = true;  // and makes all white space spaces
+  bool removes_controls = true;  // also turns all white space into spaces
   bool spaces_chinese = true;
   bool strips_accents = true;
   bool lowers = true;
@@ -16,7 +17,7 @@ struct BertCleaning {
 
 std::vector<TracedChar> CleanBertText(const std::vector<TracedChar>& text, const BertCleaning& cleaning);
 
-// ASCII's punctuation, and that of Unicode 8 as the reference knows it.
+// Whether the character is ASCII punctuation or punctuation of Unicode 8, the reference's version.
 bool IsBertPunctuation(char32_t code);
 
 }  // namespace tessera::models

@@ -61,7 +61,7 @@ absl::Status BertTokenizer::ReadVocabulary(std::string_view text, const std::str
   if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(name, " is empty; it has one token a line"));
   for (const std::string_view line : SplitLines(text)) {
     const int64_t id = vocabulary_size_++;
-    if (line.empty()) continue;  // has an id, and nothing is ever spelled with it
+    if (line.empty()) continue;  // has an id, but no word is spelled with it
     if (base::FirstInvalidUtf8({line.data(), line.size()}) < line.size()) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": line ", id + 1, " is not valid UTF-8"));
     }

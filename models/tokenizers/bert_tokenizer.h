@@ -1,8 +1,8 @@
-// BERT's tokenizer: cleaned text, cut at white space, punctuation and Chinese characters, each word spelled with the
-// longest pieces of the vocabulary.
+// BertTokenizer implements BERT's tokenizer: the text is cleaned and cut at white space, punctuation and Chinese
+// characters, and each word is spelled with the longest pieces of the vocabulary.
 //
-// The literal texts of special tokens, such as [SEP] or [MASK], become those tokens.
-// Immutable; Encode may be called from any number of threads.
+// The literal texts of special tokens, such as [SEP] or [MASK], become those tokens. Immutable; Encode may be called
+// from any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,8 @@ class BertTokenizer final : public WordTokenizer {
   BertTokenizer();
 
   absl::Status ReadVocabulary(std::string_view text, const std::string& name);
-  // Cleaned and, as the files say it, Chinese characters between spaces, accents stripped, lowered.
+  // Cleans the text and, depending on the files, puts Chinese characters between spaces, strips accents and lowers the
+  // case.
   NormalizedText Normalize(std::string_view utf8, size_t origin) const override;
   void SplitWords(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const override;
 

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr char kBert[] = "tests/golden/pipelines/hunyuan11/tokenizer";
-// Ids of the golden vocabulary.
+// Ids in the golden vocabulary.
 constexpr int64_t kUnknown = 10;
 constexpr int64_t kStart = 11;
 constexpr int64_t kEnd = 12;
@@ -66,7 +66,7 @@ TEST(BertTokenizer, ReportsWhatItsFilesSay) {
   EXPECT_EQ(tokenizer.model_max_length(), 77);
 }
 
-// The ids of the next tests that are not in the goldens were computed with transformers 5.23 and tokenizers 0.23.
+// The expected ids below that are not in the goldens were computed with transformers 5.23 and tokenizers 0.23.
 
 TEST(BertTokenizer, FindsSpecialTokensByTheirExactText) {
   EXPECT_THAT(Ids(LoadBert(), "[MASK]x[mask]"), ElementsAre(kStart, kMask, 72, 46, 61, 195, 213, 205, 47, kEnd));
@@ -137,7 +137,7 @@ TEST(BertTokenizer, ATextOfExactlyTheMaximumIsNotTruncated) {
   EXPECT_FALSE(tokens->truncated);
 }
 
-// Quadratic time in any of these would not end before the test's timeout.
+// With quadratic time for any of these the test would exceed its timeout.
 TEST(BertTokenizer, AMillionBytesAreEncoded) {
   const BertTokenizer tokenizer = LoadBert();
   for (const std::string_view part : {"a photo of a cat, ", "x", "!", "[", "[SEP]", " ", "\u732B", "\u0301\u0323"}) {

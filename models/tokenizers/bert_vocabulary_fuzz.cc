@@ -1,4 +1,4 @@
-// Any bytes as BERT's vocab.txt, behind the special tokens and in their place.
+// Parses arbitrary bytes as BERT's vocab.txt, after the special tokens and in their place.
 #include <cstdint>
 #include <string>
 

@@ -65,7 +65,8 @@ class BpeModel final : public PieceModel {
     }
   }
 
-  // Each merge is a pair, or both with a space between them. The result of a merge lacks the prefix of its second part.
+  // Reads merges. Each is a pair, or a string of both separated by a space. The result of a merge omits the prefix of
+  // its second part.
   absl::Status ReadMerges(TokenizerPart& part) {
     const base::Json* const merges = part.fields.json().Find("merges");
     if (merges == nullptr || !merges->is_array()) return part.Refuse("the field \"merges\" is a list of pairs");
@@ -98,10 +99,11 @@ class BpeModel final : public PieceModel {
     return absl::OkStatus();
   }
 
-  // One for each character, where the vocabulary has it.
+  // Returns the initial symbols: one per character that the vocabulary has. Any other character becomes its bytes, if
+  // the vocabulary has them, or the unknown token, if there is one.
   std::vector<PairMerges::Piece> Symbols(std::string_view text) const {
     std::vector<PairMerges::Piece> symbols;
-    int32_t unknown_begin = kNone;  // of an unknown token that is not written yet
+    int32_t unknown_begin = kNone;  // of an unknown token that has not been written yet
     const auto write_unknown = [&] {
       if (unknown_begin != kNone) symbols.push_back({.id = *unknown_id_, .begin = unknown_begin});
       unknown_begin = kNone;
@@ -117,7 +119,7 @@ class BpeModel final : public PieceModel {
         write_unknown();
         symbols.push_back({.id = *id, .begin = begin});
       } else if (HasBytes(character)) {
-        // As in the reference, an unknown token that waits comes behind the bytes.
+        // As in the reference, a pending unknown token comes after the bytes.
         for (const char byte : character) {
           symbols.push_back({.id = *byte_ids_[static_cast<unsigned char>(byte)], .begin = begin});
         }
@@ -137,7 +139,7 @@ class BpeModel final : public PieceModel {
 
   TokenTable<int32_t> vocabulary_;
   PairMerges merges_;
-  std::array<std::optional<int32_t>, 256> byte_ids_;  // none without byte fallback
+  std::array<std::optional<int32_t>, 256> byte_ids_;  // empty without byte fallback
   std::optional<int32_t> unknown_id_;
   std::string unknown_token_, prefix_, suffix_;
   bool joins_unknown_ = false;

@@ -1,11 +1,11 @@
-// The printable character that stands for each byte in byte-level vocabularies.
+// Maps each byte to the printable character that stands for it in byte-level vocabularies.
 #pragma once
 
 #include <array>
 
 namespace tessera::models {
 
-// Printable bytes of Latin-1 are the character of the same number; the others get the characters from U+0100 on.
+// Printable bytes of Latin-1 map to the character of the same number; the others map to the characters from U+0100 on.
 constexpr std::array<char32_t, 256> ByteCharacters() {
   std::array<char32_t, 256> characters{};
   char32_t next = 0x100;

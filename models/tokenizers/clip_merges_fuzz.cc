@@ -1,4 +1,4 @@
-// Any bytes as CLIP's merges.txt.
+// Parses arbitrary bytes as CLIP's merges.txt.
 #include <cstdint>
 #include <string>
 

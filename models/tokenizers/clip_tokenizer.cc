@@ -76,7 +76,7 @@ absl::StatusOr<ClipTokenizer> ClipTokenizer::Parse(const ClipTokenizerFiles& fil
   return tokenizer;
 }
 
-// Composed, lowered, every run of white space one space.
+// Composes and lowers the text, and replaces every run of white space by one space.
 NormalizedText ClipTokenizer::Normalize(std::string_view utf8, size_t origin) const {
   NormalizedText result;
   bool in_space = false;
@@ -104,7 +104,8 @@ void ClipTokenizer::SplitWords(const NormalizedText& text, size_t begin, size_t 
     begin = word_end;
   };
   while (begin < end) {
-    // A special token's text that is not the token, such as one in capitals before it was lowered, is three words.
+    // The text of a special token that is not the token itself, for example because it was in capitals before lowering,
+    // is three words.
     if (const size_t mark = LengthOfFirst(bytes.substr(begin), kMarks); mark > 0) {
       const size_t mark_end = begin + mark;
       for (const size_t word_end : {begin + kBracket, mark_end - kBracket, mark_end}) encode(word_end);

@@ -1,8 +1,9 @@
-// CLIP's tokenizer: normalized and lowered text, cut into words by a pattern, each word taken apart by byte pairs.
+// ClipTokenizer implements CLIP's tokenizer: the text is normalized, lowered and cut into words by a pattern, and each
+// word is split by byte pair encoding.
 //
-// As in the reference (and unlike the first implementation of CLIP) mojibake and HTML entities stay as they are, and
-// the literal texts of special tokens become those tokens: <|endoftext|> always, "!" where it is the padding. Special
-// tokens are looked for before anything is normalized, so that their case counts, unless the files say otherwise.
+// As in the reference (and unlike the first implementation of CLIP), mojibake and HTML entities are left unchanged, and
+// the literal texts of special tokens become those tokens: <|endoftext|> always, "!" if it is the padding token.
+// Special tokens are searched for before normalization, so that their case matters, unless the files say otherwise.
 // Immutable; Encode may be called from any number of threads.
 #pragma once
 

@@ -24,7 +24,8 @@ ClipTokenizer LoadClip(const std::string& folder = kClip) {
   return *std::move(tokenizer);
 }
 
-// A tokenizer of few tokens. "c" has no token at the end of a word; other bytes than a, b, c, ! have none at all.
+// Returns a tokenizer of few tokens. "c" has no token at the end of a word; bytes other than a, b, c, ! have no token
+// at all.
 ClipTokenizerFiles SmallFiles() {
   return {.vocab_json = R"({"a": 0, "b": 1, "c": 2, "!": 3, "a</w>": 4, "b</w>": 5, "!</w>": 6, "ab": 7, "ab</w>": 8,
                             "abab</w>": 9, "bab</w>": 10, "<|startoftext|>": 11, "<|endoftext|>": 12})",
@@ -62,7 +63,7 @@ std::string ConfigError(const std::string& config_json) {
   return ErrorOf(files);
 }
 
-// The real vocabulary, with that tokenizer_config.json.
+// Returns the real vocabulary with that tokenizer_config.json.
 ClipTokenizer RealWithConfig(const std::string& config_json, std::optional<std::string> map_json = std::nullopt) {
   ClipTokenizerFiles files;
   for (const auto& [name, bytes] :
@@ -94,7 +95,7 @@ TEST(ClipTokenizer, ReportsWhatItsFilesSay) {
   EXPECT_EQ(tokenizer.model_max_length(), 77);
 }
 
-// The ids of the next tests that are not in the goldens were computed with transformers 5.23 and tokenizers 0.23.
+// The expected ids below that are not in the goldens were computed with transformers 5.23 and tokenizers 0.23.
 
 TEST(ClipTokenizer, TheExclamationMarkIsASpecialTokenWhereItIsThePadding) {
   EXPECT_THAT(Ids(LoadClip(kPaddedWithExclamationMark), "hi ! x!!"), ElementsAre(1512, 71, 328, 0, 343, 0, 0, 1513));
@@ -154,7 +155,7 @@ TEST(ClipTokenizer, TellsWhatWasCutInTheOriginalsSpelling) {
 }
 
 TEST(ClipTokenizer, ACharacterThatIsCutInTwoCountsAsCutOff) {
-  const absl::StatusOr<TokenIds> tokens = LoadClip().Encode("\u9760", 3);  // three tokens
+  const absl::StatusOr<TokenIds> tokens = LoadClip().Encode("\u9760", 3);  // has three tokens
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_TRUE(tokens->truncated);
   EXPECT_EQ(tokens->cut_text, "\u9760");
@@ -167,7 +168,7 @@ TEST(ClipTokenizer, ATextOfExactlyTheMaximumIsNotTruncated) {
   EXPECT_EQ(tokens->cut_text, "");
 }
 
-// Quadratic time in any of these would not end before the test's timeout.
+// With quadratic time for any of these the test would exceed its timeout.
 TEST(ClipTokenizer, AMillionBytesAreEncoded) {
   const ClipTokenizer tokenizer = LoadClip();
   for (const std::string_view part :

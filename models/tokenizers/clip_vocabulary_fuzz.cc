@@ -1,4 +1,4 @@
-// Any bytes as CLIP's vocab.json.
+// Parses arbitrary bytes as CLIP's vocab.json.
 #include <cstdint>
 #include <string>
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostAdded = 100000;
 
-// The fields of a configuration that name a token, with what each kind has where none is named.
+// The fields of a configuration that name a token, with the default of each kind.
 struct NamedToken {
   std::string_view field;
   std::string_view of[6];
@@ -36,7 +36,7 @@ std::string_view DefaultToken(const NamedToken& token, TokenizerKind kind) {
   return token.of[static_cast<size_t>(kind)];
 }
 
-// Classes that a configuration may name beside those that belong to no model.
+// Whether a configuration for this kind may name the class: a class of the kind, or one that belongs to no model.
 bool IsClassOf(const std::string& name, TokenizerKind kind) {
   constexpr std::string_view kNeutral[] = {"", "PreTrainedTokenizerFast", "TokenizersBackend"};
   if (kind == TokenizerKind::kOther || std::ranges::count(kNeutral, name) > 0) return true;
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<AddedToken>> ReadAdded(const base::ConfigReader& file
   return tokens;
 }
 
-// Gives every token its id as the reference does: that of the vocabulary, or the next beyond its number of entries.
+// Gives every token its id like the reference: the id in the vocabulary, or the next one after its number of entries.
 // `by` names the file that states the ids, for errors.
 class IdGiver {
  public:
@@ -98,13 +98,13 @@ absl::StatusOr<std::string> Direction(const base::ConfigReader& file, const char
   if (json == nullptr || json->is_null()) return std::string();
   ASSIGN_OR_RETURN(base::ConfigReader fields,
                    base::ConfigReader::FromJson(*json, absl::StrCat(file.name(), ": ", key)));
-  // What else stands here is given anew with every text.
+  // The other fields here are set for every text.
   std::string direction = fields.Choice("direction", "Right", {"Right", "Left"});
   RETURN_IF_ERROR(fields.status());
   return direction;
 }
 
-// The configuration repeats what a BERT normalizer does.
+// Checks the fields of the configuration that repeat the settings of a BERT normalizer.
 void CheckCleaning(const BertCleaning& cleaning, base::ConfigReader& config) {
   const std::pair<const char*, bool> kFields[] = {{"do_lower_case", cleaning.lowers},
                                                   {"strip_accents", cleaning.strips_accents},
@@ -198,7 +198,7 @@ absl::StatusOr<std::vector<AddedToken>> JsonTokenizer::TakeTokens(TokenizerKind 
     }
     RETURN_IF_ERROR(ids.Check(token, absl::StrCat(file.name(), ": added_tokens")));
   }
-  // In the order of their ids, as the reference adds what tokenizer.json lacks.
+  // In the order of their ids, as the reference adds tokens that tokenizer.json lacks.
   std::map<int64_t, const AddedToken*> stated;
   for (const auto& [text, token] : names.stated()) stated.emplace(token.id, &token);
   for (const auto& [id, token] : stated) {
@@ -292,7 +292,7 @@ absl::Status JsonTokenizer::SplitPart(std::string_view utf8, size_t origin, std:
   RETURN_IF_ERROR(normalizer_.Run(text));
   if (normalized_finder_.empty()) return EncodeText(std::move(text), tokens);
   NormalizedText bytes;
-  std::vector<size_t> characters;  // for every byte, which character it belongs to
+  std::vector<size_t> characters;  // for every byte, the index of its character
   for (size_t i = 0; i < text.size(); ++i) {
     bytes.Append(text[i]);
     characters.resize(bytes.text.size(), i);

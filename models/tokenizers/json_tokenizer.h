@@ -1,9 +1,9 @@
-// A tokenizer as the tokenizers library writes it: tokenizer.json, with what tokenizer_config.json and, of older
-// versions, special_tokens_map.json and added_tokens.json say besides.
+// JsonTokenizer implements a tokenizer in the format of the tokenizers library: tokenizer.json, together with
+// tokenizer_config.json and, from older versions, special_tokens_map.json and added_tokens.json.
 //
-// A text is searched for added tokens; what lies between them is normalized, searched for the tokens that are looked
-// for in normalized text, cut into pieces, and each piece is spelled by the model. Every part is read from the file,
-// and one that is not supported is refused by name. Immutable; Encode may be called from any number of threads.
+// A text is searched for added tokens. The parts between them are normalized, searched for the tokens that are searched
+// in normalized text, and cut into pieces, and the model spells each piece. Every part is read from the file; an
+// unsupported part is refused by name. Immutable; Encode may be called from any number of threads.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@
 
 namespace tessera::models {
 
-// Which tokens a class of tokenizers has, and on which side it pads, unless its files say otherwise.
+// The class of a tokenizer, which determines its tokens and padding side unless its files do.
 enum class TokenizerKind { kBert, kClip, kGemma, kOther, kQwen2, kT5 };
 
 // The bytes of a tokenizer's files.
@@ -35,7 +35,7 @@ struct JsonTokenizerFiles {
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  // Null if the folder has no tokenizer.json. Errors name the files relative to the model, e.g.
+  // Returns null if the folder has no tokenizer.json. Errors name the files relative to the model, e.g.
   // tokenizer/tokenizer.json.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> LoadIfThere(TokenizerKind kind, const std::string& path);
   // `component` is the folder's name in those errors.
@@ -48,14 +48,14 @@ class JsonTokenizer final : public Tokenizer {
   JsonTokenizer() = default;
 
   absl::Status ReadParts(const base::ConfigReader& file);
-  // Padding and truncation as the file has them, where the configuration does not say it; then as the class has it.
+  // Takes padding and truncation from the configuration, else from the file, else from the class.
   absl::Status TakeSides(const base::ConfigReader& file, const base::ConfigReader& config, bool pads_left_by_class);
-  // The added tokens, all of which have their ids; sets the ids of padding and the size of the vocabulary.
+  // Returns the added tokens, each with its id, and sets the ids of padding and the size of the vocabulary.
   absl::StatusOr<std::vector<AddedToken>> TakeTokens(TokenizerKind kind, const base::ConfigReader& file,
                                                      TokenNames& names);
   absl::Status BuildFinders(const std::vector<AddedToken>& tokens, bool splits_special, const std::string& name);
   absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
-  // What lies between two added tokens; its first byte has the offset `origin` in the text.
+  // Splits the text between two added tokens. Its first byte has the offset `origin` in the whole text.
   absl::Status SplitPart(std::string_view utf8, size_t origin, std::vector<PieceId>& tokens) const;
   absl::Status EncodeText(std::vector<TracedChar> text, std::vector<PieceId>& tokens) const;
 

@@ -47,7 +47,7 @@ std::unique_ptr<Tokenizer> Load(std::string_view class_name, const std::string& 
 struct Saved {
   const char* name;
   const char* class_name;
-  const char* old_form;  // the same tokenizer in the files of its class
+  const char* old_form;  // folder of the same tokenizer in the files of its class
 };
 constexpr Saved kSavedTokenizers[] = {{"flux_dev.tokenizer", "CLIPTokenizer", "flux_dev/tokenizer"},
                                       {"sd3.tokenizer_2", "CLIPTokenizer", "sd3/tokenizer_2"},
@@ -59,7 +59,7 @@ constexpr Saved kSavedTokenizers[] = {{"flux_dev.tokenizer", "CLIPTokenizer", "f
 TEST(JsonTokenizer, GivesTheIdsThatWereRecordedOfSavedTokenizers) {
   for (const Saved& saved : kSavedTokenizers) {
     const std::unique_ptr<Tokenizer> tokenizer = Load(saved.class_name, std::string(kSaved) + saved.name);
-    tokenizer->UseUnknownToken();  // as the recorder
+    tokenizer->UseUnknownToken();  // like the recorder
     const base::Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
     const int64_t max_length = recorded.Find("max_length")->AsInt().value();
     ASSERT_EQ(recorded.Find("rows")->items().size(), 81u);
@@ -92,8 +92,8 @@ TEST(JsonTokenizer, GivesTheIdsOfTheSameTokenizerInItsOldForm) {
     const base::Json recorded = ReadJson(absl::StrCat(kSaved, saved.name, "/ids.json"));
     for (const base::Json& row : recorded.Find("rows")->items()) {
       const std::string& prompt = *row.Find("prompt")->AsString();
-      // The rules for a letter with a mark and a joiner behind them: sentencepiece composes the first two, the library
-      // that writes tokenizer.json takes all three by themselves.
+      // The rules differ for a letter followed by a mark and a joiner: sentencepiece composes the first two, the
+      // library that writes tokenizer.json keeps all three separate.
       if (prompt.find("G\u0301\u200D") != prompt.npos && std::string_view(saved.class_name) == "MT5Tokenizer") continue;
       EXPECT_EQ(Ids(*tokenizer, prompt), Ids(*old, prompt)) << saved.name << ": " << prompt;
       for (const int64_t length : {2, 5, 20}) {
@@ -314,7 +314,7 @@ TEST(JsonTokenizer, LongTextsOfOneKindAreEncoded) {
   }
 }
 
-// A folder of a tokenizer that a test may change.
+// A tokenizer's folder that a test may change.
 class TokenizerCopy {
  public:
   explicit TokenizerCopy(const std::string& original)
@@ -329,7 +329,7 @@ class TokenizerCopy {
   void Write(const std::string& file, std::string_view text) {
     std::ofstream(folder_ / file, std::ios::binary) << text;
   }
-  // Puts text in front of everything else in a configuration.
+  // Inserts text before everything else in a configuration.
   void Configure(const std::string& fields) {
     std::string config = ReadFile((folder_ / "tokenizer_config.json").string());
     Write("tokenizer_config.json", config.replace(config.find('{'), 1, "{" + fields + ","));

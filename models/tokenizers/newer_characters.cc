@@ -26,7 +26,7 @@ constexpr CharacterRange kSymbols[] = {{0x2427, 0x2429},   {0x2FFC, 0x2FFF},   {
                                        {0x1FAC6, 0x1FAC6}, {0x1FADC, 0x1FADC}, {0x1FADF, 0x1FADF}, {0x1FAE9, 0x1FAE9},
                                        {0x1FBCB, 0x1FBEF}};
 
-// Capital letters, and what the first of them becomes; those behind it likewise.
+// Ranges of capital letters and the lower case of the first one; the lower case of the others follows in order.
 constexpr struct {
   CharacterRange capitals;
   char32_t lower;

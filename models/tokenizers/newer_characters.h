@@ -1,5 +1,5 @@
-// Characters that the reference knows (its categories are of Unicode 16, its lower case is of 17) and the ICU of Debian
-// 12 (Unicode 15) does not.
+// Lists characters that the reference knows (its categories are those of Unicode 16, its lower case that of Unicode 17)
+// and the ICU of Debian 12 (Unicode 15) does not.
 #pragma once
 
 #include <span>
@@ -10,12 +10,13 @@ struct CharacterRange {
   char32_t first, last;
 };
 
-// Of the general category whose letter that is: L, M, N, P or S; none of any other. Ascending.
+// Returns the newer characters of the general category with that letter, L, M, N, P or S, in ascending order; none for
+// any other letter.
 std::span<const CharacterRange> NewerCharacters(char category);
 
 bool IsNewerCharacter(char32_t code, char category);
 
-// The lower case of a newer capital letter; every other character is its own.
+// Returns the lower case of a newer capital letter; every other character is returned unchanged.
 char32_t NewerLowerCase(char32_t code);
 
 }  // namespace tessera::models

@@ -20,7 +20,7 @@ bool NormalizationRules::ReadCharsMap(std::string_view bytes) {
   return replacements.back() == '\0';
 }
 
-// Positions outside the arrays, which only a damaged file has, end the search.
+// Positions outside the arrays, which occur only in a damaged file, end the search.
 NormalizationRules::Match NormalizationRules::Find(std::string_view text, bool shortest) const {
   Match found;
   if (trie.empty()) return found;

@@ -1,4 +1,4 @@
-// Sentencepiece's normalization of text: rules that are looked up in a trie, and what becomes of white space.
+// NormalizationRules holds Sentencepiece's normalization of text: rules in a trie, and the treatment of white space.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@ struct NormalizationRules {
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;
 
-  // Takes trie and replacements from a precompiled_charsmap: the trie's length in bytes, the trie, the replacements.
-  // False if it is damaged.
+  // Takes the trie and the replacements from a precompiled_charsmap: the trie's length in bytes, the trie, the
+  // replacements. Returns false if it is damaged.
   [[nodiscard]] bool ReadCharsMap(std::string_view bytes);
 
   struct Match {
-    size_t length = 0;  // of the text that is replaced; 0 if no rule matches
+    size_t length = 0;  // of the replaced text; 0 if no rule matches
     std::string_view replacement;
   };
-  // The rule that matches the beginning of the text: the longest, or the shortest.
+  // Return the longest or the shortest rule that matches the beginning of the text.
   Match Longest(std::string_view text) const { return Find(text, /*shortest=*/false); }
   Match Shortest(std::string_view text) const { return Find(text, /*shortest=*/true); }
 

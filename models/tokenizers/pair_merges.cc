@@ -15,7 +15,7 @@ uint64_t PairKey(int32_t left, int32_t right) {
 
 struct Symbol {
   int32_t previous, next;  // kNone at the ends
-  bool joined = false;     // has become part of the one before
+  bool joined = false;     // has been merged into the previous symbol
 };
 
 struct Candidate {
@@ -50,7 +50,8 @@ void PairMerges::Join(std::vector<Piece>& pieces) const {
     Symbol& left = symbols[candidate.left];
     if (left.joined || left.next == kNone) continue;
     Symbol& right = symbols[left.next];
-    // One of the two may have changed since. As in the reference, what counts is what the pair becomes.
+    // One of the two may have changed since. As in the reference, the candidate is valid if the pair still has the same
+    // result.
     const Merge* const merge = Find(pieces[candidate.left].id, pieces[left.next].id);
     if (merge == nullptr || merge->joined_id != candidate.joined_id) continue;
     pieces[candidate.left].id = candidate.joined_id;

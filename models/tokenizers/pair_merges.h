@@ -1,4 +1,4 @@
-// Which pairs of tokens a byte pair encoding joins, and in which order.
+// PairMerges holds which pairs of tokens a byte pair encoding joins, and in which order.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace tessera::models {
 
 class PairMerges {
  public:
-  // False if the pair was there; then it has the new rank.
+  // Returns false if the pair was present; its rank is then replaced.
   bool Add(int32_t left, int32_t right, int32_t rank, int32_t joined_id);
 
   struct Piece {
     int32_t id;
-    int32_t begin;  // what it stands for, in the caller's counting
+    int32_t begin;  // position in the caller's units
   };
-  // Joins the pair of the lowest rank, the leftmost first, until none is left. n log n.
+  // Joins the pair of the lowest rank, the leftmost first, until no pair is left. Time is n log n.
   void Join(std::vector<Piece>& pieces) const;
 
  private:

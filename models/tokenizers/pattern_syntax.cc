@@ -21,7 +21,7 @@ constexpr size_t kMaxExpressionBytes = 10000;
 constexpr int kMaxDepth = 32;
 constexpr int kMaxRepeats = 1000;
 
-// Properties that both engines know by the same name with the same meaning.
+// Properties that have the same name and meaning in both engines.
 constexpr std::array<std::string_view, 57> kProperties = {
     "Alphabetic", "Arabic",     "Armenian", "Bengali",  "C",     "Cc",        "Cf",      "Cn",     "Co",     "Common",
     "Cyrillic",   "Devanagari", "Ethiopic", "Georgian", "Greek", "Gujarati",  "Han",     "Hangul", "Hebrew", "Hiragana",
@@ -33,7 +33,7 @@ constexpr std::array<std::string_view, 4> kSeparators = {"Zl", "Zp", "Zs", "Whit
 
 std::string Number(char32_t code) { return absl::StrCat("\\x{", absl::Hex(static_cast<uint32_t>(code)), "}"); }
 
-// A class of what the expression has between brackets, and of newer characters of some categories.
+// Returns a class of `inside`, the contents of brackets, and of the newer characters of some categories.
 std::string WithNewer(bool negated, const std::string& inside, std::string_view categories) {
   std::string set = absl::StrCat(negated ? "[^" : "[", inside);
   for (const char category : categories) {
@@ -44,7 +44,7 @@ std::string WithNewer(bool negated, const std::string& inside, std::string_view 
   return set + "]";
 }
 
-// What \s, \d and \w stand for, in and out of a class; nothing of any other letter.
+// Returns the expansion of \s, \d and \w, in and out of a class; nothing for any other letter.
 std::optional<std::string> ShortClass(char letter) {
   const bool negated = absl::ascii_isupper(static_cast<unsigned char>(letter));
   switch (absl::ascii_tolower(static_cast<unsigned char>(letter))) {
@@ -149,7 +149,7 @@ class Translator {
     result_ += ')';
   }
 
-  // A single character, or nothing after a class of characters was written or refused.
+  // Returns a single character, or nothing if it wrote a class of characters or refused the escape.
   std::optional<char32_t> Escape() {
     const size_t begin = position_++;
     if (position_ == text_.size()) {
@@ -194,7 +194,7 @@ class Translator {
     absl::StrAppend(&result_, WithNewer(negated, absl::StrCat("\\p{", name, "}"), name.size() == 1 ? name : ""));
   }
 
-  // \xHH, \x{H…} and \uHHHH.
+  // Parses \xHH, \x{H…} and \uHHHH.
   std::optional<char32_t> Hexadecimal() {
     const bool unicode = text_[position_++] == 'u';
     const bool braced = !unicode && Take("{");
@@ -208,7 +208,7 @@ class Translator {
     const bool complete = digits > 0 && (!unicode || digits == 4) &&
                           absl::SimpleHexAtoi(std::string(text_.substr(position_, digits)), &code);
     position_ += digits;
-    // \x80 to \xFF without braces is a byte and not a character.
+    // \x80 to \xFF without braces is a byte, not a character.
     if (!complete || (braced && !Take("}")) || !U_IS_UNICODE_CHAR(code) || (!unicode && !braced && code >= 0x80)) {
       Refuse("a malformed number of a character");
       return std::nullopt;
@@ -261,7 +261,7 @@ class Translator {
         result_ += '+';
       }
     } else if (kind == '{') {
-      if (!Counts()) return;  // a brace that is only itself
+      if (!Counts()) return;  // a literal brace
     } else {
       return;
     }
@@ -270,7 +270,7 @@ class Translator {
     }
   }
 
-  // {n}, {n,}, {n,m} and {,m}, and the same with "?" behind it.
+  // Parses {n}, {n,}, {n,m} and {,m}, each optionally followed by "?".
   bool Counts() {
     const size_t end = text_.find('}', position_);
     const std::string_view inside =

@@ -1,4 +1,4 @@
-// Oniguruma's regular expressions, read and written anew for ICU.
+// Translates Oniguruma's regular expressions to ICU's syntax.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace tessera::models {
 
-// Translates an expression into one for ICU, in ASCII. It may have literals, ".", alternatives, groups, (?:…), (?i:…),
-// (?=…), (?!…), (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts,
-// and escapes of single characters. InvalidArgument names what else the expression has, and where.
+// Returns the expression for ICU, in ASCII. Supported are literals, ".", alternatives, groups, (?:…), (?i:…), (?=…),
+// (?!…), (?>…), classes, the quantifiers, \s \S \d \D \w \W, \p{…} of general categories and common scripts, and
+// escapes of single characters. Returns InvalidArgument with the name and position of any other construct.
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression);
 
 }  // namespace tessera::models

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// The parts of a text that an expression matches, each between bars.
+// Returns the parts of a text that an expression matches, each between bars.
 std::string Matches(std::string_view expression, std::string_view text) {
   const absl::StatusOr<TextPattern> pattern = TextPattern::Regex(expression);
   EXPECT_TRUE(pattern.ok()) << pattern.status();

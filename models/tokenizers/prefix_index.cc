@@ -10,7 +10,7 @@ PrefixIndex::PrefixIndex(std::vector<std::pair<std::string, int32_t>> texts) : t
 
 bool PrefixIndex::Search::Advance(char byte) {
   const auto begin = index_.texts_.begin();
-  // Byte at the current depth; texts that end here come first.
+  // The byte at the current depth; texts that end here come first.
   const auto at_depth = [this](const std::pair<std::string, int32_t>& entry) {
     const std::string& text = entry.first;
     return depth_ < text.size() ? static_cast<int>(static_cast<unsigned char>(text[depth_])) : -1;

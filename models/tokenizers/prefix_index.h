@@ -1,4 +1,5 @@
-// Texts in order, to find those that a given text begins with. Immutable once built, and thread-safe.
+// PrefixIndex is a sorted list of texts that finds those which a given text begins with. Immutable and thread-safe once
+// built.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +14,16 @@ namespace tessera::models {
 class PrefixIndex {
  public:
   PrefixIndex() = default;
-  // Texts with their ids, each text once.
+  // `texts` are distinct texts with their ids.
   explicit PrefixIndex(std::vector<std::pair<std::string, int32_t>> texts);
 
-  // Narrows the texts byte by byte to those that begin with a given text.
+  // Narrows the texts, byte by byte, to those that begin with a given text.
   class Search {
    public:
     explicit Search(const PrefixIndex& index) : index_(index), low_(0), high_(index.texts_.size()) {}
-    // False if no text begins with the bytes so far and this one.
+    // Returns false if no text begins with the bytes so far and this one.
     bool Advance(char byte);
-    // Id of the text that consists of the bytes so far, if there is one.
+    // Returns the id of the text that consists of the bytes so far, if there is one.
     std::optional<int64_t> Match() const;
 
    private:

@@ -1,4 +1,4 @@
-// Any bytes as a prompt of CLIP's and BERT's tokenizers, in both forms, and of T5's as tokenizer.json.
+// Encodes arbitrary bytes as a prompt with CLIP's and BERT's tokenizers in both forms, and with T5's as tokenizer.json.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

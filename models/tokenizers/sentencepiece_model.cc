@@ -24,7 +24,7 @@ class MessageReader {
  public:
   explicit MessageReader(std::string_view bytes) : rest_(bytes) {}
 
-  // False at the end, or where the bytes are malformed; then ok() is false.
+  // Returns false at the end, and also if the bytes are malformed; then ok() is false.
   bool Next() {
     if (rest_.empty()) return false;
     const uint64_t tag = Varint();

@@ -1,8 +1,8 @@
-// A sentencepiece unigram model (spiece.model): its pieces and its normalization rules, read and checked.
+// SentencePieceModel holds a sentencepiece unigram model (spiece.model): its pieces and normalization rules.
 //
-// Read here and not by libsentencepiece: Debian's carries its own copy of protobuf 3.14, whose exported symbols clash
-// with the protobuf 3.21 of the RPC library; a process that loads both aborts. The format is sentencepiece_model.proto.
-// Thread-safe while nothing is changed.
+// It does not use libsentencepiece: Debian's library contains a copy of protobuf 3.14 whose exported symbols clash with
+// the protobuf 3.21 of the RPC library, and a process that loads both aborts. The format is sentencepiece_model.proto.
+// Thread-safe while it is not modified.
 #pragma once
 
 #include <array>
@@ -28,26 +28,27 @@ struct SentencePiece {
 
 class SentencePieceModel {
  public:
-  // `name` appears in errors. InvalidArgument: not a model, not a unigram model, contradictory pieces.
+  // Errors name the model as `name`. Returns InvalidArgument for data that is not a model or not a unigram model, and
+  // for inconsistent pieces.
   static absl::StatusOr<SentencePieceModel> Parse(std::string_view bytes, const std::string& name);
 
   int64_t size() const { return static_cast<int64_t>(pieces_.size()); }
   const SentencePiece& piece(int64_t id) const { return pieces_[id]; }
-  // Id of the piece of any type with that text.
+  // Returns the id of the piece of any type with that text.
   std::optional<int64_t> Find(std::string_view text) const;
 
   int64_t unknown_id() const { return unknown_id_; }
   bool has_user_defined() const { return has_user_defined_; }
-  // Characters without a piece are spelled as bytes instead of becoming the unknown piece.
+  // Whether characters without a piece are spelled as bytes instead of becoming the unknown piece.
   bool has_byte_fallback() const { return byte_fallback_; }
   void DropByteFallback() { byte_fallback_ = false; }
   int64_t byte_id(unsigned char byte) const { return byte_ids_[byte]; }
   const NormalizationRules& rules() const { return rules_; }
   bool treat_whitespace_as_suffix() const { return whitespace_as_suffix_; }
   float lowest_score() const { return lowest_score_; }    // of the normal pieces
-  float highest_score() const { return highest_score_; }  // of the normal pieces, at least the smallest float above 0
+  float highest_score() const { return highest_score_; }  // of the normal pieces, at least the smallest positive float
 
-  // The pieces that text can be made of (not unknown, control or byte).
+  // The pieces that text can consist of (not unknown, control or byte pieces).
   const PrefixIndex& text_pieces() const { return text_pieces_; }
 
  private:

@@ -20,7 +20,7 @@ constexpr int64_t kMostSentinels = 10000;
 constexpr int64_t kDefaultSentinels = 100;
 constexpr char kSentinelPrefix[] = "<extra_id_";
 
-// N of <extra_id_N>.
+// Returns N for <extra_id_N>; nothing for any other token.
 std::optional<int64_t> SentinelNumber(const std::string& token) {
   int64_t number;
   if (!token.starts_with(kSentinelPrefix) || !token.ends_with('>')) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<int64_t> SentinelNumber(const std::string& token) {
   return absl::SimpleAtoi(digits, &number) && number >= 0 ? std::make_optional(number) : std::nullopt;
 }
 
-// Sentinels of the vocabulary: those listed, or as many as extra_ids says.
+// Returns the number of sentinels in the vocabulary: the number of those listed, or the value of extra_ids.
 int64_t CountSentinels(TokenNames& names, const std::set<std::string>& additional) {
   const int64_t listed = std::count_if(additional.begin(), additional.end(),
                                        [](const std::string& token) { return SentinelNumber(token).has_value(); });

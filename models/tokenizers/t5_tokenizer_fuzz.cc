@@ -1,4 +1,4 @@
-// Any bytes as a prompt, and as a sentencepiece model that then encodes a text.
+// Encodes arbitrary bytes as a prompt, and parses them as a sentencepiece model that then encodes a text.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

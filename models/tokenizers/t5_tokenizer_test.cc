@@ -58,7 +58,7 @@ TEST(T5Tokenizer, SpellsUnknownCharactersAsBytesWhereTheModelHasThem) {
   const GoldenTokens golden = ReadGoldenTokens("hunyuan11.tokenizer_2");
   int spelled = 0;
   for (const GoldenRow& row : golden.rows) {
-    if (row.prompt.starts_with("</s>")) continue;  // also differs by its special token
+    if (row.prompt.starts_with("</s>")) continue;  // also differs in its special token
     const bool differs = !row.sentencepiece_ids.empty();
     spelled += differs;
     std::vector<int64_t> expected = differs ? row.sentencepiece_ids : row.ids;
@@ -75,7 +75,7 @@ TEST(T5Tokenizer, SpellsUnknownCharactersAsBytesWhereTheModelHasThem) {
 
 TEST(T5Tokenizer, ReadsALiteralEndTokenBeforeBytesAreSpelled) {
   const T5Tokenizer tokenizer = LoadTokenizer("tests/golden/pipelines/hunyuan11/tokenizer_2");
-  // The golden's sentencepiece ids without the five that spell "</s>", behind the end token.
+  // The golden's sentencepiece ids without the five that spell "</s>", after the end token.
   EXPECT_THAT(Ids(tokenizer, "</s> and <extra_id_0> literals"),
               ElementsAre(1, 259, 271, 259, 63, 404, 276, 278, 98, 294, 275, 98, 484, 65, 448, 265, 399, 310, 262, 1));
 }

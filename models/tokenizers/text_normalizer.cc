@@ -25,13 +25,13 @@ namespace {
 using Text = std::vector<TracedChar>;
 using Step = std::function<absl::Status(Text&)>;
 
-constexpr size_t kLongestContent = 1000;  // bytes that a step may put in the place of a match
+constexpr size_t kLongestContent = 1000;  // bytes that a step may replace a match by
 constexpr size_t kMostGrowth = 64;        // characters that one character may become
-constexpr size_t kFreeGrowth = 65536;     // and what a text may grow besides
-// Clusters of that many bytes are replaced character by character.
+constexpr size_t kFreeGrowth = 65536;     // characters that a text may grow by in addition
+// Clusters of at least this many bytes are replaced character by character.
 constexpr size_t kLongCluster = 6;
 
-// A step that cannot fail.
+// Returns a step that cannot fail.
 Step Rewrite(Text (*rewrite)(const Text&)) {
   return [rewrite](Text& text) {
     text = rewrite(text);
@@ -44,11 +44,11 @@ Text ToNfc(const Text& text) { return Compose(Decompose(text)); }
 Text ToNfkd(const Text& text) { return Decompose(text, Decomposition::kCompatibility); }
 Text ToNfkc(const Text& text) { return Compose(Decompose(text, Decomposition::kCompatibility)); }
 
-// The reference's table of marks is that of Unicode 9.
+// Whether the character is a mark in the reference's table, which is that of Unicode 9.
 bool IsMark(char32_t code) {
   constexpr uint8_t kUnicodeVersion = 9;
-  if (code == 0x1CF2 || code == 0x1CF3) return true;  // letters since
-  if (code == 0x111C9) return false;                  // punctuation then
+  if (code == 0x1CF2 || code == 0x1CF3) return true;  // letters since then
+  if (code == 0x111C9) return false;                  // punctuation at that time
   if ((U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_M_MASK) == 0) return false;
   UVersionInfo age;
   u_charAge(static_cast<UChar32>(code), age);
@@ -61,7 +61,7 @@ Text WithoutMarks(const Text& text) {
   return result;
 }
 
-// Sentencepiece's rules for white space of machine translation.
+// Applies Sentencepiece's white space rules for machine translation.
 Text ToNmt(const Text& text) {
   Text result;
   result.reserve(text.size());
@@ -92,8 +92,8 @@ Text ToByteCharacters(const Text& text) {
   return result;
 }
 
-// The rules of a precompiled_charsmap as the reference applies them: to each grapheme cluster of less than six bytes
-// the shortest rule that matches its beginning, in the place of the whole cluster; else the same for each character.
+// Applies the rules of a precompiled_charsmap like the reference: in each grapheme cluster of less than six bytes, the
+// shortest rule that matches its beginning replaces the whole cluster; otherwise the same is done for each character.
 class CharsMap {
  public:
   explicit CharsMap(NormalizationRules rules) : rules_(std::move(rules)) {
@@ -175,7 +175,7 @@ absl::StatusOr<Step> ReadStrip(TokenizerPart& part) {
   });
 }
 
-// The text of a field, within its bound.
+// Reads the text of a field, which has a maximum length.
 absl::StatusOr<Text> ReadContent(TokenizerPart& part, const char* key) {
   const base::Json* const content = part.fields.json().Find(key);
   if (content == nullptr || content->AsString() == nullptr || content->AsString()->size() > kLongestContent) {

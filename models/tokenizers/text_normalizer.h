@@ -1,5 +1,5 @@
-// The normalizer of a tokenizer.json: steps that each rewrite the text. Immutable; Run may be called from any number of
-// threads.
+// TextNormalizer is the normalizer of a tokenizer.json: a sequence of steps that each rewrite the text. Immutable; Run
+// may be called from any number of threads.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,14 @@ class TextNormalizer {
  public:
   TextNormalizer() = default;  // changes nothing
 
-  // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
+  // `json` may be null. Returns InvalidArgument, naming the part, for a type or an option that is not supported and for
+  // invalid fields.
   static absl::StatusOr<TextNormalizer> Read(const base::Json* json, const std::string& name);
 
-  // InvalidArgument: a text that grows beyond a bound which is linear in its length.
+  // Returns InvalidArgument if the text grows beyond a bound that is linear in its length.
   absl::Status Run(std::vector<TracedChar>& text) const;
 
-  // What the BERT normalizer among the steps does, if there is one.
+  // The settings of the BERT normalizer among the steps, if there is one.
   const std::optional<BertCleaning>& bert_cleaning() const { return bert_cleaning_; }
 
  private:

@@ -1,9 +1,9 @@
-// A pattern of a tokenizer.json: a literal text, or a regular expression in Oniguruma's syntax.
+// TextPattern is a pattern of a tokenizer.json: a literal text, or a regular expression in Oniguruma's syntax.
 //
-// Expressions are run by ICU. The two engines give other meanings to some escapes, anchors and braces, so an expression
-// is read here and written anew with every literal as a number; a construct that is not read is refused by name. Of
-// what is read both find the same, as far as their versions of Unicode agree. Immutable and thread-safe; a Finder
-// belongs to one thread.
+// ICU runs the expressions. The two engines differ in the meaning of some escapes, anchors and braces, so an expression
+// is parsed here and rewritten with every literal as a number; an unsupported construct is refused by name. For
+// supported expressions both engines find the same matches, as far as their versions of Unicode agree. Immutable and
+// thread-safe; a Finder belongs to one thread.
 #pragma once
 
 #include <unicode/uregex.h>
@@ -24,12 +24,12 @@ namespace tessera::models {
 
 class TextPattern {
  public:
-  // Of {"String": TEXT} or {"Regex": EXPRESSION}. InvalidArgument says which construct is not supported.
+  // Reads {"String": TEXT} or {"Regex": EXPRESSION}. Returns InvalidArgument with the construct that is not supported.
   static absl::StatusOr<TextPattern> Read(const base::Json* json);
   static absl::StatusOr<TextPattern> Literal(std::string_view utf8);
   static absl::StatusOr<TextPattern> Regex(std::string_view expression);
 
-  // A run of characters of the text, never empty.
+  // A non-empty run of characters of the text.
   struct Match {
     size_t begin, end;
   };
@@ -37,8 +37,8 @@ class TextPattern {
   class Finder {
    public:
     explicit Finder(const TextPattern& pattern);
-    // From left to right, none overlapping. InvalidArgument: an expression that needs more steps than a bound which is
-    // linear in the text.
+    // Finds the matches from left to right, without overlaps. Returns InvalidArgument if the expression needs more
+    // steps than a bound that is linear in the text.
     absl::Status Find(std::span<const TracedChar> text, std::vector<Match>& matches);
 
    private:
@@ -47,7 +47,7 @@ class TextPattern {
     const TextPattern& pattern_;
     std::unique_ptr<URegularExpression, decltype(&uregex_close)> expression_;
     std::u16string units_;
-    std::vector<size_t> characters_;  // for every unit, which character it belongs to
+    std::vector<size_t> characters_;  // for every UTF-16 unit, the index of its character
   };
 
  private:

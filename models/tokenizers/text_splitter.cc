@@ -23,13 +23,13 @@ using Span = std::span<const TracedChar>;
 using Match = TextPattern::Match;
 using Step = std::function<absl::StatusOr<TextPieces>(const TextPieces&)>;
 
-// GPT-2's words.
+// The pattern of GPT-2's words.
 constexpr char kByteLevelWords[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// With the joiners, which are word characters to the engine that the reference uses for this one.
+// Includes the joiners, which are word characters in the engine that the reference uses for this pattern.
 constexpr char kWords[] = R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)";
 constexpr int64_t kLongestPiece = 1 << 20;  // characters of a piece of fixed length
 
-// What becomes of the matches that a text is cut at.
+// The treatment of the matches that a text is cut at.
 enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct Cut {
@@ -37,7 +37,7 @@ struct Cut {
   bool matched;
 };
 
-// The matches and what lies between them, in order.
+// Returns the matches and the parts between them, in order.
 std::vector<Cut> Cuts(size_t size, const std::vector<Match>& matches, bool invert) {
   std::vector<Cut> cuts;
   size_t begin = 0;
@@ -71,7 +71,7 @@ void AppendCuts(Span text, const std::vector<Match>& matches, bool invert, Behav
   }
 }
 
-// Cuts every piece at its characters of a kind.
+// Returns a step that cuts every piece at the characters for which `is_cut` is true.
 Step SplitAt(std::function<bool(char32_t)> is_cut, Behavior behavior) {
   return [is_cut = std::move(is_cut), behavior](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
@@ -101,7 +101,7 @@ Step SplitAt(TextPattern pattern, bool invert, Behavior behavior) {
   };
 }
 
-// Rewrites every piece; what becomes empty is dropped.
+// Returns a step that rewrites every piece and drops pieces that become empty.
 Step Rewrite(std::function<void(Text&)> rewrite) {
   return [rewrite = std::move(rewrite)](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
@@ -126,7 +126,7 @@ absl::StatusOr<Behavior> ReadBehavior(TokenizerPart& part) {
                                         : Behavior::kIsolated;
 }
 
-// A field that is one character.
+// Reads a field that is one character.
 absl::StatusOr<char32_t> ReadCharacter(TokenizerPart& part, const char* key) {
   const Text text = TraceText(part.fields.RequiredString(key), 0);
   if (text.size() != 1) return part.Refuse(absl::StrCat("the field \"", key, "\" is one character"));
@@ -224,7 +224,7 @@ absl::Status ReadDelimiter(TokenizerPart& part, std::vector<Step>& steps) {
 
 absl::Status ReadDigits(TokenizerPart& part, std::vector<Step>& steps) {
   const auto is_number = [](char32_t code) {
-    // The reference asks another table here than for patterns, which has these of Unicode 17 too.
+    // The reference uses a different table here than for patterns; it includes these characters of Unicode 17.
     if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
     return (U_GET_GC_MASK(static_cast<UChar32>(code)) & U_GC_N_MASK) != 0 || IsNewerCharacter(code, 'N');
   };

@@ -1,5 +1,5 @@
-// The pre-tokenizer of a tokenizer.json: steps that each cut the pieces of a text into smaller ones, and may rewrite
-// them. Immutable; Run may be called from any number of threads.
+// TextSplitter is the pre-tokenizer of a tokenizer.json: a sequence of steps that each cut the pieces of a text into
+// smaller ones and may rewrite them. Immutable; Run may be called from any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace tessera::models {
 
-// Pieces one after another, none of them empty.
+// Consecutive pieces, none of them empty.
 struct TextPieces {
   std::vector<TracedChar> text;
   std::vector<size_t> ends;
 
   void Append(std::span<const TracedChar> piece);
-  // piece i
+  // Returns piece i.
   std::span<const TracedChar> operator[](size_t i) const;
 };
 
@@ -29,10 +29,11 @@ class TextSplitter {
  public:
   TextSplitter() = default;  // leaves everything in one piece
 
-  // `json` may be null. InvalidArgument, naming the part: a type or an option that is not supported, bad fields.
+  // `json` may be null. Returns InvalidArgument, naming the part, for a type or an option that is not supported and for
+  // invalid fields.
   static absl::StatusOr<TextSplitter> Read(const base::Json* json, const std::string& name);
 
-  // InvalidArgument: a pattern that needs too many steps.
+  // Returns InvalidArgument if a pattern needs too many steps.
   absl::StatusOr<TextPieces> Run(std::vector<TracedChar> text) const;
 
  private:

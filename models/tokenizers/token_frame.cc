@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostTokens = 64;  // of a frame
 
-// A field that is [TEXT, ID].
+// Reads a field that is [TEXT, ID].
 absl::StatusOr<int64_t> ReadPair(TokenizerPart& part, const char* key) {
   const base::Json* const pair = part.fields.json().Find(key);
   part.fields.Ignore({key});
@@ -22,7 +22,7 @@ absl::StatusOr<int64_t> ReadPair(TokenizerPart& part, const char* key) {
   return *id;
 }
 
-// Start token, text, end token.
+// Reads a frame of start token, text, end token.
 absl::StatusOr<TokenFrame> ReadStartAndEnd(TokenizerPart& part) {
   part.fields.Ignore({"trim_offsets", "add_prefix_space"});
   ASSIGN_OR_RETURN(const int64_t start, ReadPair(part, "cls"));
@@ -30,7 +30,7 @@ absl::StatusOr<TokenFrame> ReadStartAndEnd(TokenizerPart& part) {
   return TokenFrame{.before = {start}, .after = {end}};
 }
 
-// Tokens of {"id": TEXT, …} by the template's own table of tokens.
+// Appends the tokens of {"id": TEXT, …}, looked up in the template's table of tokens.
 absl::Status AppendTokens(TokenizerPart& part, const base::Json& piece, std::vector<int64_t>& tokens) {
   const base::Json* const text = piece.Find("id");
   const base::Json* const table = part.fields.json().Find("special_tokens");
@@ -79,7 +79,7 @@ absl::StatusOr<TokenFrame> ReadTokenFrame(const base::Json* json, const std::str
     } else if (part.type == "TemplateProcessing") {
       outer = ReadTemplate(part);
     } else if (part.type == "ByteLevel") {
-      part.fields.Ignore({"add_prefix_space", "trim_offsets", "use_regex"});  // of offsets, which nobody asks for
+      part.fields.Ignore({"add_prefix_space", "trim_offsets", "use_regex"});  // they affect only offsets
     } else {
       return UnknownPart(part, {"BertProcessing", "ByteLevel", "RobertaProcessing", "Sequence", "TemplateProcessing"});
     }

@@ -1,4 +1,4 @@
-// The post-processor of a tokenizer.json: the tokens before and behind those of a text.
+// Reads the post-processor of a tokenizer.json: the tokens before and after those of a text.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct TokenFrame {
   std::vector<int64_t> before, after;
 };
 
-// `json` may be null. InvalidArgument, naming the part: a type that is not supported, bad fields, a template that does
-// not have the text once.
+// `json` may be null. Returns InvalidArgument, naming the part, for a type that is not supported, for invalid fields,
+// and for a template that does not contain the text exactly once.
 absl::StatusOr<TokenFrame> ReadTokenFrame(const base::Json* json, const std::string& name);
 
 }  // namespace tessera::models

@@ -1,4 +1,4 @@
-// Tokens by their text, looked up without a copy of it.
+// TokenTable maps texts of tokens to values; lookups need no copy of the text.
 #pragma once
 
 #include <cstddef>

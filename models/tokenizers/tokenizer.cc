@@ -31,7 +31,7 @@ struct TokenizerClass {
   std::string_view name;
   TokenizerKind kind;
   absl::StatusOr<std::unique_ptr<Tokenizer>> (*load)(const std::string& folder);  // null: only from a tokenizer.json
-  std::array<std::string_view, 2> vocabulary;                                     // the files that are `load`'s own
+  std::array<std::string_view, 2> vocabulary;                                     // the files that only `load` reads
 };
 
 constexpr TokenizerClass kClasses[] = {

@@ -1,4 +1,4 @@
-// Any bytes as tokenizer_config.json and as special_tokens_map.json.
+// Parses arbitrary bytes as tokenizer_config.json and as special_tokens_map.json.
 #include <cstdint>
 #include <string>
 

@@ -1,4 +1,4 @@
-// The folder of a tokenizer, and the lines of its files.
+// TokenizerFolder reads the files of a tokenizer's folder.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ class TokenizerFolder {
   const std::string& component() const { return component_; }  // e.g. tokenizer_2
 
   absl::StatusOr<std::string> Read(const std::string& file) const;
-  // Nothing if there is no such file.
+  // Returns nothing if there is no such file.
   absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& file) const;
 
  private:
@@ -26,7 +26,7 @@ class TokenizerFolder {
   std::string component_;
 };
 
-// Without their ends, which are "\n" or "\r\n"; the last line may lack its end.
+// Returns the lines without their ends, which are "\n" or "\r\n"; the last line may lack its end.
 std::vector<std::string_view> SplitLines(std::string_view text);
 
 }  // namespace tessera::models

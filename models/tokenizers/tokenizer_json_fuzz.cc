@@ -1,4 +1,4 @@
-// Any bytes as tokenizer.json, of every class.
+// Parses arbitrary bytes as tokenizer.json, for every class.
 #include <cstdint>
 #include <string>
 

@@ -24,11 +24,12 @@ constexpr int kMaxDecompositionUnits = 32;
 
 const UNormalizer2* Normalizer(Decomposition kind) {
   UErrorCode error = U_ZERO_ERROR;
-  // ICU's own, never freed; its data is linked in, so this cannot fail.
+  // Owned by ICU and never freed. ICU's data is linked in, so this cannot fail.
   return kind == Decomposition::kCanonical ? unorm2_getNFCInstance(&error) : unorm2_getNFKCInstance(&error);
 }
 
-// The reference's tables: combining classes are of Unicode 9, compatibility decompositions of Unicode 12.0.
+// The versions of the reference's tables: combining classes are those of Unicode 9, compatibility decompositions those
+// of Unicode 12.0.
 constexpr UVersionInfo kClasses = {9, 255, 255, 255};
 constexpr UVersionInfo kDecompositions = {12, 0, 255, 255};
 
@@ -112,7 +113,7 @@ std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposi
 
 std::vector<TracedChar> Compose(std::vector<TracedChar> text) {
   const UNormalizer2* const normalizer = Normalizer(Decomposition::kCanonical);
-  size_t size = 0;           // of what is composed; it is written over what was read
+  size_t size = 0;           // of the composed text, which overwrites the input
   size_t next_to_start = 0;  // 1 + the index of the last character that others can join; 0 if there is none
   uint8_t last_class = 0;
   for (const TracedChar c : text) {

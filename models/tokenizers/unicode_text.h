@@ -1,6 +1,6 @@
-// Unicode text that remembers where in the original each of its characters stems from.
+// Processes Unicode text and tracks the offset in the original that each character stems from.
 //
-// Canonical normalization is done here, from ICU's data of single characters, because the origins are wanted and
+// Canonical normalization is implemented here with ICU's data of single characters, because the origins are needed and
 // because ICU sorts long runs of combining marks in quadratic time. Pure and thread-safe.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tessera::models {
 
-// InvalidArgument, naming `field` and the byte: invalid UTF-8, a NUL character.
+// Returns InvalidArgument, naming `field` and the byte, for invalid UTF-8 or a NUL character.
 absl::Status CheckText(std::string_view utf8, const std::string& field);
 
 struct TracedChar {
@@ -25,11 +25,11 @@ struct TracedChar {
 std::vector<TracedChar> TraceText(std::string_view utf8, size_t origin);
 
 enum class Decomposition { kCanonical, kCompatibility };
-// Canonical (NFD) or compatibility (NFKD) decomposition.
+// Returns the canonical (NFD) or compatibility (NFKD) decomposition.
 std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposition kind = Decomposition::kCanonical);
-// Canonical composition of decomposed text (NFC).
+// Returns the canonical composition (NFC) of decomposed text.
 std::vector<TracedChar> Compose(std::vector<TracedChar> text);
-// Every character by itself: a sigma at the end of a word is like every other.
+// Lowers every character separately: a sigma at the end of a word is treated like any other.
 std::vector<TracedChar> LowerCase(const std::vector<TracedChar>& text);
 
 bool IsWhiteSpace(char32_t code);

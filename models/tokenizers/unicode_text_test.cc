@@ -30,7 +30,7 @@ std::vector<TracedChar> Traced(const std::u32string& codes) {
   return text;
 }
 
-// ICU's own normalization of whole texts.
+// Normalizes a whole text with ICU.
 std::u32string ByIcu(const icu::Normalizer2* normalizer, const std::u32string& codes) {
   const auto text =
       icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(codes.data()), static_cast<int32_t>(codes.size()));
@@ -74,12 +74,12 @@ TEST(UnicodeText, CompatibilityDecompositionsAreThoseOfTheReference) {
     return Codes(Decompose(Traced(text), Decomposition::kCompatibility));
   };
   EXPECT_EQ(decompose(U"\uFB01 \u2460\u00BD"), U"fi 11\u20442");
-  EXPECT_EQ(decompose(U"\u32FE\u32FF"), U"\u30F2\u32FF");  // the second came with Unicode 12.1
+  EXPECT_EQ(decompose(U"\u32FE\u32FF"), U"\u30F2\u32FF");  // the second character was added in Unicode 12.1
 }
 
 TEST(UnicodeText, MarksThatAreNewerThanTheReferencesTableKeepTheirPlace) {
   EXPECT_EQ(Codes(Decompose(Traced(U"a\u0301\u0323"))), U"a\u0323\u0301");
-  EXPECT_EQ(Codes(Decompose(Traced(U"a\u0301\u1ABF"))), U"a\u0301\u1ABF");  // of Unicode 13
+  EXPECT_EQ(Codes(Decompose(Traced(U"a\u0301\u1ABF"))), U"a\u0301\u1ABF");  // added in Unicode 13
 }
 
 TEST(UnicodeText, AComposedCharacterStemsFromItsFirstPart) {

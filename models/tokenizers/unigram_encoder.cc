@@ -9,7 +9,7 @@ namespace tessera::models {
 namespace {
 
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";  // U+2581
-// An unknown character is so much less probable than the least probable piece.
+// How much lower the score of an unknown character is than that of the least probable piece.
 constexpr float kUnknownPenalty = 10.0f;
 
 size_t CharacterLength(char first) {
@@ -17,7 +17,7 @@ size_t CharacterLength(char first) {
   return ones < 2 || ones > 4 ? 1 : static_cast<size_t>(ones);
 }
 
-// Longest user-defined piece at the beginning of the text: such pieces are not normalized.
+// Returns the length of the longest user-defined piece at the beginning of the text. Such pieces are not normalized.
 size_t UserDefinedLength(const SentencePieceModel& model, std::string_view text) {
   PrefixIndex::Search search(model.text_pieces());
   size_t longest = 0;
@@ -78,7 +78,7 @@ class Normalizer {
     result_.origins.push_back(origin);
   }
 
-  // What the beginning of the text becomes, and how long that beginning is.
+  // Returns the replacement of the beginning of the text, and the length of that beginning.
   std::pair<std::string_view, size_t> NormalizePrefix(std::string_view text) const {
     if (model_.has_user_defined()) {
       if (const size_t length = UserDefinedLength(model_, text)) return {text.substr(0, length), length};
@@ -98,11 +98,11 @@ class Normalizer {
 struct Node {
   float score = 0;
   size_t begin = 0;
-  int64_t id = -1;  // of the piece of the best path that ends here; -1 as long as none does
+  int64_t id = -1;  // of the last piece of the best path that ends here; -1 if there is none yet
 };
 
-// Best path to every position of the text. The scores are rounded as the library rounds them, so that near ties fall
-// the same way: sums of a piece are compared in double and stored in float.
+// Returns the best path to every position of the text. Scores are rounded like in the library, so that near ties are
+// decided the same way: the sums for a piece are compared in double and stored in float.
 std::vector<Node> BestPaths(const SentencePieceModel& model, std::string_view text) {
   const float unknown_score = model.lowest_score() - kUnknownPenalty;
   std::vector<Node> nodes(text.size() + 1);
@@ -120,7 +120,7 @@ std::vector<Node> BestPaths(const SentencePieceModel& model, std::string_view te
       const std::optional<int64_t> id = search.Match();
       if (!id || model.piece(*id).type == PieceType::kUnused) continue;
       const size_t length = end - begin;
-      // A user-defined piece wins over everything else.
+      // A user-defined piece always wins.
       const double score = model.piece(*id).type == PieceType::kUserDefined
                                ? static_cast<float>(length) * model.highest_score() - 0.1
                                : static_cast<double>(model.piece(*id).score);

@@ -1,4 +1,4 @@
-// Encodes text with a sentencepiece unigram model, as the sentencepiece library does. Pure and thread-safe.
+// Encodes text with a sentencepiece unigram model, like the sentencepiece library. Pure and thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,12 @@
 
 namespace tessera::models {
 
-// The model's rules, then white space: made "▁", runs joined, none at the ends, one in front.
+// Applies the model's rules, then the treatment of white space: each becomes "▁", runs are joined, none is left at the
+// ends, and one is put in front.
 NormalizedText NormalizeForPieces(const SentencePieceModel& model, std::string_view utf8);
 
-// The most probable sequence of pieces. Adjoining unknown characters are one unknown piece, or are spelled as bytes.
-// `utf8` is well-formed. Time is linear in its length.
+// Returns the most probable sequence of pieces. Adjacent unknown characters become one unknown piece, or are spelled as
+// bytes. `utf8` must be well-formed. Time is linear in its length.
 std::vector<PieceId> EncodeUnigram(const SentencePieceModel& model, std::string_view utf8);
 
 }  // namespace tessera::models

@@ -23,7 +23,8 @@ SentencePieceModel LoadModel(const std::string& path) {
   return *std::move(model);
 }
 
-// Words of the model, characters outside it, and characters that normalization changes, drawn with a fixed seed.
+// Returns words of the model, characters outside it, and characters that normalization changes, drawn with a fixed
+// seed.
 std::vector<std::string> RandomTexts(const SentencePieceModel& model, int count) {
   const std::vector<std::string> odd = {" ",  "  ", "\n",     "\t", "\u3000",  "\u200b", "\u00a0",   "ＦＵＬＬ",
                                         "ｶﾞ", "①",  "ﬁ",      "é",  "e\u0301", "🐱",      "👩\u200d👧", "猫",

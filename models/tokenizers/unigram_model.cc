@@ -16,7 +16,7 @@
 namespace tessera::models {
 namespace {
 
-// An unknown character is so much less probable than the least probable token.
+// How much lower the score of an unknown character is than that of the least probable token.
 constexpr double kUnknownPenalty = 10;
 
 class UnigramModel final : public PieceModel {
@@ -62,9 +62,9 @@ class UnigramModel final : public PieceModel {
 
   void Encode(const NormalizedText& piece, std::vector<PieceId>& tokens) const override {
     const std::vector<Node> nodes = BestPaths(piece.text);
-    std::vector<std::pair<size_t, size_t>> path;  // begin and end of each token, the last one first
+    std::vector<std::pair<size_t, size_t>> path;  // begin and end of each token, last one first
     for (size_t end = piece.text.size(); end > 0;) {
-      // Adjoining unknown characters are one.
+      // Adjacent unknown characters become one token.
       size_t begin = nodes[end].begin;
       while (nodes[end].id == unknown_id_ && begin > 0 && nodes[begin].id == unknown_id_) begin = nodes[begin].begin;
       path.emplace_back(begin, end);
@@ -79,7 +79,7 @@ class UnigramModel final : public PieceModel {
   struct Node {
     double score = 0;
     size_t begin = 0;
-    int32_t id = -1;  // of the token of the best path that ends here; -1 as long as none does
+    int32_t id = -1;  // of the last token of the best path that ends here; -1 if there is none yet
   };
 
   std::array<std::optional<int32_t>, 256> FindBytes() const {
@@ -131,7 +131,7 @@ class UnigramModel final : public PieceModel {
   TokenTable<int32_t> ids_;
   std::vector<double> scores_;
   PrefixIndex texts_;
-  std::array<std::optional<int32_t>, 256> byte_ids_;  // none where unknown characters are the unknown token
+  std::array<std::optional<int32_t>, 256> byte_ids_;  // empty if unknown characters become the unknown token
   int32_t unknown_id_ = 0;
   std::string unknown_token_;
   double unknown_score_ = 0;

@@ -1,4 +1,4 @@
-// The vocabulary of a tokenizer.json's model as an object that gives every text its id.
+// Reads the vocabulary of a tokenizer.json's model from an object that maps every text to its id.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,12 @@
 
 namespace tessera::models {
 
-// Reads the field "vocab". InvalidArgument: not such an object, an id that is negative, beyond a bound or given twice.
+// Reads the field "vocab". Returns InvalidArgument if it is not such an object, or if an id is negative, beyond a
+// bound, or given twice.
 absl::StatusOr<TokenTable<int32_t>> ReadVocabularyObject(TokenizerPart& part);
 
-// Of the field that names the unknown token; nothing if it is null. InvalidArgument: it is not in the vocabulary.
+// Returns the id of the unknown token, which a field names; nothing if the field is null. Returns InvalidArgument if
+// the token is not in the vocabulary.
 absl::StatusOr<std::optional<int32_t>> FindUnknown(TokenizerPart& part, const TokenTable<int32_t>& vocabulary);
 
 }  // namespace tessera::models

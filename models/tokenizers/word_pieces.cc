@@ -24,7 +24,7 @@ void WordPieces::Encode(std::string_view word, int64_t unknown_id, std::vector<P
     std::string piece(position == 0 ? "" : prefix_);
     const size_t prefix = piece.size();
     piece += word.substr(position, longest_piece_ - std::min(longest_piece_, prefix));
-    // The longest first. A character that is cut in two has no piece, as every piece is well-formed.
+    // Tries the longest first. A partial character has no piece, because every piece is well-formed.
     auto found = ids_.end();
     while (piece.size() > prefix && (found = ids_.find(piece)) == ids_.end()) piece.pop_back();
     if (found == ids_.end()) return give_up();

@@ -1,5 +1,5 @@
-// A vocabulary of word pieces: a word is spelled with the longest pieces from its beginning on. Immutable once filled,
-// and thread-safe.
+// WordPieces is a vocabulary of word pieces. A word is spelled from its beginning, each time with the longest piece.
+// Immutable once filled, and thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,16 @@ namespace tessera::models {
 
 class WordPieces {
  public:
-  // Pieces that do not begin a word have the prefix in the vocabulary. Words of more characters are unknown.
+  // In the vocabulary, pieces that do not begin a word have the prefix. Words of more than `longest_word` characters
+  // are unknown.
   WordPieces(std::string prefix, int64_t longest_word) : prefix_(std::move(prefix)), longest_word_(longest_word) {}
 
-  // The id that the text already has, or nothing. The text is well-formed UTF-8.
+  // Adds a text, which is well-formed UTF-8. If it is already present, returns its id and adds nothing.
   std::optional<int64_t> Add(std::string_view text, int64_t id);
   std::optional<int64_t> Find(std::string_view text) const;
 
-  // The pieces of a word, each with the first byte that it stands for; one unknown one if it cannot be spelled.
+  // Appends the pieces of a word, each with the offset of its first byte; a single unknown piece if it cannot be
+  // spelled.
   void Encode(std::string_view word, int64_t unknown_id, std::vector<PairMerges::Piece>& pieces) const;
 
  private:

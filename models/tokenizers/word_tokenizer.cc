@@ -13,7 +13,7 @@ absl::Status WordTokenizer::TakeTokens(TokenNames& names, const SpecialTokenFiel
   TakeLengths(names);
   const bool splits_special = names.SplitsSpecialTokens();
   RETURN_IF_ERROR(names.config().status());
-  // In the order in which the reference reads them, see TokenNames::Resolve.
+  // In the order in which the reference reads them; see TokenNames::Resolve.
   std::vector<TokenNames::Field> order = {fields.start, fields.end, fields.unknown, fields.pad};
   if (fields.mask) order.push_back(*fields.mask);
   ASSIGN_OR_RETURN(const std::vector<AddedToken> tokens, names.Resolve(order, find, vocabulary_name));

@@ -1,5 +1,5 @@
-// What CLIP's and BERT's tokenizers have in common: special tokens are taken out of the text, the rest is normalized,
-// and words of it are spelled with the vocabulary.
+// WordTokenizer is the base of CLIP's and BERT's tokenizers: special tokens are extracted from the text, the rest is
+// normalized, and its words are spelled with the vocabulary.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,14 @@ namespace tessera::models {
 
 class WordTokenizer : public Tokenizer {
  protected:
-  // The fields that name the special tokens, with the tokens that they name if no file says otherwise.
+  // The fields that name the special tokens, with their default tokens.
   struct SpecialTokenFields {
     TokenNames::Field start, end, unknown, pad;
     std::optional<TokenNames::Field> mask;
   };
-  // Sets the ids of special tokens and what is said of lengths, raises vocabulary_size_ to the ids of added tokens.
-  // Normalize works already. Errors as of `names`, whose config has been read apart from that.
+  // Sets the ids of special tokens and the lengths, and raises vocabulary_size_ to include the ids of added tokens.
+  // Normalize must work at this point. Returns the errors of `names`, whose other configuration fields must have been
+  // read before.
   absl::Status TakeTokens(TokenNames& names, const SpecialTokenFields& fields,
                           const std::function<std::optional<int64_t>(const std::string&)>& find,
                           const std::string& vocabulary_name);
@@ -36,9 +37,9 @@ class WordTokenizer : public Tokenizer {
  private:
   absl::StatusOr<std::vector<PieceId>> Split(std::string_view utf8) const override;
 
-  // Of a part of the text, whose first byte has the offset `origin` in the whole.
+  // Normalizes a part of the text. Its first byte has the offset `origin` in the whole text.
   virtual NormalizedText Normalize(std::string_view utf8, size_t origin) const = 0;
-  // Appends the pieces of the bytes from begin to end, which may be none.
+  // Appends the pieces of the bytes from begin to end; there may be none.
   virtual void SplitWords(const NormalizedText& text, size_t begin, size_t end, std::vector<PieceId>& pieces) const = 0;
 
   AddedTokenFinder original_finder_;
