@@ -1,4 +1,4 @@
-// Any bytes as a component's config and as a model_index.json, read through every kind of access.
+// Parses arbitrary bytes as a component's config and as a model_index.json, and reads them with every kind of access.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

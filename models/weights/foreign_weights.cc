@@ -18,10 +18,10 @@ namespace fs = std::filesystem;
 
 constexpr char kGgufMagic[] = "GGUF";
 
-// Never cut: the user may copy it.
+// Never truncated, because the user may copy it.
 std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
 
-// As a shell reads it; the word FILE for what would not fit into a line.
+// Quotes the path for a shell; the word FILE if it does not fit into a line.
 std::string ShellWord(const fs::path& path) {
   std::string text = path.string();
   const auto is_plain = [](unsigned char c) {
@@ -32,7 +32,7 @@ std::string ShellWord(const fs::path& path) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// "python3 scripts/convert-model.py …": a command for a shell, from `input` to a new folder.
+// Returns "python3 scripts/convert-model.py …": a shell command that converts `input` into a new folder.
 std::string ConvertCommand(const std::string& input, const std::string& output, bool needs_base) {
   return absl::StrCat("python3 scripts/convert-model.py ", input, " ", output, needs_base ? " --base MODEL" : "");
 }
@@ -62,7 +62,7 @@ bool IsLora(std::span<const StoredTensor> tensors) {
                            "lora_unet_", "lora_transformer_", ".lokr_w1", ".hada_w1"});
 }
 
-// How the weights are packed; empty: not at all.
+// Returns how the weights are quantized; empty if they are not.
 std::string QuantizationOf(std::span<const StoredTensor> tensors) {
   if (AnyName(tensors, {".quant_state.bitsandbytes__nf4"})) return "nf4 (bitsandbytes)";
   if (AnyName(tensors, {".quant_state.bitsandbytes__fp4"})) return "fp4 (bitsandbytes)";
@@ -73,7 +73,7 @@ std::string QuantizationOf(std::span<const StoredTensor> tensors) {
   return AnyType(tensors, {StoredType::kI8}) ? "int8" : "";
 }
 
-// What a transformer's single file is of, as a sentence calls it; empty if its tensors do not tell.
+// Returns the family of a transformer's single file for use in a sentence; empty if its tensors do not reveal it.
 std::string FamilyOf(std::span<const StoredTensor> tensors) {
   if (AnyName(tensors, {"joint_blocks."})) return " of Stable Diffusion 3";
   return AnyName(tensors, {"double_blocks."}) ? " of FLUX" : "";

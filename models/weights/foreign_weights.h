@@ -1,6 +1,6 @@
-// Weights that cannot be read as they are: checkpoint files in place of a model's folder, pickles, quantized weights.
-// Each is recognised by its bytes, its tensors or its name, and the error says in one sentence what it is, with a
-// command that helps. scripts/convert-model.py is behind most of them.
+// Recognises weights that cannot be read directly: checkpoint files in place of a model's folder, pickles, and
+// quantized weights. They are recognised by their bytes, tensors or names. The error says in one sentence what the file
+// is and gives a command that helps, usually scripts/convert-model.py.
 #pragma once
 
 #include <span>
@@ -12,17 +12,17 @@
 
 namespace tessera::models {
 
-// Whether the name's extension is one that checkpoints have: .safetensors, .ckpt, .gguf, …
+// Whether the name has an extension of checkpoints: .safetensors, .ckpt, .gguf, …
 bool IsCheckpointName(std::string_view file);
 
-// FailedPrecondition about the file at `path`, which stands where a model's folder should.
+// Returns FailedPrecondition about the file at `path`, which was given in place of a model's folder.
 absl::Status SingleFileError(const std::string& path);
 
-// FailedPrecondition where the tensors of a component are quantized; `name` is the component's. OK for all others, also
-// for those that are no weights at all.
+// Returns FailedPrecondition if the tensors of a component are quantized; `name` is the component's. OK for all others,
+// including tensors that are not weights at all.
 absl::Status CheckNotQuantized(std::span<const StoredTensor> tensors, const std::string& name);
 
-// Of a component whose only weights are pickles, or GGUF files; `files` names them.
+// Return errors for a component whose only weights are pickles or GGUF files; `files` names them.
 absl::Status PickledWeightsError(const std::string& name, const std::string& files);
 absl::Status GgufWeightsError(const std::string& name, const std::string& files);
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr char kIndexName[] = "model_index.json";
 constexpr size_t kMaxIndexBytes = 16 << 20;
 
-// Never cut: the user may copy it.
+// Never truncated, because the user may copy it.
 std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
 
 bool IsFolder(const fs::path& path) {
@@ -36,7 +36,7 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Of a file that the user named as a model.
+// Returns the error for a file that the user gave as a model.
 absl::Status FileError(const fs::path& file) {
   for (fs::path model : {file.parent_path(), file.parent_path().parent_path()}) {
     if (model.empty()) model = ".";
@@ -73,7 +73,7 @@ absl::Status NoIndexError(const fs::path& path) {
       absl::StrCat(shown, " has no model_index.json; a folder in the diffusers layout is needed"));
 }
 
-// Relative to the model's folder.
+// Returns the name of a component's configuration, relative to the model's folder.
 std::string ConfigName(const std::string& component) {
   if (component.starts_with("scheduler")) return component + "/scheduler_config.json";
   if (component.starts_with("tokenizer")) return component + "/tokenizer_config.json";

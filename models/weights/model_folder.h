@@ -1,5 +1,5 @@
-// A model in the diffusers layout, as the user names it with --model: a folder with model_index.json and one folder per
-// component (transformer, vae, text_encoder, tokenizer, scheduler, …).
+// ModelFolder is a model in the diffusers layout, given by the user with --model: a folder with model_index.json and
+// one folder per component (transformer, vae, text_encoder, tokenizer, scheduler, …).
 #pragma once
 
 #include <map>
@@ -17,24 +17,24 @@ namespace tessera::models {
 struct ComponentClass {
   std::string library;  // "diffusers", "transformers"
   std::string class_name;
-  control::ComponentRole role = control::ComponentRole::kOther;  // by its name in the index
+  control::ComponentRole role = control::ComponentRole::kOther;  // determined by its name in the index
 };
 
 struct ModelIndex {
   std::string class_name;                            // of the pipeline
-  std::map<std::string, ComponentClass> components;  // present ones; names are plain folder names
-  base::Json json;                                   // with the pipeline's own options
+  std::map<std::string, ComponentClass> components;  // only those that are present; names are plain folder names
+  base::Json json;                                   // includes the pipeline's options
 };
 
-// Reads the text of a model_index.json. Values may be [library, class], [null, null] for an absent component, or
+// Parses the text of a model_index.json. Values may be [library, class], [null, null] for an absent component, or
 // anything else, which is an option of the pipeline.
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name);
 
 // Immutable; thread-safe. Holds no open files.
 class ModelFolder {
  public:
-  // Checks that every component listed has a folder. Errors name the user's own path, or names relative to it, and say
-  // of what is no such folder what it is, with the command that makes one of it.
+  // Checks that every listed component has a folder. Errors name the path as the user gave it, or names relative to it.
+  // If the path is not such a folder, the error says what it is and gives a command that converts it.
   static absl::StatusOr<ModelFolder> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -43,17 +43,17 @@ class ModelFolder {
   const base::Json& index() const { return index_.json; }
 
   bool HasComponent(const std::string& component) const { return index_.components.contains(component); }
-  // The same folder as if model_index.json did not list that component.
+  // Returns the same folder without that component in its index.
   ModelFolder Without(const std::string& component) const;
-  // NotFound, listing the components there are, if model_index.json does not list that one.
+  // Returns NotFound with the available components if model_index.json does not list that one.
   absl::StatusOr<std::string> ComponentPath(const std::string& component) const;
 
-  // The component's config.json; of schedulers and tokenizers scheduler_config.json and tokenizer_config.json.
+  // Reads the component's config.json; for schedulers scheduler_config.json and for tokenizers tokenizer_config.json.
   absl::StatusOr<base::ConfigReader> Config(const std::string& component) const;
   absl::StatusOr<WeightFolder> Weights(const std::string& component) const;
 
-  // SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a fixed order.
-  // It identifies the architecture and the files' layout, not the values of the weights.
+  // Returns the SHA-256 in hexadecimal of model_index.json, the config files and the headers of the weight files, in a
+  // fixed order. It identifies the architecture and the files' layout, not the values of the weights.
   absl::StatusOr<std::string> Digest() const;
 
  private:

@@ -37,7 +37,7 @@ std::string IndexError(const std::string& text) {
   return std::string(status.message());
 }
 
-// A small whole model: a transformer with one tensor and a scheduler.
+// A small complete model: a transformer with one tensor and a scheduler.
 void WriteModel(const TestFolder& folder) {
   folder.Write("model_index.json", R"({"_class_name": "PixArtSigmaPipeline", "transformer": ["diffusers", "T"],)"
                                    R"( "scheduler": ["diffusers", "S"]})");

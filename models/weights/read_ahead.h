@@ -1,8 +1,8 @@
-// Parts of weight files, read by several threads ahead of the one that uses them: reading overlaps with what that does,
-// and a disk is asked for several parts at a time.
+// ReadAhead reads parts of weight files on several threads, ahead of the thread that uses them: reading overlaps with
+// that thread's work, and the disk serves several requests at a time.
 //
-// The parts come in turns. A turn's bytes go into the buffer that it has been given, of which there are few, or
-// straight to where they are to stay. When the user has done with a turn its buffer is another one's.
+// The parts are grouped into turns. A turn's bytes go into the buffer assigned to it (there are few buffers) or
+// directly to their destination. After a turn has been released, its buffer is reused.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace tessera::models {
 
-// Rows of a stored tensor, one after another there, and what is kept of each of them. All in bytes.
+// Consecutive rows of a stored tensor, and which part of each row is kept. All sizes are in bytes.
 struct FileRead {
   struct Run {
     int64_t begin = 0, count = 0;
@@ -29,30 +29,31 @@ struct FileRead {
   int64_t offset = 0;  // of the first row
   int64_t rows = 1;
   int64_t row_bytes = 0;
-  std::vector<Run> kept;    // of a row, side by side; empty: all of it
+  std::vector<Run> kept;    // parts of each row, concatenated; empty if whole rows are kept
   std::byte* to = nullptr;  // null: into the turn's buffer
-  int64_t buffered_at = 0;  // in that
+  int64_t buffered_at = 0;  // offset in the turn's buffer
 
   int64_t kept_bytes() const;
 };
 
 using ReadTurn = std::vector<FileRead>;
 
-// Await and Release are called by one thread, turn by turn.
+// Await and ReleaseBefore are called by one thread, turn by turn.
 class ReadAhead final {
  public:
-  // What it is given outlives it. As many threads read as there are buffers; turn i has buffer i modulo their number.
+  // The arguments outlive this object. There are as many reading threads as buffers; turn i uses buffer i modulo their
+  // number.
   ReadAhead(const WeightFolder& folder, std::span<const ReadTurn> turns, std::span<const std::span<std::byte>> buffers);
-  // Begins no further turn.
+  // Starts no further turn and waits for the reading threads.
   ~ReadAhead();
 
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Waits until the turn has been read. Its error is that of WeightFolder::Read.
+  // Waits until the turn has been read. Returns the errors of WeightFolder::Read.
   absl::Status Await(size_t turn);
 
-  // All turns before this one are done with.
+  // Declares that all turns before this one are no longer used.
   void ReleaseBefore(size_t turn);
 
  private:
@@ -65,8 +66,8 @@ class ReadAhead final {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  size_t next_ = 0;                                   // guarded by mutex_: the first that nobody reads
-  size_t released_ = 0;                               // guarded by mutex_: so many are done with
+  size_t next_ = 0;                                   // guarded by mutex_: the first turn that no thread reads yet
+  size_t released_ = 0;                               // guarded by mutex_: number of turns that are no longer used
   bool ending_ = false;                               // guarded by mutex_
   std::vector<std::optional<absl::Status>> results_;  // guarded by mutex_
 

@@ -8,7 +8,8 @@ namespace {
 
 TEST(PlantedReadAheadTest, ABufferThatIsReadIntoWhileItIsInUseHoldsAnotherTurn) {
   const PlantedBug planted("buffer_read_into_in_use");
-  // One thread reads one turn after the other: of two, the first may have been the later one in its buffer.
+  // One buffer means one thread, which reads the turns in order. With two threads the first turn could be the last one
+  // read into its buffer.
   ReadAheadParts parts(/*turns=*/2, /*buffers=*/1);
   ReadAhead reads(parts.folder(), parts.turns(), parts.buffers());
   ASSERT_TRUE(reads.Await(0).ok());

@@ -17,7 +17,7 @@ TEST(ReadAheadTest, EveryTurnHasItsBytesUntilItIsReleased) {
   for (size_t turn = 0; turn < 9; ++turn) {
     ASSERT_TRUE(reads.Await(turn).ok());
     EXPECT_EQ(parts.InBufferOf(turn), parts.Expected(turn));
-    // All that may be read ahead has been; what this one has is still there.
+    // All turns that may be read ahead have been read, and this turn's buffer is unchanged.
     const size_t last = std::min<size_t>(turn + 2, 8);
     ASSERT_TRUE(reads.Await(last).ok());
     EXPECT_EQ(parts.InBufferOf(turn), parts.Expected(turn));
@@ -28,7 +28,7 @@ TEST(ReadAheadTest, EveryTurnHasItsBytesUntilItIsReleased) {
 TEST(ReadAheadTest, KeepsRunsOfRowsSideBySideWhereItIsTold) {
   ReadAheadParts parts(/*turns=*/1, /*buffers=*/1);
   std::string kept(8, '\0');
-  // Of two rows of eight bytes, from the second byte of the tensor on.
+  // Two rows of eight bytes, starting at the second byte of the tensor.
   const std::vector<ReadTurn> turns = {{FileRead{.location = &parts.location(),
                                                  .offset = 1,
                                                  .rows = 2,

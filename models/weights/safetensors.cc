@@ -36,8 +36,8 @@ constexpr TypeEntry kTypes[] = {
 
 const TypeEntry& Entry(StoredType type) { return kTypes[static_cast<size_t>(type)]; }
 
-// The bytes of a tensor of that shape; nothing if they do not fit 63 bits. Sizes of zero do not hide an overflow: the
-// strides of such a tensor would overflow too.
+// Returns the bytes of a tensor of that shape; nothing if they do not fit into 63 bits. Sizes of zero do not hide an
+// overflow, because the strides of such a tensor would overflow too.
 std::optional<int64_t> ShapeBytes(const std::vector<int64_t>& shape, int64_t element_size) {
   int64_t bytes = element_size;
   bool empty = false;

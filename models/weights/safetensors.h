@@ -1,5 +1,5 @@
-// One safetensors file: 8 bytes little-endian header length, a JSON header, then the tensors' bytes without gaps.
-// Nothing of the header is believed before it is checked against the file's size.
+// SafetensorsFile reads one safetensors file: 8 bytes little-endian header length, a JSON header, then the tensors'
+// bytes without gaps. Every value in the header is checked against the file's size before it is used.
 #pragma once
 
 #include <cstddef>
@@ -35,9 +35,10 @@ enum class StoredType {
 };
 
 int64_t StoredTypeSize(StoredType type);      // bytes of one element
-std::string StoredTypeName(StoredType type);  // as the file spells it: "F32", "BF16", …
+std::string StoredTypeName(StoredType type);  // as spelled in the file: "F32", "BF16", …
 
-// Shapes are checked: no negative size, and the product of the non-zero sizes times the element size fits 63 bits.
+// Shapes have been checked: no size is negative, and the product of the non-zero sizes times the element size fits into
+// 63 bits.
 struct StoredTensor {
   std::string name;
   StoredType type = StoredType::kF32;
@@ -56,19 +57,19 @@ struct SafetensorsHeader {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// The header's length from the first 8 bytes of a file of that size; `prefix` may be shorter if the file is.
+// Returns the header's length from the first 8 bytes of a file of that size; `prefix` may be shorter if the file is.
 absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, uint64_t file_size,
                                                       const std::string& file_name);
 
-// `header` is the JSON text that follows the 8 length bytes of a file of file_size bytes. InvalidArgument, naming the
-// file and the tensor, unless the tensors cover the rest of the file exactly once.
+// Parses a header. `header` is the JSON text that follows the 8 length bytes of a file of file_size bytes. Returns
+// InvalidArgument, naming the file and the tensor, unless the tensors cover the rest of the file exactly once.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view header, uint64_t file_size,
                                                          const std::string& file_name);
 
 // Owns the open file. Movable; const methods are thread-safe.
 class SafetensorsFile {
  public:
-  // Reads and checks the header. `name` appears in errors in place of the path.
+  // Reads and checks the header. Errors use `name` in place of the path.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path, const std::string& name);
 
   const std::string& name() const { return file_.name(); }
@@ -77,8 +78,8 @@ class SafetensorsFile {
   const StoredTensor* Find(std::string_view tensor) const;             // null if there is none
   const std::string& header_digest() const { return header_digest_; }  // SHA-256 of the header text, hexadecimal
 
-  // Fills `out` with the tensor's bytes from `offset` on. `tensor` must be one of tensors(). OutOfRange if that goes
-  // past the tensor's end; DataLoss if the file has become shorter.
+  // Fills `out` with the tensor's bytes from `offset` on. `tensor` must be one of tensors(). Returns OutOfRange if the
+  // range exceeds the tensor, DataLoss if the file has become shorter.
   absl::Status Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const;
 
  private:

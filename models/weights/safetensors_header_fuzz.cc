@@ -1,4 +1,4 @@
-// Any bytes as a safetensors file: the checks must hold for whatever is accepted.
+// Parses arbitrary bytes as a safetensors file: every accepted header must satisfy the checks.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -33,7 +33,7 @@ std::string ErrorOf(const std::string& header, uint64_t data_bytes) {
   return std::string(status.message());
 }
 
-// One tensor "w" with the given fields in a file with that many bytes of data.
+// Returns the error for one tensor "w" with the given fields in a file with that many bytes of data.
 std::string TensorError(const std::string& dtype, const std::string& shape, const std::string& offsets,
                         uint64_t data_bytes) {
   std::string error = ErrorOf(
@@ -288,7 +288,7 @@ TEST(SafetensorsFileTest, TheHeaderDigestChangesWithTheHeaderOnly) {
 
 TEST(SafetensorsFileTest, AFileThatIsNoSafetensorsIsRefused) {
   const TestFolder folder;
-  // A zip archive, which is what PyTorch's pickles are.
+  // PyTorch's pickles are zip archives.
   const absl::Status status =
       SafetensorsFile::Open(folder.Write("w", "PK\x03\x04 and so on and on"), "w.safetensors").status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("not a safetensors file"));

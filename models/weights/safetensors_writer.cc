@@ -13,7 +13,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr size_t kHeaderAlignment = 8;  // as the format's own library pads
+constexpr size_t kHeaderAlignment = 8;  // as in the format's reference library
 
 absl::Status Check(const std::vector<TensorEntry>& tensors, const std::string& path) {
   std::set<std::string_view> names;
@@ -31,7 +31,7 @@ absl::Status Check(const std::vector<TensorEntry>& tensors, const std::string& p
   return absl::OkStatus();
 }
 
-// Nothing where the bytes do not fit 63 bits.
+// Returns nothing if the bytes do not fit into 63 bits.
 std::optional<uint64_t> Bytes(const TensorEntry& tensor) {
   int64_t bytes = StoredTypeSize(tensor.type);
   for (const int64_t size : tensor.shape) {

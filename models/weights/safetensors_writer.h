@@ -1,5 +1,6 @@
-// Writes one safetensors file (models/weights/safetensors.h has the format), tensor by tensor, so that no more than the
-// caller's own buffer is in memory. A reader of the path sees the complete file or what was there before.
+// SafetensorsWriter writes one safetensors file (models/weights/safetensors.h describes the format) tensor by tensor,
+// so that only the caller's buffer is in memory. A reader of the path sees either the complete file or its previous
+// content.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +19,15 @@
 
 namespace tessera::models {
 
-// A tensor of a file that is to be written.
+// A tensor of a file to be written.
 struct TensorEntry {
   std::string name;
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
 };
 
-// The bytes of such a file before those of its tensors; errors as SafetensorsWriter::Create, in which `name` appears.
+// Returns the bytes of such a file that precede the tensors' bytes. Errors are those of SafetensorsWriter::Create and
+// contain `name`.
 absl::StatusOr<std::string> SafetensorsHeaderBytes(const std::vector<TensorEntry>& tensors,
                                                    const std::map<std::string, std::string>& metadata,
                                                    const std::string& name);
@@ -39,31 +41,32 @@ struct WrittenFile {
 // Movable; one thread at a time.
 class SafetensorsWriter {
  public:
-  // Writes the header. The tensors lie in the file in the order in which they are given; those of large elements first
-  // keeps all of them aligned. InvalidArgument: two tensors of one name, the name "__metadata__", a negative size, more
-  // bytes than 63 bits count, a header that readers would refuse; else as base::AtomicFile: ResourceExhausted for a
-  // full disk.
+  // Writes the header. The tensors are stored in the given order; placing those with large elements first keeps all of
+  // them aligned. Returns InvalidArgument for two tensors of one name, the name "__metadata__", a negative size, more
+  // bytes than fit into 63 bits, and a header that readers would refuse; otherwise the errors of base::AtomicFile, such
+  // as ResourceExhausted for a full disk.
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, std::vector<TensorEntry> tensors,
                                                   const std::map<std::string, std::string>& metadata);
 
-  // The next bytes of the next tensor, which is named so that a mistake of order cannot pass. FailedPrecondition if
-  // another tensor is due or has no room for that many; else as base::AtomicFile.
+  // Appends the next bytes of the next tensor, whose name is passed to detect a wrong order. Returns FailedPrecondition
+  // if a different tensor is next or if it has fewer bytes left; otherwise the errors of base::AtomicFile.
   absl::Status Append(std::string_view tensor, std::span<const std::byte> bytes);
 
-  // Makes the file durable and puts it at its path. FailedPrecondition, naming the tensor, if bytes are still due.
+  // Makes the file durable and moves it to its path. Returns FailedPrecondition, naming the tensor, if bytes are
+  // missing.
   absl::StatusOr<WrittenFile> Finish();
 
  private:
   SafetensorsWriter(base::AtomicFile file, std::vector<TensorEntry> tensors);
 
   absl::Status Put(std::string_view bytes);
-  // Leaves behind the tensors that are complete.
+  // Advances past the tensors that are complete.
   void SkipComplete();
 
   base::AtomicFile file_;
   std::vector<TensorEntry> tensors_;
-  size_t next_ = 0;   // of tensors_, that bytes are due of
-  uint64_t due_ = 0;  // bytes of it
+  size_t next_ = 0;   // index in tensors_ of the tensor that is being written
+  uint64_t due_ = 0;  // bytes of it that are still missing
   uint64_t file_bytes_ = 0;
   base::Sha256 digest_;
 };

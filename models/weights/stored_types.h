@@ -1,4 +1,4 @@
-// All types of numbers that a safetensors file can hold, and how to find one by its name.
+// Lists all number types that a safetensors file can hold and finds one by its name.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ inline constexpr StoredType kStoredTypes[] = {
     StoredType::kU16, StoredType::kU8,  StoredType::kBool, StoredType::kF8E4M3, StoredType::kF8E5M2,
 };
 
-// The reverse of StoredTypeName; nothing for a name that no type has.
+// The inverse of StoredTypeName; returns nothing for an unknown name.
 std::optional<StoredType> StoredTypeOf(std::string_view name);
 
 }  // namespace tessera::models

@@ -26,7 +26,7 @@ std::string ErrorOf(const TestFolder& folder) {
   return std::string(weights.status().message());
 }
 
-// The files that Open takes from a folder where each of these files has one tensor named as the file.
+// Returns the files that Open selects from a folder in which each of these files has one tensor named like the file.
 std::vector<std::string> FilesTakenFrom(const std::vector<std::string>& names) {
   const TestFolder folder;
   for (const std::string& name : names) folder.Write(name, OneTensor(name));
@@ -35,7 +35,7 @@ std::vector<std::string> FilesTakenFrom(const std::vector<std::string>& names) {
   return weights.ok() ? weights->files() : std::vector<std::string>();
 }
 
-// The files that Open takes where an index maps to two shards.
+// Returns the files that Open selects if an index maps to two shards.
 std::vector<std::string> ShardsTakenFrom(const std::string& index, const std::string& shard1,
                                          const std::string& shard2) {
   const TestFolder folder;

@@ -1,4 +1,4 @@
-// Any bytes as the index of a sharded checkpoint: what is accepted must stay within its folder.
+// Parses arbitrary bytes as the index of a sharded checkpoint: every accepted file must be within its folder.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
