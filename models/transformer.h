@@ -2,7 +2,7 @@
 // apply a head. Because the state is all that passes between blocks, any contiguous range of them can run on another
 // rank (a pipeline stage).
 //
-// Everything that a pass reads besides latents is computed by four functions, one per lifetime: Place depends on the
+// All inputs of a pass other than latents are computed by four functions, one per lifetime: Place depends on the
 // image's size, Read on the prompt, EmbedStep and Modulate on the prompt and a timestep. Each row of their results is a
 // function of the same row of the arguments, so a caller that runs many images and steps can compute each once.
 //
