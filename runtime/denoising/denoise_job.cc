@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> MakeSampler(const SamplerConfig& config
   }
   if (IsFlow(config) && family.flow_sigmas() == models::FlowSigmas::kLinear && steps > 0) {
     std::vector<double> sigmas(static_cast<size_t>(steps));
-    // numpy's linspace: start + i · step, with the last value exact.
+    // Like numpy's linspace: start + i · step, with the last value exact.
     const double last = 1.0 / steps, step = steps > 1 ? (last - 1.0) / (steps - 1) : 0;
     for (int i = 0; i < steps; ++i) sigmas[i] = i * step + 1.0;
     if (steps > 1) sigmas.back() = last;

@@ -23,7 +23,7 @@ parallel::PipelinePlanner MakePlanner(const parallel::Pipeline& pipeline, int st
   return *std::move(planner);
 }
 
-// The longest text that runs with patch 0: all groups cut their image alike.
+// Returns the length of the longest text that is computed with patch 0. All groups must cut their image identically.
 int64_t TextWork(const models::Family& family, std::span<DenoiseJob* const> batch, std::span<const RowGroup> groups) {
   int64_t longest = 0;
   if (!family.transformer().joint_text()) return longest;
@@ -44,8 +44,8 @@ std::vector<parallel::TokenSpan> PatchesOf(const parallel::TokenCounts& counts) 
   return patches;
 }
 
-// By how many threads the rows of a group are shared, each of which takes as many. Each then reads all weights, which
-// costs more than it saves where few tokens meet weights that no cache holds.
+// Returns the number of threads that share the rows of a group equally. Each thread then reads all weights, which costs
+// more than it saves if there are few tokens and the weights do not fit into a cache.
 size_t ThreadsFor(const models::Family& family, const RowGroup& group, size_t rows, int64_t tokens,
                   const parallel::RankGroups& groups, const StreamOptions& options) {
   constexpr int64_t kEnoughTokens = 512, kFewWeightBytes = int64_t{64} << 20;
@@ -57,7 +57,7 @@ size_t ThreadsFor(const models::Family& family, const RowGroup& group, size_t ro
   return shares ? threads : 1;
 }
 
-// Where the last stage's result is on stage 0.
+// Whether the last stage's result is available on stage 0 after this operation.
 bool BringsResult(const parallel::StageOp& op, int stages) {
   return op.kind == (stages == 1 ? Kind::kCompute : Kind::kReceiveResult);
 }
@@ -129,7 +129,7 @@ at::Tensor GroupForward::Result(const parallel::StageOp& op) {
 
 at::Tensor GroupForward::Predictions(const parallel::StageOp& op, const models::LatentGeometry& geometry) {
   const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
-  // Every rank of the cfg axis has computed its share of the rows, and all of them combine all rows in one order.
+  // Every rank of the cfg axis has computed its share of the rows. All of them combine all rows in the same order.
   const at::Tensor own = !rows_.empty() ? family_.ToPrediction(Result(op).to(accumulation), geometry)
                                         : at::empty({0, geometry.channels, geometry.height, geometry.width},
                                                     at::TensorOptions(accumulation).device(family_.device()));
@@ -168,7 +168,7 @@ DenoiseStream::DenoiseStream(const models::Family& family, const parallel::RankG
 
 bool DenoiseStream::Continues(std::span<DenoiseJob* const> batch, std::span<const RowGroup> row_groups) const {
   if (!std::ranges::equal(batch, batch_) || !std::ranges::equal(row_groups, row_groups_)) return false;
-  // Another job may have come to the place of one that ended.
+  // A different job may have taken the place of one that ended.
   for (size_t j = 0; j < batch.size(); ++j) {
     if (batch[j]->next_step != next_steps_[j]) return false;
   }
@@ -247,7 +247,7 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
     };
     forwards_[g]->Compute(op, modulations, patches.defined() ? forwards_[g]->RowsOf(patches) : at::Tensor());
   }
-  // Stage 0 has more to do when the predictions are back.
+  // Stage 0 still needs the step when the predictions arrive.
   if (groups_.pipe.rank() > 0 && op.patches.end == options_.pipeline.patches) open_.erase(open);
 }
 

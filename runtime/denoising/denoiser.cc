@@ -12,7 +12,7 @@
 namespace tessera::runtime {
 namespace {
 
-// A stream that is given up on its way out of a scope that it does not leave well.
+// Drops a stream when its scope is left early, for example by an exception.
 class DroppedUnlessDone {
  public:
   explicit DroppedUnlessDone(std::unique_ptr<DenoiseStream>& stream) : stream_(stream) {}

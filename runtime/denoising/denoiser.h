@@ -1,4 +1,4 @@
-// Denoising, one timestep at a time: the loop itself belongs to whoever holds the command log.
+// Denoiser denoises images one timestep at a time. The loop over timesteps belongs to the owner of the command log.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -21,65 +21,67 @@
 namespace tessera::runtime {
 
 struct DenoiserOptions {
-  std::vector<int> stage_bounds;  // StageBounds() of the model; empty: one stage
+  std::vector<int> stage_bounds;  // StageBounds() of the model; empty for one stage
   int patches = 1;
-  // Steps at the start of a job in which the whole image goes through the stages; absent: all. `patches` is not read
-  // then.
+  // Steps at the start of a job in which the whole image goes through the stages. Absent: all steps, and `patches` is
+  // not used.
   std::optional<int> warmup = std::nullopt;
-  StepRecorder* recorder = nullptr;  // of what the blocks compute; null: it is not kept
-  // Of passes that come again, where the device makes graphs; absent: none, as where weights change their addresses.
+  StepRecorder* recorder = nullptr;  // records what the blocks compute; null: nothing is recorded
+  // For graphs of repeated passes, if the device supports graphs. Absent: no graphs, for example because weights change
+  // their addresses.
   std::optional<StepGraphsOptions> graphs = std::nullopt;
 };
 
-// Runs batches of jobs on one rank, together with the other ranks of the mesh, to which the same calls are made in the
-// same order with equal jobs. Lives as long as its model; used by one thread.
+// Runs batches of jobs on one rank, together with the other ranks of the mesh, on which the same calls must be made in
+// the same order with equal jobs. Lives as long as its model; used by one thread.
 //
-// With several pipeline stages a step is begun by Step, and partly done by later calls (parallel/plan/pipeline_plan.h).
-// The first stage moves the latents; after Flush every rank has them. With one stage they are moved by Step itself.
+// With several pipeline stages, Step starts a step, and later calls complete it (parallel/plan/pipeline_plan.h). The
+// first stage updates the latents; after Flush every rank has them. With one stage Step updates them.
 //
-// A *stream* is a run of steps of the same jobs with the same guidance branches. Jobs may leave and join between
-// steps: that is a Flush and another stream, the first step of which goes over the whole image, because keys and values
-// of the step before are kept for one stream only. So what a job becomes depends on the batches it was in, where
-// steps go patch by patch, but never on what other batches held.
+// A *stream* is a run of steps of the same jobs with the same guidance branches. Jobs may leave and join between steps:
+// this means a Flush and a new stream, whose first step covers the whole image, because keys and values of the previous
+// step are kept only within a stream. If steps run patch by patch, a job's result therefore depends on the batches that
+// it was in, but never on other batches.
 //
-// Calls cannot block each other: what one call does on this rank needs of the others no more than their same call. All
-// messages between stages have both ends in one call (PipelinePlanner), and within it every stage does them in one
-// order; the collectives of other axes belong to ranks of one stage, which do the same operations one by one; the
-// broadcasts of Flush come when all stages have done all of theirs.
+// Calls cannot deadlock: on each rank a call needs nothing from the other ranks except their same call. Both ends of
+// every message between stages are in one call (PipelinePlanner), and within it every stage sends and receives them in
+// the same order. The collectives of the other axes are among ranks of one stage, which run the same operations in
+// sequence. The broadcasts of Flush come after all stages have completed their operations.
 class Denoiser {
  public:
-  // All that it is given outlives it.
+  // The arguments outlive this object.
   Denoiser(const models::Family& family, const parallel::RankGroups& groups, DenoiserOptions options = {});
 
-  // Begins one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (mostly one;
-  // or one an image, where images share no pass).
-  // The jobs agree in geometry, each has a step left, and they stay where they are until the next Flush. Issues the
-  // work and does not wait for it; DenoiseJob::finite says later whether the latents still are, as far as this rank
-  // knows, and every rank may go on with other jobs if not. What is thrown (LibTorch, CommError) leaves the jobs of use
-  // to nobody; on one rank others may go on.
+  // Starts one timestep for each job of the batch, in as few forward passes as its branches' shapes allow (usually one;
+  // or one per image if images share no pass). The jobs have equal geometry, each has a step left, and their addresses
+  // must not change until the next Flush. Step issues the work and does not wait for it. Afterwards IsFinite(job) says
+  // whether the job's latents are still finite, as far as this rank knows; if not, every rank may continue with other
+  // jobs. If Step throws (LibTorch, CommError), its jobs are unusable; if there is only one rank, other jobs may
+  // continue.
   void Step(std::span<DenoiseJob* const> batch);
 
-  // Whether the next Step of this batch goes on with the stream of the last one.
+  // Whether the next Step of this batch would continue the last one's stream.
   bool Continues(std::span<DenoiseJob* const> batch) const;
 
-  // Ends what is under way. Latents and samplers of the last batch's jobs are those after their last step begun, and
-  // the latents are the same on all ranks. The next Step may go on with the same batch as if there had been no Flush.
+  // Completes the started steps. The latents and samplers of the last batch's jobs are then those after the last step
+  // that was started, and the latents are equal on all ranks. The next Step may continue with the same batch as if
+  // Flush had not been called.
   void Flush();
 
-  // Whether the jobs of the last batch have the latents after their last step begun, on this rank. Always after a
-  // Flush.
+  // Whether the jobs of the last batch have, on this rank, the latents after the last step that was started. Always
+  // true after Flush.
   bool has_latents() const { return stream_ == nullptr || stream_->has_latents(); }
 
-  // That are kept now.
+  // The number of graphs that are kept.
   size_t graphs() const { return graphs_ ? graphs_->count() : 0; }
 
-  // What the sampler of each job would be given at its next step, each [channels, height, width] in max(fp32, model
-  // dtype), computed over whole images, on every rank, by the passes that steps over whole images make, with their
-  // graphs. Flushes; moves nothing.
+  // Returns the prediction that each job's sampler would get at its next step, [channels, height, width] in max(fp32,
+  // model dtype), on every rank. It is computed over whole images by the same passes and graphs as steps over whole
+  // images. Calls Flush; updates no latents.
   std::vector<at::Tensor> Predict(std::span<DenoiseJob* const> batch);
 
  private:
-  // Of steps over whole images of which nothing is kept.
+  // Options for steps over whole images of which nothing is kept.
   StreamOptions WholeSteps();
 
   const models::Family& family_;

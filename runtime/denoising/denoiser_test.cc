@@ -63,7 +63,8 @@ class DenoiserTest : public testing::Test {
 };
 models::Family* DenoiserTest::family_ = nullptr;
 
-// Prompts of unequal length, jobs at different steps, a stochastic sampler beside a multistep one.
+// The jobs have prompts of unequal length and are at different steps; one has a stochastic sampler, the other a
+// multistep one.
 TEST_F(DenoiserTest, AJobInABatchGivesWhatItGivesAlone) {
   const auto first = [&] { return Job("red apple", 1, 4, "dpm++2", 4); };
   const auto second = [&] { return Job("a very happy grinning face with big eyes", 2, 2.5, "ddpm", 6); };
@@ -102,7 +103,7 @@ TEST_F(DenoiserTest, LatentsThatStopBeingFiniteAreAnErrorAndNoImage) {
   EXPECT_FALSE(IsFinite(job));
 }
 
-// Counts what is asked of a transformer, and how many rows of it.
+// Counts the calls of a transformer and their rows.
 class CountingTransformer final : public models::Transformer {
  public:
   explicit CountingTransformer(const models::Transformer& counted) : counted_(counted) {}
@@ -193,8 +194,8 @@ class CountingFamily final : public models::Family {
   models::Family& family_;
 };
 
-// Jobs that come and go, guided and not: a table of positions for their one size, a reading for each prompt, and the
-// modulations of all steps of each in one product a block, while blocks run in every step.
+// Jobs join and leave, with and without guidance. There is one table of positions for their one size, one reading for
+// each prompt, and one product per block for the modulations of all steps of each, while blocks run in every step.
 TEST_F(DenoiserTest, WhatASizeAPromptAndAStepSayIsComputedOnce) {
   CountingFamily family(*family_);
   Denoiser denoiser(family, groups_);
@@ -234,7 +235,7 @@ TEST_F(DenoiserTest, ModulationsOfManyStepsAreKeptForSomeOfThemAtATime) {
   EXPECT_TRUE(at::equal(branch.Modulation(1, kSteps - 1), family_->transformer().Modulate(1, alone, context_)));
 }
 
-// The goldens' initial latents are torch.randn of a CPU generator, seeded as their generator's source says.
+// The goldens' initial latents are torch.randn of a CPU generator, with the seed that the goldens' generator uses.
 TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
   const absl::StatusOr<models::SafetensorsFile> gold =
       models::SafetensorsFile::Open("tests/golden/trajectories/pixart_alpha.0.safetensors", "golden");
@@ -248,14 +249,14 @@ TEST(NoiseSourceTest, TorchCpuDrawsWhatTheReferenceDraws) {
     EXPECT_TRUE(at::equal(drawn, expected));
     return;
   }
-  // Without AVX2 LibTorch takes the logarithms and cosines of other functions, so the same draws are rounded otherwise:
-  // 40 % of the values, by 7.8e-7 at most and 7.8e-8 on average. A value that is another draw is off by about 1.
+  // Without AVX2 LibTorch uses other functions for logarithms and cosines, so the same draws are rounded differently:
+  // 40 % of the values, by at most 7.8e-7 and on average 7.8e-8. A value from a different draw would be off by about 1.
   const at::Tensor difference = (drawn.to(at::kDouble) - expected).abs();
   EXPECT_LE(difference.max().item<double>(), 1e-6);
   EXPECT_LE(difference.mean().item<double>(), 1e-7);
 }
 
-// 2912 · (3813 / 2912) is a little less than 3813 in fp64.
+// 2912 · (3813 / 2912) is slightly less than 3813 in fp64.
 TEST(ImageOutputTest, ResizingNeverFallsShortOfTheCrop) {
   EXPECT_EQ(ResizeAndCrop(at::zeros({1, 1, 3064, 2912}), 785, 3813).sizes(), at::IntArrayRef({1, 1, 785, 3813}));
 }

@@ -1,4 +1,5 @@
-// A picture is a function of its request alone on a device too, whose products round by the shapes of their inputs.
+// A picture depends only on its request on a device too, although the device's products round depending on the shapes
+// of their inputs.
 #include "tests/support/device_batches.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ TEST_P(DeviceBatchesTest, AnImageOfABatchIsThatOfItsRequestAlone) {
 INSTANTIATE_TEST_SUITE_P(Families, DeviceBatchesTest, testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha"),
                          [](const auto& info) { return info.param; });
 
-// Patch by patch as well, where no text is cut with the image.
+// The same holds for steps patch by patch if no text is cut with the image.
 TEST(DevicePatchesTest, AnImageOfABatchIsThatOfItsRequestAlone) {
   for (const char* model : {"dit", "pixart_alpha"}) {
     const LayoutRuns runs(model);

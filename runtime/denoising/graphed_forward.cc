@@ -17,7 +17,8 @@ std::vector<int> BlocksOf(const models::Transformer& transformer, const ForwardR
   return blocks;
 }
 
-// Positions follow from the size alone, and adapters are part of what a graph is found by.
+// Copies the values that change between batches. Positions depend only on the size, and adapters are part of the key by
+// which a graph is found.
 ForwardRows WithOwnValues(ForwardRows rows) {
   for (at::Tensor* values : {&rows.text, &rows.text_bias}) {
     if (values->defined()) *values = values->clone(at::MemoryFormat::Contiguous);
@@ -78,18 +79,18 @@ kernels::DeviceGraph* GraphedForward::CaptureHere(const parallel::StageOp& op) {
     if (base::Planted("graph_of_an_operator_more")) patches_.tan_();
     ComputeFilled(op);
     return runtime_.end_capture(device_index());
-  } catch (const c10::Error&) {  // if the device itself has failed, so will the operators
+  } catch (const c10::Error&) {  // if the device itself has failed, the operators will fail too
     if (kernels::DeviceGraph* part = runtime_.end_capture(device_index())) runtime_.destroy_graph(part);
     return nullptr;
   }
 }
 
 bool GraphedForward::Capture(const parallel::StageOp& op) {
-  // For good: what a graph cannot hold now it cannot hold later.
+  // Never tried again: a pass that cannot be captured now cannot be captured later.
   may_capture_ = false;
   graph_ = CaptureHere(op);
   if (agreeing_.size() > 1 && !base::Planted("ranks_capture_alone")) {
-    // [ranks, 1]; -1: that rank has none.
+    // [ranks, 1]; -1 if that rank has no graph.
     const at::Tensor bytes =
         agreeing_.AllGather(at::full({1}, graph_ == nullptr ? -1 : runtime_.graph_bytes(*graph_), at::kLong),
                             std::vector<int64_t>(static_cast<size_t>(agreeing_.size()), 1));
@@ -113,7 +114,7 @@ void GraphedForward::Compute(const parallel::StageOp& op, Modulations modulation
     return;
   }
   runtime_.launch(*graph_);
-  // The next graph's memory is the same.
+  // The next graph uses the same output memory.
   result_.copy_(output_);
   forward_.SetOutput(result_);
 }
@@ -161,7 +162,7 @@ void StepGraphs::Trim() {
     }
     bytes -= entry->forward->graph_bytes();
     entry->forward->DropGraph();
-    // The one in use stays, without a graph, so that none is captured for it again and again.
+    // The entry in use is kept, without a graph, so that it is not captured again repeatedly.
     entry = entry == entries_.begin() ? std::next(entry) : entries_.erase(entry);
   }
 }

@@ -1,4 +1,4 @@
-// Bugs of graphs, each switched on in turn: graphed_forward_test.cc's comparison must notice it.
+// Switches on bugs of graphs one by one: the comparison of graphed_forward_test.cc must detect each.
 #include <gtest/gtest.h>
 
 #include "tests/support/graph_runs.h"
@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedGraphTest,
                          testing::Values("graph_keeps_its_timestep", "graph_reads_the_text_before"),
                          [](const auto& info) { return info.param; });
 
-// Which is how a certificate finds it.
+// A certificate detects the bug by its predictions.
 TEST(PlantedGraphPredictionTest, ChangesPredictions) {
   const LayoutRuns runs("flux_dev");
   const auto predictions = [&](std::optional<StepGraphsOptions> graphs) {

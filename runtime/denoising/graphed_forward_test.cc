@@ -1,4 +1,4 @@
-// Steps whose passes the device does again as graphs make the very bits that operators make, for every family, sampler
+// Steps whose passes the device repeats as graphs compute exactly the same bits as operators, for every family, sampler
 // and batch.
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(GraphedBatchTest, ABatchMayTakeTurnsWithAnotherOfItsShape) {
 TEST(GraphedBatchTest, GuidanceMayEndAndABranchMayLeaveBlocksOut) {
   const LayoutRuns runs("sd35");
   ExpectEqualRuns(runs, AllJobsFor20Steps, [](std::vector<DenoiseJob>& jobs) {
-    // Skip-layer guidance from step 2 to step 12 of the first job, which has guidance.
+    // Skip-layer guidance from step 2 to step 12 for the first job, which has guidance.
     models::GuidanceBranch& conditional = jobs[0].guidance.branches.back();
     models::GuidanceBranch skipping = conditional;
     skipping.terms = {{.weight = -1.5, .start = 0.1, .stop = 0.6}};
@@ -74,7 +74,7 @@ TEST(GraphedBatchTest, GuidanceMayEndAndABranchMayLeaveBlocksOut) {
   });
 }
 
-// By these a layout is certified in bf16: what is certified is what serves.
+// A layout is certified in bf16 by its predictions, so these must be computed by the graphs that serve.
 TEST(GraphedPredictionsTest, AreMadeByTheGraphsOfSteps) {
   const LayoutRuns runs("flux_dev");
   const auto nothing = [](std::vector<DenoiseJob>&) {};

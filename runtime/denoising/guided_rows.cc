@@ -15,14 +15,14 @@
 namespace tessera::runtime {
 namespace {
 
-// Texts of the rows of one pass.
+// The texts of the rows of one pass.
 struct StackedText {
-  at::Tensor text;  // [rows, t, D], padded with zeros to the longest, and where there is a bias to kBiasStep
-  at::Tensor bias;  // [rows, t] as Conditioning has it, in their dtype; undefined: they are equally long
+  at::Tensor text;  // [rows, t, D], zero-padded to the longest text, and to a multiple of kBiasStep if there is a bias
+  at::Tensor bias;  // [rows, t] as in Conditioning, in their dtype; undefined if all texts have the same length
 };
 
-// Attention on a device wants rows of the bias that begin at 16 bytes, and would copy them there in every block. Fewer
-// lengths also make for fewer graphs.
+// On a device, attention needs rows of the bias to begin at multiples of 16 bytes and would otherwise copy the bias in
+// every block. Fewer distinct lengths also need fewer graphs.
 constexpr int64_t kBiasStep = 8;
 
 // texts [t, D] each, or all undefined.

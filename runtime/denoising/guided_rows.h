@@ -1,5 +1,5 @@
-// Guidance as rows of forward passes: which branches of a batch are computed at a step, which of them one pass can take
-// together, and what their predictions make.
+// Turns guidance into rows of forward passes: selects which branches of a batch are computed at a step, groups those
+// that one pass can compute together, and combines their predictions.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,15 +14,15 @@
 
 namespace tessera::runtime {
 
-// A branch of a job: one row of a forward pass.
+// A branch of a job, which is one row of a forward pass.
 struct GuidedRow {
   size_t job = 0;  // index in the batch
   size_t branch = 0;
   bool operator==(const GuidedRow&) const = default;
 };
 
-// Rows that one forward pass can take together: of the same skipped blocks, adapters and shapes, and of one image where
-// images share no pass.
+// Rows that one forward pass can compute together: they have the same skipped blocks, adapters and shapes, and belong
+// to one image if images share no pass.
 struct RowGroup {
   std::vector<GuidedRow> rows;
   std::vector<int> skipped_blocks;
@@ -30,30 +30,30 @@ struct RowGroup {
   bool operator==(const RowGroup&) const = default;
 };
 
-// As control::ImagesSharePasses says of this device.
+// Returns control::ImagesSharePasses for this device.
 bool ImagesSharePasses(at::Device device);
 
-// The rows of the next step of each job, branch after branch, for a model and device of that family.
+// Returns the rows of each job's next step, branch after branch, for the family's model and device.
 std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, const models::Family& family);
 
-// What forward passes see of such rows of jobs whose images are of one size; prepares their branches. Texts are padded
-// to the longest of them.
+// Returns the forward pass inputs of rows whose images all have the same size, and prepares their branches. Texts are
+// padded to the longest one.
 ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* const> batch,
                           std::span<const GuidedRow> rows, std::span<const int> skipped_blocks, PositionTables& tables,
                           const parallel::RankGroups& groups);
 
-// The modulation [1, …] of block `block` for each of these rows, at step of_jobs[job] of its job.
+// Returns the modulation [1, …] of block `block` for each of these rows, at step of_jobs[job] of its job.
 std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,
                                       std::span<const int> of_jobs);
 
-// What the sampler of job `job` is given at step `step` of it: its branches' predictions and what they weigh, in the
-// order of the branches. predictions[g] [rows of group g, c, h, w]; in the result [c, h, w], one of the whole image if
-// the job's guidance rescales.
+// Returns the predictions of job `job`'s branches at its step `step` with their weights, in the order of the branches;
+// these are the input of its sampler. predictions[g] [rows of group g, c, h, w]. The results are [c, h, w]; if the
+// job's guidance rescales, it is one prediction of the whole image.
 std::vector<WeightedPrediction> GuidedPredictions(std::span<DenoiseJob* const> batch, size_t job, int step,
                                                   std::span<const RowGroup> groups,
                                                   std::span<const at::Tensor> predictions);
 
-// Their sum.
+// Returns the weighted sum of the predictions.
 at::Tensor SumOf(std::span<const WeightedPrediction> predictions);
 
 }  // namespace tessera::runtime

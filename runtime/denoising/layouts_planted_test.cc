@@ -1,5 +1,5 @@
-// Bugs of parallel code, each switched on in turn: the comparisons of layouts_test.cc and pipefusion_test.cc must
-// notice it.
+// Switches on bugs of parallel code one by one: the comparisons of layouts_test.cc and pipefusion_test.cc must detect
+// each.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -98,7 +98,7 @@ TEST(PlantedPipelineTest, KeysOfAnotherRequestShowInTheImage) {
 
 class PlantedRecordTest : public testing::Test {
  protected:
-  // What blocks compute on that layout, beside what they compute on one rank.
+  // Compares the blocks' results on that layout with those on one rank.
   control::RecordComparison Compare(const LayoutRuns& runs, const std::string& layout) {
     const std::string serial = folder_ / absl::StrCat("serial-", runs_), run = folder_ / absl::StrCat("run-", runs_);
     ++runs_;

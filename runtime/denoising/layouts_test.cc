@@ -1,4 +1,4 @@
-// The layout contract: on every layout the latents after every step are those of one rank.
+// Tests the layout contract: on every layout the latents after every step are those of one rank.
 #include <gtest/gtest.h>
 
 #include "tests/support/layout_runs.h"
@@ -36,7 +36,7 @@ TEST_P(LayoutTest, StagesAloneChangeNoBit) {
 
 TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
   const std::vector<at::Tensor> exact = runs_.RunSerially(at::kDouble), serial = runs_.RunSerially(at::kFloat);
-  double own = 0;  // serial fp32's distance from fp64
+  double own = 0;  // the distance of serial fp32 from fp64
   for (int step = 0; step < LayoutRuns::kSteps; ++step) {
     own = std::max(own,
                    ((serial[step].to(at::kDouble) - exact[step]).abs().max() / exact[step].abs().max()).item<double>());
@@ -46,7 +46,7 @@ TEST_P(LayoutTest, SinglePrecisionStaysWithinItsOwnRounding) {
   }
 }
 
-// Degrees that four heads do not have, and products that four blocks do not.
+// Covers degrees that four heads do not allow, and products that four blocks do not allow.
 TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   const ManyHeadsFolder folder;
   const LayoutRuns runs(folder.path());

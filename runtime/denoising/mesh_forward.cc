@@ -25,7 +25,7 @@ parallel::TokenLayout LayOut(const parallel::Pipeline& pipeline, const parallel:
   return *tokens;
 }
 
-// Copies of a joint text over the group.
+// Returns how many copies of a joint text the group holds.
 int TextCopies(const parallel::RankGroups& groups) {
   return base::Planted("text_keys_twice") ? groups.sequence.size() : 1;
 }
@@ -72,7 +72,7 @@ MeshForward::MeshForward(const models::Transformer& transformer, const parallel:
   }
 }
 
-// Joint text or none of it. Other text is part of every pass.
+// Returns the joint text if the patches include it, otherwise no tokens of it. Other text is part of every pass.
 at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
   return joint_ && !patches.with_text() ? embedded_.text.narrow(1, 0, 0) : embedded_.text;
 }
@@ -81,7 +81,7 @@ std::vector<parallel::TokenRun> MeshForward::ImageRuns(parallel::PatchRange patc
   return tokens_.Runs(parallel::TokenRows::kImage, patches, groups_.ring.rank(), groups_.ulysses.rank());
 }
 
-// Text rows first, as Conditioning has them; those of `embedded` are of the image alone.
+// Returns positions with text rows first, as in Conditioning; those in `embedded` are only the image's.
 const models::Positions& MeshForward::PositionsOf(parallel::PatchRange patches) {
   const auto [entry, is_new] = placed_.try_emplace({patches.begin, patches.end});
   if (!is_new) return entry->second;

@@ -1,5 +1,5 @@
-// The layout contract through NCCL: on every layout the latents after every step are those of one rank, with a NCCL
-// that makes every transfer as late as it may (tests/support/late_nccl.h).
+// Tests the layout contract through NCCL: on every layout the latents after every step are those of one rank, with a
+// NCCL that completes every transfer as late as it may (tests/support/late_nccl.h).
 #include <gtest/gtest.h>
 
 #include "tests/support/graph_runs.h"
@@ -34,7 +34,7 @@ class NcclLayoutTest : public testing::TestWithParam<NcclLayouts> {};
 
 TEST_P(NcclLayoutTest, MakesTheLatentsOfOneRank) { ExpectLatentsOfOneRank(GetParam()); }
 
-// Between Start and Finish of a ring, and around the all-to-alls of Ulysses.
+// Covers the time between Start and Finish of a ring, and the all-to-alls of Ulysses.
 TEST(NcclGraphTest, PassesThatAreLaunchedAsGraphsMakeWhatTheirOperatorsMake) {
   const LayoutRuns runs("pixart_alpha");
   const BatchAt six_steps = [](int step) { return step < 6 ? std::vector<size_t>{0, 1, 2} : std::vector<size_t>{}; };
@@ -53,7 +53,7 @@ TEST(NcclGraphTest, PassesThatAreLaunchedAsGraphsMakeWhatTheirOperatorsMake) {
 
 std::string NameOf(const testing::TestParamInfo<NcclLayouts>& info) { return info.param.model; }
 
-// The families of the most kinds of messages, on every axis and some products.
+// The families with the most kinds of messages, on every axis and some combinations.
 INSTANTIATE_TEST_SUITE_P(Some, NcclLayoutTest,
                          testing::Values(NcclLayouts{"flux_dev",
                                                      {"ulysses=2", "ring=3", "tensor=2", "pipe=2", "ring=2,ulysses=2",

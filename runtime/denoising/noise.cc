@@ -11,13 +11,13 @@ namespace {
 constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
 
-// In (0, 1], so that its logarithm is finite.
+// Returns a number in (0, 1], whose logarithm is finite.
 double Uniform(uint32_t high, uint32_t low) {
   const uint64_t bits = (uint64_t{high} << 21) ^ (low >> 11);
   return static_cast<double>(bits + 1) * 0x1p-53;
 }
 
-// The values of indices 2·block and 2·block + 1.
+// Returns the values of indices 2·block and 2·block + 1.
 std::array<double, 2> NormalPair(const NoiseKey& key, uint64_t block) {
   const uint32_t step = base::Planted("seed_reuse") ? 0 : key.step;
   const std::array<uint32_t, 4> counter = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), step,

@@ -36,7 +36,7 @@ TEST(NoiseTest, IsStandardNormal) {
     sum += v, squares += v * v, fourth += v * v * v * v, beyond_two += std::abs(v) > 2;
   }
   const double n = static_cast<double>(count);
-  // Five standard errors of each moment's estimate.
+  // The bounds are five standard errors of each moment's estimate.
   EXPECT_NEAR(sum / n, 0, 5 / std::sqrt(n));
   EXPECT_NEAR(squares / n, 1, 5 * std::sqrt(2 / n));
   EXPECT_NEAR(fourth / n, 3, 5 * std::sqrt(96 / n));

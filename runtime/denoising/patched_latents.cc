@@ -91,7 +91,7 @@ void PatchedLatents::Move(parallel::PatchRange patches, std::span<const Weighted
   for (int patch = patches.begin; patch < patches.end; ++patch) {
     Piece& piece = pieces_[static_cast<size_t>(patch)];
     const int64_t width = piece.latents.size(3);
-    // Noise is drawn for the whole image, once a step.
+    // Noise is drawn for the whole image, once per step.
     if (patch == 0) {
       noise_ = piece.sampler->needs_noise() ? ToStrip(Noise(*piece.sampler), job_.geometry) : at::Tensor();
     }

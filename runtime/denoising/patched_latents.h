@@ -1,8 +1,8 @@
-// One job's latents and sampler while its image is denoised patch by patch.
+// PatchedLatents holds one job's latents and sampler while its image is denoised patch by patch.
 //
-// A patch is a run of tokens, no rectangle of the image. Its latents are kept as a *strip* [b, channels, p, tokens ·
-// p], the tokens side by side, p latents a token and side: an image one token high, to which everything elementwise and
-// everything that works on tokens can be done as to a whole one. With one patch the image stays as it is.
+// A patch is a run of tokens, not a rectangle of the image. Its latents are stored as a *strip* [b, channels, p, tokens
+// · p] of adjacent tokens with p latents per token side. This is an image one token high, so elementwise and token
+// operations apply to it as to a whole image. With one patch the image is stored unchanged.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,35 +16,35 @@
 
 namespace tessera::runtime {
 
-// The geometry of a strip of `tokens` tokens of such an image.
+// Returns the geometry of a strip of `tokens` tokens of such an image.
 models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_t tokens);
 
-// Latents of a whole image [b, c, h, w] ↔ the strip of all its tokens. Pure data movement.
+// Convert between latents of a whole image [b, c, h, w] and the strip of all its tokens. Pure data movement.
 at::Tensor ToStrip(const at::Tensor& latents, const models::LatentGeometry& image);
 at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& image);
 
-// Whether a job's patches cannot be moved one by one, because something is computed over the whole image.
+// Whether a job's patches cannot be updated one by one because something is computed over the whole image.
 bool MovesWhole(const DenoiseJob& job);
 
-// Used by one thread; the job outlives it and is not moved.
+// Used by one thread; the job outlives it and keeps its address.
 class PatchedLatents {
  public:
-  // `patches`: the tokens of each, without a gap.
+  // `patches` are the tokens of each patch, without a gap between them.
   PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenSpan> patches);
 
-  // Whether all patches are moved at once.
+  // Whether all patches are updated at once.
   bool whole() const { return whole_; }
 
   int64_t tokens(parallel::PatchRange patches) const;
 
-  // What the model is given of these patches [1, c, h, w], a strip where there are several patches.
+  // Returns the model's input for these patches [1, c, h, w], a strip if there are several patches.
   at::Tensor ScaledInput(parallel::PatchRange patches) const;
 
-  // One step of the sampler for these patches, with their predictions [c, h, w], strips where there are several
-  // patches. All patches if whole(), else each patch in turn, before any takes the next step.
+  // Runs one sampler step for these patches with their predictions [c, h, w], which are strips if there are several
+  // patches. If whole(), for all patches; otherwise for each patch in turn, before any of them takes the next step.
   void Move(parallel::PatchRange patches, std::span<const WeightedPrediction> guided);
 
-  // Puts latents and sampler back into the job. All patches are at the same step.
+  // Puts latents and sampler back into the job. All patches must be at the same step.
   void Store() const;
 
  private:
@@ -58,10 +58,10 @@ class PatchedLatents {
 
   DenoiseJob& job_;
   std::vector<parallel::TokenSpan> patches_;
-  int64_t side_;  // latents a token
+  int64_t side_;  // latents per token side
   bool whole_;
-  std::vector<Piece> pieces_;  // by patch; none if whole_: then the job's own latents move
-  at::Tensor noise_;           // strip, for the step that patches are taking
+  std::vector<Piece> pieces_;  // by patch; empty if whole_, when the job's latents are updated directly
+  at::Tensor noise_;           // strip, for the step that the patches are taking
 };
 
 }  // namespace tessera::runtime

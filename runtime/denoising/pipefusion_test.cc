@@ -1,5 +1,5 @@
-// PipeFusion's stale steps: what they are is said by an emulation without a pipeline; what they never depend on is
-// who else was served, when latents were asked for, and how commands fell in time.
+// Tests PipeFusion's stale steps: an emulation without a pipeline defines their results, which never depend on the
+// other jobs served, on when latents were requested, or on the timing of commands.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -86,7 +86,7 @@ TEST(PipeFusionJobsTest, AskingForLatentsBetweenStepsChangesNoBit) {
 TEST(PipeFusionJobsTest, WhatRunsBetweenAJobsStepsDoesNotReachIt) {
   const PipeFusionRuns runs("sd3");
   const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=1");
-  const at::Tensor around = runs.RunAround(layout, 1);  // which has other branches
+  const at::Tensor around = runs.RunAround(layout, 1);  // it has other branches
   EXPECT_TRUE(at::equal(runs.RunAround(layout, 2), around));
   EXPECT_TRUE(at::equal(runs.RunAround(layout, 3), around));
 }
@@ -110,7 +110,7 @@ TEST(PipeFusionJobsTest, OnlyAJobThatHadStepsByPatchIsNotExact) {
   EXPECT_EQ(exact("pipe=2,patches=2,warmup=2", 3), 0);
 }
 
-// Guidance rescale and thresholding are computed over the image; the stages wait for all of it.
+// Guidance rescale and thresholding are computed over the image, so the stages wait for all of it.
 TEST(PipeFusionJobsTest, ImageWideStatisticsAreThoseOfTheWholeImage) {
   PipeFusionRuns runs("hunyuan11");
   const parallel::Layout stale = *parallel::ParseLayout("pipe=2,patches=3,warmup=1"),
@@ -122,7 +122,7 @@ TEST(PipeFusionJobsTest, ImageWideStatisticsAreThoseOfTheWholeImage) {
   EXPECT_LE(LayoutRuns::Relative(runs.Run(whole), runs.Run({})), 1e-12);
 }
 
-// The history of a multistep sampler is cut and joined with the latents.
+// The history of a multistep sampler is cut and joined together with the latents.
 TEST(PipeFusionJobsTest, AMultistepSamplerGoesOnWhereItWas) {
   PipeFusionRuns runs("pixart_alpha");
   runs.sampler() = *WithSampler(runs.sampler(), "dpm++2");
@@ -131,7 +131,8 @@ TEST(PipeFusionJobsTest, AMultistepSamplerGoesOnWhereItWas) {
   EXPECT_LE(LayoutRuns::Relative(runs.RunAround(layout, 1), serial), 1e-12);
 }
 
-// Jobs that join, leave and are cancelled. `in_lock_step`: no rank is given a command before all have done the last.
+// Runs jobs that join, leave and are cancelled. With `in_lock_step` no rank gets a command before all have completed
+// the last one.
 at::Tensor RunManyJobs(const PipeFusionRuns& runs, const parallel::Layout& layout, bool in_lock_step) {
   return runs.Same(layout, [&](const Rank& rank) {
     const auto step = [&](std::vector<DenoiseJob*> batch, int steps) {

@@ -1,4 +1,5 @@
-// The position tables of the sizes that were last denoised: made once a size, not once a step.
+// PositionTables caches the position tables of the most recently used image sizes, so that they are computed once per
+// size instead of once per step.
 #pragma once
 
 #include <list>
@@ -15,7 +16,7 @@ class PositionTables {
   PositionTables(const models::Transformer& transformer, at::Device device)
       : transformer_(transformer), device_(device) {}
 
-  // Of all tokens of such an image. What it returns stays good when the table is given up.
+  // Returns the positions of all tokens of such an image. The result stays valid after the table is evicted.
   models::Positions Of(models::TokenGrid grid);
 
  private:
@@ -23,7 +24,7 @@ class PositionTables {
 
   const models::Transformer& transformer_;
   const at::Device device_;
-  std::list<std::pair<models::TokenGrid, models::Positions>> kept_;  // the last used first
+  std::list<std::pair<models::TokenGrid, models::Positions>> kept_;  // most recently used first
 };
 
 }  // namespace tessera::runtime

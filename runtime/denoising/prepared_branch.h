@@ -1,8 +1,8 @@
-// What a branch of a job's guidance tells the model, computed once and kept while the job lasts: the prompt as the
-// model reads it, and what the model's blocks shift, scale and gate by at each of the job's steps.
+// PreparedBranch holds what a branch of a job's guidance gives the model, computed once and kept for the job: the
+// prompt as read by the model, and the shifts, scales and gates of the model's blocks at each of the job's steps.
 //
-// The modulations of many steps are one product: the matrices behind them are a quarter of FLUX.1's weights and would
-// otherwise be read in every step.
+// The modulations of many steps are computed as one product, because their matrices are a quarter of FLUX.1's weights
+// and would otherwise be read in every step.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,20 +17,21 @@
 
 namespace tessera::runtime {
 
-// Holds one rank's part: only what is asked for is computed. Used by one thread.
+// Holds one rank's part; values are computed on demand. Used by one thread.
 class PreparedBranch {
  public:
-  // Modulations are computed for so many steps at a time, which bounds their memory: steps 0 … 63, 64 … 127, ….
+  // Number of steps whose modulations are computed at once, which bounds their memory: steps 0 … 63, 64 … 127, ….
   static constexpr int64_t kStepsAtOnce = control::kModulatedSteps;
 
-  // `transformer` and `groups` outlive it. timesteps [steps] in fp64 on the model's device and adapters: the job's.
+  // `transformer` and `groups` outlive it. `timesteps` [steps], in fp64 on the model's device, and `adapters` are the
+  // job's.
   PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
                  const at::Tensor& timesteps, models::SharedAdapters adapters, const parallel::RankGroups& groups);
 
   // [t, D]; undefined for a family without text.
   const at::Tensor& text() const { return text_; }
 
-  // [1, …]: what Transformer::Modulate makes of this branch for block `block` at step `step` of the job.
+  // Returns the result of Transformer::Modulate [1, …] for this branch, block `block` and step `step` of the job.
   at::Tensor Modulation(int block, int64_t step);
 
  private:
@@ -41,9 +42,9 @@ class PreparedBranch {
   const at::Tensor timesteps_;
   at::Tensor text_;
   at::Tensor vector_;   // of the prompt
-  int64_t first_ = -1;  // of the steps below; -1: there are none
+  int64_t first_ = -1;  // of the steps below; -1 if there are none
   models::StepEmbedding steps_;
-  std::vector<at::Tensor> blocks_;  // by block, where one asked; of all these steps
+  std::vector<at::Tensor> blocks_;  // by block; undefined until requested; for all these steps
 };
 
 }  // namespace tessera::runtime

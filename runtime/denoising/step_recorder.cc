@@ -5,7 +5,7 @@
 namespace tessera::runtime {
 namespace {
 
-// 1 or −1 for each feature, [features] in fp64.
+// Returns 1 or −1 for each feature, [features] in fp64.
 at::Tensor Signs(int64_t features) {
   at::Tensor signs = at::empty({features}, at::kDouble);
   double* data = signs.mutable_data_ptr<double>();

@@ -1,4 +1,4 @@
-// Digests of what the blocks of one rank compute, for control/step_record.h.
+// StepRecorder computes digests of the blocks' results on one rank, for control/step_record.h.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,11 +18,11 @@ class StepRecorder {
  public:
   explicit StepRecorder(std::unique_ptr<control::StepRecordWriter> writer) : writer_(std::move(writer)) {}
 
-  // Job, step and branch of each row of the passes to come.
+  // Sets the job, step and branch of each row of the following passes.
   void Begin(std::vector<control::StatePlace> rows) { rows_ = std::move(rows); }
 
-  // state [rows, tokens, features] after that block: the tokens of these runs, all of the image or all of the text, one
-  // run after another.
+  // Records state [rows, tokens, features] after that block, for the tokens of these runs in order: all of the image's
+  // or all of the text's.
   void Record(int block, std::span<const parallel::TokenRun> runs, const at::Tensor& state);
 
  private:
