@@ -1,4 +1,4 @@
-// The real plug-in on a machine whose LibTorch has no CUDA libraries.
+// Tests the real plug-in on a machine whose LibTorch has no CUDA libraries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@
 namespace tessera::runtime {
 namespace {
 
-// What the dynamic loader says of a plug-in, "FILE: PROBLEM", for a user: without folders.
+// Rewrites the dynamic loader's error about a plug-in, "FILE: PROBLEM", for a user, without folders.
 std::string LoadProblem(absl::string_view error, const std::filesystem::path& plugin) {
   const size_t colon = error.find(": ");
   if (colon == absl::string_view::npos) return "the CUDA plug-in cannot be loaded";
@@ -35,7 +35,7 @@ std::string LoadProblem(absl::string_view error, const std::filesystem::path& pl
   return absl::StrCat("the CUDA plug-in cannot be loaded: ", file, " is damaged or not readable");
 }
 
-// CUDA shows a process one part of a GPU: the one that this variable names when the process first asks.
+// Restricts CUDA to one part of a GPU: it shows a process only the part that this variable names at the first call.
 void ShowPartOfGpu(const std::string& name) {
   if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) setenv("CUDA_VISIBLE_DEVICES", name.c_str(), /*overwrite=*/0);
 }
@@ -44,7 +44,7 @@ absl::Status Missing(const control::Device& device, absl::string_view what) {
   return absl::ResourceExhaustedError(absl::StrCat("device is ", control::DeviceText(device), "; ", what));
 }
 
-// A device of CUDA, and the table of the plug-in that knows it.
+// A CUDA device, and the table of the plug-in that provides it.
 struct CudaDevice {
   const kernels::DeviceRuntime* runtime = nullptr;
   int index = 0;
@@ -58,7 +58,7 @@ absl::StatusOr<CudaDevice> FindCudaDevice(const control::Device& device, const s
                                         "only"));
   }
   if (absl::StartsWith(device.name, "MIG-")) ShowPartOfGpu(device.name);
-  // Never closed: LibTorch's CUDA kernels stay registered.
+  // Never closed, because LibTorch's CUDA kernels stay registered.
   void* library = dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Missing(device, LoadProblem(dlerror(), plugin));
   const auto table = reinterpret_cast<kernels::CudaPluginRuntime>(dlsym(library, kernels::kCudaPluginRuntimeName));

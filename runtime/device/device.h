@@ -1,4 +1,4 @@
-// Where a model runs, by the name a user gives it.
+// Opens and queries the device that a model runs on, by the name that a user gives.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,20 +14,21 @@ namespace tessera::runtime {
 
 at::ScalarType ScalarTypeOf(control::Dtype dtype);
 
-// The file of the CUDA plug-in, whether it is there or not: beside this program.
+// Returns the path of the CUDA plug-in, in the folder of this program, whether or not it exists.
 std::string CudaPluginPath();
 
-// A device as control::ParseDevice takes it. InvalidArgument for another name. CUDA lives in a plug-in library that is
-// loaded here, on first use, and stays; ResourceExhausted (the status of a device that is not available) says which of
-// plug-in, CUDA libraries, driver and device is missing. A CUDA device and a stream of its own become current for the
-// calling thread.
+// Opens a device by a name that control::ParseDevice accepts. Returns InvalidArgument for any other name. CUDA is in a
+// plug-in library that is loaded on first use and never unloaded; if that fails, returns ResourceExhausted (the status
+// of an unavailable device), with a message that says which of plug-in, CUDA libraries, driver and device is missing. A
+// CUDA device and a new stream of it become current for the calling thread.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string& plugin = CudaPluginPath());
 
-// What computes on a device of that name, errors as of OpenDevice. The device is not opened, and has no less memory.
+// Returns the identity of the hardware of that device, with the errors of OpenDevice. The device is not opened, and no
+// memory of it is used.
 absl::StatusOr<kernels::DeviceIdentity> IdentifyDevice(const std::string& name,
                                                        const std::string& plugin = CudaPluginPath());
 
-// What the device's own table says of it (kernels/device_runtime.h); the device is an opened one.
+// Call the functions of the device's table (kernels/device_runtime.h); the device must have been opened.
 std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device);
 bool DeviceWorks(at::Device device);
 void ReleaseDeviceMemory(at::Device device);

@@ -1,5 +1,5 @@
-// A generation on a device that is not the host: the same image comes out, and no operator is given a tensor of the
-// host among those of the device.
+// Generates on a device that is not the host: the image is the same, and no operator gets a tensor of the host together
+// with tensors of the device.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@
 namespace tessera::runtime {
 namespace {
 
-// Pixels of two images that share a batch, [2, 24, 44, 3]. Prompts of unequal length, so that text is padded and
-// masked; samplers with history and with noise; a decoded size that is cropped.
+// Returns the pixels of two images that share a batch, [2, 24, 44, 3]. The prompts have unequal lengths, so text is
+// padded and masked; the samplers have history and noise; the decoded size is cropped.
 at::Tensor Generate(const std::string& model, at::ScalarType dtype, at::Device device) {
   at::set_num_threads(1);  // the tensors are tiny
   const c10::InferenceMode no_gradients;
@@ -64,7 +64,7 @@ class DevicePurityTest : public testing::TestWithParam<const char*> {};
 TEST_P(DevicePurityTest, ADeviceGetsTheImageOfTheHost) {
   const int64_t calls = PretendDeviceCalls();
   const at::Tensor on_device = Generate(GetParam(), at::kDouble, kPretendDevice);
-  EXPECT_GT(PretendDeviceCalls(), calls + 500);  // it did not fall back to the host unseen
+  EXPECT_GT(PretendDeviceCalls(), calls + 500);  // it did not fall back to the host unnoticed
   EXPECT_TRUE(at::equal(on_device, Generate(GetParam(), at::kDouble, at::kCPU)));
 }
 

@@ -20,7 +20,7 @@ std::string Fake(const std::string& kind) {
   return std::string(TESSERA_FAKE_PLUGINS "/libfake_cuda_plugin") + kind + ".so";
 }
 
-// The message of a refusal, whose status must be the one of a device that is not available.
+// Returns the message of a refusal, whose status must be that of an unavailable device.
 std::string Refusal(const std::string& name, const std::string& plugin) {
   const absl::StatusOr<at::Device> device = OpenDevice(name, plugin);
   EXPECT_EQ(device.status().code(), absl::StatusCode::kResourceExhausted) << device.status();

@@ -1,5 +1,5 @@
-// Between the steps of a stream the host only issues: it waits for nothing that the device computes, and copies nothing
-// from memory that the device cannot read by itself, on any layout.
+// Between the steps of a stream the host only issues work: it never waits for the device, and copies nothing from
+// memory that the device cannot read directly, on any layout.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DeviceWaitsTest,
                          testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),
                          [](const auto& info) { return info.param; });
 
-// What the counter counts.
+// Tests what the counter counts.
 TEST(PretendDeviceTest, CountsWhatAGpuWouldWaitFor) {
   const at::Tensor x = ToDevice(at::arange(6, at::kDouble), kPretendDevice);
   const auto of = [](const std::function<void()>& what) {

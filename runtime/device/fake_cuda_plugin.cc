@@ -1,4 +1,4 @@
-// Answers as the CUDA plug-in would: device 0 can be opened and has memory, any other is refused with a message.
+// Implements a fake CUDA plug-in: device 0 can be opened and has memory, any other is refused with a message.
 #include <cstdlib>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Graphs through a device's table, on the pretended device: what it promises of them is what a GPU's driver does.
+// Tests graphs through a device's table on the pretended device, which has the guarantees of a GPU's driver.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A place in the order of a device's work, which the host can ask about and wait for.
+// Mark is a point in the order of a device's work, which the host can query and wait for.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,19 +9,19 @@
 
 namespace tessera::runtime {
 
-// Behind all that the calling thread has issued on the device's current stream so far. The host computes as it issues,
-// so its marks are reached at once. Any thread may ask and wait; the one that made it should not, where it has more to
-// issue.
+// A mark comes after all work that the calling thread has issued so far on the device's current stream. The host
+// computes while it issues, so its marks are reached immediately. Any thread may query and wait; the thread that
+// created the mark should not wait if it has more work to issue.
 class Mark {
  public:
   explicit Mark(c10::Device device);
 
   bool IsReached() const;
 
-  // Throws c10::Error where the device failed before it.
+  // Throws c10::Error if the device failed before the mark.
   void Wait() const;
 
-  // Seconds that the device took from there to here; both are reached.
+  // Returns the seconds that the device took from `earlier` to this mark; both must have been reached.
   double SecondsSince(const Mark& earlier) const;
 
  private:

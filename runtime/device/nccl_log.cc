@@ -25,7 +25,7 @@ NcclLog::NcclLog() {
   base::FileDescriptor file(memfd_create("tessera-nccl-log", MFD_CLOEXEC));
   if (file.get() < 0) return;
   setenv("NCCL_DEBUG", "INFO", /*overwrite=*/1);
-  // A user who asks for other parts of the log asks for NCCL_DEBUG as well.
+  // A user who wants other parts of the log sets NCCL_DEBUG as well.
   setenv("NCCL_DEBUG_SUBSYS", "INIT,NET", /*overwrite=*/1);
   setenv("NCCL_DEBUG_FILE", absl::StrCat("/proc/self/fd/", file.get()).c_str(), /*overwrite=*/1);
   file_ = std::move(file);
@@ -41,7 +41,7 @@ std::optional<std::string> NcclLog::Take() const {
     log.append(part, 0, static_cast<size_t>(count));
     offset += count;
   }
-  // What comes next lies behind a hole, which reads as zeros and takes no memory.
+  // Later output follows a hole, which reads as zeros and takes no memory.
   if (ftruncate(file_.get(), 0) != 0) return std::nullopt;
   return log;
 }

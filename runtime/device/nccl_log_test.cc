@@ -24,7 +24,7 @@ class NcclLogTest : public testing::Test {
   }
 };
 
-// As NCCL opens and writes it.
+// Opens and writes the log like NCCL.
 void WriteAsNccl(const std::string& line) {
   static std::ofstream file;
   if (!file.is_open()) file.open(std::getenv("NCCL_DEBUG_FILE"));

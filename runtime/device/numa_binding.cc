@@ -57,8 +57,8 @@ std::set<pid_t> ThreadsOfThisProcess() {
   return threads;
 }
 
-// A thread that has not been bound yet may start another one meanwhile, so until there is none that is new. Empty, or
-// what went wrong.
+// Binds threads until none is new, because a thread that has not been bound yet may start another one meanwhile.
+// Returns an empty string or the problem.
 std::string BindAllThreads(const ProcessorMask& mask) {
   std::set<pid_t> bound;
   for (bool found = true; found;) {
@@ -66,13 +66,13 @@ std::string BindAllThreads(const ProcessorMask& mask) {
     for (const pid_t thread : ThreadsOfThisProcess()) {
       if (!bound.insert(thread).second) continue;
       found = true;
-      if (!mask.Apply(thread) && errno != ESRCH) return std::strerror(errno);  // it may have ended
+      if (!mask.Apply(thread) && errno != ESRCH) return std::strerror(errno);  // the thread may have ended
     }
   }
   return bound.empty() ? "the kernel does not list its threads" : "";
 }
 
-// Without libnuma. False where the kernel or a container forbids it.
+// Works without libnuma. Returns false if the kernel or a container forbids it.
 bool PreferMemoryOf(int32_t node) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
   std::array<unsigned long, kMostNodes / kBits> nodes = {};

@@ -35,7 +35,7 @@ std::vector<int> Allowed() {
   return processors;
 }
 
-// A thread that is there already when others are bound, and says afterwards where it may run.
+// A thread that exists before others are bound, and reports afterwards where it may run.
 class EarlierThread {
  public:
   std::vector<int> Join() {
@@ -60,7 +60,8 @@ class EarlierThread {
   }};
 };
 
-// A host of two nodes with a GPU each. The first has one of the processors that this test may use, the second none.
+// A host of two nodes with a GPU each. The first node has one of the processors that this test may use, the second has
+// none.
 class NumaBindingTest : public testing::Test {
  protected:
   NumaBindingTest() : before_(Allowed()), near_(before_.back()) {
