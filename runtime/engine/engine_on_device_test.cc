@@ -1,4 +1,4 @@
-// The engine on a device: what becomes of one that fails, of a batch that it has no memory for, and of its memory.
+// Tests the engine on a device: a device that fails, a batch that exceeds its memory, and its use of memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ absl::StatusOr<control::Stepped> Step(Engine& engine, uint64_t job) {
   return stepping();
 }
 
-// Pixels of the job after all its steps.
+// Returns the pixels of the job after all its steps.
 absl::StatusOr<std::vector<uint8_t>> Finish(Engine& engine, uint64_t job) {
   for (int step = 0; step < 3; ++step) RETURN_IF_ERROR(Step(engine, job).status());
   ASSIGN_OR_RETURN(const control::Decoding decoding, engine.Decode(job));
@@ -86,7 +86,7 @@ TEST_F(EngineOnDeviceTest, AFailureOfTheDeviceForGoodIsUnavailable) {
   EXPECT_EQ(engine.StartJob(2, Apple()).status().code(), absl::StatusCode::kUnavailable);
 }
 
-// It fails while the step runs, when the host has long issued it.
+// The device fails during the step, long after the host has issued it.
 TEST_F(EngineOnDeviceTest, AFailureThatOnlyTheStepsEndShowsIsUnavailable) {
   Engine engine({}, OpenPretendDevice);
   ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());
@@ -118,7 +118,7 @@ TEST_F(EngineOnDeviceTest, ABatchWithoutMemoryFailsAloneOnOneRank) {
   EXPECT_EQ(*after, *alone);
 }
 
-// One of the ranks has no memory for it: all of them say so, and the group makes the next picture.
+// One of the ranks has too little memory for the batch: all ranks report it, and the group generates the next picture.
 TEST_F(EngineOnDeviceTest, ABatchWithoutMemoryOnOneRankFailsAloneOnAll) {
   const parallel::Layout layout = *parallel::ParseLayout("ulysses=2");
   ThreadRanksOptions options{.groups = parallel::MeshGroups(*parallel::Mesh::Create(layout.mesh, 2))};
@@ -149,7 +149,7 @@ TEST_F(EngineOnDeviceTest, ABatchWithoutMemoryOnOneRankFailsAloneOnAll) {
   EXPECT_EQ(pixels[0].size(), size_t{64 * 64 * 3});
 }
 
-// Of five steps on four ranks, from the third on by graphs.
+// Returns a picture of five steps on four ranks, which uses graphs from the third step on.
 std::vector<uint8_t> PictureOfFourRanks() {
   const parallel::Layout layout = *parallel::ParseLayout("ring=2,ulysses=2");
   const ThreadRanksOptions options{.groups = parallel::MeshGroups(*parallel::Mesh::Create(layout.mesh, 4))};
@@ -179,7 +179,7 @@ TEST_F(EngineOnDeviceTest, RanksWithACardEachMakeThePictureThroughNcclAndInGraph
   EXPECT_THAT(nccl.problems(), testing::IsEmpty());
   EXPECT_GT(nccl.calls(), 0);
   ASSERT_EQ(through_nccl.size(), through_the_host.size());
-  // Sums are taken in another order.
+  // Sums have a different order.
   for (size_t i = 0; i < through_nccl.size(); ++i) EXPECT_NEAR(through_nccl[i], through_the_host[i], 1) << i;
 }
 
@@ -203,7 +203,7 @@ TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOf
   Engine engine({}, OpenPretendDevice);
   ASSERT_TRUE(engine.Load({.model = kFlux, .offload = control::Offload::kNever}).ok());
   const int64_t on_device = PretendDeviceBytes();
-  // Of a first step, which computes the modulations of all.
+  // Returns the waits of a first step, which computes the modulations of all steps.
   const auto first_step_waits = [&] {
     const uint64_t jobs[] = {1};
     EXPECT_TRUE(engine.StartJob(1, Apple()).ok());
@@ -217,8 +217,8 @@ TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOf
   ASSERT_TRUE(engine.StartJob(2, Apple()).ok());
   const absl::StatusOr<std::vector<uint8_t>> expected = Finish(engine, 2);
   ASSERT_TRUE(expected.ok()) << expected.status();
-  // In fp32: of two blocks with two modulations of six widths, two with one of three, and the head's of two. The
-  // matrices of the text encoders are more.
+  // In fp32: two blocks with two modulations of six widths, two with one of three, and the head's modulation of two.
+  // The matrices of the text encoders are larger.
   const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
   for (const auto text_encoders : {control::ComponentPlacement::kRank0, control::ComponentPlacement::kUnloaded}) {
     ASSERT_TRUE(
@@ -241,7 +241,7 @@ TEST_F(EngineOnDeviceTest, AReloadReleasesWhatTheModelBeforeItHeld) {
   ASSERT_TRUE(engine.StartJob(2, Apple()).ok());
   ASSERT_TRUE(Step(engine, 2).ok());
   EXPECT_GT(PretendDeviceBytes(), loaded);
-  // There is no room for two of them.
+  // There is not enough memory for two of them.
   LimitPretendDevice(loaded + loaded / 2);
   for (int i = 0; i < 2; ++i) {
     const absl::StatusOr<control::Loaded> again = engine.Load({.model = kEmoji});
@@ -250,7 +250,7 @@ TEST_F(EngineOnDeviceTest, AReloadReleasesWhatTheModelBeforeItHeld) {
   }
 }
 
-// A run of an adapter beside the built-in model, from its start to a picture and a file.
+// A run of an adapter and a built-in model, from its start to a picture and a file.
 class TrainingOnDeviceTest : public EngineOnDeviceTest {
  protected:
   struct Run {
@@ -321,7 +321,7 @@ TEST_F(TrainingOnDeviceTest, SwappedBlocksInEightBitsChangeNoStepNoPictureAndNoF
   EXPECT_EQ(swaps->started.warnings, stays->started.warnings);
 }
 
-// What the blocks that wait save is what was predicted, at least, but for the alignment of storages in their buffers.
+// Blocks that wait save at least what was predicted, except for the alignment of storages in their buffers.
 TEST_F(TrainingOnDeviceTest, TheDeviceHoldsNoMoreThanWasPredicted) {
   constexpr int64_t kAlignment = int64_t{64} << 10;
   const absl::StatusOr<control::ModelDescription> model = Engine(WorkerRank{}).Describe(kEmoji);
@@ -359,7 +359,7 @@ TEST_F(TrainingOnDeviceTest, OnACpuTheRunSaysThatNoBlockIsSwapped) {
   EXPECT_THAT(started->warnings, Contains(HasSubstr("train.blocks_to_swap is 3 and has no effect on a CPU")));
 }
 
-// The device is of the least size, to the MiB, of which the plan has enough, and the model is loaded.
+// Loads the model on the smallest device, to the MiB, that has enough memory for the plan.
 absl::StatusOr<control::Loaded> LoadOnTheLeastDevice(Engine& engine, const control::LoadParameters& load) {
   absl::StatusOr<control::Loaded> loaded = absl::ResourceExhaustedError("not tried");
   ReleaseDeviceMemory(kPretendDevice);
@@ -397,12 +397,12 @@ TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfTheModelBefo
   }
 }
 
-// As a verification tries it again where one rank has no room.
+// Covers a verification that retries after one rank had too little memory.
 TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfALoadThatFailed) {
   Engine engine({}, OpenPretendDevice);
   const control::LoadParameters load = {.model = kEmoji};
   ASSERT_TRUE(LoadOnTheLeastDevice(engine, load).ok());
-  // The plan has enough, and the device has not.
+  // The plan has enough memory, but the device does not.
   LimitPretendDevice(PretendDeviceBytes() / 2);
   EXPECT_THAT(std::string(engine.Load(load).status().message()), testing::HasSubstr("out of memory on the device"));
   EXPECT_GT(ReadDeviceMemory(kPretendDevice)->cached, 0);

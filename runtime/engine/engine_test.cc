@@ -60,7 +60,7 @@ class EngineTest : public testing::Test {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_FALSE(loaded->memory_budget.has_value()) << "the host's memory is nobody's own";
   }
-  // Issued and done.
+  // Issues the step and waits for it.
   absl::StatusOr<control::Stepped> Step(absl::Span<const uint64_t> jobs) {
     ASSIGN_OR_RETURN(const control::Stepping stepping, engine_.Step(jobs));
     return stepping();
@@ -73,7 +73,7 @@ class EngineTest : public testing::Test {
   Engine engine_;
 };
 
-// A copy of a golden pipeline of which a test changes one file.
+// A copy of a golden pipeline in which a test changes one file.
 class CopiedPipeline {
  public:
   explicit CopiedPipeline(const std::string& name) {
@@ -82,7 +82,7 @@ class CopiedPipeline {
 
   std::string path() const { return folder_ / "model"; }
 
-  // `pattern` occurs in the file.
+  // `pattern` must occur in the file.
   void Replace(const std::string& file, const std::string& pattern, const std::string& replacement) const {
     std::stringstream text;
     text << std::ifstream(path() + "/" + file).rdbuf();
@@ -91,7 +91,7 @@ class CopiedPipeline {
     folder_.Write("model/" + file, changed);
   }
 
-  // Makes each value of the tensor `bits`, of the F16 weights in `file`.
+  // Sets each value of the tensor to `bits`, in a file of F16 weights.
   void Spoil(const std::string& file, const std::string& tensor, uint16_t bits) const {
     std::stringstream text;
     text << std::ifstream(path() + "/" + file, std::ios::binary).rdbuf();
@@ -120,7 +120,7 @@ TEST_F(EngineTest, DescribesTheEmbeddedModelWithoutLoadingIt) {
   EXPECT_EQ(description->pipeline, "PixArtSigmaPipeline");
   EXPECT_EQ(description->size_multiple, 8);
   EXPECT_EQ(description->default_height, 64);
-  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer says 24
+  EXPECT_EQ(description->default_max_sequence_length, 300);  // the pipeline's; the tokenizer has 24
   EXPECT_EQ(description->default_sampler, "dpm++2");
   EXPECT_FALSE(description->can_bin);
   EXPECT_EQ(description->digest.size(), 64);
@@ -208,14 +208,14 @@ TEST_F(EngineTest, RefusesAdaptersByTheFieldAndTakesThoseThatChangeNothing) {
   refused(absl::StatusCode::kInvalidArgument, "FLUX.1");
 }
 
-// The adapter at any scale but 0 changes the picture, at 0 not a bit of it.
+// At scale 0 an adapter changes no bit of the picture; at any other scale it changes the picture.
 TEST_F(EngineTest, RunsJobsWithAndWithoutAdaptersSideBySide) {
   ASSERT_TRUE(engine_.Load({.model = "tests/golden/pipelines/pixart_sigma"}).ok());
   const std::vector<std::vector<control::AdapterUse>> sets = {{},
                                                               {Use("pixart_sigma_metadata.safetensors", 0)},
                                                               {Use("pixart_sigma_metadata.safetensors", 1)},
                                                               {Use("pixart_sigma_folder", 1)}};
-  // Alone, and then all in one batch: the same pictures but for the rounding of larger products.
+  // Alone, and then all in one batch: the pictures are the same except for the rounding of larger products.
   std::vector<control::LatentValues> alone;
   const std::vector<uint64_t> batch = {10, 11, 12, 13};
   for (size_t i = 0; i < sets.size(); ++i) {
@@ -252,7 +252,7 @@ TEST_F(EngineTest, SaysWhereASizeIsMovedToTheModelsTable) {
   EXPECT_EQ(started->height, 768);
   EXPECT_THAT(started->warnings, testing::Contains(HasSubstr("the size 640x512 became 1024x768")));
 
-  // A size of the table stays, and so does every size without binning.
+  // A size of the table is kept, and so is every size without binning.
   job.width = 1024;
   job.height = 768;
   started = engine_.StartJob(2, job);
@@ -301,8 +301,7 @@ TEST_F(EngineTest, RefusesAStepThatIsNotThere) {
   EXPECT_EQ(engine_.Step(known).status().code(), absl::StatusCode::kNotFound);
 }
 
-// The step itself is issued like any other; that it went wrong is its answer, and the next picture's business not at
-// all.
+// The step is issued like any other. Its result reports the failure, and the next picture is not affected.
 TEST_F(EngineTest, AStepAfterWhichLatentsAreNotFiniteIsAnsweredSo) {
   Load();
   control::JobParameters bad = Apple();
@@ -332,7 +331,7 @@ TEST_F(EngineTest, APictureThatIsNotFiniteIsAnErrorAndNoPixelsAreSent) {
     ASSERT_TRUE(engine_.Load({.model = model.path()}).ok());
     ASSERT_TRUE(engine_.StartJob(1, Apple()).ok());
     const uint64_t jobs[] = {1};
-    for (int step = 1; step <= 3; ++step) {  // previews, and the last one's picture
+    for (int step = 1; step <= 3; ++step) {  // previews, and the last step's picture
       ASSERT_TRUE(Step(jobs).ok());
       const Pixels pixels = Decode(engine_, 1);
       EXPECT_EQ(pixels.decoded.status().code(), absl::StatusCode::kDataLoss) << bits << " " << pixels.decoded.status();

@@ -1,4 +1,4 @@
-// Every family of the goldens, through the same doors as a request.
+// Tests every family of the goldens through the interface that requests use.
 #include "models/families/families.h"
 
 #include <ATen/Parallel.h>
@@ -51,7 +51,7 @@ class FamilyTest : public testing::TestWithParam<const char*> {
     absl::StatusOr<std::unique_ptr<models::Family>> family = entry->load(*folder, options);
     ASSERT_TRUE(family.ok()) << family.status();
     family_ = *std::move(family);
-    // Two grids of tokens' width apart, or the one size there is.
+    // Two grids that differ in width, or the only size that the model has.
     const bool one_size = description_.min_size == description_.max_size;
     const int64_t unit = description_.size_multiple;
     height_ = one_size ? description_.min_size : std::max<int64_t>(64 / unit, 2) * unit;
@@ -107,7 +107,8 @@ bool SameText(const models::Guidance& a, const models::Guidance& b) {
   return same;
 }
 
-// Whatever shares its batch, in whatever order jobs join and leave, on whatever number of threads: the same bytes.
+// The bytes do not depend on the other jobs in the batch, the order in which jobs join and leave, or the number of
+// threads.
 TEST_P(FamilyTest, APictureIsAFunctionOfItsRequestAlone) {
   const int threads_before = at::get_num_threads();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
@@ -136,10 +137,10 @@ TEST_P(FamilyTest, APictureIsAFunctionOfItsRequestAlone) {
     const std::vector<at::Tensor> expected = pictures(alone);
     for (const int threads : {1, 2, 3, 8}) {
       at::set_num_threads(threads);
-      ASSERT_NO_FATAL_FAILURE(Open({.dtype = dtype}));  // and remembers no prompt
+      ASSERT_NO_FATAL_FAILURE(Open({.dtype = dtype}));  // opened again, so that no prompt is cached
       EXPECT_TRUE(SameText(Encoded(other), prompts[1])) << dtype << ", " << threads << " threads";
       std::vector<DenoiseJob> together = jobs();
-      // Once all at a time, else one joins with each step and leaves when it is done.
+      // Either all jobs at a time, or one joins with each step and leaves when it is done.
       const size_t at_once = threads == 1 ? together.size() : static_cast<size_t>(threads);
       std::vector<DenoiseJob*> batch;
       for (size_t joined = 0; joined < together.size() || !batch.empty();) {
@@ -189,7 +190,7 @@ TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
   EXPECT_EQ(family_->weight_bytes(), kept);
 }
 
-// A latent is (z - shift) * scale, of a z that is normal with the posterior's mean and log-variance.
+// A latent is (z - shift) * scale, where z is normal with the posterior's mean and log-variance.
 TEST_P(FamilyTest, AnImagesPosteriorIsOfTheLatentsThatDiffusionKnows) {
   ASSERT_NO_FATAL_FAILURE(Open({.dtype = at::kDouble}));
   const OpenedAutoencoder opened(GetParam(), at::kDouble);
@@ -216,7 +217,8 @@ TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
   }
 }
 
-// Encoders that are read for each use: all prompts at once, within what the cache holds, and the same bits.
+// For encoders that are read for each use: all prompts are encoded at once, as far as the cache holds them, with the
+// same bits.
 TEST_P(FamilyTest, PromptsThatAreEncodedAheadNeedNoEncoderAnyMore) {
   ASSERT_NO_FATAL_FAILURE(Open({.text_encoders = control::ComponentPlacement::kUnloaded}));
   const int64_t kept = family_->weight_bytes();
@@ -315,8 +317,8 @@ TEST(PromptCacheTest, KeepsTheMostRecentlyUsedWithinItsBound) {
   EXPECT_NE(cache.Find("c"), nullptr);
 }
 
-// A copy of a golden model that a test may spoil; the weights stay behind unless they are linked, as describing does
-// not read them.
+// A copy of a golden model that a test may damage. Its weights are not copied unless they are linked, because
+// describing a model does not read them.
 class SpoiledModel {
  public:
   explicit SpoiledModel(const std::string& name) : name_(name) {
@@ -337,7 +339,7 @@ class SpoiledModel {
     return *this;
   }
 
-  // With its weights: a link to each file of them.
+  // Links the weight files of a component.
   void Link(const std::string& component) {
     const std::filesystem::path original = std::filesystem::absolute(kPipelines + name_) / component;
     for (const auto& entry : std::filesystem::directory_iterator(original)) {
@@ -442,7 +444,7 @@ TEST(PromptLengthTest, IsThatOfClipsTokenizer) {
     const absl::StatusOr<models::EncodedPrompt> encoded =
         (*family)->Encode({.prompt = "a cat", .max_sequence_length = 16, .guidance_scale = 1}, rank.context);
     ASSERT_TRUE(encoded.ok()) << encoded.status();
-    EXPECT_EQ(encoded->guidance.branches[0].row.text.size(0), length + 16);  // both CLIPs' tokens, and T5's after them
+    EXPECT_EQ(encoded->guidance.branches[0].row.text.size(0), length + 16);  // both CLIPs' tokens, followed by T5's
   }
 }
 

@@ -9,7 +9,7 @@ at::Tensor ResizeAndCrop(const at::Tensor& image, int64_t height, int64_t width)
   if (h == height && w == width) return image;
   const double ratio = std::max(static_cast<double>(height) / static_cast<double>(h),
                                 static_cast<double>(width) / static_cast<double>(w));
-  // Truncated as the reference does; never below the crop, which rounding of the ratio could bring about.
+  // Truncated like in the reference, but never below the crop, which rounding of the ratio could cause.
   const int64_t resized_h = std::max(height, static_cast<int64_t>(static_cast<double>(h) * ratio));
   const int64_t resized_w = std::max(width, static_cast<int64_t>(static_cast<double>(w) * ratio));
   const at::Tensor resized = at::upsample_bilinear2d(image, {resized_h, resized_w}, /*align_corners=*/false);

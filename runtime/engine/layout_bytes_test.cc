@@ -1,4 +1,4 @@
-// The bytes that communicators count in a step, against the closed forms of parallel/plan/layout_bytes.h.
+// Compares the bytes that communicators count in a step with the closed forms of parallel/plan/layout_bytes.h.
 #include "parallel/plan/layout_bytes.h"
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ int64_t CountedBytes(const parallel::Communicator& group) {
   return bytes;
 }
 
-// One golden model and two requests to it: three rows of unequal prompts on a grid that nothing divides, and where the
-// family has it a branch that leaves out a block.
+// One golden model and two requests to it: three rows of prompts of unequal length, on a grid whose sizes nothing
+// divides, and a branch that skips a block if the family supports it.
 class CountedStep : public testing::TestWithParam<const char*> {
  protected:
   CountedStep()
@@ -68,7 +68,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
     return prompts;
   }
 
-  // The forward passes of a step: rows of equal shapes and blocks go together.
+  // Returns the forward passes of a step: rows of equal shapes and blocks are grouped.
   std::vector<parallel::ForwardPass> Passes(const std::vector<models::EncodedPrompt>& prompts,
                                             const models::Family& family) const {
     using Key = std::tuple<std::vector<int>, int64_t, std::vector<std::vector<int64_t>>>;
@@ -98,7 +98,7 @@ class CountedStep : public testing::TestWithParam<const char*> {
     parallel::ExchangedBytes counted, closed_form;
   };
 
-  // Of every rank.
+  // Returns the bytes of every rank.
   std::vector<Bytes> Step(const parallel::Layout& layout, const std::vector<models::EncodedPrompt>& prompts,
                           at::ScalarType dtype, at::Device device = at::kCPU) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());

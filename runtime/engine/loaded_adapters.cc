@@ -36,7 +36,7 @@ absl::StatusOr<std::shared_ptr<const models::Adapter>> LoadedAdapters::Get(const
   ++reads_;
   if (!read.ok()) {
     const bool is_of_file = absl::IsInvalidArgument(read.status());
-    // The user knows the adapter by its name, and not the file in which a server keeps it.
+    // The user knows the adapter by its name, not by the server's file.
     const std::string kept = absl::StrCat(std::filesystem::path(use.file).filename().string(), ": ");
     return ErrorOf(use, is_of_file ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kFailedPrecondition,
                    absl::StripPrefix(read.status().message(), kept));
@@ -68,7 +68,7 @@ absl::Status LoadedAdapters::CheckPrediction(const control::AdapterUse& use, con
 absl::StatusOr<models::SharedAdapters> LoadedAdapters::Sum(std::span<const control::AdapterUse> uses) {
   std::vector<std::shared_ptr<const models::Adapter>> held;
   std::vector<models::ScaledAdapter> scaled;
-  const control::AdapterUse* first = nullptr;  // that says what it was trained to predict
+  const control::AdapterUse* first = nullptr;  // the first that states a prediction type
   std::string prediction_type;
   for (const control::AdapterUse& use : uses) {
     if (use.scale == 0) continue;

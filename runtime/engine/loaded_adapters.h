@@ -1,5 +1,5 @@
-// The adapters that a worker has in memory, the most recently used ones within a bound of bytes. A job that runs with
-// an adapter keeps its own hold on the tensors, so that none disappears under it.
+// LoadedAdapters caches the most recently used adapters in a worker's memory, up to a bound in bytes. A job that uses
+// an adapter holds a reference to its tensors, so eviction does not affect it.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +19,19 @@ class LoadedAdapters {
  public:
   static constexpr int64_t kMaxBytes = int64_t{1} << 30;
 
-  // `place`: what this rank holds of an adapter; `is_flow`: whether the model predicts a flow.
+  // `place` is the part of an adapter that this rank holds; `is_flow` is whether the model predicts a flow.
   LoadedAdapters(models::AdaptableModel model, const models::AdapterPlace& place, bool is_flow,
                  int64_t max_bytes = kMaxBytes)
       : model_(std::move(model)), place_(place), is_flow_(is_flow), max_bytes_(max_bytes) {}
 
-  // The sum of a job's adapters, each from its file unless an adapter of that digest is in memory; null where none
-  // changes anything. Errors name the adapter and are about the field "loras": INVALID_ARGUMENT for a file that does
-  // not fit the model or that was trained to predict something else than the model can, or than another of the job's
-  // adapters; FAILED_PRECONDITION for one whose bytes are not those of the digest, or that is gone.
+  // Returns the sum of a job's adapters. Each is read from its file unless an adapter with its digest is in memory.
+  // Returns null if none has an effect. Errors name the adapter and refer to the field "loras": INVALID_ARGUMENT for a
+  // file that does not fit the model, or whose prediction type the model cannot use or differs from another adapter's
+  // of the job; FAILED_PRECONDITION for a file whose bytes do not have the digest, or that is missing.
   absl::StatusOr<models::SharedAdapters> Sum(std::span<const control::AdapterUse> uses);
 
   int64_t bytes() const { return bytes_; }
-  int64_t reads() const { return reads_; }  // files that were read so far
+  int64_t reads() const { return reads_; }  // number of files that were read
 
  private:
   absl::StatusOr<std::shared_ptr<const models::Adapter>> Get(const control::AdapterUse& use);

@@ -66,7 +66,8 @@ TEST_F(LoadedAdaptersTest, SumsOfTheSameFilesAndScalesHaveOneKeyAndOthersNot) {
   EXPECT_EQ(key(0), "");
 }
 
-// A copy of the adapter whose header says what it was trained to predict, beside a tensor of that name.
+// Returns a copy of the adapter whose header states a prediction type, with an additional tensor named `embedding`
+// unless that is empty.
 control::AdapterUse TrainedTo(const std::string& prediction_type, const TestFolder& folder,
                               const std::string& embedding = "") {
   const auto file = models::SafetensorsFile::Open("tests/golden-inputs/adapters/pixart_sigma_metadata.safetensors", "");
@@ -105,7 +106,7 @@ TEST_F(LoadedAdaptersTest, TheSumPredictsWhatItsAdaptersWereTrainedToAndTheyMust
   EXPECT_THAT(std::string(disagrees.message()),
               testing::HasSubstr("the adapter \"epsilon\": it was trained to predict \"epsilon\", and the adapter "
                                  "\"v_prediction\" to predict \"v_prediction\""));
-  // At scale 0 nothing of it is used.
+  // At scale 0 the adapter is not used at all.
   noise.scale = 0;
   EXPECT_EQ((*sum({velocity, noise}))->prediction_type, "v_prediction");
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kBootId[] = "/proc/sys/kernel/random/boot_id";
 
-// Files of two machines may have the same numbers.
+// Includes the boot id, because files of two machines may have the same numbers.
 std::string IdentityOnThisMachine(const std::string& folder) {
   return absl::StrCat(base::ReadSmallFile(kBootId, 64).value_or(""), base::FolderIdentity(folder));
 }

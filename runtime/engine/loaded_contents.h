@@ -1,4 +1,4 @@
-// Which bytes a model is made of, found while it is loaded.
+// LoadedContents computes the digest of a model's files while the model is loaded.
 #pragma once
 
 #include <future>
@@ -13,20 +13,20 @@ namespace tessera::runtime {
 
 class LoadedContents final {
  public:
-  // Begins to read the folder's files on a thread, unless a rank before this one reads the very same files of the same
-  // machine. `description` is of that folder. Collective; the communicator is of host memory.
+  // Starts reading the folder's files on a thread, unless a lower rank reads the same files of the same machine.
+  // `description` is of that folder. Collective; the communicator is of host memory.
   LoadedContents(const models::ModelFolder& folder, control::ModelDescription description,
                  parallel::Communicator& ranks);
 
-  // ModelContents::model; empty where another rank reads. Waits for the thread. ABORTED where a file was written or
-  // replaced since the beginning; other errors name the file.
+  // Returns ModelContents::model; empty if another rank reads the files. Waits for the thread. Returns ABORTED if a
+  // file was written or replaced since the start; other errors name the file.
   absl::StatusOr<std::string> Finish();
 
  private:
   const models::ModelFolder folder_;
   const control::ModelDescription description_;
-  const std::string before_;                         // the identity of the files
-  std::future<absl::StatusOr<std::string>> digest_;  // invalid where another rank reads
+  const std::string before_;                         // the identity of the files at the start
+  std::future<absl::StatusOr<std::string>> digest_;  // invalid if another rank reads the files
 };
 
 }  // namespace tessera::runtime

@@ -1,4 +1,4 @@
-// The engine for those who must not include LibTorch.
+// Makes the engine for code that must not include LibTorch.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tessera::runtime {
 
-// `place.rank` lies within the layout, whose groups the segment has.
+// `place.rank` must be within the layout, and the segment must have the layout's groups.
 std::unique_ptr<control::CommandHandler> MakeEngine(const WorkerRank& place);
 
 }  // namespace tessera::runtime

@@ -18,7 +18,7 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;  // that is read as a whole, such as a vocabulary
+constexpr size_t kMaxFileBytes = size_t{256} << 20;  // of files that are read as a whole, such as vocabularies
 constexpr size_t kBufferBytes = size_t{4} << 20;
 
 // Adds the files' names and headers and the bytes of all tensors.
@@ -38,7 +38,7 @@ absl::Status AddWeights(const models::WeightFolder& weights, const std::function
   return absl::OkStatus();
 }
 
-// A file of weights that is too large to be read as a whole; AddWeights covers all of it.
+// Whether the file is a weight file too large to be read as a whole; AddWeights covers all of it.
 bool IsLargeWeights(const std::string& path) {
   std::error_code failed;
   const uintmax_t bytes = std::filesystem::file_size(path, failed);

@@ -1,4 +1,5 @@
-// What a model is made of, to the byte: unlike ModelFolder::Digest, which knows its shapes alone. Free of LibTorch.
+// Computes digests of every byte of a model, unlike ModelFolder::Digest, which covers only the shapes of its weights.
+// LibTorch-free.
 #pragma once
 
 #include <functional>
@@ -10,15 +11,15 @@
 
 namespace tessera::runtime {
 
-// Digests, 64 hexadecimal digits each, of configurations and weights.
+// Digests of configurations and weights, 64 hexadecimal digits each.
 struct ModelContents {
-  std::string model;        // all of it
-  std::string autoencoder;  // what decides the latents of a picture
-  std::string text;         // what decides how a caption is read: text encoders and tokenizers
+  std::string model;        // of the whole model
+  std::string autoencoder;  // of everything that determines the latents of a picture
+  std::string text;         // of everything that determines how a caption is read: text encoders and tokenizers
 };
 
-// Reads every file of weights from end to end, each component on a thread of its own, and calls `progress` every few
-// megabytes on these. `description` is of that folder. Errors name the file.
+// Reads every weight file completely, each component on a separate thread, and calls `progress` on these threads every
+// few megabytes. `description` is of that folder. Errors name the file.
 absl::StatusOr<ModelContents> DigestContents(const models::ModelFolder& folder,
                                              const control::ModelDescription& description,
                                              const std::function<void()>& progress);

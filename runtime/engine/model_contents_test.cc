@@ -12,7 +12,7 @@
 namespace tessera::runtime {
 namespace {
 
-// A transformer with one tensor of that many bytes, zeros that take no room on the disk but for one of them.
+// A transformer with one tensor of that many bytes, all zeros except one; the file is sparse.
 class ModelContentsTest : public ::testing::Test {
  protected:
   void Write(int64_t bytes, int64_t other_byte) {
@@ -45,7 +45,7 @@ class ModelContentsTest : public ::testing::Test {
   const TestFolder folder_;
 };
 
-// As those of every published model are.
+// Weights of published models have both sizes.
 TEST_F(ModelContentsTest, EveryByteOfWeightsOfAnySizeCounts) {
   for (const int64_t bytes : {int64_t{1000}, (int64_t{256} << 20) + 4096}) {
     Write(bytes, 3);

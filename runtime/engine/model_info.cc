@@ -45,7 +45,7 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
     control::ModelComponent component{.name = name, .role = listed.role, .class_name = listed.class_name};
     const absl::StatusOr<std::string> path = folder.ComponentPath(name);
     if (!path.ok()) continue;
-    // What a picture needs has weights that can be read, or the error says why not.
+    // Components that generation needs must have readable weights; otherwise the error is returned.
     if (listed.role == control::ComponentRole::kOther && !models::WeightFolder::HasWeights(*path)) {
       component.files = models::TokenizerFiles(component.class_name, *path);
       if (!component.files.empty()) info.components.push_back(std::move(component));

@@ -1,4 +1,4 @@
-// What a front end is told of a model, from its files, without its weights. LibTorch-free.
+// Builds the description of a model for a front end, from the model's files and without its weights. LibTorch-free.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,10 +9,10 @@
 
 namespace tessera::runtime {
 
-// scheduler/scheduler_config.json of the model.
+// Reads scheduler/scheduler_config.json of the model.
 absl::StatusOr<SamplerConfig> ReadSamplerConfig(const models::ModelFolder& folder, std::vector<std::string>& warnings);
 
-// Headers of all weight files are read and checked.
+// Reads and checks the headers of all weight files.
 absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolder& folder, std::string_view family,
                                                         const models::FamilyDescription& description,
                                                         const SamplerConfig& sampler);

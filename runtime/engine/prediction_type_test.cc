@@ -1,4 +1,4 @@
-// What a run was trained to predict, from its samples to what it exports.
+// Tests the prediction type of a training run, from its samples to its exports.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,12 +21,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kScheduler[] = "scheduler/scheduler_config.json";
-constexpr char kBase[] = "tests/golden/pipelines/pixart_sigma";  // whose scheduler says epsilon
+constexpr char kBase[] = "tests/golden/pipelines/pixart_sigma";  // its scheduler has epsilon
 
 class PredictionTypeTest : public testing::Test {
  protected:
   struct Run {
-    std::vector<double> sample;  // latents of a job while it trains
+    std::vector<double> sample;  // latents of a job during the training
     std::string exported, checkpoint;
   };
 
@@ -92,12 +92,12 @@ class PredictionTypeTest : public testing::Test {
   TrainerRuns runs_{"pixart_sigma"};
 };
 
-// The factors are added in another order where they are trained.
+// In training the factors are added in a different order.
 constexpr double kRounding = 1e-4;
-// The files of weights are F16, as the base's.
+// The weight files are F16, like the base's.
 constexpr double kRoundingOfWeights = 0.05;
 
-// As its file, PEFT's folder, or a checkpoint.
+// Covers the adapter's file, PEFT's folder, and a checkpoint.
 TEST_F(PredictionTypeTest, AnAdapterIsServedAsItsSamplesWereMade) {
   const absl::StatusOr<Run> run = Train(Config(control::NetworkType::kLora, control::TrainedPrediction::kVelocity));
   ASSERT_TRUE(run.ok()) << run.status();
@@ -107,7 +107,7 @@ TEST_F(PredictionTypeTest, AnAdapterIsServedAsItsSamplesWereMade) {
     ASSERT_TRUE(served.ok()) << served.status();
     EXPECT_LT(Distance(*served, run->sample), kRounding) << adapter;
   }
-  // The base alone is denoised as before.
+  // The base without the adapter is denoised as before.
   EXPECT_GT(Distance(*Served(kBase, ""), run->sample), 0.1);
   const auto file = models::SafetensorsFile::Open(run->exported, "adapter");
   EXPECT_EQ(file->metadata().at(models::kPredictionTypeKey), "v_prediction");
@@ -119,7 +119,7 @@ TEST_F(PredictionTypeTest, AModelIsExportedWithASchedulerThatSaysWhatItPredicts)
   const absl::StatusOr<std::vector<double>> served = Served(run->exported, "");
   ASSERT_TRUE(served.ok()) << served.status();
   EXPECT_LT(Distance(*served, run->sample), kRoundingOfWeights);
-  // Everything else of the scheduler is the base's.
+  // All other settings of the scheduler are the base's.
   const auto of = [](const std::string& model) {
     base::ConfigReader reader = *base::ConfigReader::FromFile(model + "/" + kScheduler, "scheduler");
     return *ParseSamplerConfig(reader);
@@ -134,7 +134,7 @@ TEST_F(PredictionTypeTest, AModelIsExportedWithASchedulerThatSaysWhatItPredicts)
     if (member.key == "prediction_type") continue;
     EXPECT_EQ(value->Describe(), member.value.Describe()) << member.key;
   }
-  // With the base's scheduler the same weights make another picture.
+  // With the base's scheduler the same weights generate a different picture.
   fs::copy_file(fs::path(kBase) / kScheduler, fs::path(run->exported) / kScheduler,
                 fs::copy_options::overwrite_existing);
   EXPECT_GT(Distance(*Served(run->exported, ""), run->sample), 10 * kRoundingOfWeights);

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 4;
-// A round is repeated until it has about so much work, which a core of today does in a tenth of a second.
+// A round is repeated until it has about this much work, which one current core does in a tenth of a second.
 constexpr double kRoundFlops = 5e9, kRoundBytes = 1e9;
 constexpr int64_t kSmallCalls = 500, kSmallElements = 256, kLargeCalls = 8;
 constexpr double kEps = 1e-6;
@@ -30,7 +30,7 @@ struct Group {
   at::Device device;
 };
 
-// Seconds of `body` on the first `busy` ranks: the least of the rounds, after one that is not counted.
+// Returns the seconds of `body` on the first `busy` ranks: the minimum of the rounds, after one that is not counted.
 double LeastSeconds(const Group& group, int busy, const std::function<void()>& body) {
   double least = 0;
   for (int round = -1; round < kRounds; ++round) {
@@ -49,7 +49,8 @@ at::Tensor Filled(at::IntArrayRef sizes, const RatedShape& shape) {
   return at::full(sizes, 0.01, at::TensorOptions(shape.dtype).device(shape.device));
 }
 
-// The four products of a block with their weights: queries, keys and values, the way back, and both of the MLP.
+// The four products of a block with their weights: queries, keys and values; the output projection; and the two of the
+// MLP.
 class Products {
  public:
   explicit Products(const RatedShape& shape)
@@ -75,7 +76,7 @@ class Products {
   const at::Tensor narrow_, wide_, qkv_, out_, mlp_in_, mlp_out_;
 };
 
-// What a block does to its tokens between products.
+// Runs the operators of a block between its products.
 void Between(const at::Tensor& x, const at::Tensor& row, const at::Tensor& packed, const kernels::HeadsOut& heads) {
   const at::Tensor normalised = kernels::LayerNormModulate(x, row, row, kEps);
   kernels::QkvNormRope(packed, {}, {}, {}, heads);

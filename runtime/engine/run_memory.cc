@@ -11,7 +11,8 @@ int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, c
   const auto divided = [&](int64_t count, parallel::Axis axis) {
     return (count + mesh.size(axis) - 1) / mesh.size(axis);
   };
-  // A model that reads the true CFG scale is told its guidance scale and needs no second branch for it.
+  // A model that has the option of a true CFG scale takes the guidance scale as an input and needs no second branch for
+  // it.
   const bool told = std::ranges::find(model.options, control::prompt_option::kTrueCfgScale) != model.options.end();
   const int64_t rows = divided(model.default_guidance_scale > 1 && !told ? 2 : 1, parallel::Axis::kCfg);
   const int64_t side = std::max<int64_t>(model.token_side, 1);

@@ -1,4 +1,4 @@
-// What an image in the making takes of a device beside the model's weights.
+// Estimates the device memory needed to generate one image, excluding weights.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace tessera::runtime {
 
-// Bytes on each rank, of one image of the model's own size: activations of its step and modulations of its steps, or
-// the decoder's activations, whichever is more. An estimate, as the front end's of the same (control/step_memory.h).
+// Returns the bytes on each rank for one image of the model's default size: activations of a step and modulations of
+// its steps, or the decoder's activations, whichever is more. It is an estimate, like the front end's
+// (control/step_memory.h).
 int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::Mesh& mesh);
 
 }  // namespace tessera::runtime

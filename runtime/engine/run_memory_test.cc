@@ -5,7 +5,7 @@
 namespace tessera::runtime {
 namespace {
 
-// FLUX.1-dev, as its configuration says.
+// FLUX.1-dev, according to its configuration.
 models::FamilyDescription Flux() {
   models::FamilyDescription flux{.default_height = 1024,
                                  .default_width = 1024,
