@@ -1,4 +1,4 @@
-// DPM-Solver (Lu 2022), DPM-Solver++ and their stochastic forms: multistep, orders 1 to 3.
+// Implements DPM-Solver (Lu 2022), DPM-Solver++ and their stochastic forms: multistep, orders 1 to 3.
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -30,7 +30,7 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
            options().algorithm_type == DpmAlgorithm::kSdeDpmSolverPlusPlus;
   }
 
-  // The level `ahead` steps from the next one; negative ones are past.
+  // Returns the level `ahead` steps from the next one; negative values are past steps.
   NoiseLevel Level(int ahead) const {
     const double now = sigma(ahead);
     if (options().use_flow_sigmas) return {1 - now, now};
@@ -38,13 +38,14 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
     return {alpha, now * alpha};
   }
 
-  // Log signal-to-noise ratio, infinite at the final sigma 0.
+  // Returns the log signal-to-noise ratio, which is infinite at the final sigma 0.
   double Lambda(int ahead) const {
     const NoiseLevel level = Level(ahead);
     return std::log(level.alpha) - std::log(level.sigma);
   }
 
-  // The order of the next step: limited by the history, lower at the end, where a high order is unstable for few steps.
+  // Returns the order of the next step. It is limited by the history, and lower at the end, where a high order is
+  // unstable for few steps.
   int Order() const {
     const int left = num_steps() - step();
     const bool few = options().lower_order_final && num_steps() < 15;
@@ -106,7 +107,8 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
     return step;
   }
 
-  // What the solver extrapolates: the predicted sample for the ++ forms, the predicted noise for the others.
+  // Returns the quantity that the solver extrapolates: the predicted sample for the ++ forms, the predicted noise for
+  // the others.
   Terms Converted(StepTerms& step) const {
     const NoiseLevel level = Level(0);
     const PredictionType type = config().prediction_type;

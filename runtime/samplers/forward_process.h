@@ -1,4 +1,4 @@
-// The forward process that a diffusion or flow model is trained on: noise is added to clean samples.
+// Computes the forward process that a diffusion or flow model is trained on: noise is added to clean samples.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,11 +9,11 @@
 
 namespace tessera::runtime {
 
-// alpha x0 + sigma noise, with one level for each sample of the batch. x0, noise [batch, ...] of one shape and dtype;
-// levels.size() == batch. Computed in fp64 if x0 is fp64, else in fp32, and returned in x0's dtype.
+// Returns alpha x0 + sigma noise, with one level for each sample of the batch. x0 and noise [batch, ...] have one shape
+// and dtype; levels.size() == batch. Computed in fp64 if x0 is fp64, otherwise in fp32, and returned in x0's dtype.
 at::Tensor AddNoise(const at::Tensor& x0, const at::Tensor& noise, std::span<const NoiseLevel> levels);
 
-// alpha noise - sigma x0: what a v-prediction model is trained to give. The same shapes and dtypes.
+// Returns alpha noise - sigma x0, the target of a v-prediction model. Shapes and dtypes are those of AddNoise.
 at::Tensor Velocity(const at::Tensor& x0, const at::Tensor& noise, std::span<const NoiseLevel> levels);
 
 }  // namespace tessera::runtime

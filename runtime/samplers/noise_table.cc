@@ -20,7 +20,7 @@ std::vector<T> LinspaceFromEnds(T first, T last, int64_t n) {
   return points;
 }
 
-// Betas from a function of the cumulative product over time 0 … 1, capped at 0.999.
+// Returns betas from a function of the cumulative product over time 0 … 1, capped at 0.999.
 template <typename T, typename AlphaBar>
 std::vector<T> BetasFromAlphaBar(int64_t n, AlphaBar alpha_bar) {
   std::vector<T> betas(n);
@@ -46,7 +46,7 @@ std::vector<T> CumulativeProduct(const std::vector<T>& betas) {
 }
 
 // Algorithm 1 of "Common Diffusion Noise Schedules and Sample Steps are Flawed": the square roots of the cumulative
-// products are shifted so that the last is 0 and scaled so that the first stays.
+// products are shifted so that the last is 0, and scaled so that the first is unchanged.
 template <typename T>
 std::vector<T> RescaleToZeroSnr(const std::vector<T>& betas) {
   std::vector<T> bars = CumulativeProduct(betas);
@@ -115,7 +115,7 @@ std::vector<T> TableAlphas(const SamplerConfig& config) {
   return alphas;
 }
 
-// Range reduction to (1/sqrt 2, sqrt 2] and a rational approximation; coefficients as in numpy's tables.
+// Uses range reduction to (1/sqrt 2, sqrt 2] and a rational approximation with the coefficients of numpy's tables.
 float ReferenceLog(float value) {
   constexpr float kNumerator[] = {2.589979117907922693523e-02f, 3.808837741388407920751e-01f,
                                   1.480000633576506585156e+00f, 2.112677543073053063722e+00f,

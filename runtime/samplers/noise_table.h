@@ -1,5 +1,5 @@
-// Single-precision pieces of the noise tables, rounded operation by operation as the reference rounds them.
-// Private to the samplers.
+// Computes single-precision parts of the noise tables, with every operation rounded like in the reference. Private to
+// the samplers.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace tessera::runtime {
 
-// sqrt((1 - alpha) / alpha) of the table.
+// Returns sqrt((1 - alpha) / alpha) of the table.
 std::vector<float> SigmaTable(const SamplerConfig& config);
 
-// Natural logs as numpy's vectorised single-precision log rounds them (up to one unit in the last place from the true
-// value). Arguments must be positive and finite.
+// Returns natural logarithms rounded like numpy's vectorised single-precision log (up to one unit in the last place
+// from the true value). Arguments must be positive and finite.
 std::vector<float> ReferenceLogs(const std::vector<float>& values);
 
-// n points from first to last as torch.linspace: from both ends to the middle, with fused multiply-add.
+// Returns n points from first to last like torch.linspace: from both ends to the middle, with fused multiply-add.
 std::vector<float> LinspaceFloat(double first, double last, int64_t n);
 
 }  // namespace tessera::runtime

@@ -1,9 +1,9 @@
-// One job's walk from noise to image: a sampler takes the model's prediction at each timestep and moves the sample to
-// the next noise level.
+// Sampler moves one job's sample from noise to an image: at each timestep it takes the model's prediction and computes
+// the sample at the next noise level.
 //
-// A Sampler belongs to one job and one thread at a time. It holds the step index and the history of a multistep solver,
-// and nothing else: no random numbers, no clock, no input or output, so a job can be stopped after any step and batched
-// anew. Coefficients are computed on the host in double precision and nothing is read back from a device.
+// A Sampler belongs to one job and one thread at a time. It holds only the step index and the history of a multistep
+// solver, and uses no random numbers, clock, input or output, so a job can be stopped after any step and joined to
+// another batch. Coefficients are computed on the host in double precision, and nothing is read back from a device.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,7 +19,7 @@
 
 namespace tessera::runtime {
 
-// An addend of a guided prediction.
+// A term of a guided prediction.
 struct WeightedPrediction {
   at::Tensor prediction;
   double weight = 1;
@@ -29,43 +29,44 @@ struct StepTerms;
 
 class Sampler {
  public:
-  // Errors: those of MakeSchedule.
+  // Returns the errors of MakeSchedule.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(const SamplerConfig& config, int steps,
                                                          const ScheduleOptions& options = {});
   virtual ~Sampler() = default;
 
-  // An independent copy at the same step. Tensors of the history are shared; they are never written.
+  // Returns an independent copy at the same step. Tensors of the history are shared, because they are never modified.
   virtual std::unique_ptr<Sampler> Clone() const = 0;
 
   int num_steps() const { return static_cast<int>(schedule_.timesteps.size()); }
   int step() const { return step_; }  // index of the next step; num_steps() when the sample is done
   bool done() const { return step_ >= num_steps(); }
-  double timestep() const { return timestep(step_); }  // what the model gets at the next step; not when done
-  double timestep(int step) const;                     // at that one, 0 … num_steps() − 1
-  double init_noise_sigma() const { return schedule_.init_noise_sigma; }  // scales the first, standard normal sample
+  double timestep() const { return timestep(step_); }  // the model's input at the next step; not when done
+  double timestep(int step) const;                     // of the given step, 0 … num_steps() − 1
+  double init_noise_sigma() const { return schedule_.init_noise_sigma; }  // scales the initial, standard normal sample
   const Schedule& schedule() const { return schedule_; }
 
   // Whether the next Step uses its noise argument.
   virtual bool needs_noise() const { return false; }
 
-  // Whether Step computes something over the whole image. Else what it makes of an element depends on that element
-  // alone, and parts of an image can be moved by samplers of their own.
+  // Whether Step computes something over the whole image. If not, each element of its result depends only on the same
+  // element of its inputs, so parts of an image can be updated by separate samplers.
   bool reads_whole_image() const {
     const auto* thresholding = config_.Find<Thresholding>();
     return thresholding != nullptr && thresholding->thresholding;
   }
 
-  // The tensors of a multistep solver's history, of the sample's shape, or undefined: for whoever cuts an image into
-  // parts, or joins them.
+  // The tensors of a multistep solver's history, with the sample's shape or undefined, for code that splits an image
+  // into parts or joins them.
   std::array<at::Tensor*, 2> history() { return {&history_[0], &history_[1]}; }
 
-  // The model's input at the next step, from the sample. Same shape and dtype.
+  // Returns the model's input at the next step, computed from the sample; same shape and dtype.
   virtual at::Tensor ScaleInput(const at::Tensor& sample) const { return sample; }
 
-  // The sample at the next noise level, from the sum of the predictions; advances by one step. All tensors have one
-  // shape, batch first; `noise` is standard normal and may be undefined unless needs_noise(). Computed in fp64 if the
-  // sample is fp64, else in fp32, and returned in the sample's dtype, on its device. `state`: as kernels::WeightedSums
-  // has it, of the result; undefined: not asked for. Throws c10::Error when done or when shapes differ.
+  // Returns the sample at the next noise level, computed from the sum of the predictions, and advances by one step. All
+  // tensors have one shape, batch first; `noise` is standard normal and may be undefined unless needs_noise(). Computed
+  // in fp64 if the sample is fp64, otherwise in fp32, and returned in the sample's dtype, on its device. `state` is the
+  // state of kernels::WeightedSums for the result; undefined if it is not needed. Throws c10::Error when done or if
+  // shapes differ.
   at::Tensor Step(const at::Tensor& sample, std::span<const WeightedPrediction> predictions, const at::Tensor& noise,
                   const at::Tensor& state = {});
   at::Tensor Step(const at::Tensor& sample, const at::Tensor& prediction, const at::Tensor& noise) {
@@ -77,9 +78,9 @@ class Sampler {
   Sampler(SamplerConfig config, Schedule schedule) : config_(std::move(config)), schedule_(std::move(schedule)) {}
   Sampler(const Sampler&) = default;
 
-  // What the next step computes.
+  // Returns the sums that the next step computes.
   virtual StepTerms TermsOfStep() const = 0;
-  // Clipping or thresholding of a predicted sample.
+  // Applies clipping or thresholding to a predicted sample.
   virtual at::Tensor Limit(const at::Tensor& x0) const { return x0; }
 
   const SamplerConfig& config() const { return config_; }

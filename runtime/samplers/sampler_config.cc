@@ -33,19 +33,19 @@ constexpr auto NamesOf(TimeShiftType) { return std::array{"exponential", "linear
 
 namespace {
 
-// Further names. DEIS and UniPC configurations are read as DPM-Solver++ with midpoints, as the reference does.
+// Aliases. DEIS and UniPC configurations are read as DPM-Solver++ with midpoints, like in the reference.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"original_sample", "sample"},
                                                                       {"deis", "dpmsolver++"},
                                                                       {"logrho", "midpoint"},
                                                                       {"bh1", "midpoint"},
                                                                       {"bh2", "midpoint"}};
 
-// What a number may be. The same for every class.
+// The valid range of a number, the same for every class.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
-constexpr double kTiny = std::numeric_limits<double>::min();  // lower bound of what must be positive
+constexpr double kTiny = std::numeric_limits<double>::min();  // lower bound of values that must be positive
 constexpr Range kPositive = {kTiny, 1e6};
 
 // Calls visit(name, member, range) for every field of the file. The member's class is the part that has it.
@@ -130,10 +130,10 @@ void ReadFields(base::ConfigReader& reader, SamplerConfig& config) {
   if (config.Find<NoiseTable>() == nullptr) config.prediction_type = PredictionType::kFlow;
 }
 
-// The classes, in the order of SamplerOptions: as the file and as a user names them.
+// The classes in the order of SamplerOptions, with their names in the file and for a user.
 struct SamplerClass {
   std::string_view file_name;
-  std::string_view name;  // DPM-Solver has those of kDpmNames
+  std::string_view name;  // DPM-Solver has the names in kDpmNames
   SamplerOptions (*defaults)();
 };
 constexpr SamplerClass kClasses[] = {
@@ -191,7 +191,7 @@ absl::Status ValidateDpmSolver(const DpmSolverOptions& options, PredictionType p
   return absl::OkStatus();
 }
 
-// Names of DPM-Solver, with what they say of its options.
+// The names of DPM-Solver, with the options that each implies.
 struct DpmName {
   std::string_view name;
   std::optional<int> order;

@@ -1,5 +1,5 @@
-// Which sampler, with which options: what a model's scheduler_config.json says and what a user's --sampler changes.
-// Plain values, no LibTorch.
+// SamplerConfig holds a sampler and its options: those in a model's scheduler_config.json, changed by a user's
+// --sampler. Plain values, no LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ enum class SigmaInterpolation { kLinear, kLogLinear };
 enum class TimestepType { kDiscrete, kContinuous };
 enum class TimeShiftType { kExponential, kLinear };
 
-// Fields are named as in scheduler_config.json. What several classes have is a part from which their options derive, so
-// that a class has a field if and only if its options have that part.
+// Fields are named as in scheduler_config.json. Fields that several classes share are in a part from which their
+// options derive, so that a class has a field if and only if its options have that part.
 
-// The noise table that diffusion models are trained with, and the choice of timesteps from it. Flows have none.
+// The noise table that diffusion models are trained with, and the selection of timesteps from it. Flows have none.
 struct NoiseTable {
   BetaSchedule beta_schedule = BetaSchedule::kLinear;
   double beta_start = 0.0001;
@@ -60,12 +60,12 @@ struct Variance {
 struct SigmaSpacing {
   bool use_karras_sigmas = false;
   bool use_exponential_sigmas = false;
-  bool use_beta_sigmas = false;     // refused
-  std::optional<double> sigma_min;  // ends of the Karras and exponential sigmas, in place of the schedule's own
+  bool use_beta_sigmas = false;     // not supported
+  std::optional<double> sigma_min;  // limits of the Karras and exponential sigmas, in place of the schedule's
   std::optional<double> sigma_max;
 };
 
-// Sigmas that are made from the noise table.
+// Sigmas that are computed from the noise table.
 struct TableSigmas : NoiseTable, SigmaSpacing {
   TableSigmas() { timestep_spacing = TimestepSpacing::kLinspace; }
   FinalSigma final_sigmas_type = FinalSigma::kZero;
@@ -74,7 +74,7 @@ struct TableSigmas : NoiseTable, SigmaSpacing {
 struct DynamicShift {
   bool use_dynamic_shifting = false;  // by ScheduleOptions::mu, which the pipeline computes from the image's size
   TimeShiftType time_shift_type = TimeShiftType::kExponential;
-  double base_shift = 0.5;  // for mu, as the three below: read by the pipeline
+  double base_shift = 0.5;  // like the three below: the pipeline reads it to compute mu
   double max_shift = 1.15;
   int64_t base_image_seq_len = 256;
   int64_t max_image_seq_len = 4096;
@@ -91,7 +91,7 @@ struct DdpmOptions : NoiseTable, Clipping, Variance {};
 
 struct DdimOptions : NoiseTable, Clipping {
   bool set_alpha_to_one = true;
-  double eta = 0.0;  // not in the file: 0 deterministic, 1 as noisy as DDPM
+  double eta = 0.0;  // not in the file: 0 is deterministic, 1 as noisy as DDPM
 };
 
 struct EulerOptions : TableSigmas {
@@ -105,7 +105,7 @@ struct DpmSolverOptions : TableSigmas, Thresholding, Variance, DynamicShift {
   int64_t solver_order = 2;
   bool lower_order_final = true;
   bool euler_at_final = false;
-  bool use_lu_lambdas = false;  // refused
+  bool use_lu_lambdas = false;  // not supported
   bool use_flow_sigmas = false;
   double flow_shift = 1.0;
   double lambda_min_clipped = -std::numeric_limits<double>::infinity();
@@ -118,12 +118,12 @@ struct FlowEulerOptions : FlowLevels {
 using SamplerOptions = std::variant<DdpmOptions, DdimOptions, EulerOptions, DpmSolverOptions, FlowEulerOptions>;
 
 struct SamplerConfig {
-  SamplerOptions options;  // which alternative it is tells the class
+  SamplerOptions options;  // the alternative determines the class
   int64_t num_train_timesteps = 1000;
   PredictionType prediction_type = PredictionType::kEpsilon;  // kFlow for classes without a noise table
-  base::Json file;  // what it was read from: WithSampler reads it anew, for the fields that another class has
+  base::Json file;  // the source; WithSampler parses it again for the fields of another class
 
-  // The part that the class has, or null; of every class the config itself.
+  // Returns the part if the class has it, otherwise null; SamplerConfig itself is a part of every class.
   template <typename Part>
   const Part* Find() const {
     if constexpr (std::is_same_v<Part, SamplerConfig>) return this;
@@ -140,35 +140,36 @@ struct SamplerConfig {
   }
 };
 
-// A config with the class's defaults and these options.
+// Returns a config with the class's defaults and these options.
 SamplerConfig DefaultSamplerConfig(SamplerOptions options);
 
-// Reads a scheduler_config.json; "_class_name" tells the class. Checks every field that any of the classes has; what is
-// left is in reader.UnknownFields(). InvalidArgument, naming field, value and what is valid: an unknown class, options
-// that are not supported, values out of range, options that contradict each other.
+// Parses a scheduler_config.json; "_class_name" determines the class. Checks every field of any of the classes; all
+// others are in reader.UnknownFields(). Returns InvalidArgument with the field, its value and the valid values for an
+// unknown class, unsupported options, values out of range, and options that contradict each other.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader);
-// The same for a config whose class is known from elsewhere.
+// Like the above, for a config without the class name.
 absl::StatusOr<SamplerConfig> ParseSamplerConfig(base::ConfigReader& reader, const std::string& class_name);
 
-// InvalidArgument unless the options are valid together for the class. ParseSamplerConfig and WithSampler ask it.
+// Returns InvalidArgument unless the options are valid together for the class. Called by ParseSamplerConfig and
+// WithSampler.
 absl::Status ValidateSamplerConfig(const SamplerConfig& config);
 
-// Whether the model predicts the velocity of a rectified flow: timesteps are 1000 sigma, the sample is
-// (1 - sigma) x0 + sigma noise.
+// Whether the model predicts the velocity of a rectified flow: timesteps are 1000 sigma, and the sample is (1 - sigma)
+// x0 + sigma noise.
 bool IsFlow(const SamplerConfig& config);
 
-// The config under another sampler's name (one of ValidSamplers). Another class takes what the file spells out, as far
-// as it has that, and its own defaults for the rest. InvalidArgument with the valid names otherwise: a flow model takes
-// flow samplers only and the others none.
+// Returns the config for another sampler's name (one of ValidSamplers). A different class takes the fields that the
+// file sets and the class has, and its defaults for all others. Returns InvalidArgument with the valid names for any
+// other name; a flow model has only flow samplers, and other models have none of them.
 absl::StatusOr<SamplerConfig> WithSampler(const SamplerConfig& model_config, std::string_view name);
 
-// Names that WithSampler takes for this config.
+// Returns the names that WithSampler accepts for this config.
 std::vector<std::string> ValidSamplers(const SamplerConfig& config);
 
-// "ddpm", "ddim", "euler", "flow-euler", "dpm++2-karras", …
+// Returns "ddpm", "ddim", "euler", "flow-euler", "dpm++2-karras", …
 std::string SamplerName(const SamplerConfig& config);
 
-// As the file spells it, and back.
+// Convert between the type and its spelling in the file.
 std::string PredictionTypeName(PredictionType type);
 std::optional<PredictionType> PredictionTypeOf(std::string_view name);
 

@@ -81,7 +81,7 @@ TEST(ParseSamplerConfigTest, FieldsNobodyKnowsAreReported) {
 struct BadConfig {
   const char* name;
   const char* text;
-  std::vector<std::string> message;  // parts that it must have: field, value, what is valid
+  std::vector<std::string> message;  // parts that it must contain: field, value, valid values
 };
 
 class RefusalTest : public testing::TestWithParam<BadConfig> {};
@@ -187,7 +187,7 @@ TEST(WithSamplerTest, FieldsOfTheFileAreCarriedOverAndTheOthersTakeTheNewClasses
   EXPECT_EQ(WithSampler(silent, "ddim")->Find<NoiseTable>()->timestep_spacing, TimestepSpacing::kLeading);
 }
 
-// The trajectories with another sampler record the configuration that the reference made of the model's.
+// The trajectories with another sampler record the configuration that the reference derived from the model's.
 TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
   const absl::StatusOr<std::string> text = base::ReadWholeFile("tests/golden/cases.json", "cases.json", 64 << 20);
   ASSERT_TRUE(text.ok());
@@ -220,7 +220,7 @@ TEST(WithSamplerTest, AgreesWithTheReferencesConfigurationsOfTheTrajectories) {
           << file;
       EXPECT_EQ(table.steps_offset, expected.Find("steps_offset")->AsInt()) << file;
       if (const base::Json* clip =
-              expected.Find("clip_sample")) {  // DPM-Solver has none, and keeps it for a class that does
+              expected.Find("clip_sample")) {  // DPM-Solver has no such option, but passes it on to a class that has
         EXPECT_EQ(WithSampler(*config, "ddim")->Find<Clipping>()->clip_sample, clip->AsBool()) << file;
       }
     }

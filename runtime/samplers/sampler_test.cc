@@ -19,7 +19,7 @@ std::unique_ptr<Sampler> Create(const SamplerConfig& config, int steps) {
   return *std::move(sampler);
 }
 
-// Numbers that differ from element to element and from label to label, without random numbers.
+// Returns numbers that differ between elements and between labels, without random numbers.
 at::Tensor Values(at::IntArrayRef shape, double label) {
   int64_t elements = 1;
   for (int64_t size : shape) elements *= size;
@@ -127,7 +127,7 @@ TEST(SamplerTest, APredictionOfAnotherShapeThrows) {
   EXPECT_THROW(sampler->Step(Values({1, 2, 3}, 0), Values({1, 4, 3}, 0), {}), c10::Error);
 }
 
-// Branches of guidance are one sum with the step, in every solver; and so is the state of what it makes.
+// In every solver the branches of guidance and the step are computed as one sum, together with the state of the result.
 TEST(SamplerTest, AGuidedStepIsThatOfTheSumOfThePredictions) {
   DdimOptions clipped;
   clipped.clip_sample = true;
@@ -156,7 +156,7 @@ TEST(SamplerTest, AGuidedStepIsThatOfTheSumOfThePredictions) {
   }
 }
 
-// One exact prediction of the noise leads every deterministic sampler to the clean sample.
+// With an exact prediction of the noise every deterministic sampler reaches the clean sample.
 TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
   const at::Tensor x0 = Values(kShape, 3).to(at::kDouble);
   const at::Tensor noise = Values(kShape, 4).to(at::kDouble);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kRho = 7.0;  // of the Karras sigmas
 
-// n points from first to last, as numpy.linspace rounds them.
+// Returns n points from first to last, rounded like numpy.linspace.
 std::vector<double> Linspace(double first, double last, int64_t n) {
   std::vector<double> points(n, first);
   const double step = n > 1 ? (last - first) / static_cast<double>(n - 1) : 0.0;
@@ -26,10 +26,10 @@ std::vector<double> Linspace(double first, double last, int64_t n) {
   return points;
 }
 
-// Half to even, as numpy.round.
+// Rounds ties to even, like numpy.round.
 double Round(double x) { return std::nearbyint(x); }
 
-// The table at a fractional index, as numpy.interp: linear, constant beyond the ends.
+// Returns the table at a fractional index, like numpy.interp: linear, constant beyond the ends.
 double Interpolate(const std::vector<float>& table, double index) {
   if (index <= 0) return table.front();
   if (index >= static_cast<double>(table.size() - 1)) return table.back();
@@ -38,7 +38,8 @@ double Interpolate(const std::vector<float>& table, double index) {
   return slope * (index - static_cast<double>(low)) + table[low];
 }
 
-// The fractional timestep at which the table reaches a sigma. Double precision but for the difference of two logs.
+// Returns the fractional timestep at which the table reaches a sigma. In double precision except for the difference of
+// two logarithms.
 double SigmaToTimestep(double sigma, const std::vector<float>& log_table) {
   const double log_sigma = std::log(std::max(sigma, 1e-10));
   size_t low = 0;
@@ -66,15 +67,15 @@ std::vector<double> ExponentialSigmas(double sigma_min, double sigma_max, int64_
   return sigmas;
 }
 
-// Karras or exponential sigmas between the config's ends, or else those given.
+// Returns Karras or exponential sigmas between the config's limits, or else between the given ones.
 std::vector<double> SpacedSigmas(const SigmaSpacing& options, double sigma_min, double sigma_max, int64_t n) {
   sigma_min = options.sigma_min.value_or(sigma_min);
   sigma_max = options.sigma_max.value_or(sigma_max);
   return options.use_karras_sigmas ? KarrasSigmas(sigma_min, sigma_max, n) : ExponentialSigmas(sigma_min, sigma_max, n);
 }
 
-// Trailing timesteps: from `last` down by train / steps, rounded, minus 1. Accumulated rounding can add one entry below
-// timestep 0, which is dropped.
+// Returns trailing timesteps: from `last` down by train / steps, rounded, minus 1. Accumulated rounding can add one
+// entry below timestep 0, which is dropped.
 std::vector<double> Trailing(int64_t train, int64_t last, int steps) {
   const double start = static_cast<double>(last);
   const double ratio = static_cast<double>(train) / steps;
@@ -94,7 +95,7 @@ std::vector<double> Leading(int64_t ratio, int64_t offset, int64_t first, int64_
   return timesteps;
 }
 
-// Timesteps from high to low; whole numbers unless they are of linspace.
+// Returns timesteps in descending order; integers unless the spacing is linspace.
 std::vector<double> SpacedTimesteps(const NoiseTable& options, int64_t train, int steps) {
   if (options.timestep_spacing == TimestepSpacing::kLeading) {
     return Leading(train / steps, options.steps_offset, 0, steps);
@@ -157,7 +158,7 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const EulerOpti
   return schedule;
 }
 
-// One past the last timestep whose log signal-to-noise ratio is not below lambda_min_clipped.
+// Returns one past the last timestep whose log signal-to-noise ratio is at least lambda_min_clipped.
 int64_t ClippedTimesteps(const SamplerConfig& config, double lambda_min_clipped) {
   int64_t timesteps = config.num_train_timesteps;
   if (lambda_min_clipped == -std::numeric_limits<double>::infinity()) return timesteps;
@@ -217,7 +218,7 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const DpmSolver
   }
   schedule.sigmas.push_back(options.final_sigmas_type == FinalSigma::kZero ? 0.0 : table.front());
   for (double& sigma : schedule.sigmas) sigma = static_cast<float>(sigma);
-  // Differences of a multistep solver are divided by the distance of two levels.
+  // A multistep solver divides differences by the distance of two levels.
   for (size_t i = 1; i < schedule.timesteps.size(); ++i) {
     if (schedule.sigmas[i] == schedule.sigmas[i - 1]) {
       return base::ErrorOfField("steps", absl::StrCat(" is ", steps, "; the noise levels of steps ", i, " and ", i + 1,
@@ -227,7 +228,7 @@ absl::StatusOr<Schedule> ScheduleOf(const SamplerConfig& config, const DpmSolver
   return schedule;
 }
 
-// Shift, terminal stretch: in T as the reference, which keeps given sigmas in single precision.
+// Applies the shift and the terminal stretch, in T like the reference, which keeps given sigmas in single precision.
 template <typename T>
 absl::StatusOr<std::vector<double>> ShiftFlowSigmas(const FlowLevels& options, std::vector<T> sigmas, double mu) {
   const T scale = static_cast<T>(options.time_shift_type == TimeShiftType::kExponential ? std::exp(mu) : mu);

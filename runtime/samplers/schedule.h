@@ -1,8 +1,8 @@
-// Noise tables, timesteps and sigmas of a sampler: pure functions, no LibTorch.
+// Computes the noise tables, timesteps and sigmas of a sampler: pure functions, no LibTorch.
 //
-// Where the reference library computes in single precision, so does this: a rounded timestep that sits on a tie must
-// fall to the same side. Formulas: DDPM (Ho 2020), zero terminal SNR (Lin 2023), Karras sigmas (Karras 2022),
-// resolution-dependent shift of rectified flows (Esser 2024).
+// Computations that the reference library does in single precision are also in single precision here, because a
+// timestep on a tie must be rounded to the same side. Formulas: DDPM (Ho 2020), zero terminal SNR (Lin 2023), Karras
+// sigmas (Karras 2022), resolution-dependent shift of rectified flows (Esser 2024).
 #pragma once
 
 #include <optional>
@@ -14,42 +14,42 @@
 namespace tessera::runtime {
 
 struct ScheduleOptions {
-  // Dynamic shift. Required by use_dynamic_shifting for flow-euler, optional for flow DPM-Solver (then flow_shift is
-  // used), ignored otherwise.
+  // Dynamic shift. Required by use_dynamic_shifting for flow-euler, optional for flow DPM-Solver (which otherwise uses
+  // flow_shift), ignored by all others.
   std::optional<double> mu;
-  // One sigma a step, before shifting, without the final one. For flow-euler; DPM-Solver with flow sigmas makes its
-  // own and ignores them; an error for every other sampler.
+  // One sigma per step, before shifting, without the final one. For flow-euler; DPM-Solver with flow sigmas computes
+  // them and ignores these; an error for every other sampler.
   std::optional<std::vector<double>> sigmas;
 };
 
 struct Schedule {
-  std::vector<double> timesteps;  // one a step, what the model gets; whole numbers but for euler and flow-euler
-  // Empty for ddpm and ddim. Otherwise sigmas[i] is the level before step i and sigmas[i + 1] after it; at least one
-  // more than timesteps.
+  std::vector<double> timesteps;  // one per step, the model's input; integers except for euler and flow-euler
+  // Empty for ddpm and ddim. Otherwise sigmas[i] is the level before step i and sigmas[i + 1] the level after it; there
+  // is at least one more than timesteps.
   std::vector<double> sigmas;
-  double init_noise_sigma = 1.0;  // standard deviation of the first sample
+  double init_noise_sigma = 1.0;  // standard deviation of the initial sample
 };
 
-// The shift of a rectified flow for an image of that many tokens: linear from base_shift at base_image_seq_len to
-// max_shift at max_image_seq_len, and beyond.
+// Returns the shift of a rectified flow for an image with that many tokens: linear from base_shift at
+// base_image_seq_len to max_shift at max_image_seq_len, and beyond.
 double DynamicShiftMu(const DynamicShift& options, int64_t tokens);
 
-// The schedule of a job with that many steps. It has fewer steps only where lambda_min_clipped cuts some off.
-// InvalidArgument: steps outside 1 … num_train_timesteps, mu missing, sigmas of the wrong number or not in (0, 1],
-// options that lead to timesteps outside the table or to repeated ones in a multistep solver.
+// Returns the schedule of a job with that many steps; it has fewer only if lambda_min_clipped removes some. Returns
+// InvalidArgument for steps outside 1 … num_train_timesteps, a missing mu, sigmas of the wrong number or outside (0,
+// 1], and options that result in timesteps outside the table or in repeated ones in a multistep solver.
 absl::StatusOr<Schedule> MakeSchedule(const SamplerConfig& config, int steps, const ScheduleOptions& options);
 
-// Every level that a flow model is trained at, falling: timesteps and sigmas, num_train_timesteps of each.
+// Returns every level that a flow model is trained at, in descending order: num_train_timesteps timesteps and sigmas.
 // Only for classes with FlowLevels.
 Schedule MakeFlowTrainingSchedule(const SamplerConfig& config);
 
-// Product of (1 - beta) up to each training timestep, as the reference's single-precision table holds it. With
-// rescale_betas_zero_snr the last is 0, for classes with TableSigmas 2^-24. Only for classes with a noise table, as the
-// two below.
+// Returns the product of (1 - beta) up to each training timestep, as in the reference's single-precision table. With
+// rescale_betas_zero_snr the last is 0, for classes with TableSigmas 2^-24. Like the two functions below, only for
+// classes with a noise table.
 std::vector<float> AlphasCumprod(const SamplerConfig& config);
-// The products in double precision, for training.
+// Returns the products in double precision, for training.
 std::vector<double> ExactAlphasCumprod(const SamplerConfig& config);
-// The betas of the table, single precision.
+// Returns the betas of the table in single precision.
 std::vector<float> Betas(const SamplerConfig& config);
 
 // A noisy sample is alpha * x0 + sigma * noise.
@@ -58,9 +58,9 @@ struct NoiseLevel {
   double sigma = 0.0;
 };
 
-// The level at a training timestep: whole numbers in 0 … num_train_timesteps - 1, for flow models anything in
-// 0 … num_train_timesteps. Euler scales its samples differently: alpha is 1 there. InvalidArgument out of range.
-// For many timesteps get ExactAlphasCumprod once instead.
+// Returns the level at a training timestep: integers in 0 … num_train_timesteps - 1, for flow models any number in 0 …
+// num_train_timesteps. Euler scales its samples differently: its alpha is 1. Returns InvalidArgument out of range. For
+// many timesteps call ExactAlphasCumprod once instead.
 absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, double timestep);
 
 }  // namespace tessera::runtime

@@ -51,7 +51,7 @@ TEST(MakeScheduleTest, EveryNumberOfStepsGivesThatManyFallingTimesteps) {
   }
 }
 
-// 1000 / 61 in floating point is a little too small: counted down from 1000, a 62nd value is left above 0.
+// 1000 / 61 in floating point is slightly too small: counting down from 1000 leaves a 62nd value above 0.
 TEST(MakeScheduleTest, TrailingTimestepsDoNotRunBelowTheFirst) {
   SamplerConfig config = DefaultSamplerConfig(DdimOptions{});
   config.Find<NoiseTable>()->timestep_spacing = TimestepSpacing::kTrailing;
@@ -110,7 +110,7 @@ TEST(MakeScheduleTest, ATerminalShiftOfOneStepIsRefused) {
   EXPECT_NEAR(MakeSchedule(config, 5, {})->sigmas[4], 0.1, 1e-6);
 }
 
-// Formula of Karras 2022, (5), with the ends given.
+// Formula (5) of Karras 2022 with given limits.
 TEST(MakeScheduleTest, KarrasSigmasTakeTheirEndsFromTheConfig) {
   SamplerConfig config = DefaultSamplerConfig(EulerOptions{});
   config.Find<SigmaSpacing>()->use_karras_sigmas = true;
@@ -122,7 +122,7 @@ TEST(MakeScheduleTest, KarrasSigmasTakeTheirEndsFromTheConfig) {
   EXPECT_THAT(schedule->sigmas, testing::Pointwise(testing::DoubleNear(1e-5), {10.0, middle, 0.1, 0.0}));
 }
 
-// Timesteps as the reference library gives them for lambda_min_clipped = -5.1 with the default linear table and 5
+// The timesteps are those of the reference library for lambda_min_clipped = -5.1 with the default linear table and 5
 // steps.
 TEST(MakeScheduleTest, ClippingTheSignalToNoiseRatioCutsTimestepsOff) {
   SamplerConfig config = DefaultSamplerConfig(DpmSolverOptions{});

@@ -1,4 +1,4 @@
-// Samplers without history (DDPM, DDIM, Euler, Euler for flows), and the choice of the one that a config asks for.
+// Implements the samplers without history (DDPM, DDIM, Euler, Euler for flows), and makes the sampler of a config.
 #include "runtime/samplers/solvers.h"
 
 #include <cmath>
@@ -17,7 +17,7 @@ class ClippingSolver : public SolverWith<Solver, Options> {
   using SolverWith<Solver, Options>::SolverWith;
 
  protected:
-  // The predicted sample, and what must be done for it first.
+  // Returns the predicted sample, and adds to `step` the limiting that it requires.
   Terms AddPredictedSample(const NoiseLevel& level, StepTerms& step) const {
     const Terms x0 = PredictedSample(this->config().prediction_type, level);
     if (!this->options().thresholding && !this->options().clip_sample) return x0;
@@ -37,7 +37,7 @@ class ClippingSolver : public SolverWith<Solver, Options> {
 
 NoiseLevel LevelOf(double alpha_cumprod) { return {std::sqrt(alpha_cumprod), std::sqrt(1 - alpha_cumprod)}; }
 
-// Ancestral sampling of "Denoising Diffusion Probabilistic Models", formula 7.
+// Ancestral sampling, formula 7 of "Denoising Diffusion Probabilistic Models".
 class DdpmSampler final : public ClippingSolver<DdpmSampler, DdpmOptions> {
  public:
   using ClippingSolver::ClippingSolver;
@@ -63,7 +63,7 @@ class DdpmSampler final : public ClippingSolver<DdpmSampler, DdpmOptions> {
   std::vector<float> alphas_ = AlphasCumprod(config());
 };
 
-// "Denoising Diffusion Implicit Models", formulas 12 and 16.
+// Formulas 12 and 16 of "Denoising Diffusion Implicit Models".
 class DdimSampler final : public ClippingSolver<DdimSampler, DdimOptions> {
  public:
   using ClippingSolver::ClippingSolver;
@@ -73,7 +73,7 @@ class DdimSampler final : public ClippingSolver<DdimSampler, DdimOptions> {
  private:
   double Now() const { return alphas_[static_cast<size_t>(timestep())]; }
 
-  // The next level is one stride below, whatever the spacing of the timesteps.
+  // The next level is one stride below, whatever the spacing of the timesteps is.
   double Next() const {
     const int64_t next = static_cast<int64_t>(timestep()) - config().num_train_timesteps / num_steps();
     if (next >= 0) return alphas_[next];
@@ -135,8 +135,8 @@ class EulerSampler final : public SolverWith<EulerSampler, EulerOptions> {
   }
 };
 
-// Euler's method for rectified flows, sample = (1 - sigma) x0 + sigma noise, prediction = noise - x0; or, stochastic,
-// fresh noise at every level.
+// Euler's method for rectified flows, sample = (1 - sigma) x0 + sigma noise, prediction = noise - x0. The stochastic
+// variant draws new noise at every level.
 class FlowEulerSampler final : public SolverWith<FlowEulerSampler, FlowEulerOptions> {
  public:
   using SolverWith::SolverWith;

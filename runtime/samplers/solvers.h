@@ -1,8 +1,8 @@
-// The samplers' classes and the formulas that they share. Private to the samplers; others use sampler.h.
+// Declares the samplers' classes and the formulas that they share. Private to the samplers; other code uses sampler.h.
 //
-// A step of every solver is a weighted sum of the sample, the prediction, the history and noise; its weights are merged
-// here, in double precision, so that a device adds everything up in one pass. What clips or thresholds the predicted
-// sample on the way makes two such sums.
+// A step of every solver is a weighted sum of the sample, the prediction, the history and noise. The weights are merged
+// here in double precision, so that a device computes the sum in one pass. Clipping or thresholding the predicted
+// sample splits it into two such sums.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,11 +16,11 @@
 
 namespace tessera::runtime {
 
-// A weighted sum of what a step reads.
+// A weighted sum of the inputs of a step.
 struct Terms {
   double sample = 0, prediction = 0;
-  double limited = 0;            // what Sampler::Limit made
-  double newest = 0, older = 0;  // the history
+  double limited = 0;            // weight of the result of Sampler::Limit
+  double newest = 0, older = 0;  // of the history
   double noise = 0;
 
   Terms operator*(double factor) const;
@@ -28,10 +28,10 @@ struct Terms {
 };
 
 struct StepTerms {
-  std::optional<Terms> limited;  // goes through Sampler::Limit first; the other sums may have a term of the result
+  std::optional<Terms> limited;  // passed to Sampler::Limit first; the other sums may have a term of the result
   Terms next;                    // the sample at the next noise level
   std::optional<Terms> kept;     // becomes the newest of the history
-  bool keeps_two = false;        // and what was the newest the older one
+  bool keeps_two = false;        // whether the previous newest becomes the older one
 };
 
 // A sampler whose class has these options. Solver is the class derived from it.
@@ -54,13 +54,14 @@ class SolverWith : public Sampler {
 
 std::unique_ptr<Sampler> MakeDpmSolver(const SamplerConfig& config, Schedule schedule);
 
-// x0 of sample = alpha x0 + sigma noise, from what the model predicts. Flow: alpha = 1 - sigma.
+// Returns x0 of sample = alpha x0 + sigma noise as a sum of the sample and the model's prediction. For a flow alpha = 1
+// - sigma.
 Terms PredictedSample(PredictionType type, const NoiseLevel& level);
-// The noise of the same.
+// Returns the noise of the same equation.
 Terms PredictedNoise(PredictionType type, const NoiseLevel& level);
 
-// Dynamic thresholding (Imagen): each sample of the batch is clipped to its own quantile of absolute values, at least 1
-// and at most max_value, and divided by it. The quantile is over the whole sample, interpolated linearly.
+// Dynamic thresholding (Imagen): each sample of the batch is clipped to a quantile of its absolute values, at least 1
+// and at most max_value, and divided by that. The quantile is over the whole sample, interpolated linearly.
 at::Tensor DynamicThreshold(const at::Tensor& sample, double ratio, double max_value);
 
 }  // namespace tessera::runtime
