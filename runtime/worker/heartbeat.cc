@@ -8,7 +8,7 @@
 namespace tessera::runtime {
 namespace {
 
-// LibTorch's callbacks are plain functions, so what they count cannot be passed to them.
+// LibTorch's callbacks are plain functions, so the counter cannot be passed to them.
 std::atomic<std::atomic<uint64_t>*> counted = nullptr;
 
 std::unique_ptr<at::ObserverContext> Beat(const at::RecordFunction&) {

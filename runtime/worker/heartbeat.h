@@ -1,4 +1,4 @@
-// Tells whoever watches this process that it gets on with its work.
+// Counts operators as signs of progress of this process.
 #pragma once
 
 #include <atomic>
@@ -6,12 +6,12 @@
 
 namespace tessera::runtime {
 
-// From now on every operator of LibTorch, on any thread, counts `beats` up by one: encoding, denoising, decoding and
-// loading all consist of them, and a rank that waits for another one runs none. For a worker's main, once; `beats`
-// outlives the process's use of LibTorch.
+// From this call on, every operator of LibTorch on any thread increments `beats`. Encoding, denoising, decoding and
+// loading all consist of operators, and a rank that waits for another one runs none. Called once, from a worker's main;
+// `beats` must outlive the process's use of LibTorch.
 void BeatWithEveryOperator(std::atomic<uint64_t>& beats);
 
-// Counts as an operator, for work that takes none, such as reading files.
+// Counts as one operator, for work without operators such as reading files.
 void SignOfLife();
 
 }  // namespace tessera::runtime

@@ -1,5 +1,5 @@
-// tessera-worker: one rank. Started by tessera, driven through its socket; says nothing on standard output, unless it
-// is only asked for its version or how fast a device is.
+// tessera-worker runs one rank. tessera starts it and controls it through its socket. It writes nothing to standard
+// output unless it is called only for its version or for the speed of a device.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
@@ -32,7 +32,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Before the process has a thread.
+// To be called before the process has threads.
 absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int rank, int segment) {
   ASSIGN_OR_RETURN(parallel::Layout parsed, parallel::ParseLayout(layout));
   WorkerRank place = {.layout = parsed, .data = data, .rank = rank};
@@ -54,7 +54,7 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
 
 struct Products {
   std::string dtype, device = "cpu";
-  int threads = 0;  // 0: all of the machine's
+  int threads = 0;  // 0: all processors of the machine
   int64_t rows = 1, width = 1, heads = 1;
 };
 
@@ -81,7 +81,7 @@ absl::Status PrintProductRate(const Products& products) {
   return absl::OkStatus();
 }
 
-// The other ranks of the place measure at the same time. The first prints what all of them reach.
+// The other ranks of the place measure at the same time. The first rank prints the rates of all.
 absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_name, const Products& products) {
   ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(dtype_name));
   if (products.width % products.heads != 0) {

@@ -1,4 +1,4 @@
-// Which rank of a worker group this process is. LibTorch-free.
+// WorkerRank is this process's rank in a worker group. LibTorch-free.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,13 @@ class NcclLog;
 
 struct WorkerRank {
   parallel::Layout layout;
-  int data = 0;  // of training: so many times the ranks of the layout share out the data; 0: the rank makes images only
-  int rank = 0;  // among all of them; data is the outermost axis
-  // Made with the groups of the mesh of the layout, those of training if it trains. Null only for a rank that is alone
-  // and not watched.
+  int data = 0;  // number of data-parallel replicas of the layout's ranks in training; 0: the rank only generates
+                 // images
+  int rank = 0;  // among the ranks of all replicas; data is the outermost axis
+  // Created with the groups of the layout's mesh, and with those of training if the rank trains. Null only for a single
+  // rank that is not watched.
   std::shared_ptr<parallel::HostSegment> segment;
-  std::shared_ptr<const NcclLog> nccl_log;  // null where nobody reads it
+  std::shared_ptr<const NcclLog> nccl_log;  // null if the log is not read
 
   int replicas() const { return data > 0 ? data : 1; }
   int ranks() const { return replicas() * layout.ranks(); }
