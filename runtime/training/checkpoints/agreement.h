@@ -1,4 +1,4 @@
-// How ranks that write or read files together come to one answer.
+// Lets ranks that write or read files together agree on one result.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace tessera::runtime {
 
-// Every rank's text, by rank. Collective; the communicator is of host memory.
+// Returns every rank's text, by rank. Collective; the communicator is of host memory.
 std::vector<std::string> GatherTexts(const std::string& text, parallel::Communicator& ranks);
 
-// OK if every rank gives OK; else, on all of them, the error of the lowest rank that has one. Collective.
+// Returns OK if `status` is OK on every rank; otherwise all ranks return the error of the lowest rank that has one.
+// Collective.
 absl::Status Agree(const absl::Status& status, parallel::Communicator& ranks);
 
 }  // namespace tessera::runtime

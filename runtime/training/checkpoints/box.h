@@ -1,4 +1,5 @@
-// A rectangular part of a tensor, in the coordinates of the whole tensor. Arithmetic alone: nothing here knows ranks.
+// Box is a rectangular part of a tensor, in the coordinates of the whole tensor. Pure arithmetic that does not depend
+// on ranks.
 #pragma once
 
 #include <compare>
@@ -9,27 +10,27 @@
 
 namespace tessera::runtime {
 
-// Elements [offset, offset + extent) along every dimension. Of a scalar both are empty.
+// Elements [offset, offset + extent) along every dimension. Both are empty for a scalar.
 struct Box {
   std::vector<int64_t> offset;
   std::vector<int64_t> extent;
 
   auto operator<=>(const Box&) const = default;
 
-  // The number of elements; 1 for a scalar's.
+  // Returns the number of elements; 1 for a scalar.
   int64_t Elements() const;
 };
 
-// The box of a whole tensor.
+// Returns the box of a whole tensor.
 Box WholeBox(const std::vector<int64_t>& shape);
 
 // Whether the box has the tensor's number of dimensions, no negative number, and ends within the tensor.
 bool LiesWithin(const Box& box, const std::vector<int64_t>& shape);
 
-// What two boxes of one tensor have in common; nothing if that is no element.
+// Returns the intersection of two boxes of one tensor; nothing if it is empty.
 std::optional<Box> Intersect(const Box& a, const Box& b);
 
-// As Python writes a slice: "[0:64, 128:256]"; "[]" for a scalar's.
+// Returns the box in Python's slice notation: "[0:64, 128:256]"; "[]" for a scalar.
 std::string BoxText(const Box& box);
 
 }  // namespace tessera::runtime

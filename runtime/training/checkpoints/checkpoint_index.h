@@ -1,5 +1,6 @@
-// What a checkpoint holds: its tensors in full, and for each the boxes in which the ranks wrote it. It stands as JSON
-// in the checkpoint's folder; the ranks exchange what each of them holds in the same form. Free of LibTorch.
+// CheckpointIndex lists a checkpoint's tensors and, for each, the boxes in which the ranks wrote it. It is stored as
+// JSON in the checkpoint's folder; the ranks exchange lists of what each of them holds in the same format.
+// LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace tessera::runtime {
 
-// A box of a tensor and the number of the rank whose file has it.
+// A box of a tensor, and the rank whose file contains it.
 struct StoredBox {
   Box box;
   int64_t rank = 0;
@@ -33,8 +34,8 @@ struct CheckpointTensor {
 
 struct CheckpointIndex {
   int64_t step = 0;
-  int64_t ranks = 0;         // that have written it, one file each
-  std::string state = "{}";  // a JSON object: counters, the schedule and the data cursor, which no rank may merge
+  int64_t ranks = 0;         // that wrote it, one file each
+  std::string state = "{}";  // a JSON object of counters, the schedule and the data cursor; must be equal on all ranks
   std::map<std::string, CheckpointTensor> tensors;
 
   bool operator==(const CheckpointIndex&) const = default;
@@ -42,20 +43,20 @@ struct CheckpointIndex {
 
 std::string IndexJson(const CheckpointIndex& index);
 
-// InvalidArgument, naming `name` and the tensor: syntax, unknown or missing fields, another version, a box outside its
-// tensor, the number of a rank that there is not. Whether the boxes cover the tensors CheckCoverage says.
+// Returns InvalidArgument, naming `name` and the tensor, for a syntax error, unknown or missing fields, a different
+// version, a box outside its tensor, or an invalid rank. CheckCoverage checks whether the boxes cover the tensors.
 absl::StatusOr<CheckpointIndex> ParseIndex(std::string_view json, const std::string& name);
 
-// InvalidArgument, naming the tensor and the boxes, unless every element of every tensor is in exactly one box.
+// Returns InvalidArgument, naming the tensor and the boxes, unless every element of every tensor is in exactly one box.
 absl::Status CheckCoverage(const CheckpointIndex& index);
 
-// One index of what several ranks hold. Of replicas, which are equal boxes, one rank writes: the one that has the
-// fewest bytes to write so far, the lowest of several. InvalidArgument, naming the tensor and two ranks, if they
-// disagree on a type or a shape, or on the step or the state; else as CheckCoverage. The same on every rank, since it
-// depends on nothing but the argument.
+// Merges the lists of what several ranks hold into one index. Of replicas (equal boxes) one rank writes: the one with
+// the fewest bytes to write so far, the lowest of several. Returns InvalidArgument, naming the tensor and two ranks, if
+// they disagree on a type or shape, or on the step or the state; otherwise the errors of CheckCoverage. The result is
+// the same on every rank, because it depends only on the argument.
 absl::StatusOr<CheckpointIndex> MergeIndexes(const std::vector<CheckpointIndex>& held);
 
-// The name of a box in its file: the tensor's, followed by the box if that is not the whole tensor.
+// Returns the name of a box in its file: the tensor's name, followed by the box unless it is the whole tensor.
 std::string StoredName(const std::string& tensor, const std::vector<int64_t>& shape, const Box& box);
 
 }  // namespace tessera::runtime

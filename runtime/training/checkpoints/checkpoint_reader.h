@@ -1,4 +1,4 @@
-// Reads tensors of a checkpoint, each file of which is opened once.
+// CheckpointReader reads tensors of a checkpoint. It opens each file once.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,27 +16,27 @@
 
 namespace tessera::runtime {
 
-// InvalidArgument, naming the tensor, unless the box lies in the shape, the elements are those of the box, and a file
-// can store their type.
+// Returns InvalidArgument, naming the tensor, unless the box is within the shape, the elements are those of the box,
+// and a file can store their type.
 absl::Status CheckPiece(const Piece& piece);
 
 // Movable; one thread at a time.
 class CheckpointReader {
  public:
-  // Reads the index of the checkpoint in that folder; errors as ReadIndex. Nothing is known of the files of tensors
-  // before Verify has been asked.
+  // Reads the index of the checkpoint in that folder, with the errors of ReadIndex. The files of tensors are not
+  // checked before Verify.
   static absl::StatusOr<CheckpointReader> Open(const std::string& checkpoint);
 
   const CheckpointIndex& index() const { return index_; }
 
-  // DataLoss unless the file of that rank has the digest it was written with.
+  // Returns DataLoss unless the file of that rank has the digest that it was written with.
   absl::Status Verify(int64_t rank) const { return VerifyRankFile(checkpoint_, rank, index_, digests_); }
 
-  // Fills a piece from all boxes that have some of it. InvalidArgument, naming the tensor, if the checkpoint lacks it
-  // or has it in another shape or type; DataLoss if a file is not as the index says.
+  // Fills a piece from all boxes that intersect it. Returns InvalidArgument, naming the tensor, if the checkpoint lacks
+  // it or has it with a different shape or type; DataLoss if a file does not agree with the index.
   absl::Status Fill(const Piece& piece);
 
-  // A whole tensor in host memory. Errors as Fill.
+  // Returns a whole tensor in host memory, with the errors of Fill.
   absl::StatusOr<at::Tensor> Read(const std::string& tensor);
 
  private:
@@ -44,8 +44,8 @@ class CheckpointReader {
       : checkpoint_(std::move(checkpoint)), index_(std::move(index)), digests_(std::move(digests)) {}
 
   absl::StatusOr<const models::SafetensorsFile*> File(int64_t rank);
-  // Copies `common` from the stored box to the piece, as many rows at a time as the buffer holds. The rows are read in
-  // full and then narrowed.
+  // Copies `common` from the stored box to the piece, as many rows at a time as fit into the buffer. Whole rows are
+  // read and then narrowed.
   absl::Status Copy(const Piece& piece, const StoredBox& from, const Box& common);
 
   std::string checkpoint_;

@@ -1,4 +1,4 @@
-// Where a rank's part of a parameter lies in the whole parameter, from the same description that loads it.
+// Computes where a rank's part of a parameter is in the whole parameter, from the same description that loading uses.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,13 +14,14 @@
 
 namespace tessera::runtime {
 
-// A box of the whole parameter, and where it lies in the rank's own tensor.
+// A box of the whole parameter, and its place in the rank's tensor.
 struct PlacedBox {
   Box whole;
   Box local;  // of the same extent
 };
 
-// A tensor rank's part of a parameter: one box, or one for each packed part of a row product's input. None is empty.
+// Returns a tensor rank's part of a parameter: one box, or one for each packed part of a row product's input. None is
+// empty.
 std::vector<PlacedBox> BoxesOf(const models::ParamSpec& spec, const models::TensorShard& shard);
 
 // Rows [begin, end) of a rank's part, along dimension 0.
@@ -29,9 +30,9 @@ struct RowRange {
   int64_t end = std::numeric_limits<int64_t>::max();
 };
 
-// The same as pieces of a checkpoint's tensor of that name, which has the parameter's shape: the parameter itself, a
-// moment, its average. `local` is this rank's part, or those of its rows where the rest is another data rank's. Of a
-// parameter without dimensions a range holds all or, unless it begins at 0, nothing.
+// Returns the part as pieces of a checkpoint's tensor of that name, which has the parameter's shape: the parameter
+// itself, a moment, or its average. `local` is this rank's part, or the given rows of it if other data ranks hold the
+// rest. For a parameter without dimensions, a range holds all of it if it begins at 0, otherwise nothing.
 std::vector<Piece> PiecesOf(const std::string& name, const models::ParamSpec& spec, const models::TensorShard& shard,
                             const at::Tensor& local, const RowRange& rows = {});
 
