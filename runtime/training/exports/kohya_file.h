@@ -1,4 +1,4 @@
-// A trained low-rank adapter as kohya's sd-scripts write it, which most tools for FLUX.1 and SD3 load.
+// Exports a trained low-rank adapter in the format of kohya's sd-scripts, which most tools for FLUX.1 and SD3 load.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace tessera::runtime {
 
-// Writes lora_unet_<module>.lora_down.weight, .lora_up.weight and .alpha under the names that the model's authors gave
-// the modules, with every "." replaced by "_".
+// Writes lora_unet_<module>.lora_down.weight, .lora_up.weight and .alpha under the module names of the model's authors,
+// with every "." replaced by "_".
 //
-// Several modules of diffusers may be one of the authors', their outputs one after another: queries, keys and values.
-// Its rank is then the sum of theirs: down holds their factors a above one another, up their factors b as blocks on the
-// diagonal, and zeros for a part that was not trained, so that the product is exactly theirs. Where the authors' rows
-// are (shift, scale) and diffusers' (scale, shift), the halves of up are exchanged.
+// Several modules of diffusers may be one module of the authors with concatenated outputs: queries, keys and values.
+// Its rank is then the sum of their ranks: `down` stacks their factors a, `up` has their factors b as blocks on the
+// diagonal, and a part that was not trained is zero, so that the product is exactly theirs. If the authors' rows are
+// ordered (shift, scale) and diffusers' (scale, shift), the halves of `up` are exchanged.
 //
 // The header has ss_network_module, ss_network_dim, ss_network_alpha, ss_base_model_version, modelspec.architecture,
-// the trigger phrase as modelspec.trigger_phrase, and what WritePeftFile says of the adapter's origin. InvalidArgument,
-// naming it, for a family without such names, a module that has none, or factors of another shape than the module's;
-// else as WritePeftFile.
+// the trigger phrase as modelspec.trigger_phrase, and the adapter's provenance as in WritePeftFile. Returns
+// InvalidArgument, naming it, for a family without such names, a module without such a name, or factors whose shape is
+// not the module's; otherwise the errors of WritePeftFile.
 absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapter, const models::AdapterNames& names);
 
 }  // namespace tessera::runtime
