@@ -1,5 +1,5 @@
-// Which noise levels a flow is trained at, and what a level's error weighs, under the names of diffusers' training
-// scripts. Pure functions, no LibTorch. Source: Esser et al., 2024 (Stable Diffusion 3), section 3.1.
+// Computes which noise levels a flow is trained at, and the weight of a level's error, under the names of diffusers'
+// training scripts. Pure functions, no LibTorch. Source: Esser et al., 2024 (Stable Diffusion 3), section 3.1.
 #pragma once
 
 #include <optional>
@@ -25,35 +25,35 @@ struct DensityOptions {
   double mode_scale = 1.29;
 };
 
-// What a sample draws its level by: a standard normal number and one of [0, 1).
+// The random numbers from which a sample's level is drawn: a standard normal number, and a uniform number in [0, 1).
 struct LevelDraw {
   double normal = 0;
   double uniform = 0;
 };
 
-// In [0, 1]: 0 is the noisiest level. The scripts take the level of this part of the table.
+// Returns a number in [0, 1], where 0 is the noisiest level. The scripts use the level at this fraction of the table.
 double Quantile(const DensityOptions& options, const LevelDraw& draw);
 
-// Of a level's squared error; sigma in (0, 1].
+// Returns the weight of a level's squared error; sigma in (0, 1].
 double LevelWeight(WeightingScheme scheme, double sigma);
 
-// sigma · shift / (1 + (shift - 1) sigma); sigma in [0, 1], shift > 0. The levels of `shift`, and with e^mu those of a
-// shift by the image's size, e^mu / (e^mu + 1 / sigma - 1).
+// Returns sigma · shift / (1 + (shift - 1) sigma); sigma in [0, 1], shift > 0. This is the shift by `shift`, and with
+// e^mu the shift by the image's size, e^mu / (e^mu + 1 / sigma - 1).
 double ShiftLevel(double sigma, double shift);
 
 struct FlowLevel {
-  double timestep = 0;  // 1000 sigma where the model has 1000 levels: what it is given
+  double timestep = 0;  // the model's input: 1000 sigma if the model has 1000 levels
   double sigma = 0;     // the sample is (1 - sigma) x0 + sigma noise
 };
 
-// The levels of a flow model's training as its scheduler_config.json has them: num_train_timesteps, shifted by `shift`
-// or, under use_dynamic_shifting, by the image's number of tokens (DynamicShiftMu). Immutable.
+// The levels of a flow model's training according to its scheduler_config.json: num_train_timesteps, shifted by `shift`
+// or, with use_dynamic_shifting, by the image's number of tokens (DynamicShiftMu). Immutable.
 class FlowLevelTable final {
  public:
-  // `config` is of a class with FlowLevels.
+  // `config` must be of a class with FlowLevels.
   explicit FlowLevelTable(const SamplerConfig& config);
 
-  // The level of a quantile, for an image of that many tokens.
+  // Returns the level of a quantile, for an image with that many tokens.
   FlowLevel At(double quantile, int64_t tokens) const;
 
  private:

@@ -1,5 +1,5 @@
-// The gradients of a rank's parameters: summed over micro-batches in the accumulation dtype, made whole over the ranks
-// by what each parameter's spec says of it, measured and clipped.
+// Gradients holds the gradients of a rank's parameters: it sums them over micro-batches in the accumulation dtype,
+// completes them over the ranks according to each parameter's spec, and measures and clips them.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,65 +17,65 @@
 namespace tessera::runtime {
 
 struct GradientsOptions {
-  // As in TrainingPassOptions.
+  // See TrainingPassOptions.
   bool sequence_parallel = false;
-  // The model's blocks are on several stages of a pipe. What is in no block is on all of them.
+  // Whether the model's blocks are on several stages of a pipe. Parameters outside all blocks are on every stage.
   bool staged = false;
-  // Has the parameters' weights, or null; outlives the gradients. A rank then keeps the gradients of its own rows
-  // alone: Collect is of all data ranks together, and sums over them.
+  // The owner of the parameters' weights, or null; outlives the gradients. If set, a rank keeps only the gradients of
+  // its rows, and Collect is collective over all data ranks and sums over them.
   const ShardedWeights* sharded = nullptr;
 };
 
-// Parameters that are synchronised alike lie one after another in one tensor, so that a step takes few collectives
+// Parameters that are synchronised in the same way are stored in one tensor, so that a step needs few collectives
 // whatever the number of parameters. Used by one thread.
 class Gradients final {
  public:
-  // Of those parameters that require a gradient, in this order. They share storage with the model, and every part of a
-  // packed storage is among them.
+  // Takes those parameters that require a gradient, in this order. They share storage with the model; all parts of a
+  // packed storage must be included.
   explicit Gradients(std::span<const models::Param> params, const GradientsOptions& options = {});
 
-  // Adds what the backward passes since the last call have left in the parameters, and clears it there. Of the
-  // parameters of a part (models::WeightResidency), or of all.
+  // Adds the gradients that backward passes have accumulated in the parameters since the last call, and clears them
+  // there; for the parameters of one part (models::WeightResidency), or for all.
   void Collect(int part);
   void Collect();
 
-  // Makes every gradient that of the whole loss: sums over the replicas, over the sequence and over the tensor axis
-  // what is a part of a sum there (models::PartialGradient), and over the stages what is on all of them. Once a step,
-  // by every rank, after the last Collect.
+  // Completes every gradient to that of the whole loss: sums over the replicas, over the sequence and tensor axes for
+  // parameters whose gradient there is a term of a sum (models::PartialGradient), and over the stages for parameters
+  // that are on all of them. Called once per step by every rank, after the last Collect.
   void Synchronize(const TrainingGroups& groups);
 
-  // The Euclidean norm over every element of every parameter of the whole model, each counted once; the same on every
-  // rank. After Synchronize.
+  // Returns the Euclidean norm over all elements of all parameters of the whole model, each counted once. Equal on all
+  // ranks. Called after Synchronize.
   double GlobalNorm(const TrainingGroups& groups) const;
 
-  // Scales all by max_norm / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_.
+  // Multiplies all gradients by max_norm / (norm + 1e-6) if that is below 1, like torch.nn.utils.clip_grad_norm_.
   void Clip(double norm, double max_norm);
 
-  // To zero, for the next step.
+  // Sets all gradients to zero for the next step.
   void Clear();
 
   const std::vector<models::Param>& params() const { return params_; }
-  // Of the rows of params()[index] that this rank keeps, of its part of the parameter; a view.
+  // Returns a view of the gradient of params()[index], for the rows of this rank's part that this rank keeps.
   at::Tensor Of(size_t index) const { return of_params_[index]; }
   RowSpan RowsOfParam(size_t index) const;
-  // Null: of all rows.
+  // Null if this rank keeps all rows.
   const ShardedWeights* sharded() const { return sharded_; }
 
  private:
-  // Parameters of one rule, side by side.
+  // Parameters that are synchronised in the same way, in one tensor.
   struct Flat {
-    models::PartialGradient partial;  // kTokens: the tensor ranks share them out
+    models::PartialGradient partial;  // kTokens: the tensor ranks share the tokens out
     bool split = false;               // over the tensor axis
-    bool on_all_stages = false;       // of the pipe, each of which has a part of the sum
+    bool on_all_stages = false;       // on all stages of the pipe, each of which has a term of the sum
     at::Tensor values;                // [elements]
   };
 
-  // Adds the sum over the data ranks of what they left in those parameters, by their rows.
+  // Adds the sum over the data ranks of the accumulated gradients of those parameters, for this rank's rows.
   void AddOwnRows(std::span<const size_t> indices);
 
   std::vector<models::Param> params_;
   const ShardedWeights* const sharded_;
-  std::map<int64_t, std::vector<size_t>> parts_;  // parameters of each, by index
+  std::map<int64_t, std::vector<size_t>> parts_;  // indices of the parameters of each part
   std::vector<at::Tensor> of_params_;             // views of the flats
   std::vector<Flat> flats_;
 };

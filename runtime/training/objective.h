@@ -1,6 +1,6 @@
-// What a model is trained to predict, from which noisy sample, and how its error is weighed. Names and formulas are
-// those of diffusers' training scripts: flow matching (SD3, FLUX.1), and prediction of the noise or of v with min-SNR
-// weights (Hang et al., 2023).
+// Objective defines what a model is trained to predict, from which noisy sample, and the weight of its error. Names and
+// formulas are those of diffusers' training scripts: flow matching (SD3, FLUX.1), and prediction of the noise or of v
+// with min-SNR weights (Hang et al., 2023).
 //
 // Shapes: b samples of a batch, [c, h, w] a sample's latents.
 #pragma once
@@ -19,20 +19,21 @@
 namespace tessera::runtime {
 
 struct ObjectiveOptions {
-  DensityOptions density;                         // of a flow
-  std::optional<PredictionType> prediction_type;  // in place of the scheduler's; kFlow for flows alone
-  double snr_gamma = 0;  // of the others: weights are min(snr, gamma) / snr (noise) or / (snr + 1) (v); 0: all are 1
+  DensityOptions density;                         // for a flow
+  std::optional<PredictionType> prediction_type;  // replaces the scheduler's; kFlow only for flows
+  double snr_gamma = 0;  // for other models: weights are min(snr, gamma) / snr (noise) or / (snr + 1) (v); 0: all
+                         // weights are 1
 };
 
-// At which level a sample is made noisy.
+// The level at which noise is added to a sample.
 struct TrainingLevel {
-  double timestep = 0;  // as the model is given it
+  double timestep = 0;  // the model's input
   double alpha = 1;     // the noisy sample is alpha x0 + sigma noise
   double sigma = 0;
   double weight = 1;  // of the sample's squared error
 };
 
-// What the model sees of a batch, and what it should answer.
+// The inputs of the model for a batch, and the predictions that it should return.
 struct TrainingTarget {
   at::Tensor noisy;             // [b, c, h, w]
   at::Tensor target;            // [b, c, h, w]
@@ -43,13 +44,13 @@ struct TrainingTarget {
 // Immutable.
 class Objective final {
  public:
-  // `scheduler` is the model's. InvalidArgument: what is to be predicted is the sample, which no script here trains, or
-  // does not fit the scheduler, which has a noise table or the levels of a flow.
+  // `scheduler` is the model's. Returns InvalidArgument if the prediction is the sample, which no script here trains,
+  // or does not fit the scheduler, which has either a noise table or the levels of a flow.
   static absl::StatusOr<Objective> Create(const SamplerConfig& scheduler, const ObjectiveOptions& options);
 
-  // The level of a sample that drew these numbers, whose image has so many tokens.
+  // Returns the level of a sample with these random numbers, whose image has that many tokens.
   TrainingLevel LevelOf(const LevelDraw& draw, int64_t tokens) const;
-  // The level of a whole timestep of the noise table; of a flow by its sigma in (0, 1].
+  // Returns the level of an integer timestep of the noise table; for a flow AtSigma returns it by its sigma in (0, 1].
   TrainingLevel AtTimestep(int64_t timestep) const;
   TrainingLevel AtSigma(double sigma) const;
 
@@ -57,7 +58,8 @@ class Objective final {
   PredictionType prediction_type() const { return prediction_; }
   int64_t timesteps() const { return timesteps_; }
 
-  // x0, noise [b, c, h, w] of one dtype, fp32 or fp64; a level for each sample. Computed and returned in that dtype.
+  // x0 and noise [b, c, h, w] have one dtype, fp32 or fp64; there is a level for each sample. Computed and returned in
+  // that dtype.
   TrainingTarget Make(const at::Tensor& x0, const at::Tensor& noise, std::span<const TrainingLevel> levels) const;
 
  private:
@@ -67,7 +69,7 @@ class Objective final {
   PredictionType prediction_;
   int64_t timesteps_;
   std::optional<FlowLevelTable> flow_;
-  std::vector<double> alphas_cumprod_;  // of the others
+  std::vector<double> alphas_cumprod_;  // empty for a flow
 };
 
 }  // namespace tessera::runtime

@@ -1,4 +1,4 @@
-// Which rows of a parameter a data rank keeps.
+// Computes which rows of a parameter a data rank keeps.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,14 +17,14 @@ struct RowSpan {
   at::Tensor Of(const at::Tensor& x) const { return x.narrow(0, begin, count()); }
 };
 
-// Those of data rank `rank` of `ranks`, which share the parameter out. Shares are uneven where the rows do not divide,
-// and empty where there are fewer rows than ranks.
+// Returns the rows of data rank `rank` of `ranks`, which share the parameter out. Shares are uneven if the number of
+// rows is not divisible, and empty if there are fewer rows than ranks.
 inline RowSpan RowsOf(const models::Param& param, int rank, int ranks) {
   TORCH_CHECK(!param.shape.empty(), "the parameter ", param.spec.name, " has no rows");
   return {.begin = param.shape[0] * rank / ranks, .end = param.shape[0] * (rank + 1) / ranks};
 }
 
-// Elements of one of its rows.
+// Returns the number of elements of one of its rows.
 inline int64_t RowElements(const models::Param& param) {
   return c10::multiply_integers(param.shape.begin() + 1, param.shape.end());
 }

@@ -1,4 +1,4 @@
-// What encoders made of a run's pictures and captions, kept on the disk for its steps and its next start.
+// SampleCache keeps the encodings of a run's pictures and captions on disk, for its steps and its next start.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,26 +14,26 @@ namespace tessera::runtime {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
-// Tensors as the bytes of a safetensors file, and back; nothing for bytes that are no such file or of a type that
-// LibTorch lacks. On the host.
+// Convert tensors to the bytes of a safetensors file and back. TensorsOf returns nothing for bytes that are not such a
+// file or have a type that LibTorch lacks. On the host.
 std::string TensorBytes(const NamedTensors& tensors);
 std::optional<NamedTensors> TensorsOf(std::string_view bytes);
 
-// Used by one thread. A cache that cannot be used, or written any more, costs time and no result: it finds nothing and
-// keeps nothing, and says so once.
+// Used by one thread. A cache that cannot be used, or can no longer be written, costs time but does not change results:
+// it finds and keeps nothing, and warns once.
 class SampleCache final {
  public:
-  // `folder` is made when something is looked up.
+  // `folder` is created at the first lookup.
   explicit SampleCache(std::string folder) : folder_(std::move(folder)) {}
 
-  // Keys are those of ContentKey. What is not finite, which no encoder's result is, counts as none.
+  // Keys are those of ContentKey. A value that is not finite, which no encoder returns, counts as missing.
   std::optional<NamedTensors> Find(const std::string& key);
   void Keep(const std::string& key, const NamedTensors& tensors);
 
-  // The folder itself, for threads that read; nothing where it cannot be used.
+  // The folder itself, for reader threads; nothing if it cannot be used.
   std::optional<ContentCache> folder() { return Open() == nullptr ? std::nullopt : cache_; }
 
-  // What has gone wrong since the last call; empty: nothing.
+  // Returns the problem since the last call; empty if there was none.
   std::string TakeWarning() { return std::exchange(warning_, ""); }
 
  private:

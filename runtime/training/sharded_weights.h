@@ -1,6 +1,6 @@
-// The weights of a model shared out by rows over the data ranks (Zhao et al., 2023: PyTorch FSDP; ZeRO, stage 3): of
-// every parameter a rank keeps its rows, and gathers the rest for the time in which a part of the model runs. Rows in
-// eight bits are kept with their scales.
+// ShardedWeights shares the weights of a model out by rows over the data ranks (Zhao et al., 2023: PyTorch FSDP; ZeRO,
+// stage 3): a rank keeps its rows of every parameter, and gathers the others while a part of the model runs. Eight-bit
+// rows are kept with their scales.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,37 +18,37 @@
 
 namespace tessera::runtime {
 
-// Bring and Release are of all data ranks together. Beside its own rows a rank holds what is brought, and while it
-// brings a part the message that this arrives in.
+// Bring and Release are collective over all data ranks. In addition to its rows a rank holds the brought parts and,
+// while it brings a part, the message that contains it.
 class ShardedWeights final : public models::WeightResidency {
  public:
-  // Takes every parameter's rows and gives the storages' memory back: from here on the model has weights only between
-  // Bring and Release. The parameters are all of the model's, in the same order on all ranks, which outlive this.
+  // Takes every parameter's rows and frees the storages' memory: from then on the model has weights only between Bring
+  // and Release. The parameters are all of the model's, in the same order on all ranks; `ranks` outlives this object.
   ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks);
 
   void Bring(int part) override;
   void Release(int part) override;
 
   parallel::Communicator& ranks() const { return ranks_; }
-  // This rank's rows of a parameter, in the model's dtype: what they are when their part is brought next is what the
-  // weights then are.
+  // Returns this rank's rows of a parameter, in the model's dtype. Their contents become the weights when their part is
+  // brought next.
   at::Tensor OwnRows(const models::Param& param) const { return own_rows_.at(param.spec.name); }
 
-  // Bytes of weights that this rank holds now, and held at most.
+  // Bytes of weights that this rank holds now, and their maximum so far.
   int64_t held_bytes() const { return held_bytes_; }
   int64_t most_held_bytes() const { return most_held_bytes_; }
 
  private:
-  // One storage of the model, which several parameters may be packed in.
+  // A storage of the model, in which several parameters may be packed.
   struct Storage {
-    at::Tensor values;  // shares the memory alone: neither version nor gradient
+    at::Tensor values;  // shares the memory only, neither version counter nor gradient
     int64_t bytes = 0;
   };
-  // Parameters of one dtype, which travel together; the scales of a parameter are one more.
+  // Parameters of one dtype, which are gathered together. A parameter's scales are an additional parameter.
   struct Message {
     std::vector<size_t> storage_of;  // by parameter
     std::vector<models::Param> params;
-    at::Tensor own;                 // this rank's rows of all of them, one after another
+    at::Tensor own;                 // this rank's rows of all of them, concatenated
     std::vector<int64_t> elements;  // of the same on every rank
   };
   struct Part {
@@ -60,7 +60,7 @@ class ShardedWeights final : public models::WeightResidency {
   static void AddParam(Part& part, const models::Param& param);
   void Keep(Message& message);
   void Gather(const Part& part, const Message& message);
-  // What of it is held.
+  // Adds to the bytes that are held.
   void Hold(int64_t bytes);
 
   parallel::Communicator& ranks_;

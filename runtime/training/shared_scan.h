@@ -1,4 +1,4 @@
-// The images of a run, which its ranks look at together: each reads its share of the files once.
+// Scans the images of a run on all its ranks together: each rank reads its share of the files once.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace tessera::runtime {
 
-// control::ScanDatasets, with the same result or error on every rank. Collective, on a communicator of host memory.
-// Calls `progress` for every image that this rank reads. ABORTED where the ranks do not find the same names and
+// Runs control::ScanDatasets with the same result or error on every rank. Collective, on a communicator of host memory.
+// Calls `progress` for every image that this rank reads. Returns ABORTED if the ranks do not find the same names and
 // captions.
 absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions& options, parallel::Communicator& ranks,
                                                   const std::function<void()>& progress);

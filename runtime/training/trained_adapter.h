@@ -1,5 +1,5 @@
-// A LoRA adapter that is being trained (Hu et al., 2021): its factors beside the matrix products of a transformer, and
-// the same factors as parameters that gradients and optimizer know.
+// TrainedAdapter is a LoRA adapter in training (Hu et al., 2021): the factors that are added to a transformer's matrix
+// products, and the same factors as parameters for gradients and optimizer.
 #pragma once
 
 #include <cstdint>
@@ -15,30 +15,32 @@
 namespace tessera::runtime {
 
 struct AdapterOptions {
-  // Ends of the modules' dotted names: "to_q" is every module whose last names are that. None may match nothing.
+  // Suffixes of the modules' dotted names: "to_q" selects every module whose last name is that. Each must match at
+  // least one module.
   std::vector<std::string> targets;
   int64_t rank = 16;
-  double alpha = 16;  // the factors' product is scaled by alpha / rank
+  double alpha = 16;  // the product of the factors is scaled by alpha / rank
   control::NetworkInit init = control::NetworkInit::kKaiming;
   at::ScalarType dtype = at::kDouble;  // of the model
   uint64_t seed = 0;                   // of the run
-  // Names of all modules of the model, in its order, where other pipeline stages have some of them; empty: those of the
+  // Names of all modules of the model, in its order, if other pipeline stages hold some of them; empty: those of the
   // parameters.
   std::vector<std::string> modules = {};
 };
 
 struct TrainedAdapter {
-  parallel::AdapterFactors factors;  // of this rank's part of the transformer
+  parallel::AdapterFactors factors;  // for this rank's part of the transformer
   // "<module>.lora_A.weight" [rank, in] and "<module>.lora_B.weight" [out, rank] of each module, in the order of the
-  // model's parameters; they share the factors' storage and require gradients. Split over the tensor axis as the
-  // module's weight is: A where that is split by inputs, B where it is split by outputs.
+  // model's parameters; they share the factors' storage and require gradients. They are split over the tensor axis like
+  // the module's weight: A if that is split by inputs, B if it is split by outputs.
   std::vector<models::Param> params;
 };
 
-// The adapter at the start of a run, beside a model that was loaded for training (Family::parameters), whose own
-// parameters no longer require gradients afterwards. B is zero. A is drawn for the whole module, so that each rank has
-// its part of the same numbers: uniform within 1 / sqrt(in) (PEFT's default, kaiming with a = sqrt(5)), or normal with
-// deviation 1 / rank. InvalidArgument: a target that matches no module of the model, with the nearest.
+// Makes the initial adapter of a run for a model that was loaded for training (Family::parameters); afterwards the
+// model's parameters no longer require gradients. B is zero. A is drawn for the whole module, so that each rank has a
+// part of the same numbers: uniform within 1 / sqrt(in) (PEFT's default, kaiming with a = sqrt(5)), or normal with
+// standard deviation 1 / rank. Returns InvalidArgument for a target that matches no module of the model, with the
+// nearest module.
 absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const models::Param> model,
                                                   const models::TensorShard& shard, const AdapterOptions& options);
 

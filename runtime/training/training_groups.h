@@ -1,5 +1,5 @@
-// One rank's place among the ranks that train a model together: the replica of the model that it is a part of, and the
-// replicas.
+// TrainingGroups holds the communicators of one rank in training: with the other ranks of its replica of the model, and
+// with the other replicas.
 #pragma once
 
 #include <memory>
@@ -10,24 +10,24 @@
 namespace tessera::runtime {
 
 struct TrainingGroups {
-  // Every rank alone.
+  // Returns the groups of a single rank.
   static TrainingGroups Alone(parallel::SingleRank& one) {
     return {.model = parallel::RankGroups::Alone(one), .data = one, .all = one};
   }
 
   parallel::RankGroups model;    // of one replica: its `world` are the ranks that share a batch
-  parallel::Communicator& data;  // the ranks of the same place in every replica, which share out the data
-  parallel::Communicator& all;   // every rank, in host memory
+  parallel::Communicator& data;  // the ranks at the same position in every replica, which share the data out
+  parallel::Communicator& all;   // all ranks, in host memory
 };
 
-// The communicators of one rank between the ranks of one host.
+// Owns the communicators of one rank with the ranks of one host.
 class HostTrainingGroups final {
  public:
-  // As MeshCommunicators; `segment` was made with parallel::TrainingMeshGroups, of which it may hold more.
+  // Like MeshCommunicators; `segment` must have been created with at least the groups of parallel::TrainingMeshGroups.
   HostTrainingGroups(at::Device device, const std::shared_ptr<parallel::HostSegment>& segment, int rank,
                      const parallel::HostCommunicatorOptions& options);
 
-  // Valid as long as this is.
+  // Valid during the lifetime of this object.
   TrainingGroups groups() const { return {.model = model_.groups(), .data = *data_, .all = *all_}; }
 
  private:

@@ -1,15 +1,16 @@
-// The losses of micro-batches and their gradients, through the model code, attention and collectives that serve images,
-// on the ranks of one replica: tokens are spread over ring x Ulysses, matrices over tensor, blocks over the stages of
-// the pipe.
+// TrainingPass computes the losses of micro-batches and their gradients, with the model code, attention and collectives
+// that also serve images, on the ranks of one replica: tokens are spread over ring x Ulysses, matrices over tensor,
+// blocks over the stages of the pipe.
 //
-// What passes between stages is the BlockState that serves: image tokens, text that takes part in their attention, and
-// the long skips on their way; and the same backwards, of gradients. All else a stage reads of prompts and timesteps it
-// computes for itself, so that of the gradients of the frame, the parameters in no block, each stage has a part of a
-// sum (Gradients). The micro-batches follow one another by parallel/plan/one_forward_one_backward.h.
+// Between stages it sends the same BlockState as serving: image tokens, text that takes part in their attention, and
+// the pending long skips; and in the backward pass the gradients of these. Each stage computes everything else that it
+// reads of prompts and timesteps itself, so that for the gradients of the frame (the parameters outside all blocks)
+// each stage has a term of a sum (Gradients). The micro-batches are scheduled by
+// parallel/plan/one_forward_one_backward.h.
 //
-// What a model reads of prompts and timesteps every rank of a sequence computes whole. Its results enter the tokens
-// through a collective whose gradient is the sum over the sequence, so that the gradients of the parameters behind it
-// are whole on each rank (models::PartialGradient), and what is summed is a vector and not a matrix.
+// Every rank of a sequence computes in full what a model reads of prompts and timesteps. Those results enter the tokens
+// through a collective whose gradient is the sum over the sequence. The gradients of the parameters before it are
+// therefore complete on each rank (models::PartialGradient), and the sum is over a vector instead of a matrix.
 //
 // Shapes: b samples of the micro-batch, [c, h, w] a sample's latents.
 #pragma once
@@ -28,49 +29,49 @@
 namespace tessera::runtime {
 
 struct TrainingBatch {
-  TrainingTarget sample;                      // of max(fp32, model dtype), the same on every rank
-  std::vector<models::ConditioningRow> rows;  // b of them, as Family::Encode makes them for one branch
+  TrainingTarget sample;                      // in max(fp32, model dtype), the same on every rank
+  std::vector<models::ConditioningRow> rows;  // b rows, as Family::Encode makes them for one branch
 };
 
 struct TrainingPassOptions {
-  // Between the two halves of a pass only what enters each block is kept, and a block is computed again for its
+  // Keeps only the inputs of each block between the forward and the backward pass, and computes a block again for its
   // gradient, with the same collectives.
   bool recompute = false;
-  // The tensor ranks share out the tokens outside of the products that they share (parallel/plan/tensor_tokens.h):
+  // The tensor ranks share the tokens out between the products that they share (parallel/plan/tensor_tokens.h):
   // all-gather and reduce-scatter in place of all-reduce.
   bool sequence_parallel = false;
-  // Which blocks each stage of the pipe has, as parallel::Pipeline::bounds says it; not read where there is one stage.
+  // The blocks of each stage of the pipe, as in parallel::Pipeline::bounds; not read if there is one stage.
   std::vector<int> stage_bounds = {};
-  // Beside the transformer's products, or null; outlives the pass.
+  // Factors that are added to the transformer's products, or null; outlives the pass.
   const parallel::AdapterFactors* adapters = nullptr;
-  // Brings the transformer's weights for the time that they are computed with, or null: they are always there. Outlives
-  // the pass.
+  // Brings the transformer's weights while they are used, or null if they are always resident. Outlives the pass.
   models::WeightResidency* weights = nullptr;
-  // Called when the backward pass has left all it has for the parameters of a part (models::WeightResidency), whose
-  // weights are still there: of the blocks from the last to the first, and then of the frame. For each micro-batch.
+  // Called for each micro-batch when the backward pass has finished the gradients of the parameters of a part
+  // (models::WeightResidency) and its weights are still resident: for the blocks from the last to the first, and then
+  // for the frame.
   std::function<void(int part)> gradients_ready = {};
 };
 
-// Used by one thread, which is not in c10::InferenceMode. What it is given outlives it.
+// Used by one thread, which must not be in c10::InferenceMode. The arguments outlive this object.
 class TrainingPass final {
  public:
   TrainingPass(const models::Family& family, const parallel::RankGroups& groups, TrainingPassOptions options = {});
 
-  // Adds to `grad` of every tensor that requires a gradient this rank's part of that of the sum of the samples' losses
-  // over `divisor`: the number of samples of an optimizer step, over all micro-batches and replicas. Returns the losses
-  // [b], weight · mean((prediction - target)²), in fp64 on the host, equal on all ranks. Every rank of the replica
-  // makes the call with the same batch. Throws c10::Error for a batch that is none, and CommError.
+  // Adds to `grad` of every tensor that requires a gradient this rank's part of the gradient of the sum of the samples'
+  // losses divided by `divisor`, the number of samples of an optimizer step over all micro-batches and replicas.
+  // Returns the losses [b], weight · mean((prediction - target)²), in fp64 on the host, equal on all ranks. Every rank
+  // of the replica makes the call with the same batch. Throws c10::Error for an invalid batch, and CommError.
   at::Tensor Run(const TrainingBatch& batch, double divisor) { return Run({&batch, 1}, divisor); }
 
-  // The same of several micro-batches, one after another, or all under way at once where the pipe has stages. Returns
-  // the losses of all samples.
+  // Like Run of one micro-batch, for several in sequence, or interleaved if the pipe has several stages. Returns the
+  // losses of all samples.
   at::Tensor Run(std::span<const TrainingBatch> micro_batches, double divisor);
 
-  // The losses of one without gradients.
+  // Returns the losses of one micro-batch without computing gradients.
   at::Tensor Evaluate(const TrainingBatch& batch);
 
  private:
-  // Of this rank's tokens, zeros but on the last stage → of all.
+  // Returns the losses of all tokens from those of this rank's tokens, which are zero except on the last stage.
   at::Tensor SumOverTokens(const at::Tensor& losses) const;
 
   const models::Family& family_;

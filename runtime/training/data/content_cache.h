@@ -1,8 +1,8 @@
-// What was computed from some content, kept in a folder under a digest of all that it was computed from: an entry is
-// right for as long as it exists, whoever wrote it, and nothing ever has to be thrown away for being old.
+// ContentCache stores computed values in a folder, each under a digest of everything that it was computed from. An
+// entry is therefore always valid, whichever process wrote it, and never has to be removed because of its age.
 //
-// Any number of processes may use one folder at once: entries are written whole or not at all, and two that write the
-// same one write the same bytes. An entry that is damaged or cut short counts as none. Free of LibTorch.
+// Any number of processes may use one folder at the same time: entries are written atomically, and two processes that
+// write the same entry write the same bytes. A damaged or truncated entry counts as missing. LibTorch-free.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@
 
 namespace tessera::runtime {
 
-// The digest of everything that decides a value: 64 hexadecimal digits. Different lists of parts have different keys.
+// Returns the digest of everything that determines a value: 64 hexadecimal digits. Different lists of parts have
+// different keys.
 std::string ContentKey(const std::vector<std::string>& parts);
 
 class ContentCache {
  public:
-  // Makes the folder where it is missing. Errors name the path.
+  // Creates the folder if it is missing. Errors name the path.
   static absl::StatusOr<ContentCache> Open(const std::string& folder);
 
-  // The bytes kept under that key; nothing where there are none or they are not what was kept.
+  // Returns the bytes stored under that key; nothing if there are none or they are damaged.
   std::optional<std::string> Find(const std::string& key) const;
 
-  // Whether there is a file of that key, whose contents are not looked at.
+  // Whether there is a file for that key. Its contents are not read.
   bool Has(const std::string& key) const;
 
-  // Keeps them. ResourceExhausted where the disk is full: whoever computed them can go on without.
+  // Stores the bytes. Returns ResourceExhausted if the disk is full; the caller can continue without the entry.
   absl::Status Keep(const std::string& key, std::string_view bytes) const;
 
  private:

@@ -1,13 +1,14 @@
-// In which order a run comes to its samples: a seeded global order, in which every batch is of one bucket.
+// DataOrder is the order in which a run visits its samples: a seeded global order in which every batch is from one
+// bucket.
 //
-// An epoch is a visit to every entry, an entry being one of a sample's repeats. Within a bucket the entries of an epoch
-// are shuffled, and the epochs follow each other without a gap; batches are cut from this endless row, so that the last
-// batch of an epoch, where entries are missing, is filled with the first of the next epoch, none is left out and none
-// comes twice as often. A batch belongs to the epoch of its first entry. Within an epoch the batches of all buckets are
-// shuffled among each other.
+// An epoch visits every entry; an entry is one of a sample's repeats. Within a bucket the entries of an epoch are
+// shuffled, and the epochs follow each other without a gap. Batches are cut from this endless sequence, so that the
+// last batch of an epoch, if it lacks entries, is filled with the first ones of the next epoch; no entry is skipped or
+// repeated. A batch belongs to the epoch of its first entry. Within an epoch the batches of all buckets are shuffled
+// together.
 //
-// Nothing but the seed, the entries and the size of the global batch goes into the order: not the topology, nor what
-// was read before. One integer, the cursor, says where a run stands. Free of LibTorch; for one thread.
+// The order depends only on the seed, the entries and the size of the global batch, not on the topology or on what was
+// read before. A run's position is one integer, the cursor. LibTorch-free; for one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +20,17 @@
 
 namespace tessera::runtime {
 
-// A sample as its bucket holds it.
+// A sample as an element of its bucket.
 struct OrderedSample {
   int64_t id = 0;
-  int64_t bucket = 0;   // 0, 1, …: each below the number of buckets
-  int64_t repeats = 1;  // visits in an epoch, at least 1
+  int64_t bucket = 0;   // 0, 1, …; less than the number of buckets
+  int64_t repeats = 1;  // visits per epoch, at least 1
 };
 
-// One coming to a sample. (id, epoch) is the key of its random numbers: no two visits of a run have the same.
+// One visit to a sample. (id, epoch) is the key of its random numbers; no two visits of a run have the same key.
 struct SampleVisit {
   int64_t id = 0;
-  int64_t epoch = 0;  // visits to this sample in all earlier places of its row: repeats count as epochs of their own
+  int64_t epoch = 0;  // number of earlier visits to this sample; each repeat counts as an epoch
 
   auto operator<=>(const SampleVisit&) const = default;
 };
@@ -44,30 +45,30 @@ struct GlobalBatch {
 
 class DataOrder {
  public:
-  // InvalidArgument without samples, and where a number is out of its range. `batch_size` is over all data ranks.
+  // Returns InvalidArgument if there are no samples or a number is out of range. `batch_size` is over all data ranks.
   static absl::StatusOr<DataOrder> Create(std::span<const OrderedSample> samples, int64_t batch_size, uint64_t seed);
 
-  // The batch at that place of the order, 0 or greater. Takes the time of shuffling an epoch where the batch before was
-  // of another; otherwise next to none.
+  // Returns the batch at a position of the order, 0 or greater. This takes the time of shuffling an epoch if the
+  // previous batch was from a different epoch; otherwise very little.
   GlobalBatch Batch(int64_t cursor);
 
-  // Batches of all epochs before this one: the cursor at which it begins.
+  // Returns the number of batches of all earlier epochs, which is the cursor at which this epoch begins.
   int64_t BatchesBefore(int64_t epoch) const;
   int64_t EpochOf(int64_t cursor) const;
 
  private:
-  // As small as kMaxEntries allows, since there is one for each of them.
+  // As small as kMaxEntries allows, since there is one per entry.
   struct Entry {
     uint32_t id = 0;
-    uint32_t copy = 0;  // which of the sample's repeats
+    uint32_t copy = 0;  // index among the sample's repeats
     uint32_t repeats = 1;
   };
-  using Shuffle = std::pair<int64_t, std::vector<uint32_t>>;  // an epoch, and its entries in their order
+  using Shuffle = std::pair<int64_t, std::vector<uint32_t>>;  // an epoch, and its entries in shuffled order
 
   DataOrder(std::vector<std::vector<Entry>> buckets, int64_t batch_size, uint64_t seed);
 
   const std::vector<uint32_t>& ShuffleOf(size_t bucket, int64_t epoch);
-  // Of a bucket's row, the batches that begin in that epoch: the first, and the first of the next epoch.
+  // Returns the batches of a bucket's sequence that begin in that epoch: the first, and the first of the next epoch.
   std::pair<int64_t, int64_t> BatchesOf(const std::vector<Entry>& entries, int64_t epoch) const;
   void PlanEpoch(int64_t epoch);
 
@@ -76,12 +77,13 @@ class DataOrder {
   int64_t batch_size_;
   uint64_t seed_;
   int64_t planned_epoch_ = -1;
-  std::vector<uint32_t> plan_;  // of that epoch: places in the row of all buckets' batches, the first bucket's first
-  std::vector<std::vector<Shuffle>> shuffles_;  // of each bucket, the two that were last used
+  std::vector<uint32_t> plan_;  // of that epoch: positions in the concatenation of all buckets' batches, in bucket
+                                // order
+  std::vector<std::vector<Shuffle>> shuffles_;  // the two most recently used of each bucket
 };
 
-// What of a global batch one of `ranks` data ranks computes, 0 … ranks - 1: parts of one size, in order. The number of
-// ranks divides the batch.
+// Returns the part of a global batch that data rank `rank` of `ranks` computes, 0 … ranks - 1: parts of equal size, in
+// order. The number of ranks must divide the batch.
 std::span<const SampleVisit> SliceOf(const GlobalBatch& batch, int rank, int ranks);
 
 }  // namespace tessera::runtime
