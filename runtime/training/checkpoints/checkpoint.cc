@@ -31,7 +31,7 @@ std::string Listed(const std::vector<std::string>& names) {
   return absl::StrJoin(quoted, ", ");
 }
 
-// What this rank holds, as the other ranks are told.
+// Returns the list of what this rank holds, which is sent to the other ranks.
 absl::StatusOr<CheckpointIndex> Describe(const CheckpointState& state, std::span<const Piece> pieces, int64_t ranks) {
   ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(state.json, "the state of the run"));
   if (!json.is_object()) return absl::InvalidArgumentError("the state of the run must be a JSON object");
@@ -52,7 +52,7 @@ absl::StatusOr<CheckpointIndex> Describe(const CheckpointState& state, std::span
   return index;
 }
 
-// All ranks' parts in one index, which says who writes what.
+// Merges all ranks' parts into one index, which determines the writer of each.
 absl::StatusOr<CheckpointIndex> Plan(const CheckpointState& state, std::span<const Piece> pieces,
                                      parallel::Communicator& ranks) {
   const absl::StatusOr<CheckpointIndex> own = Describe(state, pieces, ranks.size());
@@ -69,7 +69,7 @@ std::span<const std::byte> BytesOf(const at::Tensor& contiguous) {
   return {static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
-// Writes the boxes that the plan gives to this rank. Returns the file's digest.
+// Writes the boxes that the plan assigns to this rank. Returns the file's digest.
 absl::StatusOr<std::string> WriteRankFile(const std::string& path, const CheckpointIndex& plan,
                                           std::span<const Piece> pieces, int64_t rank) {
   std::vector<std::pair<models::TensorEntry, const Piece*>> parts;
@@ -114,7 +114,7 @@ absl::Status WriteFiles(const std::string& folder, const CheckpointIndex& plan, 
 }
 
 absl::Status ReadPieces(CheckpointReader& reader, std::span<const Piece> pieces, const parallel::Communicator& ranks) {
-  // The files are read and digested by the ranks in turn.
+  // The files are distributed over the ranks in turn, each of which reads and digests its share.
   for (int64_t file = ranks.rank(); file < reader.index().ranks; file += ranks.size()) {
     RETURN_IF_ERROR(reader.Verify(file));
   }
@@ -122,7 +122,7 @@ absl::Status ReadPieces(CheckpointReader& reader, std::span<const Piece> pieces,
   return absl::OkStatus();
 }
 
-// InvalidArgument if no rank has a place for some tensor of the checkpoint.
+// Returns InvalidArgument if the checkpoint has a tensor that no rank reads.
 absl::Status CheckAllRead(const std::string& checkpoint, const CheckpointIndex& index, std::span<const Piece> pieces,
                           parallel::Communicator& ranks) {
   const std::string own = absl::StrJoin(pieces, "\n", [](std::string* out, const Piece& p) { out->append(p.name); });

@@ -1,5 +1,5 @@
-// Full disks and kills at every call that a checkpoint makes to the file system. The calls of this whole program go
-// through the functions below.
+// Tests full disks and kills at every call that a checkpoint makes to the file system. All such calls of this program
+// go through the functions below.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@
 
 namespace {
 
-// What happens at the call that has that number, from 1; at no call where it is 0.
+// The number of the call, from 1, at which the fault occurs; 0: no fault.
 std::atomic<int> fault_at = 0;
 std::atomic<int> calls = 0;
-std::atomic<bool> kills = false;  // else the disk is full from then on, for what needs room
+std::atomic<bool> kills = false;  // otherwise the disk is full from then on for calls that need space
 
 bool IsFaulty() {
   const int at = fault_at.load();
@@ -33,7 +33,7 @@ bool IsFaulty() {
   return kills ? call == at : call >= at;
 }
 
-// Whether the call fails for want of room. Does not return where the fault is a kill.
+// Whether the call fails for lack of space. Does not return if the fault is a kill.
 bool Fails() {
   if (!IsFaulty()) return false;
   if (kills) ::kill(::getpid(), SIGKILL);
@@ -52,7 +52,7 @@ extern "C" {
 
 ssize_t write(int file, const void* bytes, size_t size) {
   if (IsFile(file) && IsFaulty()) {
-    // Half of it gets to the disk.
+    // Half of it reaches the disk.
     const long half = ::syscall(SYS_write, file, bytes, size / 2);
     if (kills) ::kill(::getpid(), SIGKILL);
     if (half > 0) return half;
@@ -79,7 +79,7 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
 }
 
 int unlinkat(int folder, const char* path, int flags) {
-  if (kills && IsFaulty()) ::kill(::getpid(), SIGKILL);  // needs no room
+  if (kills && IsFaulty()) ::kill(::getpid(), SIGKILL);  // needs no space
   return static_cast<int>(::syscall(SYS_unlinkat, folder, path, flags));
 }
 
@@ -123,7 +123,7 @@ TEST_P(CheckpointFaultsTest, ADiskThatFillsUpIsAnErrorThatLeavesNothingAndTheNex
       break;
     }
     ++failures;
-    // Only the last call of all, which makes the new name durable, comes when the checkpoint is already there.
+    // Only the very last call, which makes the new name durable, is made when the checkpoint already has its name.
     EXPECT_FALSE(status.ok()) << "call " << at;
     EXPECT_THAT(status.code(), AnyOf(absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable)) << status;
     if (NamesIn(folder_.path()).contains("checkpoint-2")) {
@@ -159,7 +159,7 @@ TEST_P(CheckpointFaultsTest, AfterAKillAtAnyCallTheLastWholeOneIsReadAndTheNextS
 
     const auto found = LatestWhole(folder_.path());
     ASSERT_TRUE(found.ok()) << "call " << at << ": " << found.status();
-    EXPECT_THAT(found->passed_over, IsEmpty()) << "call " << at;  // what has the name is whole
+    EXPECT_THAT(found->passed_over, IsEmpty()) << "call " << at;  // a checkpoint with its name is complete
     const CheckpointState& state = found->step == 2 ? kSecond : kFirst;
     EXPECT_THAT(ProblemsOn(topology(), found->path, state, static_cast<uint64_t>(state.step)), IsEmpty());
     ASSERT_TRUE(RemoveLeftovers(folder_.path()).ok());
@@ -173,10 +173,10 @@ TEST_P(CheckpointFaultsTest, AfterAKillAtAnyCallTheLastWholeOneIsReadAndTheNextS
 INSTANTIATE_TEST_SUITE_P(Topologies, CheckpointFaultsTest, testing::Values(0, 2),
                          [](const auto& info) { return info.param == 0 ? "OneRank" : "TwoRanks"; });
 
-// A folder with a line of three checkpoints, where another line begins.
+// A folder with a line of three checkpoints, in which another line begins.
 class NewLineFaultsTest : public testing::Test {
  protected:
-  // From which on the line goes, and how.
+  // The state from which the new line continues, and how it begins.
   struct NewLine {
     CheckpointState state;
     uint64_t seed = 0;
@@ -199,8 +199,8 @@ class NewLineFaultsTest : public testing::Test {
     std::filesystem::copy(Old(), Run(), std::filesystem::copy_options::recursive);
   }
 
-  // At step 1, of which the folder has the checkpoint; and with a checkpoint from elsewhere, whose step is one of the
-  // old line's as well.
+  // One line begins at step 1, whose checkpoint the folder has; the other begins with a checkpoint from elsewhere,
+  // whose step the old line has too.
   NewLine Back() const {
     return {.state = {.step = 1, .json = "{}"}, .seed = 1, .begin = [](const std::string& folder) {
               return SetAsideAfter(folder, 1).status();
@@ -221,8 +221,8 @@ class NewLineFaultsTest : public testing::Test {
             }};
   }
 
-  // Whether the folder's line is the new one, after what the next start does first. Else it is the old one. Either is
-  // whole, and so is the other one where it has to be.
+  // Runs what the next start runs first, and returns whether the folder's line is then the new one; otherwise it must
+  // be the old one. The line must be complete, and so must the other one if it is to be kept.
   bool GoesOnWith(const NewLine& line, int at) const {
     EXPECT_TRUE(FinishSetAside(Run()).ok()) << "call " << at;
     const absl::StatusOr<FoundCheckpoint> found = LatestWhole(Run());
@@ -247,7 +247,7 @@ class NewLineFaultsTest : public testing::Test {
     EXPECT_EQ(NamesIn(Run() + "/branch-1"), moved) << "call " << at;
     EXPECT_THAT(ProblemsOn(topology_, found->path, line.state, line.seed), IsEmpty()) << "call " << at;
     EXPECT_THAT(ProblemsOn(topology_, Run() + "/branch-1/checkpoint-3", {.step = 3, .json = "{}"}, 3), IsEmpty());
-    // Rotation counts the new line alone.
+    // Rotation counts only the new line.
     const CheckpointState next{.step = line.state.step + 1, .json = "{}"};
     EXPECT_TRUE(WriteOn(topology_, Run(), next, 9).ok());
     EXPECT_TRUE(KeepLast(Run(), 1).ok());
@@ -271,7 +271,7 @@ class NewLineFaultsTest : public testing::Test {
       int exit = 0;
       ASSERT_EQ(::waitpid(child, &exit, 0), child);
       const bool is_new = GoesOnWith(line, at);
-      EXPECT_TRUE(is_new || !was_new) << "call " << at;  // there is one moment from which on it is
+      EXPECT_TRUE(is_new || !was_new) << "call " << at;  // from one call on, the line is the new one
       was_new = is_new;
       ++(is_new ? moved : kept);
       if (!WIFEXITED(exit)) continue;
@@ -293,7 +293,7 @@ class NewLineFaultsTest : public testing::Test {
       const bool was_reached = calls >= at;
       fault_at = 0;
       EXPECT_EQ(status.ok(), !was_reached) << status;
-      // Nothing is left of what did not begin.
+      // A failed start leaves nothing.
       if (NamesIn(Run()) == NamesIn(Old())) ++kept;
       const bool is_new = GoesOnWith(line, at);
       if (was_reached) continue;

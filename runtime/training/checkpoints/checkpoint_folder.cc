@@ -36,11 +36,11 @@ constexpr char kHiddenPrefix[] = ".checkpoint-";
 constexpr char kBranchPrefix[] = "branch-";
 constexpr char kHeadName[] = ".branch";
 constexpr char kListName[] = "moved";
-// Before the first one.
+// Less than every step.
 constexpr int64_t kNoStep = -1;
 constexpr char kIndexName[] = "checkpoint.json";
 constexpr char kDigestsName[] = "SHA256SUMS";
-// What a run leaves of a step, before and after the step's number.
+// Names of the results of a step, before and after the step's number.
 constexpr std::pair<absl::string_view, absl::string_view> kResultNames[] = {
     {kPrefix, ""}, {"adapter-", ""}, {"adapter-", ".safetensors"}, {"adapter-", ".kohya.safetensors"}, {"model-", ""}};
 constexpr size_t kMaxIndexBytes = size_t{1} << 30;
@@ -49,7 +49,7 @@ constexpr size_t kDigestDigits = 64;
 
 std::string In(const std::string& folder, const std::string& name) { return absl::StrCat(folder, "/", name); }
 
-// The number between the prefix and the suffix, written as StrCat writes it; nothing for other names.
+// Returns the number between the prefix and the suffix, formatted like StrCat; nothing for other names.
 std::optional<int64_t> NumberIn(const std::string& name, absl::string_view prefix, absl::string_view suffix = "") {
   int64_t number = 0;
   if (!absl::StartsWith(name, prefix)) return std::nullopt;
@@ -57,10 +57,10 @@ std::optional<int64_t> NumberIn(const std::string& name, absl::string_view prefi
   return number >= 0 && name == absl::StrCat(prefix, number, suffix) ? std::optional(number) : std::nullopt;
 }
 
-// The step of a checkpoint's name; nothing for other names.
+// Returns the step of a checkpoint's name; nothing for other names.
 std::optional<int64_t> StepOf(const std::string& name) { return NumberIn(name, kPrefix); }
 
-// The step of a checkpoint or of what was exported of one; nothing for other names.
+// Returns the step of a checkpoint's or an export's name; nothing for other names.
 std::optional<int64_t> StepOfResult(const std::string& name) {
   for (const auto& [prefix, suffix] : kResultNames) {
     if (const std::optional<int64_t> step = NumberIn(name, prefix, suffix)) return step;
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
-// The steps of the checkpoints in the folder, whole or not, the highest first.
+// Returns the steps of the checkpoints in the folder, complete or not, in descending order.
 absl::StatusOr<std::vector<int64_t>> StepsIn(const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
   std::vector<int64_t> steps;
@@ -137,7 +137,7 @@ absl::Status Verify(const std::string& checkpoint, const std::string& name, cons
                                           kDigestsName, " says ", expected->second));
 }
 
-// Whether all files are there and as long as their headers say.
+// Whether all files exist and have the sizes in their headers.
 bool IsComplete(const std::string& checkpoint) {
   const absl::StatusOr<CheckpointIndex> index = ReadIndex(checkpoint);
   if (!index.ok()) return false;
@@ -150,19 +150,20 @@ bool IsComplete(const std::string& checkpoint) {
 
 absl::Status Move(const std::string& from, const std::string& to, const std::string& folder, int64_t step) {
   if (::rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
-  // A folder that is not empty is not replaced by a move: the two change places, and the old one goes.
+  // A rename does not replace a non-empty folder, so the two are exchanged, and the old one is removed later.
   if ((errno == ENOTEMPTY || errno == EEXIST) &&
       ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
     return absl::OkStatus();
   }
-  // File systems without that: for a moment the checkpoint is under neither name, as after a kill before it.
+  // For file systems without RENAME_EXCHANGE: for a moment the checkpoint has neither name, and a kill at that moment
+  // leaves it so.
   const std::string aside = In(folder, absl::StrCat(kHiddenPrefix, step, ".replaced"));
   RETURN_IF_ERROR(Remove(aside));
   if (::rename(to.c_str(), aside.c_str()) == 0 && ::rename(from.c_str(), to.c_str()) == 0) return Remove(aside);
   return absl::UnavailableError(absl::StrCat("cannot move \"", from, "\" to \"", to, "\": ", std::strerror(errno)));
 }
 
-// A branch without anything was made for a move that never began.
+// A branch that is empty was created for a move that never began, and does not count.
 bool IsUsedBranch(const std::string& folder, const std::string& name) {
   std::error_code ignored;
   return NumberIn(name, kBranchPrefix) && !fs::is_empty(In(folder, name), ignored);
@@ -170,7 +171,7 @@ bool IsUsedBranch(const std::string& folder, const std::string& name) {
 
 std::string ListPath(const std::string& folder) { return In(HeadFolder(folder), kListName); }
 
-// What is of steps after `step`, and the branch that it is to move to.
+// Returns the results of steps after `step`, and the branch that they are to move to.
 absl::StatusOr<SetAside> PlanSetAside(const std::string& folder, int64_t step) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
   std::vector<std::pair<int64_t, std::string>> later;
@@ -186,7 +187,7 @@ absl::StatusOr<SetAside> PlanSetAside(const std::string& folder, int64_t step) {
   return aside;
 }
 
-// From here on the move will be finished.
+// After this call the move will be finished, even after an interruption.
 absl::Status WriteList(const std::string& folder, const SetAside& aside) {
   RETURN_IF_ERROR(base::MakeFolder(In(folder, aside.folder)));
   RETURN_IF_ERROR(base::MakeFolder(HeadFolder(folder)));
@@ -194,7 +195,7 @@ absl::Status WriteList(const std::string& folder, const SetAside& aside) {
                                    absl::StrCat(aside.folder, "\n", absl::StrJoin(aside.names, "\n"), "\n"));
 }
 
-// NotFound where no move is unfinished.
+// Returns NotFound if no move is unfinished.
 absl::StatusOr<SetAside> ReadList(const std::string& folder) {
   const std::string path = ListPath(folder);
   ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(path, path, kMaxIndexBytes));
@@ -231,7 +232,7 @@ absl::Status MoveAside(const std::string& folder, const SetAside& aside) {
   const std::string target = In(folder, aside.folder);
   for (const std::string& name : aside.names) {
     const std::string from = In(folder, name), to = In(target, name);
-    // A name that has moved already may be that of the head by now.
+    // If a name has been moved already, the folder's entry with that name may be the head.
     if (fs::exists(fs::symlink_status(to, ignored)) || !fs::exists(fs::symlink_status(from, ignored))) continue;
     if (::rename(from.c_str(), to.c_str()) != 0) {
       return absl::UnavailableError(absl::StrCat("cannot move \"", from, "\", which is of another branch, to \"",
@@ -247,7 +248,7 @@ absl::StatusOr<SetAside> SetAsideSteps(const std::string& folder, int64_t step) 
   if (const absl::Status written = aside.names.empty() ? absl::OkStatus() : WriteList(folder, aside); !written.ok()) {
     std::error_code ignored;
     fs::remove_all(HeadFolder(folder), ignored);
-    fs::remove(In(folder, aside.folder), ignored);  // which is empty
+    fs::remove(In(folder, aside.folder), ignored);  // the folder is empty
     return written;
   }
   RETURN_IF_ERROR(MoveAside(folder, aside));
@@ -323,7 +324,7 @@ absl::Status KeepLast(const std::string& folder, int count) {
       if (IsComplete(path)) ++kept;
       continue;
     }
-    // Half removed it must not have a checkpoint's name.
+    // A partly removed checkpoint must not have a checkpoint's name.
     const std::string aside = In(folder, absl::StrCat(kHiddenPrefix, step, ".removed"));
     RETURN_IF_ERROR(Remove(aside));
     if (::rename(path.c_str(), aside.c_str()) != 0) {
@@ -397,7 +398,7 @@ absl::Status FinishCheckpoint(const std::string& folder, const CheckpointIndex& 
   RETURN_IF_ERROR(base::WriteFileAtomically(In(partial, kDigestsName), lines));
   RETURN_IF_ERROR(Move(partial, In(folder, CheckpointName(index.step)), folder, index.step));
   RETURN_IF_ERROR(base::SyncFolder(folder));
-  return Remove(partial);  // what was replaced
+  return Remove(partial);  // the replaced checkpoint
 }
 
 void AbandonCheckpoint(const std::string& folder, int64_t step) {

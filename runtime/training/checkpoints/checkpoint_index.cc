@@ -20,7 +20,7 @@ constexpr int64_t kMaxRanks = 1 << 16;
 
 std::string ShapeText(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-// Errors of the fields that were read, and of fields that were not.
+// Returns the errors of the fields that were read, and of unknown fields.
 absl::Status CheckRead(base::ConfigReader& reader, const std::string& where) {
   RETURN_IF_ERROR(reader.status());
   const std::vector<std::string> unknown = reader.UnknownFields();
@@ -111,7 +111,7 @@ std::string StateText(const base::Json& json) {
   return writer.text();
 }
 
-// Adds what one rank holds to the tensors of all, without a decision who writes.
+// Adds what one rank holds to the tensors of all ranks, without selecting a writer.
 absl::Status AddHeld(const CheckpointIndex& held, int64_t rank, std::map<std::string, CheckpointTensor>& tensors,
                      std::map<std::string, int64_t>& first_rank) {
   for (const auto& [name, tensor] : held.tensors) {
@@ -128,7 +128,7 @@ absl::Status AddHeld(const CheckpointIndex& held, int64_t rank, std::map<std::st
   return absl::OkStatus();
 }
 
-// Leaves of equal boxes the one of the rank that has the fewest bytes to write so far.
+// Of equal boxes, keeps the one of the rank with the fewest bytes to write so far.
 void ChooseWriters(CheckpointTensor& tensor, std::vector<uint64_t>& bytes_of_rank) {
   std::sort(tensor.boxes.begin(), tensor.boxes.end());
   std::vector<StoredBox> chosen;
@@ -204,7 +204,7 @@ absl::Status CheckCoverage(const CheckpointIndex& index) {
                                                        " and ", BoxText(tensor.boxes[i].box), " of rank ",
                                                        tensor.boxes[i].rank, " overlap without being equal"));
       }
-      covered += tensor.boxes[i].box.Elements();  // no more than the tensor has, since none overlaps another
+      covered += tensor.boxes[i].box.Elements();  // at most the tensor's elements, because boxes do not overlap
     }
     const int64_t elements = WholeBox(tensor.shape).Elements();
     if (covered != elements) {

@@ -1,5 +1,5 @@
-// Any bytes as the index of a checkpoint: what is accepted has boxes within their tensors, of ranks that there are, and
-// says the same when it is written and read again.
+// Parses arbitrary bytes as the index of a checkpoint: an accepted index has boxes within their tensors and valid
+// ranks, and is unchanged when it is written and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -59,7 +59,7 @@ TEST(CheckpointIndexTest, AShapeThatCannotBeCountedIsRefused) {
 }
 
 TEST(CheckpointIndexTest, OfReplicasOneWritesAndTheBytesAreDealtOut) {
-  // Four ranks hold all of two tensors of one size: each is written once, by different ranks.
+  // Four ranks hold two whole tensors of the same size: each is written once, by different ranks.
   std::vector<CheckpointIndex> held;
   for (int rank = 0; rank < 4; ++rank) {
     held.push_back(Held("a", {8}, {{{0}, {8}}}));

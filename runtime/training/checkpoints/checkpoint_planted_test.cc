@@ -12,7 +12,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What is wrong with a checkpoint that tensor=2 has written and one rank reads, while that bug is there.
+// Returns the problems of a checkpoint that tensor=2 has written and one rank reads, with that bug planted.
 std::vector<std::string> ProblemsWith(const char* bug) {
   TestFolder folder;
   const PlantedBug planted(bug);

@@ -21,7 +21,7 @@ constexpr int64_t kBufferBytes = int64_t{16} << 20;
 
 std::string ShapeText(at::IntArrayRef shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
-// The same elements of a tensor that holds `frame`.
+// Returns the elements of `part` in a tensor that holds `frame`.
 at::Tensor Narrow(const at::Tensor& tensor, const Box& frame, const Box& part) {
   at::Tensor view = tensor;
   for (size_t i = 0; i < part.offset.size(); ++i) {
@@ -113,7 +113,7 @@ absl::Status CheckpointReader::Copy(const Piece& piece, const StoredBox& from, c
   const int64_t row_bytes = static_cast<int64_t>(stored->bytes()) / (from.box.extent.empty() ? 1 : from.box.extent[0]);
   const int64_t step = std::max<int64_t>(1, kBufferBytes / row_bytes);
   for (int64_t row = 0; row < rows; row += step) {
-    Box band = from.box, part = common;  // what is read, and what of it is used
+    Box band = from.box, part = common;  // the box to be read, and the part of it to be used
     if (!band.offset.empty()) {
       band.offset[0] = part.offset[0] = common.offset[0] + row;
       band.extent[0] = part.extent[0] = std::min(step, rows - row);

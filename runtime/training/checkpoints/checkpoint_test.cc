@@ -186,7 +186,7 @@ TEST(CheckpointTest, AfterARollbackTheOtherBranchIsMovedAsideAndTheNewCheckpoint
   EXPECT_EQ(SetAsideAfter(folder.path(), 6)->folder, "branch-2");
 }
 
-// A run with checkpoints 1 and 2 of two ranks; the second one is then damaged.
+// A run with checkpoints 1 and 2 of two ranks, of which the second is then damaged.
 class DamagedCheckpointTest : public testing::Test {
  protected:
   DamagedCheckpointTest() {
@@ -222,7 +222,7 @@ TEST_F(DamagedCheckpointTest, AFileThatIsCutShortAnywhereFallsBackToThePreviousO
     for (const size_t length :
          {size_t{0}, size_t{5}, size_t{8}, size_t{60}, bytes.size() / 3, bytes.size() - 8, bytes.size() - 1}) {
       folder_.Write("checkpoint-2/" + name, bytes.substr(0, length));
-      // A list of digests without its end no longer names a file, which is then the one to name.
+      // A truncated list of digests no longer names a file; the error then names that file.
       ExpectFallsBack(absl::StrCat(name, " cut to ", length), name == "SHA256SUMS" ? "checkpoint-2" : name);
     }
     folder_.Write("checkpoint-2/" + name, bytes);

@@ -48,7 +48,7 @@ std::vector<Piece> PiecesOf(const std::string& name, const models::ParamSpec& sp
     if (spec.shape.empty()) {
       if (rows.begin > 0 || rows.end < 1) continue;
     } else {
-      // The box's rows within the range, which the tensor begins with.
+      // The box's rows within the range, whose first row is the tensor's first.
       const int64_t begin = std::max(box.local.offset[0], rows.begin);
       const int64_t end = std::min(box.local.offset[0] + box.local.extent[0], rows.end);
       if (begin >= end) continue;
