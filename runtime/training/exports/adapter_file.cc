@@ -42,7 +42,7 @@ absl::Status CheckModule(const AdapterModule& module) {
   return std::isfinite(module.alpha) ? absl::OkStatus() : error("alpha is not finite");
 }
 
-// The value that most modules have; the smallest of several.
+// Returns the value that most modules have; of several the smallest.
 template <class Value, class Of>
 Value MostFrequent(const std::vector<AdapterModule>& modules, const Of& of) {
   std::map<Value, int> counts;

@@ -45,7 +45,7 @@ std::string TextOf(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A tensor of fp32 read without LibTorch's reader or the writer's types.
+// Reads an fp32 tensor without LibTorch's reader and the writer's types.
 std::vector<float> Numbers(const std::string& path, const std::string& tensor) {
   const auto file = models::SafetensorsFile::Open(path, path);
   EXPECT_TRUE(file.ok()) << file.status();
@@ -65,7 +65,7 @@ std::vector<float> Numbers(const at::Tensor& tensor) {
   return {values.data_ptr<float>(), values.data_ptr<float>() + values.numel()};
 }
 
-// The value that PEFT gives a module: that of the first pattern which matches the end of its name.
+// Returns the value that PEFT gives a module: that of the first pattern that matches the end of its name.
 double Resolve(const base::Json& config, const std::string& prefix, const std::string& common,
                const std::string& patterns, const std::string& module) {
   for (const base::JsonMember& pattern : config.Find(prefix + patterns)->members()) {
@@ -121,7 +121,7 @@ TEST(AdapterFileTest, AFolderIsThatOfPeft) {
   EXPECT_THAT(config, HasSubstr(R"("peft_type":"LORA")"));
 }
 
-// The adapter that a golden file holds: its factors, with ranks and alphas as PEFT reads them.
+// Returns the adapter in a golden file: its factors, with ranks and alphas as PEFT reads them.
 AdapterExport GoldenAdapter(const std::string& path, const std::string& tensor_prefix, const std::string& config_text,
                             const std::string& config_prefix) {
   const auto file = models::SafetensorsFile::Open(path, path);
@@ -149,7 +149,7 @@ AdapterExport GoldenAdapter(const std::string& path, const std::string& tensor_p
 
 constexpr char kGolden[] = "tests/golden-exports/adapters/";
 
-// tests/golden-exports says what diffusers and PEFT make of these bytes.
+// tests/golden-exports records how diffusers and PEFT read these bytes.
 TEST(AdapterFileTest, AFileThatDiffusersWasSeenToLoadIsWrittenByteForByte) {
   TestFolder folder;
   const std::string golden = std::string(kGolden) + "flux_exported.safetensors";
@@ -294,7 +294,7 @@ TEST_F(WeightsFolderTest, TheFolderIsTheBaseWithTheTrainedTransformer) {
   EXPECT_FALSE(fs::exists(folder_ / "out/transformer/diffusion_pytorch_model.bin"));
   EXPECT_FALSE(fs::exists(folder_ / "out/whole_model.safetensors"));
   EXPECT_TRUE(models::WeightFolder::Open(folder_ / "out/transformer", "transformer").ok());
-  // The base's own weights are not touched.
+  // The base's weights are unchanged.
   EXPECT_THAT(Numbers(folder_ / "base/transformer/diffusion_pytorch_model.safetensors", "x"), ElementsAre(0, 0, 0, 0));
 }
 

@@ -14,7 +14,7 @@
 namespace tessera::runtime {
 namespace {
 
-// What the header calls a family: the network's module, the base's version, its architecture.
+// Names of a family in the header: the network's module, the base's version, its architecture.
 struct FamilyNames {
   const char* network;
   const char* version;
@@ -34,14 +34,14 @@ FamilyNames NamesOf(const models::AdapterNames& names) {
 
 double ScaleOf(const AdapterModule& module) { return module.alpha / static_cast<double>(module.a.size(0)); }
 
-// One of the authors' modules.
+// One module of the authors.
 struct Fused {
   at::Tensor down, up;
   double alpha = 0;
 };
 
-// The trained ones of `parts` (null: not trained) as one module. Its scale is that of its parts; where these differ it
-// is 1, and up has their scales.
+// Fuses the trained modules of `parts` (null: not trained) into one. Its scale is that of its parts; if these differ,
+// its scale is 1 and their scales are multiplied into `up`.
 Fused Fuse(const models::NamedModules& named, const std::vector<const AdapterModule*>& parts) {
   const AdapterModule* first = nullptr;
   bool is_one_scale = true;
@@ -71,7 +71,7 @@ Fused Fuse(const models::NamedModules& named, const std::vector<const AdapterMod
   return fused;
 }
 
-// The adapter's modules by their names, whose shapes are those of the model's.
+// Returns the adapter's modules by name. Their shapes must be those of the model.
 absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(const AdapterExport& adapter,
                                                                                 const models::AdapterNames& names) {
   std::map<std::string, const AdapterModule*, std::less<>> modules;
@@ -104,7 +104,7 @@ absl::Status WriteKohyaFile(const std::string& path, const AdapterExport& adapte
   std::map<std::string, at::Tensor> tensors;
   std::set<std::string_view> written;
   for (const auto& [original, named] : names.originals()) {
-    // Names of XLabs' own, which stand for the same modules.
+    // XLabs' names are further names of the same modules.
     if (original.find("_processor_") != std::string::npos) continue;
     std::vector<const AdapterModule*> parts;
     bool is_trained = false;

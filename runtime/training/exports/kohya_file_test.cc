@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int64_t kDim = 4;
 
-// A FLUX.1 transformer of one block of each kind, as far as the tests need it.
+// The products that the tests need of a FLUX.1 transformer with one block of each kind.
 AdaptableModel TinyFlux() {
   std::vector<ProductSpec> products = {{.name = "x_embedder", .out = kDim, .in = 3},
                                        {.name = "proj_out", .out = 3, .in = kDim},
@@ -39,7 +39,7 @@ AdaptableModel TinyFlux() {
   return {.originals = OriginalNames::kFlux, .components = {{"transformer", products}}};
 }
 
-// An SD3 transformer whose last context block reads (scale, shift), as that of two blocks' second one does.
+// An SD3 transformer whose last context block reads (scale, shift), like the second of two blocks.
 AdaptableModel TinySd3() {
   return {.originals = OriginalNames::kSd3,
           .components = {{"transformer",
@@ -60,7 +60,7 @@ AdapterModule Module(const AdaptableModel& model, const std::string& name, int64
   return {};
 }
 
-// What a module's weight changes by, in double precision.
+// Returns the change of a module's weight in double precision.
 at::Tensor Delta(const AdapterModule& module) {
   return module.b.to(at::kDouble).mm(module.a.to(at::kDouble)) * (module.alpha / module.a.size(0));
 }
@@ -75,7 +75,7 @@ class KohyaFileTest : public testing::Test {
         Path(), {.modules = std::move(modules), .base_digest = "abc", .step = 7, .trigger_phrase = "tok"}, names);
   }
 
-  // The names of the file's modules.
+  // Returns the names of the file's modules.
   std::set<std::string> Modules() const {
     std::set<std::string> names;
     const models::SafetensorsFile file = File();
@@ -103,7 +103,7 @@ class KohyaFileTest : public testing::Test {
     return values.to(at::kDouble);
   }
 
-  // The change that kohya's format says: alpha / (rows of down) times up down.
+  // Returns the change defined by kohya's format: alpha / (rows of down) times up down.
   at::Tensor FileDelta(const std::string& module) const {
     const at::Tensor down = Read("lora_unet_" + module + ".lora_down.weight");
     const at::Tensor up = Read("lora_unet_" + module + ".lora_up.weight");
@@ -123,7 +123,7 @@ void ExpectNear(const at::Tensor& a, const at::Tensor& b) {
 
 TEST_F(KohyaFileTest, QueriesKeysAndValuesBecomeOneModuleWithTheSameProduct) {
   const AdaptableModel model = TinyFlux();
-  // Ranks that differ with one scale, and then scales that differ.
+  // First ranks that differ with equal scales, then scales that differ.
   for (const double last_alpha : {6.0, 5.0}) {
     const std::vector<AdapterModule> modules = {Module(model, "transformer_blocks.0.attn.to_q", 2, 4),
                                                 Module(model, "transformer_blocks.0.attn.to_k", 1, 2),

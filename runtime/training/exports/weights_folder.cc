@@ -37,7 +37,7 @@ constexpr char kTransformer[] = "transformer";
 constexpr char kSchedulerConfig[] = "scheduler/scheduler_config.json";
 constexpr char kWeightsName[] = "diffusion_pytorch_model.safetensors";
 constexpr size_t kBufferBytes = size_t{16} << 20;
-constexpr size_t kLinkedBytes = size_t{1} << 20;  // what is smaller is copied
+constexpr size_t kLinkedBytes = size_t{1} << 20;  // smaller files are copied
 
 absl::Status Failure(const fs::path& path, const std::error_code& error) {
   const std::string message = absl::StrCat("cannot write \"", path.string(), "\": ", error.message());
@@ -45,14 +45,14 @@ absl::Status Failure(const fs::path& path, const std::error_code& error) {
                                                 : absl::UnavailableError(message);
 }
 
-// A file of weights, or the index of several.
+// Whether the file holds weights or is an index of weight files.
 bool IsWeights(const fs::path& path) {
   const std::string name = path.filename();
   return path.extension() == ".safetensors" || path.extension() == ".bin" ||
          name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
 }
 
-// A large file becomes a link to the file itself, not to a link to it. A small one is copied, so that whoever edits a
+// A large file becomes a link to the file itself, not to a link to it. A small one is copied, so that editing a
 // configuration here does not edit the base's.
 absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   std::error_code error;
@@ -69,7 +69,7 @@ absl::Status LinkFile(const fs::path& from, const fs::path& to) {
   return Failure(to, std::error_code(errno, std::generic_category()));
 }
 
-// All but hidden files and, where `weights` is false, weights; folders with everything in them.
+// Links everything except hidden files and, if `weights` is false, weights; folders with all their contents.
 absl::Status LinkFolder(const fs::path& from, const fs::path& to, bool weights) {
   RETURN_IF_ERROR(base::MakeFolder(to));
   std::error_code error;
@@ -105,7 +105,7 @@ absl::Status CheckNames(const CheckpointIndex& index, const models::WeightFolder
                    "in another shape: ", absl::StrJoin(unknown, ", ")));
 }
 
-// A tensor of the base as it is.
+// Copies a tensor of the base unchanged.
 absl::Status CopyTensor(const models::WeightFolder& base, const models::WeightFolder::Location& location,
                         const std::string& name, models::SafetensorsWriter& writer) {
   std::vector<std::byte> buffer;
@@ -147,7 +147,8 @@ absl::Status WriteWeights(CheckpointReader& checkpoint, const WeightsExport& wha
   return writer.Finish().status();
 }
 
-// The same text but for white space. What is not finite is written as Python does, which diffusers reads.
+// Writes the same text except for white space. Numbers that are not finite are written like in Python, which diffusers
+// reads.
 void Write(const base::Json& value, base::JsonWriter& json) {
   const std::optional<double> number = value.AsNumber();
   if (value.is_object()) {
@@ -173,7 +174,7 @@ void Write(const base::Json& value, base::JsonWriter& json) {
   }
 }
 
-// Has the scheduler's configuration in `folder`, which is a copy of the base's, say what the weights predict.
+// Sets the prediction type in the scheduler's configuration in `folder`, which is a copy of the base's.
 absl::Status WritePredictionType(const fs::path& folder, const std::string& prediction_type) {
   constexpr char kKey[] = "prediction_type";
   const std::string path = folder / kSchedulerConfig;
@@ -210,7 +211,7 @@ absl::Status Fill(CheckpointReader& checkpoint, const WeightsExport& what, const
 
 absl::Status ExportWeights(CheckpointReader& checkpoint, const WeightsExport& what) {
   fs::path folder(what.folder);
-  if (!folder.has_filename()) folder = folder.parent_path();  // of "weights/"
+  if (!folder.has_filename()) folder = folder.parent_path();  // the path ends with a slash
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder, error))) {
     return absl::AlreadyExistsError(absl::StrCat("\"", what.folder, "\" is there already"));
