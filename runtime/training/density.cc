@@ -45,7 +45,7 @@ FlowLevelTable::FlowLevelTable(const SamplerConfig& config) : schedule_(MakeFlow
 
 FlowLevel FlowLevelTable::At(double quantile, int64_t tokens) const {
   const double levels = static_cast<double>(schedule_.sigmas.size());
-  // A quantile of 1, and of `mode` with a large scale one outside [0, 1], is the last or the first level.
+  // A quantile of 1, or one outside [0, 1] from `mode` with a large scale, selects the last or the first level.
   const size_t index = static_cast<size_t>(std::clamp(std::floor(quantile * levels), 0.0, levels - 1));
   if (!dynamic_) return {.timestep = schedule_.timesteps[index], .sigma = schedule_.sigmas[index]};
   const double mu = DynamicShiftMu(*dynamic_, tokens);

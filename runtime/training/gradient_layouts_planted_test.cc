@@ -1,5 +1,5 @@
-// What the training contract would notice (gradient_layouts_test.cc): each bug makes a gradient or the norm differ from
-// one rank's by a hundred times what the contract allows, at least.
+// Tests which bugs the training contract (gradient_layouts_test.cc) would detect: each bug makes a gradient or the norm
+// differ from one rank's by at least a hundred times what the contract allows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Planting{"sharded_weights_stale", "pixart_sigma", {.data = 2}, 1, false, true, 2}),
     [](const auto& info) { return info.param.bug; });
 
-// The parameters that each tensor rank reads for its own tokens alone: norms' of HunyuanDiT, and biases behind sums,
-// embedding of patches and output projection.
+// The parameters that each tensor rank reads only for its tokens: HunyuanDiT's norms; and biases after sums, the
+// embedding of patches and the output projection.
 INSTANTIATE_TEST_SUITE_P(
     SharedTokens, PlantedTrainingTest,
     testing::Values(Planting{"token_norm_gradient_not_summed", "hunyuan11", {.tensor = 2}, 1, true},

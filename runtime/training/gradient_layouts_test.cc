@@ -1,7 +1,7 @@
-// The training contract: on every layout each parameter's gradient is that of one rank.
+// Tests the training contract: on every layout each parameter's gradient is that of one rank.
 //
-// In fp64, where the layouts differ by the order of sums alone: 1e-10 of a gradient's largest value is far above what
-// that makes (1e-13), and far below what any missing term does.
+// In fp64, where the layouts differ only in the order of sums: 1e-10 of a gradient's largest value is far above the
+// resulting difference (1e-13), and far below that of any missing term.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,11 +25,11 @@ namespace {
 
 using parallel::MeshShape;
 
-// Ranks, and what they do with them.
+// A mesh of ranks and the options of their training.
 struct Layout {
   MeshShape shape;
   TrainingRuns::Options options;
-  bool shares_state = false;  // the replicas share out the state of the optimizer
+  bool shares_state = false;  // the replicas share the optimizer's state out
 };
 
 std::string NameOf(const MeshShape& shape) {
@@ -49,7 +49,7 @@ std::string NameOf(const Layout& layout) {
   return name + (layout.options.adapter ? "adapter" : "all weights");
 }
 
-// What is trained and how, each alone.
+// The options of training, each by itself.
 const std::vector<Layout>& Choices() {
   static const std::vector<Layout> choices = {{.shape = {.tensor = 2}},
                                               {.shape = {.tensor = 4}},
@@ -67,7 +67,8 @@ const std::vector<Layout>& Choices() {
   return choices;
 }
 
-// Both choices at once, on as few ranks as they take; nothing where they exclude each other, or take more than eight.
+// Returns both choices combined, on as few ranks as they need; nothing if they exclude each other or need more than
+// eight.
 std::optional<Layout> Both(const Layout& a, const Layout& b) {
   Layout both;
   for (const parallel::Axis axis : parallel::kAllAxes) {
@@ -87,14 +88,14 @@ std::optional<Layout> Both(const Layout& a, const Layout& b) {
   return both;
 }
 
-// A model, and what one rank makes of it.
+// A model and the results of one rank.
 class SerialRuns {
  public:
   explicit SerialRuns(const std::string& model) : runs_(model) {}
 
   const TrainingRuns& runs() const { return runs_; }
 
-  // Gradients and losses, and the weights after a step with them.
+  // Checks gradients and losses, and the weights after a step with them.
   void ExpectOf(const Layout& layout) {
     const bool adapter = layout.options.adapter;
     if (!serial_.contains(adapter)) serial_[adapter] = RunOn({.options = {.adapter = adapter}});
@@ -103,7 +104,7 @@ class SerialRuns {
     ASSERT_GT(expected.norm, 0);
     EXPECT_LE(runs_.WorstError(layout.shape, own.results, expected, adapter), 1e-10);
     EXPECT_LE(runs_.WorstError(layout.shape, own.weights, serial.weights.front(), adapter), 1e-10);
-    // Replicas are the outermost axis, and share out the samples.
+    // Replicas are the outermost axis and share the samples out.
     const auto replicas = static_cast<size_t>(layout.shape.data), ranks = own.results.size();
     for (size_t rank = 0; rank < ranks; ++rank) {
       const size_t replica = rank * replicas / ranks, first = TrainingRuns::kSamples * replica / replicas;
@@ -121,7 +122,7 @@ class SerialRuns {
     std::vector<TrainingRuns::Result> weights;  // in place of the gradients
   };
 
-  // `eps` is large, since a step by the sign of a gradient that is rounding alone would have no one result.
+  // `eps` is large, because a step by the sign of a gradient that is only rounding error would have no unique result.
   Step RunOn(const Layout& layout) const {
     Step step{.results = {}, .weights = std::vector<TrainingRuns::Result>(parallel::NumRanks(layout.shape))};
     step.results = runs_.Run(layout.shape, layout.options, [&](const TrainingGroups& groups, Gradients& gradients) {
@@ -141,7 +142,7 @@ class SerialRuns {
   }
 
   TrainingRuns runs_;
-  std::map<bool, Step> serial_;  // of the adapter, or all weights
+  std::map<bool, Step> serial_;  // by whether the adapter or all weights are trained
 };
 
 class GradientLayoutsTest : public testing::TestWithParam<const char*> {
@@ -177,8 +178,8 @@ TEST_P(GradientLayoutsTest, EveryChoiceAndEveryTwoChoicesHaveTheGradientsOfOneRa
       if (both.has_value() && done.insert(NameOf(*both)).second) ExpectThatOfOneRank(*both);
     }
   }
-  // 13 choices and 78 pairs of them, of which 4 exclude each other and 3 take more than eight ranks; 3 choices need
-  // another one, and are pairs with it.
+  // 13 choices and 78 pairs of them, of which 4 exclude each other and 3 need more than eight ranks; 3 choices require
+  // another one and are counted as a pair with it.
   EXPECT_EQ(done.size(), 13u + 78 - 4 - 3 - 3);
 }
 
@@ -206,8 +207,8 @@ TEST_P(GradientLayoutsTest, SoHaveProductsOfMoreChoices) {
   for (const Layout& layout : layouts) ExpectThatOfOneRank(layout);
 }
 
-// An adapter beside matrices that are held in eight bits: the gradients of the same numbers in double precision, on
-// every layout, and of other ones than those of the matrices as they are.
+// With an adapter and matrices in eight bits, the gradients on every layout are those of the dequantised numbers in
+// double precision, and differ from those of the original matrices.
 TEST_P(GradientLayoutsTest, MatricesInEightBitsHaveTheGradientsOfWhatTheyStandFor) {
   using Matrices = TrainingRuns::Matrices;
   const TrainingRuns::Result dense = runs_.Run({}, {.adapter = true, .matrices = Matrices::kDequantised}).front();
@@ -241,7 +242,7 @@ TEST_P(GradientLayoutsTest, MatricesInEightBitsTakeAnEighthOfTheirBytes) {
   EXPECT_EQ(plain[2], 0);
   EXPECT_GT(held[2], 0);
   EXPECT_EQ(held[1], plain[1]);
-  EXPECT_LE(held[0] * 8, plain[0] + plain[0] / 20);  // but for tables and what is no matrix product
+  EXPECT_LE(held[0] * 8, plain[0] + plain[0] / 20);  // except for tables and other weights that are not matrix products
 }
 
 TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutTakeTheStepsOfOneRank) {
@@ -255,7 +256,7 @@ TEST_P(GradientLayoutsTest, WeightsThatAreSharedOutTakeTheStepsOfOneRank) {
   }
 }
 
-// Their scales lie where their rows are.
+// The scales are kept with their rows.
 TEST_P(GradientLayoutsTest, MatricesInEightBitsAreSharedOutLikeOthers) {
   constexpr auto kEightBits = TrainingRuns::Matrices::kEightBits;
   const TrainingRuns::Result serial = runs_.Run({}, {.adapter = true, .matrices = kEightBits}).front();
@@ -271,7 +272,7 @@ TEST_P(GradientLayoutsTest, MatricesInEightBitsAreSharedOutLikeOthers) {
   }
 }
 
-// Of all weights beside a rank's own rows: those of the embedders and the head, and of one block.
+// In addition to its rows, a rank holds only the weights of the embedders and the head, and of one block.
 TEST_P(GradientLayoutsTest, NoRankHoldsTheWeightsOfTwoBlocks) {
   using Matrices = TrainingRuns::Matrices;
   for (const auto& [adapter, matrices] :
@@ -295,8 +296,8 @@ TEST_P(GradientLayoutsTest, NoRankHoldsTheWeightsOfTwoBlocks) {
   }
 }
 
-// Of one micro-batch and of as many as a replica has samples, with recomputation and with sends that wait for their
-// receivers for some of them.
+// Covers one micro-batch and as many as a replica has samples, some cases with recomputation and with sends that wait
+// for their receivers.
 TEST_P(GradientLayoutsTest, StagesOfBlocksHaveTheGradientsOfOneRank) {
   struct Case {
     MeshShape shape;
@@ -333,7 +334,7 @@ TEST_P(GradientLayoutsTest, StagesOfBlocksHaveTheGradientsOfOneRank) {
   }
 }
 
-// Every stage moves what is in no block by the same gradient, and its own blocks.
+// Every stage updates the parameters outside all blocks with the same gradient, and also updates its blocks.
 TEST_P(GradientLayoutsTest, StagesTakeTheStepsOfOneRank) {
   for (const bool adapter : {false, true}) {
     const TrainingRuns::Result serial = runs_.Run({}, {.steps = 3, .adapter = adapter}).front();
@@ -370,7 +371,7 @@ TEST_P(GradientLayoutsTest, RecomputationChangesNoGradient) {
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.recompute = true}), serial), 1e-12);
 }
 
-// The losses of all samples are those of the one rank that saw them all, whoever of a replica is asked.
+// The losses of all samples are those of one rank that processes all of them, on every rank of a replica.
 TEST_P(GradientLayoutsTest, MicroBatchesAndReplicasAddUpToOneBatch) {
   const TrainingRuns::Result serial = runs_.Run({}, {}).front();
   EXPECT_LE(runs_.WorstError({}, runs_.Run({}, {.passes = 4}), serial), 1e-10);

@@ -12,7 +12,7 @@ namespace {
 
 bool IsSplit(const models::Param& param) { return param.spec.role != models::LinearRole::kReplicated; }
 
-// Of this rank's part of a parameter.
+// Returns the rule for this rank's part of a parameter.
 models::PartialGradient PartialOf(const models::Param& param, bool sequence_parallel) {
   models::PartialGradient partial = param.spec.partial;
   if (IsSplit(param) || (partial.tensor == models::OverTensor::kTokens && !sequence_parallel)) {
@@ -37,7 +37,7 @@ bool IsPartOverTensor(models::OverTensor rule) {
 
 Gradients::Gradients(std::span<const models::Param> params, const GradientsOptions& options)
     : sharded_(options.sharded) {
-  std::vector<int64_t> elements;  // of each flat
+  std::vector<int64_t> elements;  // by flat
   std::vector<size_t> flat_of;    // by parameter
   for (const models::Param& param : params) {
     if (!param.storage.requires_grad()) continue;
@@ -60,7 +60,7 @@ Gradients::Gradients(std::span<const models::Param> params, const GradientsOptio
     const at::Tensor& like = params_.front().storage;
     flats_[i].values = at::zeros(
         {elements[i]}, like.options().dtype(models::AccumulationType(like.scalar_type())).requires_grad(false));
-    elements[i] = 0;  // from here on the next parameter's place
+    elements[i] = 0;  // from here on the offset of the next parameter
   }
   for (size_t i = 0; i < params_.size(); ++i) {
     std::vector<int64_t> shape = params_[i].shape;
@@ -99,7 +99,7 @@ void Gradients::Collect() {
 void Gradients::AddOwnRows(std::span<const size_t> indices) {
   parallel::Communicator& ranks = sharded_->ranks();
   const at::TensorOptions wide = flats_.front().values.options();
-  std::vector<at::Tensor> rows;  // of the first rank, of all these parameters; then of the next
+  std::vector<at::Tensor> rows;  // of all these parameters: those of the first rank, then of the next
   std::vector<int64_t> elements;
   for (int rank = 0; rank < ranks.size(); ++rank) {
     elements.push_back(0);
@@ -144,7 +144,7 @@ double Gradients::GlobalNorm(const TrainingGroups& groups) const {
     squares = all.item<double>();
   };
   const auto squares_of = [&](bool on_all_stages) {
-    double once = 0, split = 0;  // sums of squares: of what every tensor rank has, and of this rank's parts
+    double once = 0, split = 0;  // sums of squares: of parameters that every tensor rank has, and of this rank's parts
     for (const Flat& flat : flats_) {
       if (flat.on_all_stages != on_all_stages) continue;
       const double norm =

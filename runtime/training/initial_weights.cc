@@ -14,10 +14,10 @@
 namespace tessera::runtime {
 namespace {
 
-// How a parameter begins. A scale of 0 makes zeros; what is uniform lies within the scale.
+// The initial distribution of a parameter. A scale of 0 means zeros; uniform values are within the scale.
 struct Start {
   enum Kind { kConstant, kNormal, kUniform } kind = kConstant;
-  double value = 0;  // the constant, the deviation, the bound
+  double value = 0;  // the constant, the standard deviation, or the bound
 };
 
 // diffusers' names, which all families have.
@@ -52,7 +52,7 @@ Start StartOf(const models::ParamSpec& spec) {
   return {.kind = Start::kUniform, .value = std::sqrt(6 / (in + out))};
 }
 
-// In fp64; `number` is the parameter's among those of the model.
+// Returns the whole parameter in fp64; `number` is its number among the parameters of the model.
 at::Tensor Draw(const models::ParamSpec& spec, int64_t number, uint64_t seed) {
   const Start start = StartOf(spec);
   const NoiseKey key = StreamOf({.seed = seed, .sample = number}, NoisePurpose::kInitialWeights);
@@ -68,7 +68,7 @@ at::Tensor Draw(const models::ParamSpec& spec, int64_t number, uint64_t seed) {
 
 bool IsOfABlock(const models::Param& param) { return !param.spec.buffer && param.block != models::Param::kNoBlock; }
 
-// Parameters, but for buffers, of the blocks of earlier stages and of later ones.
+// Number of parameters, except buffers, in the blocks of earlier and later stages.
 struct Elsewhere {
   int64_t earlier = 0, later = 0;
 };
@@ -96,7 +96,7 @@ void DrawInitialWeights(std::span<const models::Param> params, const models::Ten
   for (const models::Param& param : params) {
     const models::ParamSpec& spec = param.spec;
     if (spec.buffer) continue;
-    // All blocks lie one after another, the same frame before and behind them on every stage.
+    // All blocks are consecutive, with the same frame parameters before and after them on every stage.
     if (IsOfABlock(param) != in_blocks) {
       number += in_blocks ? later : earlier;
       in_blocks = !in_blocks;

@@ -52,7 +52,7 @@ TrainingLevel Objective::AtTimestep(int64_t timestep) const {
   TrainingLevel level{
       .timestep = static_cast<double>(timestep), .alpha = std::sqrt(product), .sigma = std::sqrt(1 - product)};
   if (options_.snr_gamma > 0) {
-    // Under zero terminal SNR the last level has none, and a prediction of its noise says nothing.
+    // With zero terminal SNR the last level has no signal, so a prediction of its noise carries no information.
     const double divisor = prediction_ == PredictionType::kVelocity ? snr + 1 : snr;
     level.weight = divisor > 0 ? std::min(snr, options_.snr_gamma) / divisor : 0;
   }

@@ -11,7 +11,7 @@ namespace {
 
 int SizeOf(const parallel::Communicator* sharing) { return sharing == nullptr ? 1 : sharing->size(); }
 
-// What the moments of so many steps, which began at zero, are divided by.
+// Returns the divisor that corrects moments which started at zero, after that many steps.
 double Correction(double beta, int64_t step) { return 1 - std::pow(beta, static_cast<double>(step)); }
 
 void Move(const OptimizerState& own, const at::Tensor& gradient, const AdamWOptions& options, double learning_rate,
@@ -23,8 +23,8 @@ void Move(const OptimizerState& own, const at::Tensor& gradient, const AdamWOpti
   own.master.addcdiv_(own.exp_avg, divisor, -learning_rate / Correction(options.beta1, step));
 }
 
-// The same, with each number read and written once. An element's arithmetic is that of its numbers alone, wherever it
-// lies, so that replicas that share out the state move the same weights.
+// Does the same as Move with each number read and written once. The arithmetic of an element depends only on its
+// numbers, not on its position, so that replicas that share the state out compute the same weights.
 void MoveInOnePass(const OptimizerState& own, const at::Tensor& gradient, const AdamWOptions& options,
                    double learning_rate, int64_t step) {
   constexpr int64_t kGrain = 32768;
@@ -100,7 +100,7 @@ void AdamW::WriteWeights(at::Tensor OptimizerState::*kept) {
     for (const OptimizerState& own : state_) own.param->Value().copy_(own.*kept);
     return;
   }
-  // Every replica's rows of all parameters as one message, in the model's dtype.
+  // Every replica's rows of all parameters in one message, in the model's dtype.
   std::vector<at::Tensor> rows;
   std::vector<int64_t> elements(static_cast<size_t>(sharing_->size()), 0);
   for (const OptimizerState& own : state_) {

@@ -8,7 +8,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Keeps the seeds of samples apart from everything else that Philox makes of a seed.
+// Separates the seeds of samples from everything else that Philox derives from a seed.
 constexpr uint32_t kSampleSeed = 0x53414D50;
 
 }  // namespace
@@ -41,7 +41,7 @@ LevelDraw DrawLevel(const SampleKey& key) {
 }
 
 LevelDraw DrawEvenLevel(uint64_t seed, int64_t visit) {
-  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // the fraction of the golden ratio, in parts of 2^-64
+  constexpr uint64_t kGoldenRatio = 0x9E3779B97F4A7C15;  // the fractional part of the golden ratio, in units of 2^-64
   constexpr int64_t kOfNoSample = -1;
   const double start = UniformOf(StreamOf({.seed = seed, .sample = kOfNoSample}, NoisePurpose::kTrainingLevel), 0);
   const uint64_t place = static_cast<uint64_t>(start * 0x1p64) + static_cast<uint64_t>(visit) * kGoldenRatio;

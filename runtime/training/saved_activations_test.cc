@@ -1,5 +1,5 @@
-// What waits for its gradient between the two halves of a pass, the memory that sharing out tokens is for; and what
-// tensor ranks send each other for it.
+// Measures the tensors that are kept for the gradient between the forward and the backward pass, the memory that
+// sharing tokens out reduces, and what tensor ranks send each other for it.
 #include "tests/support/saved_activations.h"
 
 #include <gtest/gtest.h>
@@ -19,17 +19,17 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
   struct Pass {
     int blocks = 1;
     bool recompute = false;
-    int ranks = 1;  // tensor
+    int ranks = 1;  // tensor ranks
     bool shares_tokens = true;
     bool frozen =
-        true;  // the embedding of tokens alone is trained: every token needs a gradient, and no block's weight
+        true;  // trains only the embedding of tokens: every token needs a gradient, and no weight of a block does
   };
   struct Cost {
-    double peak = 0;  // the most bytes that a rank's tensors take, beyond weights and what it is given
+    double peak = 0;  // maximum bytes of a rank's tensors, excluding weights and inputs
     double sent = 0;  // over the tensor axis, by all ranks
   };
 
-  // Of a pass forwards and backwards.
+  // Returns the cost of a forward and a backward pass.
   Cost CostOf(const Pass& pass) const {
     std::vector<Cost> costs(static_cast<size_t>(pass.ranks));
     RunRanks(pass.ranks, [&](ThreadRank& thread) {
@@ -66,7 +66,7 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
   }
   double PeakBytes(const Pass& pass) const { return CostOf(pass).peak; }
 
-  // The most bytes that the tensors of each of so many stages take, of a block each, while micro-batches go through.
+  // Returns the maximum bytes of the tensors of each stage, with one block per stage, while micro-batches pass through.
   std::vector<double> PeakBytesOfStages(int stages, int micro_batches) const {
     std::vector<double> peaks(static_cast<size_t>(stages));
     std::vector<int> bounds(static_cast<size_t>(stages) + 1);
@@ -94,7 +94,7 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
     return peaks;
   }
 
-  // What another block between the first and the last one adds to `Cost::sent`.
+  // Returns how much another block between the first and the last one adds to `Cost::sent`.
   double SentForABlock(Pass pass) const {
     pass.blocks = 3;
     const double three = CostOf(pass).sent;
@@ -102,7 +102,7 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
     return three - CostOf(pass).sent;
   }
 
-  // Tokens and features of what a block is given.
+  // Number of tokens and features of a block's input.
   struct Sizes {
     double image = 0, text = 0, width = 0;
     bool joint = false;
@@ -136,8 +136,8 @@ class SavedActivationsTest : public testing::TestWithParam<const char*> {
   }
 };
 
-// In fp64 and in the operators of the reference, which keep scores and more copies than a fused kernel, but of the same
-// tokens. A hundredth for what does not depend on tokens.
+// In fp64 and with the operators of the reference, which keep scores and more copies than a fused kernel, but of the
+// same tokens. The tolerance of a hundredth is for what does not depend on tokens.
 TEST_P(SavedActivationsTest, TensorRanksThatShareOutTokensKeepTheirShareOfABlock) {
   for (const bool frozen : {false, true}) {
     const double serial = saved_.Bytes({.frozen = frozen});
@@ -152,9 +152,9 @@ TEST_P(SavedActivationsTest, TensorRanksThatShareOutTokensKeepTheirShareOfABlock
   }
 }
 
-// A pass over one block keeps that block's activations, and works in the same memory besides. Another block adds what
-// enters it, and nothing else. Beside a block that is computed again stand its result, the gradient of that and the
-// gradient of its input.
+// A pass over one block keeps that block's activations and uses more memory only temporarily. Each further block adds
+// only its inputs. While a block is computed again, its result, the gradient of that and the gradient of its input
+// exist in addition.
 TEST_P(SavedActivationsTest, RecomputationKeepsOneBlocksActivationsAndTheInputsOfAll) {
   for (const int ranks : {1, 2}) {
     const Sizes sizes = SizesOfABlock();
@@ -171,8 +171,8 @@ TEST_P(SavedActivationsTest, RecomputationKeepsOneBlocksActivationsAndTheInputsO
   }
 }
 
-// A stage keeps the activations of one micro-batch for each stage from it on, however many follow. What a micro-batch
-// adds is what one block keeps, which the last stage has for one of them alone.
+// A stage keeps the activations of one micro-batch for each stage from it to the last, however many micro-batches
+// follow. A micro-batch adds what one block keeps; the last stage has this for only one micro-batch at a time.
 TEST_P(SavedActivationsTest, StagesKeepNoMoreMicroBatchesThanThereAreStagesFromThemOn) {
   constexpr int kStages = 3;
   const std::vector<double> of_one = PeakBytesOfStages(kStages, 1), of_three = PeakBytesOfStages(kStages, kStages),
@@ -187,10 +187,10 @@ TEST_P(SavedActivationsTest, StagesKeepNoMoreMicroBatchesThanThereAreStagesFromT
   }
 }
 
-// docs/parallelism.md. A token that goes through a column product and the row product behind it is sent four times its
-// features by all-reduce in both directions, over two ranks; as often where tokens are shared out, and once more where
-// a weight has a gradient. Beside that PixArt's text goes into a column product as it is, so that its gradient is
-// summed, and the gradient of the modulation is.
+// Checks the figures of docs/parallelism.md. For a token that passes through a column product and the following row
+// product, all-reduce sends four times its features, both passes together, over two ranks. If tokens are shared out it
+// is as many, and once more if a weight has a gradient. In addition, PixArt's text is the input of a column product as
+// a whole, so its gradient is summed, and so is the gradient of the modulation.
 TEST_P(SavedActivationsTest, SharedTokensSendWhatSumsSendAndTokensOnceMoreForWeights) {
   const Sizes sizes = SizesOfABlock();
   const double pairs = sizes.joint ? 2 * (sizes.image + sizes.text) : 3 * sizes.image;

@@ -11,7 +11,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Views that autograd saved point at the same storage, so they come and go with it.
+// Views that autograd saved share the storage, so they are valid only while it has memory.
 void Allocate(const at::Tensor& values, int64_t bytes) {
   c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::GetAllocator(values.device().type())->allocate(static_cast<size_t>(bytes)));
@@ -24,7 +24,7 @@ void Free(const at::Tensor& values) {
   storage->set_nbytes(0);
 }
 
-// As a parameter: of each of its rows one number.
+// Returns the scales as a parameter with one number per row.
 models::Param ScalesOf(const models::Param& param) {
   models::Param scales = param;
   scales.spec.name += ".scales";
@@ -96,7 +96,7 @@ void ShardedWeights::Hold(int64_t bytes) {
 
 void ShardedWeights::Gather(const Part& part, const Message& message) {
   const at::ScalarType dtype = message.own.scalar_type();
-  // Groups move bytes, and know no numbers of eight bits.
+  // Communicators move bytes and do not support eight-bit numbers.
   const at::Tensor own = dtype == at::kChar ? message.own.view(at::kByte) : message.own;
   const at::Tensor all = ranks_.AllGather(own, message.elements).view(dtype);
   const auto bytes = static_cast<int64_t>(all.nbytes());
@@ -120,7 +120,7 @@ void ShardedWeights::Bring(int part) {
   if (brought.uses++ > 0) return;
   const bool stale = base::Planted("sharded_weights_stale");
   if (stale && brought.storages.front().values.storage().nbytes() > 0) return;
-  // Whoever calls may be in the mode of inference, which makes tensors that gradients cannot be computed with.
+  // The caller may be in inference mode, whose tensors cannot be used to compute gradients.
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_gradients;
   for (const Storage& storage : brought.storages) {

@@ -18,11 +18,11 @@ namespace {
 
 using Content = absl::StatusOr<control::PictureContent>;
 
-// Four parts that end with a NUL, which no path has: width, height and digest after a 0, or the code of an error, its
-// message, and nothing.
+// Four parts, each ending with a NUL, which no path contains: 0, width, height and digest; or the code of an error, its
+// message, and two empty parts.
 constexpr size_t kParts = 4;
 
-// Whose contents the ranks send each other together, so that the memory for it is bounded.
+// The number of paths whose contents the ranks exchange together, which bounds the memory needed.
 constexpr size_t kPathsAtOnce = 1024;
 
 std::string TextOf(const Content& content) {
@@ -50,7 +50,7 @@ Content ContentOf(const absl::string_view* parts) {
   return content;
 }
 
-// The ranks deal out these pictures, and all get what each of them says.
+// Distributes these pictures over the ranks; all ranks get the contents that each of them found.
 void LookTogether(absl::Span<const std::string> paths, parallel::Communicator& ranks,
                   const std::function<void()>& progress, absl::Span<Content> contents) {
   const auto size = static_cast<size_t>(ranks.size());

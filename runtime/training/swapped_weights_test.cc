@@ -1,5 +1,5 @@
-// Blocks whose weights wait in the host's memory, on the pretend device: training with them is training without them
-// bit for bit, in less of the device's memory, and the host waits for no more.
+// Tests blocks whose weights wait in the host's memory, on the pretend device: training with them equals training
+// without them bit for bit, uses less of the device's memory, and makes the host wait no more.
 #include "models/loading/swapped_weights.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class SwappedWeightsTest : public testing::TestWithParam<const char*> {
         .steps = 2, .adapter = true, .device = kPretendDevice, .waiting = control::SwappedBlocks(blocks(), swapped)};
   }
 
-  // Of the weights on the device, by block.
+  // Returns the bytes of the weights on the device, by block.
   std::map<int64_t, int64_t> BytesOfBlocks(Matrices matrices) const {
     std::map<int64_t, int64_t> bytes;
     const std::unique_ptr<models::Family> family = runs_.Load({}, matrices);
@@ -60,7 +60,7 @@ void ExpectSame(const std::vector<TrainingRuns::Result>& own, const std::vector<
   }
 }
 
-// The second of two steps, of an adapter that the first one has changed.
+// Compares the second of two steps, with an adapter that the first step has changed.
 TEST_P(SwappedWeightsTest, StepsAreThoseOfWeightsThatStayBitForBit) {
   for (const bool recompute : {false, true}) {
     for (const Matrices matrices : {Matrices::kPlain, Matrices::kEightBits}) {
@@ -104,7 +104,7 @@ TEST_P(SwappedWeightsTest, LoadingTakesTheBlocksThatStayAndTwoBuffers) {
       most -= bytes.at(block);
       largest = std::max(largest, bytes.at(block));
     }
-    constexpr int64_t kAligned = 64 * 512;  // of the storages of a block
+    constexpr int64_t kAligned = 64 * 512;  // alignment of the storages of a block
     most += 2 * (largest + kAligned);
     ASSERT_LT(most, all);
     const int64_t loaded = PretendDeviceBytes();
@@ -135,8 +135,8 @@ TEST_P(SwappedWeightsTest, AStepMakesTheHostWaitForNothingMore) {
   }
 }
 
-// Of four blocks the second and the last wait: each is on its way while the block before it computes, and what the two
-// buffers have at the end of the forward pass is what the backward pass needs.
+// Of four blocks the second and the last wait. Each is copied while the block before it computes, and at the end of the
+// forward pass the two buffers hold what the backward pass needs.
 TEST_P(SwappedWeightsTest, TheNextBlockIsBroughtAheadAndNoneTwice) {
   ASSERT_EQ(blocks(), 4);
   const std::unique_ptr<models::Family> family = runs_.Load({.waiting = {1, 3}}, Matrices::kPlain, kPretendDevice);
@@ -147,7 +147,7 @@ TEST_P(SwappedWeightsTest, TheNextBlockIsBroughtAheadAndNoneTwice) {
   EXPECT_GT(ahead.issued, before.issued);
   EXPECT_EQ(ahead.under_way, ahead.issued - before.issued);
   weights.Release(0);
-  weights.Bring(1);  // waits for its own copies, and issues those of the last block
+  weights.Bring(1);  // waits for its copies, and issues those of the last block
   const PretendCopies all = PretendDeviceCopies();
   EXPECT_GT(all.issued, ahead.issued);
   EXPECT_EQ(all.under_way, all.issued - ahead.issued);

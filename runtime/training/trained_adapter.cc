@@ -21,7 +21,7 @@ namespace {
 using models::LinearRole;
 using models::Param;
 
-// Of a module's weight [out, in]; "" for what is no matrix product's.
+// Returns the name of the module with this weight [out, in]; "" for parameters that are not of a matrix product.
 std::string ModuleOf(const Param& param) {
   absl::string_view name = param.spec.name;
   return param.spec.shape.size() == 2 && !param.spec.buffer && absl::ConsumeSuffix(&name, ".weight") ? std::string(name)
@@ -32,7 +32,7 @@ bool Ends(absl::string_view module, absl::string_view target) {
   return module == target || absl::EndsWith(module, absl::StrCat(".", target));
 }
 
-// [rank, in] of the module with that number among those trained, in fp64.
+// Returns [rank, in] for the module with that number among the trained ones, in fp64.
 at::Tensor DrawDown(const AdapterOptions& options, int64_t module, int64_t in) {
   const NoiseKey key = StreamOf({.seed = options.seed, .sample = module}, NoisePurpose::kAdapterFactors);
   if (options.init == control::NetworkInit::kGaussian) {
@@ -78,7 +78,7 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
                                                   const AdapterOptions& options) {
   const std::vector<std::string> modules = ModulesOf(model, options);
   if (absl::Status known = CheckTargets(modules, options); !known.ok()) return known;
-  std::map<std::string, int64_t> numbers;  // of the modules that are trained, on all stages
+  std::map<std::string, int64_t> numbers;  // of the trained modules, on all stages
   for (const std::string& module : modules) {
     if (IsTarget(module, options)) numbers.emplace(module, static_cast<int64_t>(numbers.size()));
   }
@@ -94,8 +94,8 @@ absl::StatusOr<TrainedAdapter> MakeTrainedAdapter(std::span<const Param> model, 
         models::ShardOf({.a = DrawDown(options, numbers.at(module), in), .b = at::zeros({out, options.rank}, like)},
                         {.name = module, .out = out, .in = in, .role = spec.role, .in_parts = spec.in_parts}, shard);
     at::Tensor a = own.a.to(like).contiguous(), b = own.b.clone();
-    // A factor that is replicated sees the same tokens as the product: whole on every tensor rank, which sums x Aᵀ or
-    // its gradient, or those that the rank holds.
+    // A replicated factor sees the same tokens as the product: either all of them on every tensor rank, which sums x Aᵀ
+    // or its gradient, or those that the rank holds.
     const auto add = [&](const char* leaf, at::Tensor& factor, std::vector<int64_t> shape, LinearRole split) {
       factor.requires_grad_(true);
       const bool is_split = spec.role == split;

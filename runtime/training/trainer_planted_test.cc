@@ -1,4 +1,4 @@
-// What the steps of a run on several ranks would notice.
+// Tests which bugs the steps of a run on several ranks would detect.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tessera::runtime {
 namespace {
 
-// The largest difference, relative, of a topology's losses and norms of gradients from one rank's.
+// Returns the largest relative difference of a topology's losses and gradient norms from those of one rank.
 double WorstError(const TrainerRuns& runs, const control::TrainParallelism& parallelism, const std::string& output) {
   control::TrainConfig config = runs.Config(output);
   const TrainerRuns::Result serial = runs.Run(config, 2).front();

@@ -1,5 +1,5 @@
-// Densities, objectives, the random numbers of a sample, learning rates and the optimizer. The goldens
-// (tests/golden/training) hold the formulas of the reference scripts to their numbers; here is what they leave open.
+// Tests densities, objectives, the random numbers of a sample, learning rates and the optimizer. The goldens
+// (tests/golden/training) check the formulas against the reference scripts; these tests cover the rest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,10 +31,10 @@ TEST(FlowLevelTableTest, AQuantileIsALevelOfTheSchedulersTable) {
   const FlowLevelTable table(FlowScheduler(3));
   EXPECT_DOUBLE_EQ(table.At(0, 64).sigma, 1);
   EXPECT_DOUBLE_EQ(table.At(0, 64).timestep, 1000);
-  // Level 500 of 1000, 1 - 0.5, which a shift of 3 moves to 1.5 / 2.
+  // Level 500 of 1000 is 1 - 0.5, which a shift of 3 moves to 1.5 / 2.
   EXPECT_NEAR(table.At(0.5, 64).sigma, 0.75, 1e-7);
   EXPECT_NEAR(table.At(0.5004, 64).sigma, 0.75, 1e-7);
-  // The last one is 1/1000 before the shift; quantiles beyond the ends, as `mode` may give, are the ends.
+  // The last one is 1/1000 before the shift. Quantiles outside the range, which `mode` may return, select the ends.
   EXPECT_NEAR(table.At(1, 64).sigma, 3e-3 / 1.002, 1e-8);
   EXPECT_EQ(table.At(1.3, 64).sigma, table.At(0.99999, 64).sigma);
   EXPECT_EQ(table.At(-0.1, 64).sigma, 1);
@@ -58,8 +58,8 @@ TEST(ObjectiveTest, RefusesAModelThatPredictsSamples) {
   EXPECT_NE(refused.message().find("prediction_type is \"sample\""), std::string::npos) << refused;
 }
 
-// v = alpha noise - sigma x0 (Salimans and Ho, 2022), with alpha^2 the product of 1 - beta over the linear table, and
-// min-SNR weights min(snr, gamma) / (snr + 1) (Hang et al., 2023).
+// v = alpha noise - sigma x0 (Salimans and Ho, 2022), where alpha^2 is the product of 1 - beta over the linear table,
+// with min-SNR weights min(snr, gamma) / (snr + 1) (Hang et al., 2023).
 TEST(ObjectiveTest, AModelOfNoiseIsTrainedToPredictVelocitiesWhereTheRunSaysSo) {
   const SamplerConfig scheduler = DefaultSamplerConfig(DpmSolverOptions{});
   ASSERT_EQ(scheduler.prediction_type, PredictionType::kEpsilon);
@@ -124,7 +124,7 @@ TEST(SampleNoiseTest, EveryPartOfTheKeyMakesAnotherStream) {
       noise({.seed = 7, .sample = 11 + (int64_t{1} << 32), .epoch = 2}, NoisePurpose::kTrainingNoise),
       noise({.seed = 7, .sample = 11, .epoch = 3}, NoisePurpose::kTrainingNoise),
       noise(key, NoisePurpose::kAutoencoderSample)};
-  // The correlation of independent numbers, 256 of them, is within 5 / sqrt(256).
+  // The correlation of 256 independent numbers is within 5 / sqrt(256).
   for (const at::Tensor& other : others) EXPECT_LT(std::abs((own * other).mean().item<double>()), 0.31);
 }
 
@@ -148,7 +148,7 @@ TEST(SampleNoiseTest, UniformNumbersAndDropoutHaveTheirShares) {
     square += draw.normal * draw.normal;
     dropped += DropsCaption({.seed = 5, .sample = i}, 0.1);
   }
-  // Five standard deviations of each mean.
+  // The bounds are five standard deviations of each mean.
   EXPECT_NEAR(sum / kDraws, 0.5, 5 * 0.2887 / std::sqrt(kDraws));
   EXPECT_NEAR(square / kDraws, 1, 5 * std::sqrt(2.0 / kDraws));
   EXPECT_NEAR(dropped, 0.1 * kDraws, 5 * std::sqrt(kDraws * 0.09));
@@ -157,9 +157,8 @@ TEST(SampleNoiseTest, UniformNumbersAndDropoutHaveTheirShares) {
 }
 
 TEST(SampleNoiseTest, LevelsOfLowDiscrepancyLieEvenlyInEveryBatch) {
-  // The discrepancy of n consecutive members of the sequence is of the order of log n / n, that of random numbers of
-  // 1 / sqrt(n): none of 64 cells of a batch of 256 is empty, and no third member falls into one of 64 of a batch
-  // of 64.
+  // The discrepancy of n consecutive members of the sequence is of order log n / n, that of random numbers of order 1 /
+  // sqrt(n): none of 64 cells of a batch of 256 is empty, and in a batch of 64 no cell has three members.
   for (const int64_t first : {int64_t{0}, int64_t{123}, int64_t{1} << 40}) {
     std::vector<int> few(64), many(64);
     double square = 0;
@@ -167,7 +166,7 @@ TEST(SampleNoiseTest, LevelsOfLowDiscrepancyLieEvenlyInEveryBatch) {
       const LevelDraw draw = DrawEvenLevel(5, first + i);
       ASSERT_GE(draw.uniform, 0);
       ASSERT_LT(draw.uniform, 1);
-      // The normal number is the uniform one's quantile.
+      // The normal number is the quantile of the uniform one.
       EXPECT_NEAR(0.5 * std::erfc(-draw.normal / std::numbers::sqrt2), draw.uniform, 1e-14);
       square += draw.normal * draw.normal;
       const auto cell = static_cast<size_t>(draw.uniform * 64);
@@ -207,7 +206,7 @@ TEST(LearningRateTest, RisesInALineAndStaysOrFallsInACosine) {
   EXPECT_EQ((LearningRate{.base = 3}.At(0)), 3);
 }
 
-// A column product of 6 inputs and 8 outputs, and a row product of 8 and 6 in parts of 2 and 6, as a rank has them.
+// A rank's part of a column product with 6 inputs and 8 outputs, and of a row product of 8 and 6 with parts of 2 and 6.
 struct TwoProducts {
   explicit TwoProducts(models::TensorShard shard) : table(at::kDouble, at::kCPU, {.tensor = shard}) {
     table.AddPacked({{.name = "a.to_q.weight", .shape = {8, 6}, .role = models::LinearRole::kColumn},
@@ -229,7 +228,7 @@ TEST(TrainedAdapterTest, EachRankHasItsPartOfTheSameFactors) {
   EXPECT_EQ(all.params[2].spec.name, "a.to_out.0.lora_A.weight");
   EXPECT_EQ(all.params[2].Value().sizes(), (at::IntArrayRef{4, 8}));
   EXPECT_TRUE(at::equal(own.params[0].Value(), all.params[0].Value()));  // A of the column product
-  EXPECT_EQ(own.params[1].Value().sizes(), (at::IntArrayRef{4, 4}));     // B of it: half of the outputs
+  EXPECT_EQ(own.params[1].Value().sizes(), (at::IntArrayRef{4, 4}));     // its B: half of the outputs
   const at::Tensor& a = all.params[2].Value();                           // of the row product: halves of parts
   EXPECT_TRUE(at::equal(own.params[2].Value(), at::cat({a.narrow(1, 1, 1), a.narrow(1, 5, 3)}, 1)));
   EXPECT_EQ(own.params[3].Value().sizes(), (at::IntArrayRef{6, 4}));
@@ -295,7 +294,7 @@ TEST(TrainedAdapterTest, ATargetThatNoModuleHasNamesTheNearest) {
   EXPECT_EQ(refused.message(), "no module of the model ends with \"to_qq\"; the nearest is \"to_q\"");
 }
 
-// One replicated parameter of a table.
+// A table with one replicated parameter.
 struct OneParameter {
   explicit OneParameter(at::ScalarType dtype) : table(dtype, at::kCPU) {
     table.Add({.name = "w", .shape = {3, 5}});
@@ -313,7 +312,8 @@ TEST(AdamWTest, StepsBelowTheModelsPrecisionAddUpInTheMasterWeights) {
   AdamW optimizer(gradients, {.weight_decay = 0});
   EXPECT_EQ(optimizer.state()[0].master.scalar_type(), at::kFloat);
   const at::Tensor before = model.param().Value().detach().clone(), master = optimizer.state()[0].master.clone();
-  // A gradient of one sign moves a weight by the learning rate a step; 1e-4 is far below bf16's eight bits of 1.
+  // With a gradient of constant sign a step moves a weight by the learning rate; 1e-4 is far below the resolution of
+  // bf16's eight bits at 1.
   for (int step = 0; step < 100; ++step) {
     gradients.Of(0).fill_(1);
     optimizer.Step(1e-4);
@@ -362,7 +362,7 @@ TEST(AdamWTest, TheAverageTakesTheModelsPlaceAndGivesItBack) {
   EXPECT_TRUE(at::equal(model.param().Value().detach(), state.master));
 }
 
-// Of fewer rows than there are replicas, of a number that they do not divide, and packed ones.
+// Covers parameters with fewer rows than replicas, with a number of rows that is not divisible, and packed ones.
 class SharedStateTest : public testing::TestWithParam<int> {};
 
 TEST_P(SharedStateTest, ReplicasThatShareTheStateHaveTheWeightsOfOneThatKeepsItAll) {
@@ -414,7 +414,7 @@ TEST_P(SharedStateTest, ReplicasThatShareTheStateHaveTheWeightsOfOneThatKeepsItA
 
 INSTANTIATE_TEST_SUITE_P(Replicas, SharedStateTest, testing::Values(2, 3), testing::PrintToStringParamName());
 
-// A parameter that is frozen is none of the optimizer's, and gradients that arrive in several passes add up.
+// The optimizer ignores frozen parameters, and gradients of several passes add up.
 TEST(GradientsTest, CollectAddsWhatPassesLeaveAndLeavesFrozenParametersOut) {
   models::ParamTable table(at::kBFloat16, at::kCPU);
   table.Add({.name = "frozen", .shape = {2}});

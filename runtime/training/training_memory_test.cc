@@ -1,4 +1,4 @@
-// The memory that a rank needs for each sample of its run.
+// Measures the memory that a rank needs for each sample of its run.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -26,10 +26,10 @@
 namespace tessera::runtime {
 namespace {
 
-// Of each further sample.
+// For each further sample.
 constexpr double kMostBytes = 400;
 
-// What the program has allocated, and what of its memory is resident.
+// HeapBytes returns the bytes that the program has allocated, ResidentBytes those of its memory that are resident.
 int64_t HeapBytes() {
   const struct mallinfo2 info = ::mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -47,10 +47,11 @@ int64_t ResidentBytes() {
   return 0;
 }
 
-// Samples that have names and captions of usual lengths; the content, and so the entries of the cache, is one for all.
+// Samples with names and captions of typical lengths; all have the same content, and therefore the same entries of the
+// cache.
 class TrainingMemoryTest : public ::testing::Test {
  protected:
-  // What a run of that many samples holds between two steps of its second epoch.
+  // The data that a run of that many samples holds between two steps of its second epoch.
   struct Held {
     std::unique_ptr<TrainingSamples> samples;
     std::unique_ptr<DataOrder> order;
@@ -84,14 +85,14 @@ class TrainingMemoryTest : public ::testing::Test {
     const absl::StatusOr<control::PictureContent> content = control::LookAtPicture(images + "/a.png");
     const std::vector<absl::StatusOr<control::PictureContent>> contents(listing.paths().size(), content);
     absl::StatusOr<control::TrainingSet> set = std::move(listing).Scan(contents);
-    // The picture that is encoded for all.
+    // The picture that is encoded for all samples.
     if (set.ok()) set->samples[0].path = images + "/a.png";
     return set;
   }
 
   absl::StatusOr<Held> Hold(int64_t count) {
     ASSIGN_OR_RETURN(control::TrainingSet set, Scan(count));
-    ::malloc_trim(0);  // as Trainer does
+    ::malloc_trim(0);  // as in Trainer
     std::vector<OrderedSample> ordered;
     ordered.reserve(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) ordered.push_back({.id = i, .bucket = 0, .repeats = 1});
@@ -136,11 +137,11 @@ class TrainingMemoryTest : public ::testing::Test {
 };
 
 TEST_F(TrainingMemoryTest, GrowsByAFewHundredBytesWithEachSample) {
-  ASSERT_TRUE(Hold(10).ok());  // what is allocated once
+  ASSERT_TRUE(Hold(10).ok());  // allocations that are made only once
   const bool is_long = std::getenv("TESSERA_LONG") != nullptr;
   const Bytes each = OfEachFurtherSample(1000, is_long ? 100000 : 4000);
   EXPECT_LE(each.heap, kMostBytes);
-  // Of few samples the pages of all else are too many.
+  // With few samples the pages of everything else dominate.
   EXPECT_LE(is_long ? each.resident : 0, kMostBytes);
 }
 

@@ -44,10 +44,10 @@ parallel::TokenLayout LayOut(const parallel::RankGroups& groups, int64_t image, 
   return *tokens;
 }
 
-// Texts [t, width] each, or all undefined; padded with zeros to the longest, whose mask says so.
+// Texts [t, width] each, or all undefined; zero-padded to the longest, with a bias that masks the padding.
 struct StackedTexts {
   at::Tensor text;  // [b, t, width]
-  at::Tensor bias;  // [b, t]; undefined: they are equally long
+  at::Tensor bias;  // [b, t]; undefined if all texts have the same length
 };
 
 StackedTexts StackTexts(const models::Family& family, const std::vector<models::ConditioningRow>& rows) {
@@ -91,7 +91,7 @@ models::BlockState Leaves(const models::BlockState& state, bool text_gradient) {
   return leaves;
 }
 
-// Backward from those of the roots that have a gradient.
+// Runs backward from those roots that have a gradient.
 struct Roots {
   variable_list tensors, gradients;
 
@@ -105,9 +105,9 @@ struct Roots {
   }
 };
 
-// How the blocks attend on this rank, and what else a forward pass is given.
+// The attention of the blocks on this rank, and the other context of a forward pass.
 struct MeshContext {
-  // `tensor_tokens`: as in the ForwardContext of blocks.
+  // `tensor_tokens` as in the ForwardContext of blocks.
   MeshContext(const parallel::RankGroups& groups, const parallel::TokenLayout& tokens,
               const parallel::TensorTokens* tensor_tokens, const parallel::AdapterFactors* adapters)
       : exchange(tokens, tokens.all(), groups.ring.rank(), groups.ulysses),
@@ -130,13 +130,13 @@ struct MeshContext {
   parallel::RingReader ring_reader;
   parallel::PolicyAttention attention;
   parallel::LocalAttention no_attention;
-  const parallel::ForwardContext plain;  // for what has no attention over image tokens
+  const parallel::ForwardContext plain;  // for parts without attention over image tokens
   const parallel::ForwardContext of_blocks;
 };
 
-// One micro-batch on this rank: its stage's blocks. Collectives go by the order of the calls, which is the same on all
-// ranks of the stage; in the backward pass by the order in which autograd meets them, which follows from the order of
-// the forward pass.
+// One micro-batch in this rank's stage. In the forward pass collectives run in the order of the calls, which is the
+// same on all ranks of the stage; in the backward pass in the order in which autograd reaches them, which follows from
+// the order of the forward pass.
 class MicroBatch final {
  public:
   MicroBatch(const models::Family& family, const parallel::RankGroups& groups, const TrainingPassOptions& options,
@@ -165,7 +165,8 @@ class MicroBatch final {
     Place();
   }
 
-  // What the model reads once, and the state before the stage's first block, into which a later stage receives.
+  // Computes what the model reads once, and the state before the stage's first block, which a later stage receives
+  // into.
   void Enter() {
     const models::PromptState prompt = transformer_.Read(texts_.text, StackExtras(batch_.rows), context_.plain);
     step_ = transformer_.EmbedStep(batch_.sample.timesteps.to(family_.device()), prompt.vector, context_.plain);
@@ -191,7 +192,7 @@ class MicroBatch final {
     for (const int skip : SkipsAcross(first_block_)) state_.skips[skip] = tokens(own_.count());
   }
 
-  // What comes from a neighbour before a pass in that direction.
+  // Adds the messages that a neighbour sends before a pass in that direction.
   void AddReceives(Direction direction, std::vector<parallel::Transfer>& messages) {
     const bool forward = direction == Direction::kForward;
     if (forward ? is_first_stage() : is_last_stage()) return;
@@ -206,14 +207,14 @@ class MicroBatch final {
     }
   }
 
-  // What goes to a neighbour behind it, and is there no longer.
+  // Adds the messages to a neighbour after a pass in that direction. The sent tensors are dropped.
   void AddSends(Direction direction, std::vector<parallel::Transfer>& messages) {
     const bool forward = direction == Direction::kForward;
     if (forward ? is_last_stage() : is_first_stage()) return;
     models::BlockState& sent = forward ? after_ : gradient_;
     if (!forward && base::Planted("text_gradient_ends_at_its_stage")) sent.text = at::Tensor();
     for (at::Tensor* piece : Across(forward ? end_block_ : first_block_, sent)) {
-      // No gradient is one of zeros to who does not know it.
+      // An undefined gradient means zero; the receiver does not know that, so send zeros.
       if (!piece->defined()) *piece = at::zeros_like(piece == &sent.text ? state_.text : state_.image);
       messages.push_back(
           parallel::Transfer::Send(piece->detach().contiguous(), groups_.pipe.rank() + (forward ? 1 : -1)));
@@ -221,7 +222,7 @@ class MicroBatch final {
     sent = {};
   }
 
-  // The losses [b] of this rank's tokens; zeros before the last stage.
+  // Returns the losses [b] of this rank's tokens; zeros before the last stage.
   at::Tensor Evaluate() {
     models::BlockState state = state_;
     for (int block = first_block_; block < end_block_; ++block) {
@@ -233,8 +234,8 @@ class MicroBatch final {
     return NoLosses();
   }
 
-  // The same, and the first half of a pass. Each block is a graph of its own, from what enters it to what leaves it, so
-  // that nothing of a block is needed while another one runs.
+  // Like Evaluate, as the forward half of a training pass. Each block is a separate graph from its inputs to its
+  // outputs, so that nothing of a block is needed while another one runs.
   at::Tensor Forward() {
     models::BlockState state = state_;
     step_leaves_ = {.vector = Leaf(step_.vector, RequiresGradient(step_.vector)),
@@ -254,7 +255,7 @@ class MicroBatch final {
     return losses_.detach();
   }
 
-  // The second half: the backward pass of the losses' sum over `divisor`.
+  // Runs the backward half: the gradient of the losses' sum divided by `divisor`.
   void Backward(double divisor) {
     if (is_last_stage()) {
       Scaled(losses_, divisor).backward();
@@ -285,7 +286,7 @@ class MicroBatch final {
     Roots roots;
     roots.Add(step_.vector, step_leaves_.vector.defined() ? step_leaves_.vector.grad() : at::Tensor());
     roots.Add(step_.shared, step_leaves_.shared.defined() ? step_leaves_.shared.grad() : at::Tensor());
-    // What was received has no graph: its gradients go back to where it came from.
+    // Received tensors have no graph: their gradients are sent back to where the tensors came from.
     roots.Add(state_.text, gradient_.text);
     roots.Add(state_.image, gradient_.image);
     roots.Backward();
@@ -302,7 +303,7 @@ class MicroBatch final {
   bool is_first_stage() const { return groups_.pipe.rank() == 0; }
   bool is_last_stage() const { return groups_.pipe.rank() + 1 == groups_.pipe.size(); }
 
-  // The long skips that pass from one stage to another before that block, by the blocks that made them.
+  // Returns the long skips that pass from one stage to another before that block, by the blocks that computed them.
   std::vector<int> SkipsAcross(int bound) const {
     std::vector<int> skips;
     for (const parallel::LongSkip& skip : transformer_.long_skips()) {
@@ -311,7 +312,7 @@ class MicroBatch final {
     return skips;
   }
 
-  // All that passes there, of a state or of its gradient.
+  // Returns everything that passes there, of a state or of its gradient.
   std::vector<at::Tensor*> Across(int bound, models::BlockState& state) const {
     std::vector<at::Tensor*> pieces = {&state.image};
     if (joint_) pieces.push_back(&state.text);
@@ -324,7 +325,7 @@ class MicroBatch final {
                      at::TensorOptions(models::AccumulationType(family_.dtype())).device(family_.device()));
   }
 
-  // A block's own graph: from the leaves that enter it to what it made of them.
+  // The graph of one block: from the leaves that enter it to its results.
   struct BlockGraph {
     models::BlockState before, after;
   };
@@ -336,7 +337,7 @@ class MicroBatch final {
     return {whole.begin + part.begin, whole.begin + part.end};
   }
   static bool RequiresGradient(const at::Tensor& x) { return x.defined() && x.requires_grad(); }
-  // Text that blocks only read has none where nothing that is trained comes before it.
+  // Text that blocks only read has no gradient if nothing that is trained comes before it.
   bool needs_text_gradient() const { return joint_ || RequiresGradient(state_.text); }
 
   BlockGraph Compute(int block, const models::BlockState& before, const models::StepEmbedding& step) {
@@ -346,7 +347,7 @@ class MicroBatch final {
     return graph;
   }
 
-  // What enters it, and what leaves it without a graph.
+  // Returns the block's inputs and results without a graph.
   BlockGraph Forget(int block, const models::BlockState& before, const models::StepEmbedding& step) {
     const at::NoGradGuard no_gradients;
     BlockGraph graph{.before = before, .after = before};
@@ -358,7 +359,7 @@ class MicroBatch final {
     if (options_.gradients_ready) options_.gradients_ready(part);
   }
 
-  // Text first, as Conditioning has it. Products of tokens give those of the whole share, and attention reads these.
+  // Text comes first, as in Conditioning. Products of tokens return all tokens of the share, and attention reads these.
   void Place() {
     const models::Positions whole = transformer_.Place(geometry_.grid, family_.device());
     std::vector<models::Positions> rows;
@@ -368,7 +369,7 @@ class MicroBatch final {
     }
     rows.push_back(whole.Of(share_));
     const models::Positions joined = models::Join(rows);
-    // Copies: views would keep the positions of the whole sequence on each of its ranks.
+    // Copies are needed: views would keep the positions of the whole sequence on each rank.
     const auto kept = [](const at::Tensor& x) { return x.defined() ? x.clone() : x; };
     embedded_ = kept(whole.Of(own_).embedded);
     conditioning_ = {.modulation = {}, .text_bias = texts_.bias, .cos = kept(joined.cos), .sin = kept(joined.sin)};
@@ -386,7 +387,7 @@ class MicroBatch final {
     transformer_.Block(block, state, conditioning_, context_.of_blocks);
   }
 
-  // A rank's tokens are an image one token wide to what turns tokens into latents.
+  // The conversion from tokens to latents treats a rank's tokens as an image one token wide.
   at::Tensor LossesOf(const models::BlockState& state, const models::StepEmbedding& step) {
     conditioning_.modulation = Modulation(transformer_.num_blocks(), step);
     const at::Tensor output = transformer_.Head(state, conditioning_, context_.of_blocks);
@@ -412,13 +413,13 @@ class MicroBatch final {
   const TrainingPassOptions& options_;
   const TrainingBatch& batch_;
   const int first_block_, end_block_;  // of this stage
-  const models::BroughtPart frame_;    // for the whole pass
+  const models::BroughtPart frame_;    // held for the whole pass
   const models::LatentGeometry geometry_;
   const StackedTexts texts_;
   const bool joint_;  // text takes part in the attention over image tokens
   const parallel::TokenLayout tokens_;
-  const parallel::TokenSpan share_;  // image tokens of this rank's place in the sequence
-  // Of the share over its tensor ranks; none: each of them has all of it.
+  const parallel::TokenSpan share_;  // the image tokens at this rank's position in the sequence
+  // How the share is divided among its tensor ranks; absent if each has all of it.
   const std::optional<parallel::TensorTokens> tensor_tokens_;
   const parallel::TokenSpan own_;  // this rank's image tokens between products
   const MeshContext context_;
@@ -426,11 +427,11 @@ class MicroBatch final {
   models::Conditioning conditioning_;
   models::StepEmbedding step_;
   models::BlockState state_;           // before the stage's first block
-  models::StepEmbedding step_leaves_;  // where the graphs of blocks begin
+  models::StepEmbedding step_leaves_;  // the leaves at which the graphs of blocks begin
   std::vector<BlockGraph> blocks_;     // between the two halves of a pass
-  models::BlockState after_;           // behind the stage's last block
+  models::BlockState after_;           // after the stage's last block
   at::Tensor losses_;                  // on the last stage
-  models::BlockState gradient_;        // of `after_` before the second half, of `state_` behind it
+  models::BlockState gradient_;        // of `after_` before the backward half, of `state_` after it
 };
 
 void Check(const TrainingBatch& batch, const parallel::RankGroups& groups, const TrainingPassOptions& options) {
@@ -447,7 +448,7 @@ void Check(const TrainingBatch& batch, const parallel::RankGroups& groups, const
               groups.pipe.size());
 }
 
-// Between two passes: what the one made and what the other begins with.
+// Exchanges the results of one pass and the inputs of the next.
 void Exchange(std::vector<parallel::Transfer>& messages, parallel::Communicator& pipe) {
   if (!messages.empty()) pipe.Exchange(messages);
   messages.clear();

@@ -21,7 +21,7 @@ constexpr size_t kKeyDigits = 64;
 
 bool IsKey(const std::string& key) { return key.size() == kKeyDigits && base::IsPlainFileName(key); }
 
-// Before the bytes: what the file is, and the digest of key and bytes, so that an entry that was renamed is none.
+// Returns the header before the bytes: the format, and the digest of key and bytes, so that a renamed entry is invalid.
 std::string HeaderOf(const std::string& key, std::string_view bytes) {
   base::Sha256 digest;
   digest.UpdatePart(key);
@@ -47,7 +47,7 @@ absl::StatusOr<ContentCache> ContentCache::Open(const std::string& folder) {
   return ContentCache(folder);
 }
 
-// 256 folders, so that none has too many files to be listed.
+// Entries are in 256 folders, so that none has too many files to list.
 std::string ContentCache::PathOf(const std::string& key) const {
   return (fs::path(folder_) / key.substr(0, 2) / key).string();
 }

@@ -11,7 +11,8 @@
 namespace tessera::runtime {
 namespace {
 
-// Beside NoisePurpose in the same word of Philox's counter, and far from it. Part of what a seed means.
+// Purposes in the same word of Philox's counter as NoisePurpose, far from its values. They define the results of a seed
+// and must never change.
 constexpr uint32_t kShuffleEntries = 0x6F726465, kShuffleBatches = 0x6F726466;
 constexpr int64_t kMaxEntries = int64_t{1} << 31;
 constexpr int64_t kMaxBuckets = 1 << 16;
@@ -19,7 +20,8 @@ constexpr int64_t kMaxBatch = 1 << 20;
 
 int64_t CeilOfRatio(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The numbers 0 … count - 1 in the order of random keys, so that each permutation is a function of the arguments alone.
+// Returns the numbers 0 … count - 1 in the order of random keys, so that each permutation depends only on the
+// arguments.
 std::vector<uint32_t> Shuffled(size_t count, uint64_t seed, uint32_t purpose, int64_t epoch, size_t bucket) {
   std::vector<std::pair<uint64_t, uint32_t>> keyed(count);
   for (size_t i = 0; i < count; ++i) {
@@ -43,7 +45,7 @@ absl::StatusOr<DataOrder> DataOrder::Create(std::span<const OrderedSample> sampl
     return absl::InvalidArgumentError(
         absl::StrCat("the batch has ", batch_size, " samples; valid values are 1 to ", kMaxBatch));
   }
-  std::vector<size_t> sizes;  // of the buckets
+  std::vector<size_t> sizes;  // by bucket
   int64_t entries = 0;
   for (const OrderedSample& sample : samples) {
     if (sample.id < 0 || sample.id >= kMaxEntries || sample.bucket < 0 || sample.bucket >= kMaxBuckets ||
@@ -80,7 +82,8 @@ int64_t DataOrder::BatchesBefore(int64_t epoch) const {
 }
 
 int64_t DataOrder::EpochOf(int64_t cursor) const {
-  // The last epoch that begins at or before the cursor. All of these visits come in as many epochs or earlier.
+  // Searches for the last epoch that begins at or before the cursor. It is below `high`, because the batches up to the
+  // cursor have only `visits` visits and every epoch has `entries_`.
   const int64_t visits = (cursor + 1) * batch_size_;
   int64_t low = 0, high = visits / entries_ + 2;
   while (high - low > 1) {

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Three buckets of 7, 4 and 1 samples, of which sample 3 comes three times an epoch.
+// Three buckets of 7, 4 and 1 samples, of which sample 3 is visited three times per epoch.
 std::vector<OrderedSample> Samples() {
   std::vector<OrderedSample> samples;
   for (int64_t id = 0; id < 12; ++id) {
@@ -41,13 +41,13 @@ TEST(DataOrderTest, ABatchIsFullAndOfOneBucket) {
   }
 }
 
-// The row of a bucket has no gap and nothing twice: of the visits of a whole number of epochs and batches, each sample
-// has exactly its share, and (id, epoch) is new each time.
+// A bucket's sequence has no gaps and no duplicates: in a whole number of epochs and batches, each sample has exactly
+// its share of visits, and each (id, epoch) occurs once.
 TEST(DataOrderTest, EverySampleComesAsOftenAsItsRepeatsSay) {
   for (const int64_t batch_size : {1, 2, 3, 4, 16}) {
     SCOPED_TRACE(batch_size);
     DataOrder order = Order(batch_size);
-    const int64_t epochs = 2 * batch_size;  // then the rows of all buckets end together with a batch
+    const int64_t epochs = 2 * batch_size;  // then the sequences of all buckets end together with a batch
     std::set<SampleVisit> visits;
     std::map<int64_t, int64_t> times;
     const int64_t end = order.BatchesBefore(epochs);
@@ -102,7 +102,7 @@ TEST(DataOrderTest, EpochsFollowTheCursor) {
   }
 }
 
-// A batch that is begun in an epoch whose entries run out takes the first of the next.
+// A batch that begins in an epoch whose entries run out is filled with the first entries of the next.
 TEST(DataOrderTest, ABatchThatRunsOutOfEntriesIsFilledFromTheNextEpoch) {
   const std::vector<OrderedSample> samples = {{.id = 0}, {.id = 1}, {.id = 2}};
   absl::StatusOr<DataOrder> order = DataOrder::Create(samples, 2, 5);
@@ -111,7 +111,7 @@ TEST(DataOrderTest, ABatchThatRunsOutOfEntriesIsFilledFromTheNextEpoch) {
   for (int64_t cursor = 0; cursor < 3; ++cursor) {
     for (const SampleVisit& visit : order->Batch(cursor).visits) epochs.push_back(visit.epoch);
   }
-  // The two batches of epoch 0 come in either order, then the one that begins in epoch 1.
+  // The two batches of epoch 0 come in either order, followed by the one that begins in epoch 1.
   EXPECT_EQ(std::accumulate(epochs.begin(), epochs.end(), int64_t{0}), 3);
   EXPECT_EQ(order->BatchesBefore(1), 2);
   EXPECT_EQ(order->BatchesBefore(2), 3);
@@ -139,8 +139,8 @@ TEST(DataOrderTest, SeedsAndEpochsAreShuffledDifferently) {
   EXPECT_NE(epoch(1, 0), in_turn);
 }
 
-// What a seed means never changes: a run that is resumed with a later program would see other images. By a
-// Philox4x32-10 written in Python.
+// The results of a seed must never change: a run that is resumed with a later program would see other images. Expected
+// values were computed by a Philox4x32-10 in Python.
 TEST(DataOrderTest, TheOrderOfASeedStaysWhatItIs) {
   std::vector<OrderedSample> samples;
   for (int64_t id = 0; id < 6; ++id) samples.push_back({.id = id});
