@@ -19,7 +19,7 @@ at::Tensor Numbers(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::arange(count).view(shape).to(dtype);
 }
 
-// Every field has a value of its own.
+// Every field has a distinct value.
 models::EncodedPrompt ManyFields() {
   const at::Tensor shared = Numbers({3, 4}, at::kBFloat16);
   return {.guidance = {.branches = {{.row = {.text = shared,
@@ -68,7 +68,7 @@ void ExpectSame(const models::EncodedPrompt& a, const models::EncodedPrompt& b) 
 
 using Prompts = std::vector<absl::StatusOr<models::EncodedPrompt>>;
 
-// What each of `ranks` ranks gets when the first has `prompt`.
+// Returns what each of `ranks` ranks receives if the first has `prompt`.
 Prompts Received(const absl::StatusOr<models::EncodedPrompt>& prompt, int ranks) {
   Prompts received(static_cast<size_t>(ranks), absl::UnknownError(""));
   RunRanks(ranks, [&](ThreadRank& rank) {
@@ -125,7 +125,7 @@ TEST(PromptBroadcastTest, APromptTooLargeToSendIsAnErrorEverywhere) {
   }
 }
 
-// A group of two whose first rank sends what it is told to, as many times as it is asked.
+// A group of two whose first rank sends the given tensors, as many times as it is asked.
 class Scripted final : public parallel::Communicator {
  public:
   explicit Scripted(std::vector<at::Tensor> sent) : sent_(std::move(sent)) {}

@@ -1,4 +1,4 @@
-// Training from the files to the steps, on ranks that are threads.
+// Tests training from the files to the steps, on ranks that are threads.
 #include "runtime/training/trainer.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ std::string Bytes(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Changes one bit of the last byte but three: of a file of fp32 numbers, the least of the last one.
+// Changes the lowest bit of the fourth byte from the end: in a file of fp32 numbers, the least significant bit of the
+// last number.
 void ChangeOneBit(const fs::path& path) {
   std::string bytes = Bytes(path);
   ASSERT_GE(bytes.size(), 4u);
@@ -56,7 +57,7 @@ std::string Weights(const Result& result) {
 
 class CacheTest : public ::testing::Test {
  protected:
-  // One run for all tests, whose cache those of the tests begin with.
+  // One run for all tests, whose cache the tests' runs start with.
   struct First {
     TrainerRuns runs{"pixart_sigma"};
     Result result = runs.Run(runs.Config("first"), 1).front();
@@ -176,7 +177,7 @@ TEST_F(CacheTest, ADamagedEntryIsMadeAnewAndKept) {
     ChangeOneBit(entry.path());
     ++entries;
   }
-  EXPECT_GE(entries, 6 + 6 + 1);  // pictures, captions, and no caption in each bucket
+  EXPECT_GE(entries, 6 + 6 + 1);  // pictures, captions, and the empty caption in each bucket
   const Result second = Run(config);
   EXPECT_EQ(second.prepared.cached_pictures, 0);
   EXPECT_EQ(second.prepared.cached_captions, 0);
@@ -186,7 +187,7 @@ TEST_F(CacheTest, ADamagedEntryIsMadeAnewAndKept) {
   EXPECT_EQ(third.prepared.cached_captions, 6);
 }
 
-// Every entry with its first number replaced by one that is not finite, whole by its digest.
+// Replaces the first number of every entry by NaN, with a valid digest.
 void WriteNaN(const fs::path& cache) {
   const absl::StatusOr<ContentCache> folder = ContentCache::Open(cache);
   ASSERT_TRUE(folder.ok()) << folder.status();
@@ -222,7 +223,7 @@ TEST_F(CacheTest, WhatIsLostOrDamagedBetweenTwoStepsIsEncodedAgain) {
     for (const Result& rank : runs_.Run(config, "", [&](Trainer&trainer, Result&result) -> absl::Status {
            RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, result));
            RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, result));
-           // By one rank, which the others may or may not see at once.
+           // One rank removes them, which the others may or may not see immediately.
            if (result.saved.exported.empty() && !fs::exists(cache / "done")) {
              std::ofstream(cache / "done") << "";
              for (const fs::directory_entry& entry : fs::recursive_directory_iterator(cache)) {
@@ -354,7 +355,7 @@ TEST(BaseDigestTest, ARunDoesNotGoOnOnAnotherBaseThoughOneByteOfItsWeightsDiffer
   }
 }
 
-// The numbers of the checkpoints in a run's output.
+// Returns the numbers of the checkpoints in a run's output.
 std::vector<std::string> CheckpointsIn(const std::string& output) {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(output)) {
@@ -384,7 +385,7 @@ TEST(TrainerRollbackTest, TheNewLineOfStepsIsKeptAndIsTheLatest) {
   };
   steps("", 4);
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-2", "checkpoint-3", "checkpoint-4"));
-  // Stopped before the first save, too: the rollback stays.
+  // The rollback is kept even if the run is stopped before the first save.
   config.train.lr = 2e-3;
   const Result back = steps(config.output + "/checkpoint-2", 0);
   ASSERT_THAT(back.started.warnings, testing::Contains(HasSubstr("branch-1: checkpoint-4, checkpoint-3")));
@@ -393,12 +394,12 @@ TEST(TrainerRollbackTest, TheNewLineOfStepsIsKeptAndIsTheLatest) {
   steps(config.output + "/checkpoint-2", 1);
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-3"));
   EXPECT_THAT(CheckpointsIn(config.output + "/branch-1"), testing::ElementsAre("checkpoint-3", "checkpoint-4"));
-  // The abandoned branch is the current one again, before a step of it is saved.
+  // The abandoned branch becomes the current one again before a step of it is saved.
   EXPECT_EQ(steps(config.output + "/branch-1/checkpoint-4", 0).started.step, 4);
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-4"));
   EXPECT_THAT(CheckpointsIn(config.output + "/branch-2"), testing::ElementsAre("checkpoint-3"));
   EXPECT_EQ(steps("latest", 1).started.step, 4);
-  // What a configuration that is done refuses moves nothing.
+  // A configuration that is refused because it is done moves nothing.
   config.train.steps = 3;
   const Result done = runs.Run(config, "latest", [](Trainer&, Result&) { return absl::OkStatus(); }).front();
   EXPECT_THAT(std::string(done.status.message()), HasSubstr("train.steps is 3, and the checkpoint has 5 steps"));
@@ -432,7 +433,7 @@ TEST_F(OtherBranchTest, WhatChangesNoSumMayBeDifferentWhenARunGoesOn) {
     EXPECT_TRUE(result.status.ok()) << result.status;
     return result.steps.empty() ? control::Trained() : result.steps[0];
   };
-  // From checkpoint 2, of which the run has taken the next step already.
+  // Continues from checkpoint 2, after which the run has already taken a step.
   const control::Trained expected = next(config_, config_.output + "/checkpoint-2");
   const auto expect_same = [&](const control::TrainConfig& config, const std::string& checkpoint) {
     SCOPED_TRACE(absl::StrCat(config.output, " from ", checkpoint));
@@ -454,7 +455,7 @@ TEST_F(OtherBranchTest, WhatChangesNoSumMayBeDifferentWhenARunGoesOn) {
   fs::remove_all(other.output + "checkpoint-3");
   expect_same(other, "latest");
   fs::remove_all(other.output + "checkpoint-3");
-  // An output, images and a model that were moved; slashes at the ends of paths.
+  // An output, images and a model that were moved, and paths that end with slashes.
   fs::rename(runs_.files() / "other", runs_.files() / "moved");
   other.output = runs_.files() / "moved";
   fs::copy(config_.model, runs_.files() / "model", fs::copy_options::recursive);
@@ -499,7 +500,7 @@ TEST_F(OtherBranchTest, WhatChangesSumsIsStillRefusedByName) {
   fs::rename(config.datasets[0].folder_path + "/0.png", config.datasets[0].folder_path + "/9.png");
   fs::rename(config.datasets[0].folder_path + "/0.txt", config.datasets[0].folder_path + "/9.txt");
   EXPECT_THAT(refusal(config), HasSubstr("was trained on other images or captions than datasets has now"));
-  // A model at another path of which the schedule of noise differs.
+  // A model at another path whose noise schedule differs.
   config = config_;
   config.model = runs_.files() / "model";
   fs::copy(config_.model, config.model, fs::copy_options::recursive);
@@ -522,7 +523,7 @@ TEST_F(OtherBranchTest, ACheckpointThatIsNoneOfTheOutputsIsRefusedByNameWhereItH
   EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1", "checkpoint-2", "checkpoint-3"));
   EXPECT_FALSE(fs::exists(config_.output + "/branch-1"));
   EXPECT_EQ(Steps(config_, elsewhere + "9", 1).status.code(), absl::StatusCode::kNotFound);
-  // One of its own under any path, and under a name that the user gave it.
+  // A checkpoint of this run is accepted under any path and under a name that the user gave it.
   fs::create_directory_symlink(config_.output, runs_.files() / "link");
   const Result own = Steps(config_, runs_.files() / "link/checkpoint-2/", 0);
   ASSERT_TRUE(own.status.ok()) << own.status;
@@ -535,7 +536,7 @@ TEST_F(OtherBranchTest, ACheckpointThatIsNoneOfTheOutputsIsRefusedByNameWhereItH
 }
 
 TEST_F(OtherBranchTest, AMoveThatWasInterruptedIsFinishedByTheNextStart) {
-  // As after a kill while --resume checkpoint-1 moved the others.
+  // The state after a kill while --resume checkpoint-1 moved the others.
   fs::create_directories(config_.output + "/branch-1");
   fs::rename(config_.output + "/checkpoint-3", config_.output + "/branch-1/checkpoint-3");
   runs_.files().Write("run/.branch/moved", "branch-1\ncheckpoint-3\ncheckpoint-2\n");
@@ -546,7 +547,7 @@ TEST_F(OtherBranchTest, AMoveThatWasInterruptedIsFinishedByTheNextStart) {
   EXPECT_THAT(CheckpointsIn(config_.output), testing::ElementsAre("checkpoint-1"));
   EXPECT_THAT(CheckpointsIn(config_.output + "/branch-1"), testing::ElementsAre("checkpoint-2", "checkpoint-3"));
   EXPECT_FALSE(fs::exists(config_.output + "/.branch"));
-  // What the list names is not believed where it is no result of this run.
+  // A name in the list that is not a result of this run is not accepted.
   runs_.files().Write("run/.branch/moved", "branch-2\n../run\n");
   const Result malformed = Steps(config_, "latest", 0);
   EXPECT_EQ(malformed.status.code(), absl::StatusCode::kDataLoss);
@@ -620,14 +621,14 @@ TEST(TrainerDataTest, ARunFromScratchBeginsAlikeWhereItIsToGoOnFromNoCheckpoint)
   EXPECT_NE(latest.steps.at(0).loss, base.steps.at(0).loss);
 }
 
-// In single precision, where a topology changes the order of sums: the first step before that has had any effect, and
-// the steps after it.
+// In single precision, in which a topology changes the order of sums: compares the first step, before that has had an
+// effect, and the steps after it.
 void ExpectTheStepsOfOneRank(const char* model, const std::vector<control::TrainParallelism>& topologies) {
   const TrainerRuns runs(model);
   control::TrainConfig config = runs.Config("serial");
   config.train.dtype = control::TrainDtype::kFp32;
   config.train.lr = 1e-4;
-  // Levels that depend on a sample's place in the run's order.
+  // Levels that depend on a sample's position in the run's order.
   config.train.low_discrepancy_timesteps = true;
   const Result serial = runs.Run(config, 20).front();
   ASSERT_TRUE(serial.status.ok()) << serial.status;
@@ -693,7 +694,7 @@ TEST(TrainerDataTest, ABaseInEightBitsThatIsSharedOutTakesTheStepsOfOneThatIsNot
   EXPECT_NE(runs.Run(config, 1).front().steps.at(0).loss, whole.steps[0].loss);
 }
 
-// What a stage holds it writes, and whoever holds it next reads it: the steps, and what is exported, are those of one
+// A stage writes what it holds, and the stage that holds it next reads it: the steps and the exports are those of one
 // rank that was never resumed.
 TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {
   for (const control::NetworkType type : {control::NetworkType::kFull, control::NetworkType::kLora}) {
@@ -730,7 +731,7 @@ TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {
       EXPECT_NEAR(steps[i].gradient_norm, serial.steps[i].gradient_norm, 1e-10 * serial.steps[i].gradient_norm)
           << "step " << i;
     }
-    // Of the same tensors, other stages' among them.
+    // Holds the same tensors, including those of other stages.
     const auto file_of = [&](const Result& run) {
       return type == control::NetworkType::kFull ? Weights(run) : Bytes(run.saved.exported);
     };
@@ -739,8 +740,8 @@ TEST(TrainerStagesTest, ARunGoesOnWithMoreStagesAndWithFewer) {
   }
 }
 
-// A checkpoint of each topology, read on each. The state is written again at once, and is to be in its whole tensors
-// what was read, bit for bit; the next step is to have the loss that the run had which went on.
+// Reads a checkpoint of each topology on each. The state is written again immediately, and its whole tensors must equal
+// what was read bit for bit; the next step must have the loss of the run that continued.
 class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
  protected:
   struct Saved {
@@ -788,7 +789,7 @@ class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
     return config;
   }
 
-  // Two steps, which are saved, and one more.
+  // Takes two steps, which are saved, and one more.
   Saved SaveOn(const control::TrainParallelism& topology) const {
     const control::TrainConfig config = Config(topology);
     const Result result = runs_
@@ -802,7 +803,7 @@ class ResumeTest : public ::testing::TestWithParam<control::NetworkType> {
     EXPECT_TRUE(result.status.ok()) << result.status;
     if (!result.status.ok()) return {};
     EXPECT_THAT(result.saved.warnings, IsEmpty());
-    // Out of the folder in which the next run begins.
+    // Moves the checkpoint out of the folder in which the next run begins.
     Saved saved{.checkpoint = runs_.files() / NameOf(topology), .next_loss = result.steps.back().loss, .state = {}};
     fs::rename(result.saved.checkpoint, saved.checkpoint);
     saved.state = StateIn(saved.checkpoint);
@@ -836,7 +837,7 @@ TEST_P(ResumeTest, WhatEachTopologySavesEveryOtherGoesOnFrom) {
   for (const control::TrainParallelism& from : Topologies()) {
     const Saved saved = SaveOn(from);
     ASSERT_GT(saved.next_loss, 0);
-    // Weights, both moments and the moving average, of which none is zero.
+    // Weights, both moments and the moving average, none of which is zero.
     ASSERT_GT(saved.state.size(), 4u);
     for (const auto& [name, tensor] : saved.state) EXPECT_TRUE(at::any(tensor != 0).item<bool>()) << name;
     for (const control::TrainParallelism& to : Topologies()) {
@@ -850,14 +851,14 @@ INSTANTIATE_TEST_SUITE_P(Networks, ResumeTest,
                          ::testing::Values(control::NetworkType::kFull, control::NetworkType::kLora),
                          [](const auto& info) { return info.param == control::NetworkType::kFull ? "full" : "lora"; });
 
-// The bytes behind the header of a file of weights, which names its step.
+// Returns the bytes after the header of a weight file; the header contains the step.
 std::string TensorsOf(const std::string& file) {
   uint64_t header = 0;
   std::memcpy(&header, file.data(), sizeof(header));
   return file.substr(sizeof(header) + header);
 }
 
-// A rate of 10 makes the weights useless with its first step.
+// A learning rate of 10 makes the weights useless after the first step.
 class LossRatioTest : public ::testing::Test {
  protected:
   control::TrainConfig Config(const std::string& output) const {
