@@ -46,7 +46,7 @@ TEST(CaptionCleaning, ReplacesIllFormedUtf8) {
 
 TEST(CaptionCleaning, KeepsTheTextWhoseMarkupTheReferenceRefuses) { EXPECT_EQ(CleanCaption("a <![x b"), "a <! x b"); }
 
-// Each of these makes a backtracking or restarting parser quadratic; the test's own time limit is the deadline.
+// Each of these makes a backtracking or restarting parser quadratic; the time limit of the test is the deadline.
 TEST(CaptionCleaning, TakesLinearTimeForHostileTexts) {
   for (const std::string_view part : {"a",
                                       "<a ",

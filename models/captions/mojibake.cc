@@ -38,7 +38,7 @@ const LinearRegex& LossySequences() {
   return regex;
 }
 
-// Turns "Ã la" into "à la" with the space kept; "Ã s" and the like are Portuguese words that begin with "à".
+// Turns "Ã la" into "à la" with the space kept; "Ã s" and similar ones are Portuguese words that begin with "à".
 std::u32string RestoreWordAGrave(std::u32string_view bytes) {
   constexpr std::u32string_view kPortuguese[] = {U" ", U"quele", U"quela", U"quilo", U"s "};
   std::u32string result;

@@ -13,7 +13,7 @@ struct DitConfig {
   int64_t head_dim = 0;
   int64_t layers = 0;
   int64_t in_channels = 0;
-  int64_t out_channels = 0;  // in_channels, or twice that where the variance is learned
+  int64_t out_channels = 0;  // in_channels, or twice that if the variance is learned
   int64_t patch = 0;
   int64_t sample_size = 0;  // latent side; the model generates no other size
   int64_t classes = 0;      // the table has one more row, for no class

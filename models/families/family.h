@@ -42,7 +42,7 @@ struct PromptRequest {
 
 // One row of a batch: the inputs of the transformer other than latents and time.
 struct ConditioningRow {
-  at::Tensor text;                 // [t, text width]; t may differ between rows only where the family masks padding
+  at::Tensor text;                 // [t, text width]; t may differ between rows only if the family masks padding
   std::vector<at::Tensor> extras;  // shapes depend on the family and are the same in every row of a model
 };
 

@@ -12,7 +12,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kAlignment = 512;  // bytes; the device allocator's own alignment
+constexpr int64_t kAlignment = 512;  // bytes; the alignment of the device's allocator
 
 c10::Stream CurrentStream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 

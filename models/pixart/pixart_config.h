@@ -14,7 +14,7 @@ struct PixArtConfig {
   int64_t head_dim = 0;
   int64_t layers = 0;
   int64_t in_channels = 0;
-  int64_t out_channels = 0;  // in_channels, or twice that where the variance is learned
+  int64_t out_channels = 0;  // in_channels, or twice that if the variance is learned
   int64_t patch = 0;
   int64_t sample_size = 0;  // latent side the model was trained at
   int64_t caption_channels = 0;

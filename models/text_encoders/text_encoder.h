@@ -15,7 +15,7 @@
 namespace tessera::models {
 
 struct TextEncoderInput {
-  at::Tensor ids;              // [b, t] int64, each below the vocabulary
+  at::Tensor ids;              // [b, t] int64, each less than the size of the vocabulary
   at::Tensor mask;             // [b, t], 1 for tokens and 0 for padding; undefined if padding is read like text
   int64_t layers_skipped = 0;  // CLIP: number of last layers to skip, together with the final norm; 0 skips neither
 };
