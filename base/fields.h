@@ -10,7 +10,8 @@
 //                       base::Field("scale", &AdapterUse::scale, base::Number{-16, 16}, "Factor of its effect."));
 //   }
 //
-// Rules between fields are a function CheckRules(const T&) beside it, which returns an absl::Status.
+// Rules between fields are a function CheckRules(const T&) next to it, which returns an absl::Status; rules between the
+// items of a list are CheckRules(const std::vector<T>&).
 #pragma once
 
 #include <algorithm>
@@ -43,7 +44,8 @@ struct Number {  // NaN is valid only where every number is
 };
 struct Text {  // without NUL
   size_t most_bytes = size_t{1} << 18;
-  bool is_path = false;  // any bytes, as paths have; other texts are UTF-8
+  bool is_path = false;      // any bytes, as paths have; other texts are UTF-8
+  bool is_required = false;  // where an item is written by hand; others have a default
 };
 struct Bytes {  // any bytes, NUL too
   size_t most_bytes = size_t{1} << 30;
@@ -249,6 +251,7 @@ absl::Status CheckValue(absl::string_view name, std::optional<size_t>, const std
       }
     }
   }
+  if constexpr (HasRules<std::vector<T>>) return CheckRules(values);
   return absl::OkStatus();
 }
 

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/field_error.h"
-#include "base/status_macros.h"
 
 namespace tessera::control {
 namespace {
@@ -56,8 +55,7 @@ absl::Status CheckRules(const AdapterUse& adapter) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters) {
-  RETURN_IF_ERROR(base::CheckValue("loras", std::nullopt, adapters, base::List<base::Nested>{.most = kMaxAdapters}));
+absl::Status CheckRules(const std::vector<AdapterUse>& adapters) {
   for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
     const auto same = [&](const AdapterUse& other) { return other.name == adapter->name; };
     if (std::find_if(adapters.begin(), adapter, same) != adapter) {
@@ -66,6 +64,10 @@ absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters) {
+  return base::CheckValue("loras", std::nullopt, adapters, base::List<base::Nested>{.most = kMaxAdapters});
 }
 
 std::string AdapterKey(const std::vector<AdapterUse>& adapters) {

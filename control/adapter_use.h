@@ -48,6 +48,8 @@ inline constexpr char kAdapterNameRule[] =
 // what no name may have.
 std::string AdapterNameOf(std::string_view path);
 
+// Each is there once.
+absl::Status CheckRules(const std::vector<AdapterUse>& adapters);
 // INVALID_ARGUMENT about loras unless each is valid and there once.
 absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters);
 

@@ -2,12 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/field_error.h"
-#include "base/status_macros.h"
 
 namespace tessera::control {
 
 absl::Status CheckRules(const JobParameters& job) {
-  RETURN_IF_ERROR(CheckAdapters(job.adapters));
   const SkipLayerGuidance& skip = job.options.skip_layers;
   if (skip.start > skip.stop) {
     return base::ErrorOfField("skip_layer_start",

@@ -57,7 +57,7 @@ constexpr auto FieldsOf(const JobParameters*) {
       Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}), base::Inline(&J::options));
 }
 
-// No adapter occurs twice, and skip-layer guidance ends after its start.
+// Skip-layer guidance ends after its start.
 absl::Status CheckRules(const JobParameters& job);
 
 }  // namespace tessera::control

@@ -38,7 +38,8 @@ absl::Status Read(const std::string& label, const std::string& text, std::vector
   return absl::OkStatus();
 }
 
-absl::Status Read(const std::string& label, const std::string&, std::vector<server::AdapterRequest>&) {
+template <base::Described Item>
+absl::Status Read(const std::string& label, const std::string&, std::vector<Item>&) {
   return absl::InternalError(absl::StrCat(label, " is a list of options"));
 }
 
@@ -95,6 +96,26 @@ absl::Status ReadField(const server::RequestField& field, const std::string& tex
   return status;
 }
 
+bool IsListOfStructs(const server::RequestField& field) {
+  return std::visit([]<class Value, class Request>(Value Request::*) { return server::kIsListOfStructs<Value>; },
+                    field.member);
+}
+
+// NAME[:NUMBER]: the fields of the item in their order. What follows a colon and is no number belongs to the name.
+template <base::Described Item>
+void ParseItems(const std::vector<std::string>& texts, std::vector<Item>& items) {
+  for (const std::string& text : texts) {
+    auto& [name, number] = items.emplace_back();
+    const size_t colon = text.rfind(':');
+    const bool has_number =
+        colon != std::string::npos && colon != 0 && absl::SimpleAtod(text.substr(colon + 1), &number);
+    if (!has_number) number = Item().*std::get<1>(base::Fields<Item>()).member;
+    name = text.substr(0, has_number ? colon : text.size());
+  }
+}
+template <class Value>
+void ParseItems(const std::vector<std::string>&, Value&) {}
+
 }  // namespace
 
 std::string GenerationOptions::Typed(const std::string& id) const {
@@ -110,7 +131,7 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
       AddSwitch(app, field.option, field.help, options.switches[field.id]);
       continue;
     }
-    if (std::holds_alternative<std::vector<server::AdapterRequest> server::GenerationRequest::*>(field.member)) {
+    if (IsListOfStructs(field)) {
       AddTexts(app, {.names = field.option, .help = field.help, .type = field.type}, options.lists[field.id]);
       continue;
     }
@@ -131,12 +152,9 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
 }
 
 server::AdapterRequest ParseAdapter(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  double scale = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtod(text.substr(colon + 1), &scale)) {
-    return {.name = text};
-  }
-  return {.name = text.substr(0, colon), .scale = scale};
+  std::vector<server::AdapterRequest> adapters;
+  ParseItems({text}, adapters);
+  return adapters[0];
 }
 
 absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options) {
@@ -149,11 +167,11 @@ absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& opt
     if (const auto on = options.switches.find(field.id); on != options.switches.end()) {
       server::VisitValue(field, request, [&](auto& value) { server::CopyValue(on->second, value); });
     }
+    if (const auto typed = options.lists.find(field.id); typed != options.lists.end()) {
+      server::VisitValue(field, request, [&](auto& items) { ParseItems(typed->second, items); });
+    }
   }
   RETURN_IF_ERROR(status);
-  if (const auto typed = options.lists.find("loras"); typed != options.lists.end()) {
-    for (const std::string& text : typed->second) request.loras.push_back(ParseAdapter(text));
-  }
   if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to be typed again
   return request;
 }

@@ -98,24 +98,9 @@ absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& value
   return status;
 }
 
-absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, Bounds bounds) {
-  if (values.size() > control::kMaxAdapters) {
-    return base::ErrorOfField(
-        id, absl::StrCat(" has ", values.size(), " entries; valid values are at most ", control::kMaxAdapters));
-  }
-  for (auto value = values.begin(); value != values.end(); ++value) {
-    const std::string entry = id + "[]";
-    const auto same = [&](const AdapterRequest& other) { return other.name == value->name; };
-    if (std::find_if(values.begin(), value, same) != value) {
-      return base::ErrorOfField(entry, absl::StrCat(" ", QuotedValue(value->name),
-                                                    " is given twice; give it once, with the sum of its scales"));
-    }
-    const absl::Status scale = CheckValue("scale", value->scale, bounds);
-    if (!scale.ok()) {
-      return base::ErrorOfField(entry, absl::StrCat(" ", QuotedValue(value->name), ": ", scale.message()));
-    }
-  }
-  return absl::OkStatus();
+absl::Status CheckCount(const std::string& id, size_t count, Bounds bounds) {
+  if (static_cast<double>(count) <= bounds.high) return absl::OkStatus();
+  return base::ErrorOfField(id, absl::StrCat(" has ", count, " entries; valid values are at most ", bounds.high));
 }
 
 }  // namespace tessera::server

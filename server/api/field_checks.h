@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/field_error.h"
 #include "base/nearest_name.h"
 #include "server/api/request_fields.h"
 
@@ -42,13 +43,29 @@ absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds);
 absl::Status CheckValue(const std::string& id, double value, Bounds bounds);
 absl::Status CheckValue(const std::string& id, const std::string& value, Bounds bounds);
 absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds);
-// Of adapters: how many there are, their scales, and that each is there once.
-absl::Status CheckValue(const std::string& id, const std::vector<AdapterRequest>& values, Bounds bounds);
 inline absl::Status CheckValue(const std::string&, bool, Bounds) { return absl::OkStatus(); }
 inline absl::Status CheckValue(const std::string&, uint64_t, Bounds) { return absl::OkStatus(); }
 template <typename Value>
 absl::Status CheckValue(const std::string& id, const std::optional<Value>& value, Bounds bounds) {
   return value.has_value() ? CheckValue(id, *value, bounds) : absl::OkStatus();
+}
+
+absl::Status CheckCount(const std::string& id, size_t count, Bounds bounds);
+// Of a list of structs: how many there are, the fields of each, and the rules between them.
+template <base::Described Item>
+absl::Status CheckValue(const std::string& id, const std::vector<Item>& values, Bounds bounds) {
+  absl::Status status = CheckCount(id, values.size(), bounds);
+  for (const Item& item : values) {
+    absl::Status valid;
+    base::ForEachField([&](const auto& field,
+                           const auto& member) { valid.Update(CheckValue(field.name, member, BoundsOf(field.valid))); },
+                       item);
+    if (valid.ok()) continue;
+    status.Update(
+        base::ErrorOfField(id + "[]", " " + QuotedValue(NameOfItem(item)) + ": " + std::string(valid.message())));
+  }
+  if constexpr (base::HasRules<std::vector<Item>>) status.Update(CheckRules(values));
+  return status;
 }
 
 }  // namespace tessera::server

@@ -47,16 +47,19 @@ absl::Status CheckDevice(const std::string& device) {
 
 // Whether the request says anything, and what, as messages show it.
 bool IsGiven(const std::string& value) { return !value.empty(); }
-bool IsGiven(const std::vector<int64_t>& values) { return !values.empty(); }
-bool IsGiven(const std::vector<AdapterRequest>& values) { return !values.empty(); }
+template <typename Value>
+bool IsGiven(const std::vector<Value>& values) {
+  return !values.empty();
+}
 template <typename Value>
 bool IsGiven(const std::optional<Value>& value) {
   return value.has_value();
 }
 std::string Shown(const std::string& value) { return QuotedValue(value); }
 std::string Shown(const std::vector<int64_t>& values) { return absl::StrJoin(values, ","); }
-std::string Shown(const std::vector<AdapterRequest>& values) {
-  return absl::StrJoin(values, ",", [](std::string* out, const AdapterRequest& value) { out->append(value.name); });
+template <base::Described Item>
+std::string Shown(const std::vector<Item>& values) {
+  return absl::StrJoin(values, ",", [](std::string* out, const Item& value) { out->append(NameOfItem(value)); });
 }
 template <typename Value>
 std::string Shown(const std::optional<Value>& value) {

@@ -67,9 +67,7 @@ GenerationRequest RequestOf(const ImageParameters& metadata) {
   request.clean_caption = metadata.clean_caption;
   request.resolution_binning = metadata.resolution_binning;
   if (metadata.max_sequence_length.has_value()) request.max_sequence_length = *metadata.max_sequence_length;
-  for (const control::AdapterUse& adapter : metadata.adapters) {
-    request.loras.push_back({.name = adapter.name, .scale = adapter.scale});
-  }
+  CopyValue(metadata.adapters, request.loras);
   SetOptions(metadata.options, request);
   return request;
 }

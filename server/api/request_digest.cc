@@ -29,12 +29,11 @@ class CanonicalText {
   void Add(const std::optional<std::string>& value) { value ? Add(*value) : AddNothing(); }
   void Add(const std::optional<int64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::vector<int64_t>& values) { Add(absl::StrJoin(values, ",")); }
-  void Add(const std::vector<AdapterRequest>& adapters) {
-    Add(absl::StrCat(adapters.size()));
-    for (const AdapterRequest& adapter : adapters) {
-      Add(adapter.name);
-      Add(std::optional<double>(adapter.scale));
-    }
+  template <base::Described Item>
+  void Add(const std::vector<Item>& items) {
+    Add(absl::StrCat(items.size()));
+    for (const Item& item : items)
+      base::ForEachField([this](const auto&, const auto& value) { AddValue(value); }, item);
   }
   void Add(const std::optional<uint64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::optional<bool>& value) { value ? Add(std::string(*value ? "true" : "false")) : AddNothing(); }
@@ -48,6 +47,12 @@ class CanonicalText {
   const std::string& text() const { return text_; }
 
  private:
+  // A value that is always there is digested as one that may be absent.
+  void AddValue(const std::string& value) { Add(value); }
+  template <class Value>
+  void AddValue(const Value& value) {
+    Add(std::optional<Value>(value));
+  }
   void AddNothing() { absl::StrAppend(&text_, "-;"); }
 
   std::string text_;

@@ -1,30 +1,15 @@
 #include "server/api/request_fields.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/field_error.h"
+#include "base/nearest_name.h"
 
 namespace tessera::server {
-namespace {
-
-Bounds BoundsOf(const base::Integer& valid) {
-  if (valid.high == std::numeric_limits<uint64_t>::max()) return kUnbounded;
-  return {static_cast<double>(valid.low), static_cast<double>(valid.high)};
-}
-Bounds BoundsOf(const base::Number& valid) { return {valid.low, valid.high}; }
-Bounds BoundsOf(const base::Text& valid) { return {0, static_cast<double>(valid.most_bytes)}; }
-Bounds BoundsOf(base::Flag) { return kUnbounded; }
-Bounds BoundsOf(base::Choice) { return kUnbounded; }
-Bounds BoundsOf(base::Nested) { return {control::kAdapterScales.low, control::kAdapterScales.high}; }
-template <class Each>
-Bounds BoundsOf(const base::List<Each>& valid) {
-  return BoundsOf(valid.each);
-}
-
-}  // namespace
 
 const RequestField* FindField(absl::string_view id) {
   const auto* field =
@@ -58,6 +43,17 @@ Bounds BoundsOf(const RequestField& field) {
   base::ForEachFieldOf<control::JobParameters>(find);
   if (field.zero_is_absent) found.low = 1;
   return found;
+}
+
+absl::Status CheckRules(const std::vector<AdapterRequest>& adapters) {
+  for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
+    const auto same = [&](const AdapterRequest& other) { return other.name == adapter->name; };
+    if (std::find_if(adapters.begin(), adapter, same) != adapter) {
+      return base::ErrorOfField("loras[]", absl::StrCat(" ", base::QuotedValue(adapter->name),
+                                                        " is given twice; give it once, with the sum of its scales"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::server

@@ -34,8 +34,22 @@ struct AdapterRequest {
 };
 
 constexpr auto FieldsOf(const AdapterRequest*) {
-  return std::tuple(base::Field("name", &AdapterRequest::name),
-                    base::Field("scale", &AdapterRequest::scale, control::kAdapterScales));
+  return std::tuple(base::Field("name", &AdapterRequest::name, base::Text{.is_required = true}),
+                    base::Field("scale", &AdapterRequest::scale, control::kAdapterScales,
+                                "Factor of the adapter's part of the image; 0: as if it were absent."));
+}
+// Each is there once. The error is about one of loras.
+absl::Status CheckRules(const std::vector<AdapterRequest>& adapters);
+
+// A list of described structs, of which the first field names an item.
+template <class T>
+inline constexpr bool kIsListOfStructs = false;
+template <base::Described Item>
+inline constexpr bool kIsListOfStructs<std::vector<Item>> = true;
+
+template <base::Described Item>
+const std::string& NameOfItem(const Item& item) {
+  return item.*std::get<0>(base::Fields<Item>()).member;
 }
 
 // What an edge was asked to make. What is absent is the model's default.
@@ -378,6 +392,23 @@ void VisitValue(const RequestField& field, Request& request, const Visit& visit)
       field.member);
 }
 
+// Copies every field to the one of the same name, if the other struct has it.
+template <base::Described From, base::Described To>
+void CopyFields(const From& from, To& to) {
+  base::ForEachField(
+      [&from](const auto& target, auto& member) {
+        base::ForEachField(
+            [&](const auto& source, const auto& value) {
+              if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>,
+                                           std::remove_cvref_t<decltype(member)>>) {
+                if (absl::string_view(source.name) == target.name) member = value;
+              }
+            },
+            from);
+      },
+      to);
+}
+
 // Copies what the request says to the parameter that it becomes, or back, where the types are of one kind.
 template <typename From, typename To>
 void CopyValue(const From& from, To& to) {
@@ -385,10 +416,9 @@ void CopyValue(const From& from, To& to) {
     to = from;
   } else if constexpr (std::is_enum_v<To> && std::is_same_v<From, std::string>) {
     to = base::EnumOf<To>(from).value_or(to);
-  } else if constexpr (std::is_same_v<From, std::vector<AdapterRequest>> &&
-                       std::is_same_v<To, std::vector<control::AdapterUse>>) {
+  } else if constexpr (kIsListOfStructs<From> && kIsListOfStructs<To>) {
     to.clear();
-    for (const AdapterRequest& adapter : from) to.push_back({.name = adapter.name, .scale = adapter.scale});
+    for (const auto& item : from) CopyFields(item, to.emplace_back());
   } else if constexpr (requires { to.assign(1, static_cast<typename To::value_type>(*from.begin())); }) {
     to.assign(from.begin(), from.end());
   } else if constexpr (requires { to = static_cast<To>(*from); }) {

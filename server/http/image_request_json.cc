@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/number_text.h"
 #include "base/status_macros.h"
 #include "server/http/flat_json.h"
@@ -179,29 +180,70 @@ absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const FlatJsonMember& member, std::vector<AdapterRequest>& value) {
+bool IsRequired(const base::Text& valid) { return valid.is_required; }
+template <class Valid>
+bool IsRequired(const Valid&) {
+  return false;
+}
+
+// A value of this kind in messages.
+const char* ExampleOf(const base::Text&) { return "\"style\""; }
+const char* ExampleOf(const base::Number&) { return "0.8"; }
+[[maybe_unused]] const char* ExampleOf(const base::Integer&) { return "1"; }
+[[maybe_unused]] const char* ExampleOf(base::Flag) { return "true"; }
+
+absl::Status ReadItemField(const FlatJsonMember& member, std::string& value) { return Read(member, value); }
+
+// Null leaves the default.
+template <typename Value>
+absl::Status ReadItemField(const FlatJsonMember& member, Value& value) {
+  std::optional<Value> given;
+  if (!IsNull(member)) RETURN_IF_ERROR(Read(member, given));
+  value = given.value_or(value);
+  return absl::OkStatus();
+}
+
+template <base::Described Item>
+absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& item) {
+  std::vector<std::string> fields, missing;
+  base::ForEachFieldOf<Item>([&](const auto& field) {
+    fields.emplace_back(field.name);
+    if (IsRequired(field.valid)) missing.emplace_back(field.name);
+  });
+  for (const auto& [name, scalar] : group) {
+    const FlatJsonMember member = {.name = absl::StrCat(list, "[].", name), .value = scalar};
+    if (std::ranges::count(fields, name) == 0) {
+      return FieldError(list, absl::StrCat(": ", CheckName("field", name, fields).message()));
+    }
+    std::erase(missing, name);
+    absl::Status status;
+    base::ForEachField(
+        [&](const auto& field, auto& value) {
+          if (name == field.name) status = ReadItemField(member, value);
+        },
+        item);
+    RETURN_IF_ERROR(status);
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return FieldError(list, absl::StrCat(" holds an object without a ", missing[0], "; it must have one"));
+}
+
+// The shape of such a list, for messages: [{"name": …, "scale": …}].
+template <base::Described Item>
+std::string ShapeOfList() {
+  std::vector<std::string> members;
+  base::ForEachFieldOf<Item>(
+      [&](const auto& field) { members.push_back(absl::StrCat("\"", field.name, "\": ", ExampleOf(field.valid))); });
+  return absl::StrCat("[{", absl::StrJoin(members, ", "), "}]");
+}
+
+template <base::Described Item>
+absl::Status Read(const FlatJsonMember& member, std::vector<Item>& value) {
   const auto* groups = std::get_if<std::vector<JsonGroup>>(&member.value);
   const auto* scalars = std::get_if<std::vector<JsonScalar>>(&member.value);
   if (scalars != nullptr && scalars->empty()) return absl::OkStatus();
-  if (groups == nullptr) return WrongType(member, "a list such as [{\"name\": \"style\", \"scale\": 0.8}]");
-  for (const JsonGroup& group : *groups) {
-    AdapterRequest& adapter = value.emplace_back();
-    bool has_name = false;
-    for (const auto& [name, scalar] : group) {
-      const FlatJsonMember item = {.name = absl::StrCat(member.name, "[].", name), .value = scalar};
-      if (name == "name") {
-        has_name = true;
-        RETURN_IF_ERROR(Read(item, adapter.name));
-      } else if (name == "scale") {
-        std::optional<double> scale;
-        if (!IsNull(item)) RETURN_IF_ERROR(Read(item, scale));
-        adapter.scale = scale.value_or(adapter.scale);
-      } else {
-        return FieldError(member.name, absl::StrCat(": ", CheckName("field", name, {"name", "scale"}).message()));
-      }
-    }
-    if (!has_name) return FieldError(member.name, " holds an object without a name; it must name an adapter");
-  }
+  if (groups == nullptr) return WrongType(member, absl::StrCat("a list such as ", ShapeOfList<Item>()));
+  for (const JsonGroup& group : *groups) RETURN_IF_ERROR(ReadItem(member.name, group, value.emplace_back()));
   return absl::OkStatus();
 }
 

@@ -56,16 +56,39 @@ const char* AddType(const RequestField& field, const std::vector<int64_t>&, obje
   return "array";
 }
 
-const char* AddType(const RequestField& field, const std::vector<AdapterRequest>&, object& schema) {
-  object scale = {{"type", "number"}};
-  AddNumbers(field, scale);
-  scale["default"] = AdapterRequest().scale;
-  scale["description"] = "Factor of the adapter's part of the image; 0: as if it were absent.";
+// Of a field of an item of a list, with its default.
+object ItemSchema(const base::Text&, const std::string&) { return {{"type", "string"}}; }
+object ItemSchema(const base::Number& valid, double usual) {
+  return {{"type", "number"},
+          {"minimum", static_cast<int64_t>(valid.low)},
+          {"maximum", static_cast<int64_t>(valid.high)},
+          {"default", usual}};
+}
+[[maybe_unused]] object ItemSchema(const base::Integer& valid, int64_t usual) {
+  return {{"type", "integer"}, {"minimum", valid.low}, {"maximum", valid.high}, {"default", usual}};
+}
+[[maybe_unused]] object ItemSchema(base::Flag, bool usual) { return {{"type", "boolean"}, {"default", usual}}; }
+
+template <base::Described Item>
+const char* AddType(const RequestField& field, const std::vector<Item>&, object& schema) {
+  object properties;
+  array required;
+  const Item usual;
+  base::ForEachField(
+      [&]<class F>(const F& item, const auto& value) {
+        object property = ItemSchema(item.valid, value);
+        if (*item.help != '\0') property["description"] = item.help;
+        properties[item.name] = std::move(property);
+        if constexpr (std::is_same_v<decltype(item.valid), base::Text>) {
+          if (item.valid.is_required) required.emplace_back(item.name);
+        }
+      },
+      usual);
   schema["items"] = object{{"type", "object"},
-                           {"properties", object{{"name", object{{"type", "string"}}}, {"scale", std::move(scale)}}},
-                           {"required", array{"name"}},
+                           {"properties", std::move(properties)},
+                           {"required", std::move(required)},
                            {"additionalProperties", false}};
-  schema["maxItems"] = control::kMaxAdapters;
+  schema["maxItems"] = static_cast<int64_t>(BoundsOf(field).high);
   return "array";
 }
 

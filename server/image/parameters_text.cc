@@ -63,6 +63,34 @@ bool ReadNumber(std::string_view text, Number& value) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
 }
 
+// Of a field of an item of a list. Paths are of one machine and are not written.
+bool IsPath(const base::Text& valid) { return valid.is_path; }
+template <class Valid>
+bool IsPath(const Valid&) {
+  return false;
+}
+bool ReadItemField(const std::string& text, std::string& value) {
+  value = text;
+  return true;
+}
+template <typename Number>
+bool ReadItemField(const std::string& text, Number& value) {
+  return ReadNumber(text, value);
+}
+std::string ItemFieldText(const std::string& value) { return value; }
+template <typename Number>
+std::string ItemFieldText(Number value) {
+  return ShortestDigits(value);
+}
+template <base::Described Item>
+std::string ShapeOfItem() {
+  std::vector<std::string> names;
+  base::ForEachFieldOf<Item>([&](const auto& field) {
+    if (!IsPath(field.valid)) names.push_back(absl::AsciiStrToUpper(field.name));
+  });
+  return absl::StrJoin(names, ":");
+}
+
 struct Prompts {
   std::string positive;
   std::optional<std::string> negative;
@@ -206,21 +234,25 @@ class PairReader final {
     }
   }
 
-  // NAME:SCALE:DIGEST with one blank between them.
-  void operator()(const std::string& key, std::vector<control::AdapterUse>& adapters) {
+  // The fields of each item but for paths, with a colon between them; one blank between items.
+  template <base::Described Item>
+  void operator()(const std::string& key, std::vector<Item>& items) {
     const std::optional<std::string> text = Take(key);
     if (!text) return;
-    for (const absl::string_view item : absl::StrSplit(*text, ' ')) {
-      const std::vector<std::string> parts = absl::StrSplit(item, ':');
-      control::AdapterUse& adapter = adapters.emplace_back();
-      if (parts.size() != 3 || !ReadNumber(parts[1], adapter.scale)) break;
-      adapter.name = parts[0];
-      adapter.digest = parts[2];
+    bool ok = true;
+    for (const absl::string_view one : absl::StrSplit(*text, ' ')) {
+      const std::vector<std::string> parts = absl::StrSplit(one, ':');
+      size_t next = 0;
+      base::ForEachField(
+          [&](const auto& field, auto& value) {
+            if (!IsPath(field.valid)) ok = ok && next < parts.size() && ReadItemField(parts[next++], value);
+          },
+          items.emplace_back());
+      ok = ok && next == parts.size();
     }
-    if (!control::CheckAdapters(adapters).ok()) {
-      adapters.clear();
-      Fail(Malformed(key, *text, "NAME:SCALE:SHA-256 with one blank between several"));
-    }
+    if (ok && base::CheckValue(key, std::nullopt, items, base::List<base::Nested>()).ok()) return;
+    items.clear();
+    Fail(Malformed(key, *text, absl::StrCat(ShapeOfItem<Item>(), " with one blank between several")));
   }
 
   void operator()(const std::string& key, int32_t& width, int32_t& height) {
@@ -270,13 +302,19 @@ class PairWriter final {
   void operator()(const std::string& key, const std::vector<int32_t>& numbers) {
     pairs.emplace_back(key, absl::StrJoin(numbers, " "));
   }
-  void operator()(const std::string& key, const std::vector<control::AdapterUse>& adapters) {
-    if (adapters.empty()) return;
-    if (const absl::Status problem = control::CheckAdapters(adapters); !problem.ok()) {
-      status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", problem.message())));
-    }
-    pairs.emplace_back(key, absl::StrJoin(adapters, " ", [](std::string* out, const control::AdapterUse& adapter) {
-                         absl::StrAppend(out, adapter.name, ":", ShortestDigits(adapter.scale), ":", adapter.digest);
+  template <base::Described Item>
+  void operator()(const std::string& key, const std::vector<Item>& items) {
+    if (items.empty()) return;
+    const absl::Status valid = base::CheckValue(key, std::nullopt, items, base::List<base::Nested>());
+    if (!valid.ok()) status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", valid.message())));
+    pairs.emplace_back(key, absl::StrJoin(items, " ", [](std::string* out, const Item& item) {
+                         std::vector<std::string> parts;
+                         base::ForEachField(
+                             [&](const auto& field, const auto& value) {
+                               if (!IsPath(field.valid)) parts.push_back(ItemFieldText(value));
+                             },
+                             item);
+                         absl::StrAppend(out, absl::StrJoin(parts, ":"));
                        }));
   }
   void operator()(const std::string& key, int32_t width, int32_t height) {

@@ -73,7 +73,7 @@ TEST(ParametersTextTest, AdaptersThatNoImageCanHaveAreRefused) {
   for (const std::string& loras : {"style"s, "style:1"s, "style:x:" + digest, "style:1:abc"s, "../style:1:" + digest,
                                    "style:1:" + digest + "  ", "style:1:" + digest + " style:1:" + digest}) {
     const auto parsed = ParseParameters("cat\nSteps: 4, Seed: 9, Size: 8x8, Loras: \"" + loras + "\"");
-    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("valid values are NAME:SCALE:SHA-256")) << loras;
+    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("valid values are NAME:SCALE:DIGEST")) << loras;
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/task_pool.h"
+#include "control/commands.h"
 #include "server/serving/serving_context.h"
 
 namespace tessera::server {
