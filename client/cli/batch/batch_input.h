@@ -1,8 +1,8 @@
 // The items of a batch, read one after the other from a file or from standard input.
 //
-// Three kinds of text: JSON objects, one a line, of the fields that a request has (docs/api.md), as they are or as
-// OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with the names of those fields in its first
-// row; and prompts, one a line. What cannot be read of one item is that item's error and no other's.
+// Three kinds of text: JSON objects, one a line, of the fields that a request has (server/api/request_fields.h), as
+// they are or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with the names of those
+// fields in its first row; and prompts, one a line. An item that cannot be read is an error of that item alone.
 #pragma once
 
 #include <array>
