@@ -1,24 +1,36 @@
 #include "tests/layout/source_rules.h"
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace tessera::layout {
 namespace {
 
 constexpr size_t kMaxFunctionLines = 80;
 constexpr int kMaxFilesAtTheTop = 12;
+
+// Dialect words in 1,000 words. The limits are what the tree has today: lower them towards the aim, never raise them.
+constexpr double kAimOfDialect = 1.0;
+constexpr double kDialectInCommentsToday = 5.5;
+constexpr double kDialectInDocumentsToday = 3.9;
+static_assert(kDialectInCommentsToday >= kAimOfDialect && kDialectInDocumentsToday >= kAimOfDialect);
 constexpr std::string_view kInstalledHeaders = "client/sdk/include/";
 
-// The rooms that a header can be in, those within another before it.
+// The rooms that a header can be in; a room within another comes before it.
 constexpr std::string_view kRooms[] = {"client/sdk",
                                        "models/adapters/plan",
                                        "models/weights",
@@ -36,9 +48,9 @@ constexpr std::string_view kRooms[] = {"client/sdk",
                                        "server",
                                        "tests"};
 
-// base below everything; the front end (client → server) and the worker (runtime → models → parallel → kernels) meet in
-// control and in what of parallel and models knows no tensors. tests/ and bench/ may include everything, and unit tests
-// may use what lies in tests/.
+// base is below everything. The front end (client → server) and the worker (runtime → models → parallel → kernels) meet
+// in control and in the parts of parallel and models that know no tensors. tests/ and bench/ may include everything,
+// and unit tests may include tests/.
 const std::map<std::string_view, std::set<std::string>>& MayInclude() {
   static const auto* rooms = new std::map<std::string_view, std::set<std::string>>{
       {"base", {"base"}},
@@ -58,7 +70,7 @@ const std::map<std::string_view, std::set<std::string>>& MayInclude() {
         "parallel/plan", "kernels", "base"}},
       {"server",
        {"server", "models/adapters/plan", "control", "parallel/remote", "parallel/segment", "parallel/plan", "base"}},
-      // Others get it installed, without the rest.
+      // It is installed without the rest, for other programs.
       {"client/sdk", {"client/sdk", "base"}},
       {"client", {"client", "client/sdk", "server", "control", "parallel/segment", "parallel/plan", "base"}},
   };
@@ -74,7 +86,7 @@ bool MustBeFreeOfLibTorch(std::string_view file) {
   return false;
 }
 
-// gRPC itself: the front end alone.
+// Only the front end includes gRPC itself.
 bool MayIncludeGrpc(std::string_view file) {
   for (std::string_view place : {"client/", "server/", "tests/"}) {
     if (file.starts_with(place)) return true;
@@ -188,6 +200,290 @@ void CheckDirections(const std::string& file, const Include& include, std::vecto
     findings.push_back(absl::StrCat(at, std::string(from), "/ must not include ", include.header, "; it may include ",
                                     absl::StrJoin(rule->second, ", ")));
   }
+}
+
+struct Dialect {
+  std::set<std::string_view> words;
+  std::vector<std::vector<std::string_view>> phrases;
+};
+
+const Dialect& FormerDialect() {
+  static const auto* dialect = new Dialect{
+      .words = {"tell", "tells", "telling", "told", "behind", "beside", "besides", "whoever", "nobody", "anew",
+                "somebody", "linger", "lingers", "lingering", "mend", "mends", "patience", "legal", "mended"},
+      .phrases = {{"of", "its", "own"}, {"of", "their", "own"}, {"of", "no", "use"}, {"of", "no", "more", "use"}}};
+  return *dialect;
+}
+
+// Names in prose that are no code of this project.
+bool IsForeign(const std::string& name) {
+  static const auto* names = new std::set<std::string_view>{
+      // Methods, models, people, networks and programs.
+      "BeautifulSoup", "CogVideoX", "ConsisID", "DeepSpeed", "HunyuanVideo", "LeVeque", "LyCORIS", "OneTrainer",
+      "OpenMP", "PipeDream", "PipeFusion", "RoCE", "SiLU", "TensorBoard", "UniPC", "ZeRO",
+      // Types of LibTorch, PyTorch and TensorBoard.
+      "CachingHostAllocatorImpl", "SessionLog", "TorchDispatchMode",
+      // Files of a user or of another project, and a placeholder.
+      "base/train/train.yaml", "deploy/docker/keys.txt", "examples/flux_example.py", "DescribeX"};
+  return names->contains(name);
+}
+
+bool IsDocument(std::string_view file) {
+  return file.ends_with(".md") && (file.starts_with("docs/") || file == "README.md" || file == "CONTRIBUTING.md");
+}
+
+// A line of C++, divided into its code and its // comment.
+struct CppLine {
+  std::string code;
+  std::string comment;
+};
+
+// Block comments count as code. `raw_end` closes the raw string that the line begins in; it is empty outside of one.
+CppLine SplitCppLine(const std::string& line, std::string& raw_end) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (!raw_end.empty()) {
+      const size_t end = line.find(raw_end, i);
+      if (end == std::string::npos) return {.code = line, .comment = ""};
+      i = end + raw_end.size() - 1;
+      raw_end.clear();
+    } else if (line[i] == '"' && i > 0 && line[i - 1] == 'R') {
+      const size_t opening = line.find('(', i);
+      if (opening == std::string::npos) continue;
+      raw_end = absl::StrCat(")", line.substr(i + 1, opening - i - 1), "\"");
+      i = opening;
+    } else if (line[i] == '"' || (line[i] == '\'' && (i == 0 || !absl::ascii_isalnum(line[i - 1])))) {
+      const char quote = line[i];
+      for (++i; i < line.size() && line[i] != quote; ++i) i += line[i] == '\\';
+    } else if (line.compare(i, 2, "//") == 0 && (i == 0 || line[i - 1] == ' ')) {
+      return {.code = line.substr(0, i), .comment = line.substr(i + 2)};
+    }
+  }
+  return {.code = line, .comment = ""};
+}
+
+std::vector<CppLine> SplitCpp(const std::vector<std::string>& lines) {
+  std::vector<CppLine> split;
+  std::string raw_end;
+  for (const std::string& line : lines) split.push_back(SplitCppLine(line, raw_end));
+  return split;
+}
+
+// Returns as many lines as `lines` has: comments, or a document without its code blocks. Other lines are empty.
+std::vector<std::string> Prose(const std::string& file, const std::vector<std::string>& lines) {
+  std::vector<std::string> prose;
+  if (IsCpp(file)) {
+    for (CppLine& line : SplitCpp(lines)) prose.push_back(std::move(line.comment));
+    return prose;
+  }
+  bool in_block = false;
+  for (const std::string& line : lines) {
+    const bool is_fence = absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "```");
+    if (is_fence) in_block = !in_block;
+    prose.push_back(is_fence || in_block || line.starts_with("    ") ? "" : line);
+  }
+  return prose;
+}
+
+// Maximal runs of characters that `is_part` accepts.
+template <typename IsPart>
+std::vector<std::string_view> Runs(std::string_view text, IsPart is_part) {
+  std::vector<std::string_view> runs;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t begin = i;
+    while (i < text.size() && is_part(text[i])) ++i;
+    if (i > begin) runs.push_back(text.substr(begin, i - begin));
+  }
+  return runs;
+}
+
+std::vector<std::string_view> CodeWords(std::string_view text) {
+  return Runs(text, [](char c) { return absl::ascii_isalnum(c) || c == '_'; });
+}
+
+struct DialectCount {
+  int words = 0;
+  int dialect = 0;
+};
+
+DialectCount CountDialect(const std::vector<std::string>& prose) {
+  const std::string text = absl::AsciiStrToLower(absl::StrJoin(prose, " "));
+  const std::vector<std::string_view> words = Runs(text, [](char c) { return absl::ascii_isalpha(c) || c == '\''; });
+  DialectCount count = {.words = static_cast<int>(words.size())};
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    count.dialect += FormerDialect().words.contains(*word);
+    for (const std::vector<std::string_view>& phrase : FormerDialect().phrases) {
+      count.dialect += words.end() - word >= static_cast<std::ptrdiff_t>(phrase.size()) &&
+                       std::equal(phrase.begin(), phrase.end(), word);
+    }
+  }
+  return count;
+}
+
+void CheckDialectOf(const SourceTree& tree, const std::string& what, double limit, bool (*is_counted)(std::string_view),
+                    std::vector<std::string>& findings) {
+  constexpr size_t kNamed = 10;
+  DialectCount all;
+  std::vector<std::pair<int, std::string>> files;
+  for (const auto& [file, lines] : tree) {
+    if (!is_counted(file)) continue;
+    const DialectCount count = CountDialect(Prose(file, lines));
+    all.words += count.words;
+    all.dialect += count.dialect;
+    if (count.dialect > 0) files.push_back({count.dialect, file});
+  }
+  const double rate = 1000.0 * all.dialect / std::max(all.words, 1);
+  if (rate <= limit) return;
+  std::sort(files.rbegin(), files.rend());
+  if (files.size() > kNamed) files.resize(kNamed);
+  const std::string most = absl::StrJoin(files, ", ", [](std::string* out, const auto& file) {
+    absl::StrAppend(out, file.second, " (", file.first, ")");
+  });
+  findings.push_back(absl::StrCat(files.front().second, ":1: ", what, " have ", rate,
+                                  " dialect words in 1,000 words, more than ", limit, "; the aim is ", kAimOfDialect,
+                                  ". Most: ", most));
+}
+
+// The words of the code, against which names in prose are checked.
+struct CodeIndex {
+  std::unordered_set<std::string> words;
+  std::set<std::string> folders;                                      // at the top of the tree
+  std::map<std::string, std::unordered_set<std::string>> file_words;  // by path without the extension
+  std::map<std::string, std::set<std::string>> declared_in;           // name of a type or namespace → such paths
+  std::map<std::string, std::set<std::string>> bases;                 // class → base classes
+};
+
+// Files whose words are code. The files of this rule are left out, since they hold examples of wrong names.
+bool HasCode(std::string_view file) {
+  if (file.starts_with("tests/golden") || file.starts_with("tests/layout/source_rules")) return false;
+  if (IsCpp(file) || file.ends_with("CMakeLists.txt")) return true;
+  for (std::string_view extension : {".cmake", ".conf", ".css", ".html", ".inc", ".js", ".json", ".proto", ".py",
+                                     ".service", ".sh", ".toml", ".yaml", ".yml"}) {
+    if (file.ends_with(extension)) return true;
+  }
+  return false;
+}
+
+void IndexLine(const std::string& code, const std::string& stem, CodeIndex& index) {
+  static const auto* keywords = new std::set<std::string_view>{"class",   "enum",   "message", "namespace", "rpc",
+                                                               "service", "struct", "union",   "using"};
+  const std::vector<std::string_view> words = CodeWords(code);
+  for (size_t i = 0; i < words.size(); ++i) {
+    index.words.insert(std::string(words[i]));
+    index.file_words[stem].insert(std::string(words[i]));
+    if (i == 0 || !keywords->contains(words[0])) continue;
+    const bool is_base = std::find(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(i), "public") !=
+                         words.begin() + static_cast<std::ptrdiff_t>(i);
+    if (is_base) {
+      index.bases[std::string(words[1])].insert(std::string(words[i]));
+    } else {
+      index.declared_in[std::string(words[i])].insert(stem);
+    }
+  }
+}
+
+CodeIndex IndexCode(const SourceTree& tree) {
+  CodeIndex index;
+  for (const auto& [file, lines] : tree) {
+    const std::filesystem::path path(file);
+    if (path.has_parent_path()) index.folders.insert(path.begin()->string());
+    index.words.insert(path.stem().string());
+    if (!HasCode(file)) continue;
+    const std::string stem = (path.parent_path() / path.stem()).generic_string();
+    if (IsCpp(file)) {
+      for (const CppLine& line : SplitCpp(lines)) IndexLine(line.code, stem, index);
+    } else {
+      for (const std::string& line : lines) {
+        if (!absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#")) IndexLine(line, stem, index);
+      }
+    }
+  }
+  return index;
+}
+
+// Accepts also the plural of a name, and a status code without its "Error".
+bool IsWord(const CodeIndex& index, const std::string& name) {
+  return index.words.contains(name) || index.words.contains(name + "Error") ||
+         (name.ends_with('s') && index.words.contains(name.substr(0, name.size() - 1)));
+}
+
+// Whether the files that declare the type or namespace, or one of its base classes, have the word. `depth` bounds the
+// chain of bases, since classes of one name in different files may seem to be bases of each other.
+bool HasMember(const CodeIndex& index, const std::string& type, const std::string& member, int depth = 4) {
+  const auto declared = index.declared_in.find(type);
+  if (declared == index.declared_in.end()) return index.words.contains(member);
+  for (const std::string& stem : declared->second) {
+    if (index.file_words.at(stem).contains(member)) return true;
+  }
+  const auto bases = index.bases.find(type);
+  if (bases == index.bases.end() || depth == 0) return false;
+  return std::any_of(bases->second.begin(), bases->second.end(),
+                     [&](const std::string& base) { return HasMember(index, base, member, depth - 1); });
+}
+
+// A capital, a small letter or digit, and a capital further on: "StepPlan", but not "GPU" or "Plan".
+bool IsMixedCase(std::string_view name) {
+  return name.size() > 2 && absl::ascii_isupper(name[0]) && !absl::ascii_isupper(name[1]) &&
+         std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isalnum(c); }) &&
+         std::any_of(name.begin() + 2, name.end(), [](char c) { return absl::ascii_isupper(c); });
+}
+
+// Looks up `Type::Member` of the project, a name in mixed case, and a member that ends in an underscore. Other words
+// cannot be distinguished from English and count as existing.
+bool NameExists(const CodeIndex& index, const std::string& name) {
+  static const auto* qualified = new std::regex("([A-Za-z_]\\w*::)+[A-Za-z_]\\w*");
+  static const auto* underscore = new std::regex("[a-z]\\w*_");
+  static const auto* foreign =
+      new std::set<std::string_view>{"absl", "at", "boost", "c10", "google", "grpc", "std", "testing", "torch"};
+  if (IsForeign(name)) return true;
+  if (absl::StrContains(name, "::") && std::regex_match(name, *qualified)) {
+    const std::vector<std::string> parts = absl::StrSplit(name, "::");
+    if (foreign->contains(parts.front())) return true;
+    return std::all_of(parts.begin(), parts.end(), [&](const std::string& part) { return IsWord(index, part); }) &&
+           HasMember(index, parts[parts.size() - 2], parts.back());
+  }
+  if (IsMixedCase(name)) return IsWord(index, name);
+  return !name.ends_with('_') || !std::regex_match(name, *underscore) || index.words.contains(name);
+}
+
+// Returns the paths of files whose first folder is one of the tree's; "a/b.{h,cc}" is two paths. The characters before
+// and after a match rule out wildcards, placeholders, addresses and parts of longer paths.
+std::vector<std::string> Paths(const CodeIndex& index, const std::string& text) {
+  static const auto* pattern = new std::regex(
+      R"((^|[^\w/.$~*}>-])((?:[\w.-]+/)+[\w.-]+\.))"
+      R"((\{[a-z,]+\}|(?:h|cc|cu|cuh|inc|py|sh|md|proto|json|ya?ml|cmake|js|txt|csv|html)\b)(?![/*\w]))");
+  std::vector<std::string> paths;
+  if (!absl::StrContains(text, '/')) return paths;
+  for (std::sregex_iterator match(text.begin(), text.end(), *pattern); match != std::sregex_iterator(); ++match) {
+    const std::string stem = (*match)[2], extensions = (*match)[3];
+    if (!index.folders.contains(stem.substr(0, stem.find('/')))) continue;
+    for (const absl::string_view extension : absl::StrSplit(extensions, absl::ByAnyChar("{,}"), absl::SkipEmpty())) {
+      paths.push_back(absl::StrCat(stem, extension));
+    }
+  }
+  return paths;
+}
+
+// Returns the candidates for names of code in a line: every word of a comment, but of a document only backquotes that
+// hold one name, with arguments or without.
+std::vector<std::string> NamesIn(const std::string& line, bool is_comment) {
+  static const auto* quoted = new std::regex("`([^`]+)`");
+  static const auto* whole = new std::regex(R"(((?:\w+(?:::|\.))*\w+)(?:\(.*\))?)");
+  std::vector<std::string> names;
+  const auto add_words = [&](std::string_view text) {
+    for (std::string_view run : Runs(text, [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == ':'; })) {
+      while (run.ends_with(':')) run.remove_suffix(1);
+      if (!run.empty()) names.emplace_back(run);
+    }
+  };
+  if (is_comment) {
+    add_words(line);
+    return names;
+  }
+  for (std::sregex_iterator match(line.begin(), line.end(), *quoted); match != std::sregex_iterator(); ++match) {
+    const std::string span = (*match)[1];
+    if (std::smatch name; std::regex_match(span, name, *whole)) add_words(name[1].str());
+  }
+  return names;
 }
 
 bool IsProduct(const std::filesystem::path& name) {
@@ -371,6 +667,34 @@ std::vector<std::string> CheckProcessorCounts(const SourceTree& tree) {
       if (std::smatch match; std::regex_search(lines[i], match, *pattern)) {
         findings.push_back(absl::StrCat(file, ":", i + 1, ": ", match.str(),
                                         " knows no control group: base/machine_processors.h does"));
+      }
+    }
+  }
+  return findings;
+}
+
+std::vector<std::string> CheckDialect(const SourceTree& tree) {
+  std::vector<std::string> findings;
+  CheckDialectOf(tree, "comments", kDialectInCommentsToday, IsCpp, findings);
+  CheckDialectOf(tree, "documents", kDialectInDocumentsToday, IsDocument, findings);
+  return findings;
+}
+
+std::vector<std::string> CheckNames(const SourceTree& tree) {
+  const CodeIndex index = IndexCode(tree);
+  std::vector<std::string> findings;
+  for (const auto& [file, lines] : tree) {
+    const bool is_comment = IsCpp(file);
+    if (!is_comment && (!file.ends_with(".md") || file.starts_with("tests/"))) continue;
+    if (file.starts_with("tests/layout/source_rules")) continue;
+    const std::vector<std::string> prose = Prose(file, lines);
+    for (size_t i = 0; i < prose.size(); ++i) {
+      const std::string at = absl::StrCat(file, ":", i + 1, ": names ");
+      for (const std::string& path : Paths(index, prose[i])) {
+        if (!tree.contains(path) && !IsForeign(path)) findings.push_back(absl::StrCat(at, path, ", which is no file"));
+      }
+      for (const std::string& name : NamesIn(prose[i], is_comment)) {
+        if (!NameExists(index, name)) findings.push_back(absl::StrCat(at, name, ", which no code has"));
       }
     }
   }

@@ -1,6 +1,6 @@
-// Rules about the source tree that no compiler checks: which room may include which, who may include LibTorch and
-// gRPC, how long a function may be, that no file names a place on somebody's machine, that
-// no test sleeps, and that processors are counted in one place.
+// Rules about the source tree that no compiler checks: which room may include which, which files may include LibTorch
+// and gRPC, how long a function may be, that no file names a place on one person's machine, that no test sleeps, that
+// processors are counted in one place, that prose is plain English, and that the code which prose names exists.
 #pragma once
 
 #include <filesystem>
@@ -13,27 +13,32 @@ namespace tessera::layout {
 // Path relative to the root, with forward slashes → the file's lines.
 using SourceTree = std::map<std::string, std::vector<std::string>>;
 
-// Every text file below `root`, without version control, fetched dependencies and what builds produce.
+// Reads every text file below `root`, except version control, fetched dependencies and build outputs.
 SourceTree ReadSourceTree(const std::filesystem::path& root);
 
-// Each returns one line per violation, "FILE:LINE: what is wrong"; empty where all is well.
-//
-// Of C++ files, by their #include lines. LibTorch is followed through the project's own headers: it must not reach
-// the front end by a detour either.
+// Each function returns one line per violation, "FILE:LINE: what is wrong"; an empty result means that the rule holds.
+
+// Checks the #include lines of C++ files. LibTorch is followed through the project's own headers: it must not reach the
+// front end by a detour either.
 std::vector<std::string> CheckIncludes(const SourceTree& tree);
-// That a file of base/ declares in namespace tessera::base, and so for every other room with a namespace. The installed
-// headers of the client library declare in tessera.
+// A file of base/ declares in namespace tessera::base, and so on for every room with a namespace. The installed headers
+// of the client library declare in tessera.
 std::vector<std::string> CheckNamespaces(const SourceTree& tree);
-// Of the product, not of its tests, whose tables may be long.
+// Checks the length of functions of the product. Tests are exempt, since their tables may be long.
 std::vector<std::string> CheckFunctions(const SourceTree& tree);
-// Of the rooms that have folders: how many files lie beside these.
+// Checks how many files the rooms with folders have outside these folders.
 std::vector<std::string> CheckTopLevels(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
-// Of the bugs that tests plant: that one of *_planted_test.cc names each of them.
+// Every bug that the code can plant is named in a *_planted_test.cc.
 std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);
-// Of tests: that they sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
+// Tests sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
 std::vector<std::string> CheckSleeps(const SourceTree& tree);
-// Of the product: that base/machine_processors.cc alone counts processors, since only it knows what a container grants.
+// In the product base/machine_processors.cc alone counts processors, since only it knows what a container grants.
 std::vector<std::string> CheckProcessorCounts(const SourceTree& tree);
+// The // comments of C++ files, and the documents without their code blocks, hold few words of the project's former
+// dialect. Returns at most one line for the comments and one for the documents, with the files that have the most.
+std::vector<std::string> CheckDialect(const SourceTree& tree);
+// Files, types, functions and members that // comments, or documents in backquotes, name exist in the tree.
+std::vector<std::string> CheckNames(const SourceTree& tree);
 
 }  // namespace tessera::layout

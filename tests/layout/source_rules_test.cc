@@ -6,6 +6,7 @@
 namespace tessera::layout {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -36,6 +37,10 @@ TEST(Repository, HasATestForEachPlantedBug) { EXPECT_THAT(CheckPlantedBugs(Repos
 TEST(Repository, HasNoTestThatSleepsOrBoundsTheTimeThatPasses) { EXPECT_THAT(CheckSleeps(Repository()), IsEmpty()); }
 
 TEST(Repository, CountsProcessorsInOnePlace) { EXPECT_THAT(CheckProcessorCounts(Repository()), IsEmpty()); }
+
+TEST(Repository, IsWrittenInPlainEnglish) { EXPECT_THAT(CheckDialect(Repository()), IsEmpty()); }
+
+TEST(Repository, NamesOnlyCodeThatExists) { EXPECT_THAT(CheckNames(Repository()), IsEmpty()); }
 
 // A rule that reports nothing proves nothing: each is shown a tree that breaks it.
 
@@ -245,6 +250,74 @@ TEST(MachinePathRule, AllowsPathsOfTheSystemAndOfTheRepository) {
   const SourceTree tree = {
       {"docs/a.md", {"/usr/bin/env", "models/work/a.h", "$HOME/work/x", "a/home/b", "/v1/images"}}};
   EXPECT_THAT(CheckMachinePaths(tree), IsEmpty());
+}
+
+TEST(DialectRule, ReportsCommentsAndDocumentsWithTheirFiles) {
+  const SourceTree tree = {{"models/a.cc", {"int x = 0;  // Tells whoever asks."}},
+                           {"server/b_test.cc", {"// A lock of its", "// own."}},
+                           {"docs/a.md", {"Nobody reads it."}},
+                           {"README.md", {"The ring is of no more use."}}};
+  EXPECT_THAT(
+      CheckDialect(tree),
+      ElementsAre(AllOf(HasSubstr("models/a.cc:1: comments have"), HasSubstr("models/a.cc (2), server/b_test.cc (1)")),
+                  AllOf(HasSubstr("docs/a.md:1: documents have"), HasSubstr("docs/a.md (1), README.md (1)"))));
+}
+
+TEST(DialectRule, CountsInAThousandWords) {
+  std::vector<std::string> lines(1000, "// word");
+  lines.push_back("// Behind it.");
+  EXPECT_THAT(CheckDialect({{"models/a.cc", lines}}), IsEmpty());
+  lines.insert(lines.end(), 20, "// Behind it.");
+  EXPECT_THAT(CheckDialect({{"models/a.cc", lines}}), ElementsAre(HasSubstr("models/a.cc:1: comments have 20.15")));
+}
+
+TEST(DialectRule, CountsNoCodeAndNoOtherDocuments) {
+  const SourceTree tree = {{"models/a.cc",
+                            {"const char* told = \"// nobody\";", "const char* raw = R\"(", "// behind", ")\";",
+                             "char c = '\"'; int beside = 1'000;  // A plain comment."}},
+                           {"docs/a.md", {"```", "legal", "```", "    tell", "Plain."}},
+                           {"tests/golden/README.md", {"Nobody mends it."}},
+                           {"scripts/a.py", {"# whoever // whoever"}}};
+  EXPECT_THAT(CheckDialect(tree), IsEmpty());
+}
+
+// A tree in which the names of `comment` and `document` are looked up.
+SourceTree TreeThatNames(const std::string& comment, const std::string& document) {
+  return {{"models/step_plan.h", {"struct StepPlan : public Plan {", "  int state;", "  int next_ = 0;", "};"}},
+          {"models/plan.h", {"class Plan {", "  void MakeRoom();", "};"}},
+          {"server/a.cc", {"bool finite = absl::InternalError(Word) && DenoiseJob();", "// " + comment}},
+          {"docs/a.md", {document}}};
+}
+
+TEST(NameRule, ReportsWhatCommentsNameAndNoCodeHas) {
+  for (const std::string name : {"StepPlan::finite", "Gone::state", "MadeUpName()", "gone_", "MakeRooms::x"}) {
+    const std::string reported = name.substr(0, name.find('('));
+    EXPECT_THAT(CheckNames(TreeThatNames("See " + name + ": it is.", "")),
+                ElementsAre("server/a.cc:2: names " + reported + ", which no code has"));
+  }
+  for (const std::string path : {"models/gone.h", "docs/api.md", "models/old/step_plan.h"}) {
+    EXPECT_THAT(CheckNames(TreeThatNames("A field (" + path + ").", "")),
+                ElementsAre("server/a.cc:2: names " + path + ", which is no file"));
+  }
+}
+
+TEST(NameRule, ReportsWhatDocumentsNameAndNoCodeHas) {
+  for (const std::string name : {"StepPlan::finite", "MadeUpName(x, 1)", "gone_", "StepPlan.MadeUpName"}) {
+    EXPECT_THAT(CheckNames(TreeThatNames("", "The warnings (`" + name + "`).")),
+                ElementsAre(AllOf(HasSubstr("docs/a.md:1: names "), HasSubstr(", which no code has"))));
+  }
+  EXPECT_THAT(CheckNames(TreeThatNames("", "In `models/step_plan.{h,cc}`.")),
+              ElementsAre("docs/a.md:1: names models/step_plan.cc, which is no file"));
+}
+
+TEST(NameRule, AllowsNamesOfTheTreeAndOfOthers) {
+  const std::string names =
+      "StepPlan::state StepPlan::MakeRoom StepPlans MakeRoom() next_ models/plan.h std::span<int> absl::StatusOr "
+      "InternalError Internal at::Tensor PipeFusion GPU https://models/gone.h build/gone.h models/*.h x/models/gone.h";
+  EXPECT_THAT(CheckNames(TreeThatNames(names, "")), IsEmpty());
+  EXPECT_THAT(
+      CheckNames(TreeThatNames("", "`StepPlan::state`, `MakeRoom(1)`, `models/plan.h`, MadeUpName, `a MadeUpName`")),
+      IsEmpty());
 }
 
 }  // namespace
