@@ -133,7 +133,7 @@ std::optional<int64_t> AdmissionControl::QueuePosition(TaskId id) const {
   const WaitingTasks& queue = tasks_.Waiting(task->spec.shape.model);
   const KeyShares::Key& own = keys_.Of(task->spec.key);
   const int64_t rank = queue.Rank(task->spec.key, task->order);
-  // The shares of the others until this task's turn.
+  // Adds the tasks that the other keys' shares let go first.
   double position = static_cast<double>(rank);
   queue.VisitKeys([&](const std::string& name, int64_t tasks) {
     if (name == task->spec.key) return;
@@ -179,7 +179,7 @@ void AdmissionControl::RemoveElsewhere(TaskId id) {
   const auto work = elsewhere_of_.find(task->second.model);
   --work->second.tasks;
   work->second.flops -= task->second.flops;
-  if (work->second.tasks == 0) elsewhere_of_.erase(work);  // and with it what rounding left
+  if (work->second.tasks == 0) elsewhere_of_.erase(work);  // also discards the rounding error
   elsewhere_.erase(task);
 }
 

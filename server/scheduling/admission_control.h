@@ -1,4 +1,4 @@
-// Whether tasks may be enqueued, and how long they would wait. Pure; one thread.
+// AdmissionControl decides whether tasks may be enqueued and predicts how long they would wait. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@
 
 namespace tessera::server {
 
-// The bounds of one key, beside those of the scheduler; 0: none.
+// Bounds of one key, which apply in addition to the scheduler's bounds; 0: no bound.
 struct KeyBounds {
-  int64_t max_waiting = 0;        // tasks that have not ended
-  double max_device_seconds = 0;  // predicted, of the same tasks
+  int64_t max_waiting = 0;        // tasks that wait or run
+  double max_device_seconds = 0;  // predicted for those tasks
 };
 
-// A promise that `tasks` more tasks may be enqueued. Counts against all bounds until it is used up or released.
+// A reservation for `tasks` more tasks. It counts against all bounds until it is used up or released.
 struct Admission {
-  // RESOURCE_EXHAUSTED: over a bound; FAILED_PRECONDITION: no group of the model; INVALID_ARGUMENT: too large for all.
+  // RESOURCE_EXHAUSTED: a bound would be exceeded. FAILED_PRECONDITION: the model has no group. INVALID_ARGUMENT: the
+  // task is too large for every group.
   absl::Status status;
-  absl::Duration expected_wait;  // until a task admitted now would start; of a refused one: until it could be admitted
-  uint64_t ticket = 0;           // of an admitted one
-  bool key_is_full = false;      // refused for the bounds of its key, which other keys do not meet
+  absl::Duration expected_wait;  // time until a task admitted now would start; if refused: until it could be admitted
+  uint64_t ticket = 0;           // set if admitted
+  bool key_is_full = false;      // refused because of its key's bounds; tasks of other keys may still be admitted
 };
 
 class AdmissionControl final {
@@ -38,25 +39,26 @@ class AdmissionControl final {
                    const TaskTable& tasks, KeyShares& keys)
       : options_(options), groups_(groups), capacity_(capacity), tasks_(tasks), keys_(keys) {}
 
-  // As in SchedulerOptions.
+  // Sets the bounds of the same names in SchedulerOptions.
   void SetBounds(int64_t max_waiting, absl::Duration max_expected_wait);
 
-  // Decides at once, changes nothing but the ticket. Messages are fit for callers.
+  // Decides at once; the only state it changes is the ticket. Messages may be shown to callers.
   Admission Admit(const std::string& key, const ShapeClass& shape, int32_t steps, int32_t tasks,
                   const KeyBounds& bounds);
-  // One task less is promised. FAILED_PRECONDITION: the ticket is of another key, or used up.
+  // Uses up the reservation of one task. FAILED_PRECONDITION: the ticket is another key's, or used up.
   absl::Status Redeem(uint64_t ticket, const std::string& key);
   void Release(uint64_t ticket);
 
-  // 0: next. Absent for a task that does not wait.
+  // Position 0 is next. Absent for a task that does not wait.
   std::optional<int64_t> QueuePosition(TaskId task) const;
-  // Until it starts; absent for a task that does not wait, infinite while no group of its model is ready.
+  // Time until the task starts; absent for a task that does not wait, infinite while no group of its model is ready.
   std::optional<absl::Duration> ExpectedWait(TaskId task) const;
-  double QueuedDeviceSeconds(const std::string& model) const;  // predicted, of its tasks that wait or run, anywhere
+  double QueuedDeviceSeconds(const std::string& model) const;  // predicted for all unfinished tasks of the model
 
-  // A task that another server runs: work of the model that is none of these groups. Of an id that is not known so.
+  // Adds a task that another server executes: it counts as work of the model, but of none of these groups. Its id must
+  // not have been added before.
   void AddElsewhere(const SchedulerTask& task);
-  void RemoveElsewhere(TaskId task);  // an unknown one is no error
+  void RemoveElsewhere(TaskId task);  // an unknown id is no error
   int64_t Elsewhere(const std::string& model) const;
 
   absl::Status CheckInvariants() const;
@@ -66,7 +68,7 @@ class AdmissionControl final {
     std::string key;
     std::string model;
     int32_t tasks = 0;
-    double flops = 0;  // of one task
+    double flops = 0;  // per task
   };
 
   Admission WithinBounds(const std::string& model, double flops, int32_t tasks) const;

@@ -1,4 +1,4 @@
-// Admission, predicted cost and learned speed.
+// Tests of admission, predicted cost and learned speed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -179,8 +179,8 @@ control::ModelDescription Transformer() {
 
 TEST(CostModel, CountsEveryParameterOnceAToken) {
   const ModelCost cost = CostOf(Transformer(), 2);
-  // 1024 x 1024 is 64 x 64 tokens of 16 pixels. Two operations for each of 6e8 parameters and token: 4.9e12; attention
-  // over 4096 tokens of width 1336 in 28 blocks: 4 · 28 · 1336 · 4096² = 2.5e12.
+  // 1024 x 1024 is 64 x 64 tokens of 16 pixels. Two operations for each token and each of 6e8 parameters are 4.9e12;
+  // attention over 4096 tokens of width 1336 in 28 blocks is 4 · 28 · 1336 · 4096² = 2.5e12.
   const double flops = StepFlops(cost, {.model = "m", .height = 1024, .width = 1024});
   EXPECT_NEAR(flops, 4.9e12 + 2.5e12, 0.1e12);
 }

@@ -8,10 +8,11 @@
 namespace tessera::server {
 namespace {
 
-// A transformer block of width w has about 12 w² parameters: 4 w² of attention, 8 w² of a four times wider MLP.
+// A transformer block of width w has about 12 w² parameters: 4 w² in attention and 8 w² in an MLP that is four times as
+// wide.
 constexpr double kParametersPerBlock = 12;
-// Operations per pixel and parameter of an autoencoder with Stable Diffusion's plan of channels, and how many
-// parameters it has. The channels of others go with the root of their parameters.
+// Operations per pixel and parameter of an autoencoder with Stable Diffusion's channel layout, and its number of
+// parameters. The channel counts of other autoencoders scale with the square root of their parameters.
 constexpr double kDecoderFlopsPerParameter = 0.03;
 constexpr double kDecoderParameters = 84e6;
 
@@ -48,7 +49,7 @@ ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) 
 ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& model,
                    const control::JobParameters& parameters) {
   const control::PromptOptions& options = parameters.options;
-  // A model that reads the true CFG scale is told its guidance scale and needs no second branch for it.
+  // A model with the true CFG scale option takes its guidance scale as an input and needs no second branch for it.
   const bool told = std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
                     model.options.end();
   const bool guided = (told ? options.true_cfg_scale : parameters.guidance_scale) > 1;
@@ -71,7 +72,8 @@ double StepFlops(const ModelCost& cost, const ShapeClass& shape) {
 double DecodeFlops(const ModelCost& cost, const ShapeClass& shape) { return Pixels(shape) * cost.flops_per_pixel; }
 
 double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, const GroupShare& share) {
-  // Branches are dealt over the cfg axis, the larger part counts; tensor shards divide the wide values.
+  // The branches are divided over the cfg axis, and the rank with the most rows counts; tensor shards divide the wide
+  // activations.
   const double rows = std::ceil(static_cast<double>(shape.rows) / share.cfg);  // of one task
   const double tokens = std::ceil(Tokens(cost, shape) / share.sequence);
   const double step = (share.images_share_passes ? tasks : 1) * rows * tokens * cost.bytes_per_token / share.tensor +

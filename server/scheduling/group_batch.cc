@@ -64,7 +64,7 @@ bool GroupBatch::Preempt(const ScheduledTask& task) {
   const double seconds = group_.Seconds(task);
   std::vector<TaskId> batch = Tasks();
   const bool same_class = tasks_.Find(batch[0])->spec.shape == task.spec.shape;
-  // Of the same class, the longest make room; of another, all do.
+  // For a task of the same class, the longest tasks leave until it fits; for another class, the whole batch leaves.
   std::ranges::stable_sort(batch, std::greater(), [&](TaskId id) { return tasks_.Find(id)->RemainingFlops(); });
   std::vector<TaskId> leaving;
   for (const TaskId id : batch) {
@@ -107,7 +107,7 @@ bool GroupBatch::StartOne(const TaskChoice& choice, absl::Time now, StepPlan& pl
   if (task.spec.isolated) return group_.residents.empty() ? start(task) : hold();
   if (static_cast<int32_t>(group_.residents.size()) >= options_.max_resident) return false;
   const std::vector<TaskId> batch = Tasks();
-  // In a group without a batch, what is left is decoding or leaving.
+  // In a group without a batch, the tasks that remain are suspended, decoding or leaving.
   if (batch.empty()) return SuspendedAllow(task) && start(task);
   const ShapeClass shape = tasks_.Find(batch[0])->spec.shape;
   const bool joins = task.spec.shape == shape;
@@ -139,7 +139,7 @@ int32_t GroupBatch::StepsTogether(const std::vector<TaskId>& tasks, double flops
 }
 
 void GroupBatch::IssueStep(KeyShares& keys, StepPlan& plan) {
-  // Who starts takes part in the next step, which is planned when they have started.
+  // Starting tasks take part in the next step, which is planned once they have started.
   if (!InPhase(TaskPhase::kStarting).empty()) return;
   plan.step = InPhase(TaskPhase::kActive);
   if (plan.step.empty()) return;

@@ -1,5 +1,5 @@
-// The tasks of one group at one step boundary: who joins the batch, who is suspended for a shorter one, who makes the
-// step. A view, made for one decision.
+// GroupBatch is the batch of one group at one step boundary: it decides which tasks join, which are suspended for a
+// shorter task, and which take the next step. It is a view that lives for one decision.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ class GroupBatch final {
   GroupBatch(const SchedulerOptions& options, const GroupCapacity& capacity, TaskTable& tasks, ScheduledGroup& group)
       : options_(options), capacity_(capacity), tasks_(tasks), group_(group) {}
 
-  // Starts what shall start, after suspended tasks that fit again.
+  // Resumes suspended tasks that fit again, then starts the waiting tasks that should start now.
   void Fill(const TaskChoice& choice, absl::Time now, StepPlan& plan);
-  // A step of all that have started, or several where these are short.
+  // Issues a step of all tasks that have started, or several steps if they are short.
   void IssueStep(KeyShares& keys, StepPlan& plan);
-  // From now on the batch holds one task of this class at a time.
+  // From now on the batch holds at most one task of this class at a time.
   void KeepApart(const ShapeClass& shape);
 
   std::vector<TaskId> InPhase(TaskPhase phase) const;
-  std::vector<TaskId> Tasks() const;  // of the batch: starting and active
+  std::vector<TaskId> Tasks() const;  // tasks in the batch: starting and active
 
  private:
   bool HasRoom(const ShapeClass& shape) const;
@@ -38,9 +38,9 @@ class GroupBatch final {
   bool SuspendedAllow(const ScheduledTask& task) const;
   bool Preempt(const ScheduledTask& task);
   void Start(ScheduledTask& task, StepPlan& plan);
-  // How many steps of these tasks go together, of which one takes so many operations.
+  // Returns how many steps of these tasks to plan together; one step takes `flops` operations.
   int32_t StepsTogether(const std::vector<TaskId>& tasks, double flops) const;
-  // Starts one more task; false where none can start now.
+  // Starts one more task; returns false if none can start now.
   bool StartOne(const TaskChoice& choice, absl::Time now, StepPlan& plan);
 
   const SchedulerOptions& options_;

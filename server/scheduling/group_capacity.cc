@@ -17,12 +17,12 @@ const ModelCost& GroupCapacity::CostOf(const std::string& model) const {
 
 bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
   const GroupDescription& description = group.description;
-  // A single task is never refused for its rows: branches can also be run one after another.
+  // A single task is never refused for its rows, because its branches can also be run one after another.
   if (tasks > 1 && (int64_t{tasks} * shape.rows > MostRows(description) || group.apart.contains(shape))) return false;
   const ModelCost& cost = CostOf(shape.model);
   const double peak = PeakBytes(cost, shape, tasks, description.share);
   if (description.memory_bytes > 0 && peak > description.memory_bytes) return false;
-  // A batch may also take what one of its tasks takes alone.
+  // A batch may use at least as much memory as one of its tasks needs alone.
   return tasks == 1 || description.free_bytes == 0 ||
          peak <= std::max(description.free_bytes, PeakBytes(cost, shape, 1, description.share));
 }
@@ -30,7 +30,7 @@ bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, i
 bool GroupCapacity::MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
   if (!Fits(group, shape, tasks)) return false;
   if (tasks == 1 || int64_t{tasks} * shape.rows <= group.description.max_rows) return true;
-  // More rows use the processors better, and nobody waits long for a short step.
+  // More rows use the processors better, and a short step delays no task much.
   const double seconds = tasks * StepFlops(CostOf(shape.model), shape) * group.speed.SecondsPerFlop(shape);
   return group.speed.Knows(shape) && seconds <= absl::ToDoubleSeconds(options_.short_step);
 }

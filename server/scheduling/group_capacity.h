@@ -1,5 +1,5 @@
-// Which images a group has memory for and how fast it makes them: from the cost of its model, what it has, and what it
-// has learned. Pure; one thread.
+// GroupCapacity knows which images fit a group's memory and how fast the group makes them, from the model's cost, the
+// group's description and the learned speed. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,32 @@ class GroupCapacity final {
  public:
   GroupCapacity(const SchedulerOptions& options, const GroupTable& groups) : options_(options), groups_(groups) {}
 
-  // Before groups of the model. Its cost may change while tasks of it wait.
+  // Must be called before groups of the model are added. The cost may change while its tasks wait.
   void SetModel(const std::string& model, const ModelCost& cost) { models_[model] = cost; }
   const std::map<std::string, ModelCost>& models() const { return models_; }
   const ModelCost& CostOf(const std::string& model) const;
 
-  // Whether so many tasks can be one batch, and whether they should be.
+  // Fits: whether this many tasks can be one batch. MayShareBatch: whether they should be.
   bool Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
   bool MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
   bool CouldEverRun(const ShapeClass& shape) const;
-  // FAILED_PRECONDITION: no group of the model; INVALID_ARGUMENT: too large for all. The messages are fit for callers.
+  // FAILED_PRECONDITION: the model has no group. INVALID_ARGUMENT: the image is too large for every group. Messages may
+  // be shown to callers.
   absl::Status CheckFits(const ShapeClass& shape) const;
 
-  // Such tasks better run on a group with more ranks; and some ready group with fewer ranks would say so.
+  // IsLargeFor: whether such tasks run better on a group with more ranks. IsLargeForSmaller: whether that holds for
+  // some ready group with fewer ranks than this one.
   bool IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const;
   bool IsLargeForSmaller(const ScheduledGroup& group, const ShapeClass& shape) const;
 
-  // Operations a second of all groups of the model that are ready, of all that are promised where none is. 0: no group.
+  // Returns the operations per second of all ready groups of the model, or of all its groups if none is ready; 0
+  // without groups.
   double Throughput(const std::string& model) const;
 
-  // What so many such images take a group at the least, one after another: by the fastest group of the model that has
-  // room for them, and by LearnedSpeed::LeastSecondsPerFlop. Zero where no group has.
+  // Returns a lower bound of the time that a group needs for this many such images one after another. It takes the
+  // fastest group of the model whose memory they fit and LearnedSpeed::LeastSecondsPerFlop. Zero if they fit no group.
   absl::Duration LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const;
-  // What the unanswered steps of the group take together, at the least; zero where it has none.
+  // Returns a lower bound of the time that the group's unanswered steps take together; zero if it has none.
   absl::Duration LeastTimeInFlight(GroupId group) const;
 
  private:

@@ -1,4 +1,4 @@
-// The worker groups that the configuration promises, up or not, and what each of them has. Pure; one thread.
+// GroupTable holds the configured worker groups, running or not, with their tasks and state. Pure; one thread.
 #pragma once
 
 #include <algorithm>
@@ -20,21 +20,22 @@ struct GroupDescription {
   GroupId id = 0;
   std::string model;
   int32_t ranks = 1;
-  int32_t max_rows = 1;      // of one batch
-  double memory_bytes = 0;   // of one rank beside the weights, at most ever; 0: not known, nothing is refused for it
-  std::string memory_limit;  // what bounds that, as a sentence without its full stop; empty: the device
-  double free_bytes = 0;     // of one rank, for batches of several; 0: not known
+  int32_t max_rows = 1;  // per batch
+  double memory_bytes =
+      0;  // upper bound of one rank's memory excluding weights; 0: unknown, no task is refused for memory
+  std::string memory_limit;  // what limits memory_bytes, as a sentence without its full stop; empty: the device
+  double free_bytes = 0;     // memory of one rank that batches of several tasks may use; 0: unknown
   GroupShare share;
-  // Of all ranks together, which no group of its kind surpasses: what it may do for all that is known before its first
-  // step.
+  // Upper bound for all ranks together that no hardware of this kind exceeds. It limits the group's speed before its
+  // first step is measured.
   double most_flops_per_second = 2e15;
 };
 
-// Of one plan.
+// The unanswered steps of one plan.
 struct StepsInFlight {
   ShapeClass shape;
-  double flops = 0;   // of one step
-  int32_t count = 1;  // that are unanswered
+  double flops = 0;   // per step
+  int32_t count = 1;  // unanswered steps
 };
 
 struct ScheduledGroup {
@@ -43,11 +44,12 @@ struct ScheduledGroup {
   bool ready = false;
   bool draining = false;
   bool retired = false;
-  std::vector<TaskId> residents;  // in the order of their starts
+  std::vector<TaskId> residents;  // in the order in which they started
   std::deque<StepsInFlight> in_flight;
-  std::set<ShapeClass> apart;  // classes whose tasks share no batch here
+  std::set<ShapeClass> apart;  // classes whose tasks share no batch in this group
 
-  // What is left of the task takes this group, by what it has learned; and what so many operations take at the least.
+  // Seconds: predicted time for the rest of the task at the learned speed. LeastSeconds: lower bound of the time for
+  // this many operations.
   double Seconds(const ScheduledTask& task) const {
     return task.RemainingFlops() * speed.SecondsPerFlop(task.spec.shape);
   }
@@ -60,12 +62,12 @@ class GroupTable final {
  public:
   explicit GroupTable(const SchedulerOptions& options) : options_(options) {}
 
-  // Groups that are not up yet count for admission.
+  // Groups that are not running yet count for admission.
   void Add(const GroupDescription& group) {
     const double speed = options_.initial_flops_per_second * std::max(1, group.ranks);
     groups_.insert_or_assign(group.id, ScheduledGroup{.description = group, .speed = LearnedSpeed(1 / speed)});
   }
-  void Remove(GroupId id) {  // not ready
+  void Remove(GroupId id) {  // must not be ready
     const ScheduledGroup* group = Find(id);
     if (group != nullptr && group->residents.empty() && !group->ready) groups_.erase(id);
   }
@@ -84,12 +86,12 @@ class GroupTable final {
     group->draining = group->retired = false;
     group->apart.clear();
   }
-  // From now on the group starts nothing new; it finishes what it has.
+  // From now on the group starts no new tasks; it finishes those it has.
   void Drain(GroupId id) {
     if (ScheduledGroup* group = Find(id)) group->draining = true;
   }
 
-  // No task is in its workers; one that is not known has none.
+  // Whether no task is in the group's workers; true for an unknown group.
   bool IsEmpty(GroupId id) const {
     const ScheduledGroup* group = Find(id);
     return group == nullptr || group->residents.empty();

@@ -1,4 +1,4 @@
-// How long a job takes at the least, and which groups work for nobody.
+// Tests of the least time a job takes, and of groups whose tasks are all to end.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,12 +22,12 @@ TEST(LeastSecondsPerFlopTest, IsWhatNothingSurpassesUntilAStepWasSeen) {
 
 TEST(LeastSecondsPerFlopTest, IsTheFastestStepOfAClassThatWasSeenOftenEnough) {
   LearnedSpeed speed(1);
-  speed.Observe(kSmall, 1, 100);  // everything is made for the first time
+  speed.Observe(kSmall, 1, 100);  // includes one-time work
   speed.Observe(kSmall, 1, 20);
   EXPECT_LE(speed.LeastSecondsPerFlop(kSmall, 0.001), 1);
   speed.Observe(kSmall, 1, 30);
   EXPECT_EQ(speed.LeastSecondsPerFlop(kSmall, 0.001), 20);
-  speed.Observe(kSmall, 1, 5000);  // the machine slept
+  speed.Observe(kSmall, 1, 5000);  // the machine was suspended
   EXPECT_EQ(speed.LeastSecondsPerFlop(kSmall, 0.001), 20);
 }
 
@@ -59,11 +59,11 @@ class JobTimeTest : public testing::Test {
     return task;
   }
 
-  // Two tasks that run, each with its next two steps on the way.
+  // Starts two tasks, each with its next two steps in flight.
   void RunTwo(const SchedulerTask& first, const SchedulerTask& second) {
     for (const SchedulerTask& task : {first, second}) ASSERT_TRUE(scheduler_.Enqueue(task, now_).ok());
     for (const TaskId task : scheduler_.steps().Next(kGroup, now_).start) scheduler_.steps().OnStarted(kGroup, task);
-    // Who has a deadline goes first.
+    // A task with a deadline goes first.
     ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
     ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
   }
@@ -90,7 +90,7 @@ TEST_F(JobTimeTest, IsThatOfTheFastestGroupOfTheModelThatHasRoom) {
 TEST_F(JobTimeTest, IsLearned) {
   ASSERT_NO_FATAL_FAILURE(RunTwo(Task(1), Task(2)));
   for (int step = 0; step < 3; ++step) {
-    scheduler_.steps().OnStepped(kGroup, 256);  // of 128 operations
+    scheduler_.steps().OnStepped(kGroup, 256);  // for 128 operations
     scheduler_.steps().Next(kGroup, now_);
   }
   EXPECT_EQ(scheduler_.capacity().LeastJobTime(kSmall, 10, 3), absl::Seconds(3840));

@@ -15,7 +15,7 @@ void KeyShares::SetWeights(const std::map<std::string, double>& weights) {
 void KeyShares::Promise(const std::string& name, int64_t tasks, double flops) {
   Key& key = keys_[name];
   key.promised += tasks;
-  // What rounding has left over must not outlive the promises.
+  // Rounding errors must not outlive the reservations.
   key.promised_flops = key.promised == 0 ? 0 : key.promised_flops + flops;
 }
 
@@ -44,7 +44,7 @@ void KeyShares::Remove(const ScheduledTask& task, bool lost) {
   Key& key = keys_[task.spec.key];
   --key.live;
   key.flops -= task.RemainingFlops();
-  // What was charged and not done is given back.
+  // Refund the operations that were charged but not executed.
   const bool decoded = task.phase == TaskPhase::kDecoding;
   const double done = lost || task.charged == 0 ? 0 : task.issued * task.step_flops + (decoded ? task.decode_flops : 0);
   key.charged -= task.charged - done;

@@ -1,4 +1,4 @@
-// What each key has in the scheduler, and the share of the groups that it was charged. Pure; one thread.
+// KeyShares holds each key's tasks in the scheduler and the share of the groups that it was charged. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@ class KeyShares final {
  public:
   struct Key {
     double weight = 1;
-    double virtual_time = 0;    // charged operations by weight, never behind those that were served
-    double charged = 0;         // operations
-    int64_t live = 0;           // tasks that wait or run
-    double flops = 0;           // predicted, that these still need
-    int64_t promised = 0;       // tasks, by tickets
-    double promised_flops = 0;  // predicted, of these
+    double virtual_time =
+        0;                 // charged operations divided by weight; an idle key is advanced to the keys that were served
+    double charged = 0;    // operations
+    int64_t live = 0;      // tasks that wait or run
+    double flops = 0;      // predicted operations that these tasks still need
+    int64_t promised = 0;  // tasks reserved by tickets
+    double promised_flops = 0;  // predicted operations of the reserved tasks
   };
 
-  // Each > 0; keys that are not named have 1. What was charged to a key before stays as it was.
+  // Weights are > 0; keys that are not named get 1. Charges made before keep their old weight.
   void SetWeights(const std::map<std::string, double>& weights);
 
-  // Negative numbers take a promise back.
+  // Negative numbers take a reservation back.
   void Promise(const std::string& key, int64_t tasks, double flops);
 
-  // In the life of a task: it waits; it starts and is charged; a step of it is issued; it is known no more. A task that
-  // is lost with its group has its key pay for nothing.
+  // The four transitions of a task: it waits; it starts and is charged; one of its steps is issued; it is removed. If a
+  // task is lost with its group, its key is charged nothing for it.
   void Add(const ScheduledTask& task);
   void Charge(ScheduledTask& task);
   void IssueStep(ScheduledTask& task);
   void Remove(const ScheduledTask& task, bool lost);
 
-  const Key& Of(const std::string& key) const;  // one that was never named has nothing
+  const Key& Of(const std::string& key) const;  // an unknown key has no tasks and no charges
   const std::map<std::string, Key>& all() const { return keys_; }
 
  private:

@@ -6,13 +6,13 @@
 namespace tessera::server {
 namespace {
 
-// Weight of the newest observation: ten steps make two thirds of the mean.
+// Weight of the newest observation: the last ten steps make up two thirds of the mean.
 constexpr double kNewest = 0.1;
-// Classes remembered; more would let requests of ever new sizes fill the memory.
+// Maximum number of classes remembered; without it, requests of ever new sizes would fill the memory.
 constexpr size_t kMaxClasses = 1024;
-// The first steps of a class may have to wait for what is made once, such as packed weights and chosen kernels.
+// The first steps of a class may include one-time work, such as packing weights and choosing kernels.
 constexpr int kOftenEnough = 3;
-// A small image uses a device so much worse than a large one, at most.
+// A small image uses a device at most this many times worse than a large one.
 constexpr double kBetterUse = 8;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How long a group takes for predicted operations, learned from the steps that it has made. Pure.
+// LearnedSpeed learns from a group's measured steps how many seconds it needs per predicted operation. Pure.
 #pragma once
 
 #include <map>
@@ -7,30 +7,31 @@
 
 namespace tessera::server {
 
-// An exponentially weighted mean for each shape class, and one over all of them for classes not seen yet.
+// Keeps an exponentially weighted mean for each shape class, and one over all classes for those not seen yet.
 class LearnedSpeed final {
  public:
   explicit LearnedSpeed(double initial_seconds_per_flop)
       : initial_(initial_seconds_per_flop), overall_(initial_seconds_per_flop) {}
 
-  // Observations that are no positive finite numbers are ignored.
+  // Ignores observations that are not positive and finite.
   void Observe(const ShapeClass& shape, double flops, double seconds);
 
   double SecondsPerFlop(const ShapeClass& shape) const;
-  // Whether steps of this class were seen often enough to rely on it.
+  // Whether enough steps of this class were seen to rely on its mean.
   bool Knows(const ShapeClass& shape) const;
   double SecondsPerFlop() const { return overall_; }
 
-  // What steps of this class take at the least, so that what takes too long by it certainly does. Of a class that was
-  // seen often enough: its fastest step. Of another: the fastest step of all, much better used still, and never less
-  // than the speed that is assumed at the start. Before any step was seen: `unseen`.
+  // Returns a lower bound of the seconds per operation for this class, so that a prediction by it is never too long.
+  // For a class that was seen often enough, it is that of its fastest step. For another class, it is that of the
+  // fastest step of all under much better device use, and at most the speed assumed at the start. Before the first step
+  // it is `unseen`.
   double LeastSecondsPerFlop(const ShapeClass& shape, double unseen) const;
 
  private:
   struct Class {
     double mean = 0;
     double fastest = 0;
-    int steps = 0;  // counted up to what is often enough
+    int steps = 0;  // counted up to kOftenEnough
   };
 
   double initial_;

@@ -60,7 +60,7 @@ bool RequestScheduler::Cancel(TaskId id) {
 std::vector<std::pair<TaskId, absl::Status>> RequestScheduler::TakeTooLarge() {
   std::vector<std::pair<TaskId, absl::Status>> taken;
   if (!std::exchange(may_hold_too_large_, false)) return taken;
-  // Where the model has no group at all it may have one again.
+  // Tasks of a model without any group stay, because a group may be added again.
   const auto too_large = [&](const ShapeClass& shape) { return absl::IsInvalidArgument(capacity_.CheckFits(shape)); };
   for (const SchedulerTask& task : tasks_.Take(too_large)) taken.emplace_back(task.id, capacity_.CheckFits(task.shape));
   return taken;

@@ -1,27 +1,27 @@
-// Decides which tasks advance one timestep on which worker group. A task is one image of a job.
+// RequestScheduler decides which tasks advance one timestep on which worker group. A task is one image of a job.
 //
 // Pure: no threads, clock, sockets or files; time is an argument and never goes back. The same calls give the same
-// plans. Not thread-safe: its owner calls it under one lock. It holds ids and numbers only; parameters, pictures and
-// the durable state are the job store's.
+// plans. Not thread-safe: its owner calls it under one lock. It holds only ids and numbers; the job store holds
+// parameters, pictures and durable state.
 //
 // The rules:
 //  - Between keys: fair shares. Every key is charged the operations that are planned for it, divided by its weight; the
 //    least charged key with a task that fits goes next. A key that was idle gets no credit for it.
-//  - Within a key: the earliest due time. A task is due at its deadline, less what it is predicted to take; without
-//    one, `due_after` after it was enqueued. Each level of priority makes that `priority_step` earlier. Due times are
-//    fixed and later tasks are due later, so every task's turn comes: that is the ageing.
+//  - Within a key: the earliest due time first. A task is due at its deadline minus its predicted duration; without a
+//    deadline, it is due `due_after` after it was enqueued. Each level of priority makes the due time `priority_step`
+//    earlier. Due times are fixed and later tasks are due later, so no task starves.
 //  - Tasks of one ShapeClass join and leave the batch of a group at step boundaries. A task of another class waits for
-//    the batch to end, and the batch takes no more tasks once it has waited `join_timeout` — or it preempts:
+//    the batch to end, and the batch takes no more tasks once that task has waited `join_timeout`, unless it preempts:
 //  - A task that is much shorter than the rest of the batch suspends the batch in the worker (its latents stay there)
-//    and goes first. No task is preempted for longer in all than `preempted_share` of its own length.
-//  - A task that must run alone (Blame::isolated) gets a group without other tasks, suspended ones included, before all
-//    others.
+//    and goes first. No task is preempted in total for longer than `preempted_share` of its length.
+//  - A task that must run alone (Blame::isolated) goes before all others and gets a group without other tasks,
+//    suspended ones included.
 //  - A started task stays with its group until it ends, is cancelled, or the group dies.
 //  - Large tasks (those that do not fit a group, or whose steps take longer there than `large_step`) go to large
-//    groups: a group with fewer ranks takes one only where it would finish there sooner than after the large ones that
-//    wait, and the larger group takes them before others.
+//    groups. A group with fewer ranks takes one only if it would finish there sooner than after the large tasks that
+//    wait, and the larger group takes large tasks before others.
 //
-// Each part has its own class, which the owner calls by its accessor; what concerns several is here.
+// Each part has a class, which the owner reaches through its accessor; calls that concern several parts are here.
 #pragma once
 
 #include <cstdint>
@@ -54,26 +54,27 @@ class RequestScheduler final {
   StepPlanner& steps() { return steps_; }
   const TaskTable& tasks() const { return tasks_; }
 
-  // As in GroupDescription.
+  // Set the values of the same meaning in GroupDescription.
   void SetMemory(GroupId group, double bytes, const std::string& limit = "");
   void SetFreeMemory(GroupId group, double bytes);
 
-  // `ticket` 0: a recovered or given-back task, which no bound refuses. ALREADY_EXISTS for a known id.
+  // `ticket` 0: a recovered or requeued task, which no bound refuses. ALREADY_EXISTS for a known id.
   absl::Status Enqueue(const SchedulerTask& task, absl::Time now, uint64_t ticket = 0);
 
-  // A waiting task is forgotten at once; one that runs is in no later `step` and in `end` of the group's next plan. An
-  // unknown one is no error: it may just have ended. True when it was waiting.
+  // Removes a waiting task at once. A running task is in no later `step`, and in `end` of its group's next plan. An
+  // unknown id is no error, because the task may just have ended. Returns true if the task was waiting.
   bool Cancel(TaskId task);
 
-  // Waiting tasks whose deadline has passed, forgotten now. Running ones come with `end` of StepPlanner::Next and
-  // TakeOverdue.
+  // Removes and returns the waiting tasks whose deadline has passed. StepPlanner reports the running ones in `end` of
+  // Next and in TakeOverdue.
   std::vector<TaskId> TakeExpired(absl::Time now) { return tasks_.TakeExpired(now); }
-  // Waiting tasks that fit no group of their model since its memory is known, with the reason, forgotten now.
+  // Removes and returns the waiting tasks that fit no group of their model now that its memory is known, with the
+  // reasons.
   std::vector<std::pair<TaskId, absl::Status>> TakeTooLarge();
-  // Waiting tasks of the model, forgotten now.
+  // Removes and returns the waiting tasks of the model.
   std::vector<TaskId> TakeModel(const std::string& model);
 
-  // What any invariant of the state is broken; OK in a correct program. For tests.
+  // Returns an error that names a broken invariant of the state, which a correct program never has. For tests.
   absl::Status CheckInvariants() const;
 
  private:
@@ -85,7 +86,7 @@ class RequestScheduler final {
   AdmissionControl admission_{options_, groups_, capacity_, tasks_, keys_};
   StepPlanner steps_{options_, groups_, capacity_, tasks_, keys_};
   uint64_t next_sequence_ = 1;
-  bool may_hold_too_large_ = false;  // among the waiting tasks
+  bool may_hold_too_large_ = false;  // whether a waiting task may be too large
 };
 
 }  // namespace tessera::server

@@ -25,14 +25,14 @@ constexpr double kStepFlops = 64;
 
 GroupDescription Group(int32_t max_rows, GroupId id = kGroup) { return {.id = id, .model = "m", .max_rows = max_rows}; }
 
-// One group that makes a step of one 8x8 task in a second.
+// A fixture with one group that makes one step of one 8x8 task in a second.
 class SchedulerTest : public testing::Test {
  protected:
   explicit SchedulerTest(int32_t max_rows = 2, const SchedulerOptions& options = {}) : simulation_(options) {
     simulation_.AddGroup(Group(max_rows), kStepFlops);
   }
 
-  // Carries out plans by hand: everything is answered at once.
+  // Executes plans by hand and answers everything at once.
   StepPlan NextAnswered() {
     StepPlan plan = scheduler().steps().Next(kGroup, now_);
     for (TaskId task : plan.end) scheduler().steps().OnEnded(kGroup, task);
@@ -54,7 +54,7 @@ class SchedulerTest : public testing::Test {
 
   SchedulerSimulation simulation_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
-  double seconds_per_step_ = 1;  // of one task
+  double seconds_per_step_ = 1;  // per task
 };
 
 TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
@@ -105,7 +105,7 @@ class StepsTogetherTest : public SchedulerTest {
  protected:
   StepsTogetherTest() : SchedulerTest(2, {.steps_together = absl::Seconds(3.5)}) {}
 
-  // Until its class is known, and no longer.
+  // Runs the task until its class is known, and no longer.
   void Learn(TaskId task, int32_t steps) {
     Enqueue(SmallTask(task, "a", steps));
     NextAnswered();
@@ -131,12 +131,12 @@ TEST_F(StepsTogetherTest, ShortStepsOfABatchAreOnePlan) {
   EXPECT_TRUE(scheduler().CheckInvariants().ok());
 }
 
-// Batches of two, of four while a step of theirs takes no longer than three and a half seconds.
+// Allows batches of two, and of four while their step takes no longer than three and a half seconds.
 class ShortStepTest : public SchedulerTest {
  protected:
   ShortStepTest() : SchedulerTest(2, {.short_step = absl::Seconds(3.5)}) {}
 
-  // Of five tasks at most.
+  // Returns the largest batch that forms from five tasks.
   size_t LargestBatch() {
     size_t largest = 0;
     for (TaskId id = 1; id <= 5; ++id) Enqueue(SmallTask(id, "a", 20));
@@ -263,7 +263,7 @@ TEST_F(SchedulerTest, KeepsTasksApartThatShallShareNoBatch) {
                                  ElementsAre(3), ElementsAre(3)));
   EXPECT_EQ(scheduler().groups().resident(), 0);
 
-  // Other classes share as before, and so does this one in the group's next life.
+  // Other classes share batches as before, and so does this one after the group's restart.
   for (const TaskId task : {4, 5}) Enqueue(SmallTask(task, "a", 1, 16));
   NextAnswered();
   EXPECT_THAT(NextAnswered().step, ElementsAre(4, 5));
@@ -319,7 +319,7 @@ TEST_F(SchedulerTest, RunsATaskAloneThatMustBe) {
   NextAnswered();
   Enqueue(suspect);
   Enqueue(SmallTask(3, "a", 3));
-  // The batch ends first, nothing joins it.
+  // The batch ends first; no task joins it.
   for (int i = 0; i < 3; ++i) {
     const StepPlan plan = NextAnswered();
     EXPECT_THAT(plan.start, IsEmpty());
@@ -334,7 +334,7 @@ TEST_F(SchedulerTest, SuspendsALongTaskForAMuchShorterOneAndResumesIt) {
   Enqueue(SmallTask(1, "a", 100));
   NextAnswered();
   NextAnswered();
-  Enqueue(SmallTask(2, "b", 2, 4));  // another class, a quarter of the operations
+  Enqueue(SmallTask(2, "b", 2, 4));  // another class with a quarter of the operations
   StepPlan plan = NextAnswered();
   EXPECT_THAT(plan.start, ElementsAre(2));
   EXPECT_THAT(plan.suspended, ElementsAre(1));
@@ -357,7 +357,7 @@ TEST_F(SchedulerTest, BoundsHowLongASuspendedTaskIsPreempted) {
   const absl::Time began = simulation_.outcomes().at(1).started;
   for (TaskId id = 2; id < 400; ++id) simulation_.Submit(SmallTask(id, "b", 8, 4));  // 2 s each
   simulation_.RunUntilIdle();
-  // Half of its length, and what was in flight.
+  // The bound is half of its length plus the steps in flight.
   EXPECT_LT(simulation_.outcomes().at(1).ended - began, absl::Seconds(100 + 50 + 10));
 }
 
@@ -414,7 +414,7 @@ TEST_F(SchedulerTest, ExpectsTheWaitThatItsGroupsSpeedSays) {
   NextAnswered();  // a step that took a second
   Enqueue(SmallTask(2, "a", 10, 16));
   Enqueue(SmallTask(3, "a", 10, 16));
-  // Before the first of them: nine steps of a second; before the second also one of 40 s.
+  // Nine steps of a second come before the first of them; a task of 40 s also comes before the second.
   EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().admission().ExpectedWait(2)), 9, 1e-6);
   EXPECT_NEAR(absl::ToDoubleSeconds(*scheduler().admission().ExpectedWait(3)), 49, 1e-6);
 }

@@ -1,4 +1,4 @@
-// What a RequestScheduler knows of each task. Plain values.
+// ScheduledTask holds what a RequestScheduler knows of one task. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,37 +14,37 @@ namespace tessera::server {
 
 struct SchedulerTask {
   TaskId id = 0;
-  std::string key;  // whose share it counts against
+  std::string key;  // the key whose share it uses
   ShapeClass shape;
   int32_t steps = 1;
   int32_t priority = 0;
-  absl::Time enqueued = absl::InfinitePast();  // the original time, also after it was given back
+  absl::Time enqueued = absl::InfinitePast();  // the first time, even if it was requeued
   std::optional<absl::Time> deadline;
   bool isolated = false;
 };
 
 enum class TaskPhase : uint8_t {
   kWaiting,
-  kStarting,   // told to the workers, not yet answered
+  kStarting,   // sent to the workers, not answered yet
   kActive,     // in the batch
   kSuspended,  // in the worker, not in the batch
   kDecoding,   // all its steps are issued
-  kLeaving,    // told to end
+  kLeaving,    // the command to end was sent
 };
 
 struct ScheduledTask {
   SchedulerTask spec;
   WaitingTask order;
   TaskPhase phase = TaskPhase::kWaiting;
-  GroupId group = -1;              // of a task that is in a worker
+  GroupId group = -1;              // set while the task is in a worker
   std::optional<GroupId> held_by;  // the group that empties itself for this waiting task
   bool cancelled = false;          // must leave with the next plan
-  int32_t issued = 0;              // steps
+  int32_t issued = 0;              // steps issued
   double step_flops = 0;
   double decode_flops = 0;
   double charged = 0;            // operations charged to its key for this run
-  double charged_weight = 1;     // that the key had then
-  double preempted_seconds = 0;  // predicted, of the tasks that went before it while it was suspended
+  double charged_weight = 1;     // the key's weight at that time
+  double preempted_seconds = 0;  // predicted duration of the tasks that went first while it was suspended
 
   double TotalFlops() const { return spec.steps * step_flops + decode_flops; }
   double RemainingFlops() const { return (spec.steps - issued) * step_flops + decode_flops; }

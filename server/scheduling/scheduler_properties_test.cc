@@ -1,4 +1,4 @@
-// What must hold of every run of the scheduler, on simulated workers and a simulated clock.
+// Tests of properties that every run of the scheduler has, on simulated workers and a simulated clock.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 namespace tessera::server {
 namespace {
 
-constexpr double kStepFlops = 64;  // of an 8x8 task
+constexpr double kStepFlops = 64;  // 8x8 task
 
 GroupDescription Group(GroupId id, int32_t max_rows, int32_t ranks = 1, double memory_bytes = 0) {
   return {.id = id, .model = "m", .ranks = ranks, .max_rows = max_rows, .memory_bytes = memory_bytes};
 }
 
-// Two keys that always have tasks waiting, one with many small ones, one with few large ones; what each got in
-// operations.
+// Returns the operations that two keys got. Both always have tasks waiting: one has many small ones, the other few
+// large ones.
 std::pair<double, double> Shares(double weight_of_b) {
   SchedulerSimulation simulation({});
   simulation.scheduler().keys().SetWeights({{"b", weight_of_b}});
@@ -61,7 +61,7 @@ TEST(FairShare, GivesNoCreditForIdleness) {
   const double before = simulation.flops_of("worker");
   for (TaskId id = 1001; id <= 1200; ++id) simulation.Submit(SmallTask(id, "sleeper", 2));
   simulation.RunUntil(simulation.now() + absl::Seconds(100));
-  // Half of the hundred seconds, not none of them.
+  // It gets half of the hundred seconds; it would get none if the other key had credit for its idle time.
   EXPECT_NEAR(simulation.flops_of("worker") - before, 50 * kStepFlops, 5 * kStepFlops);
 }
 
@@ -71,7 +71,7 @@ TEST(Starvation, ReachesNoTaskHoweverManyUrgentOnesCome) {
   SchedulerTask humble = SmallTask(1, "a", 2, 16);
   humble.priority = -10;
   simulation.Submit(humble);
-  // As much urgent work as the group can do, for an hour, and twenty tasks more.
+  // Submits an hour of urgent work, as much as the group can do, and twenty tasks more.
   for (TaskId id = 2; id < 1800; ++id) {
     SchedulerTask urgent = SmallTask(id, "a", 2);
     urgent.priority = 10;
@@ -80,7 +80,7 @@ TEST(Starvation, ReachesNoTaskHoweverManyUrgentOnesCome) {
   }
   const TaskOutcome& outcome = simulation.outcomes().at(1);
   ASSERT_TRUE(outcome.done);
-  // Twenty levels of thirty seconds, and the backlog of that time.
+  // The bound is twenty levels of thirty seconds plus the backlog of that time.
   EXPECT_LT(outcome.started - outcome.enqueued, absl::Seconds(20 * 30 + 60));
   EXPECT_GT(outcome.started - outcome.enqueued, absl::Seconds(20 * 30 - 60)) << "the priority counts";
 }
@@ -91,7 +91,7 @@ TEST(Starvation, ReachesNoClassBehindAnother) {
   for (TaskId id = 1; id <= 4; ++id) simulation.Submit(SmallTask(id, "a", 10));
   simulation.RunUntil(simulation.now() + absl::Seconds(1));
   simulation.Submit(SmallTask(5000, "b", 20, 16));
-  // The first class alone keeps the batch full for ever.
+  // The first class alone would keep the batch full for ever.
   for (TaskId id = 10; id < 600; ++id) {
     simulation.Submit(SmallTask(id, "a", 10));
     simulation.RunUntil(simulation.now() + absl::Seconds(2.4));
@@ -116,7 +116,7 @@ TEST(WorkConservation, LeavesNoGroupIdleWhileTasksWait) {
   EXPECT_EQ(simulation.idle_while_waiting(2), absl::ZeroDuration());
 }
 
-// The negative control: a group that may start nothing is seen to be idle.
+// Negative control: a group that may not start tasks is reported as idle.
 TEST(WorkConservation, IsSeenToFailInADrainedGroup) {
   SchedulerSimulation simulation({});
   simulation.AddGroup(Group(1, 1), kStepFlops);
@@ -160,12 +160,12 @@ TEST(Cancel, TakesEffectWithinTwoSteps) {
   }
   simulation.RunUntilIdle();
   for (TaskId id = 1; id <= 60; id += 2) {
-    // What had been reported before the cancel is at most two steps; nothing is reported after it.
+    // At most two steps were in flight before the cancel; none is reported after it.
     EXPECT_EQ(simulation.steps_after_cancel(id), 0) << id;
   }
 }
 
-// The negative control.
+// Negative control for the test above.
 TEST(Cancel, IsSeenToFailWhenItDoesNotReachTheScheduler) {
   SchedulerSimulation simulation({});
   simulation.AddGroup(Group(1, 3), kStepFlops);
@@ -182,10 +182,11 @@ TEST(LargeTasks, GoToTheLargeGroup) {
   SchedulerSimulation simulation(options);
   simulation.AddGroup(Group(1, 1, 1), kStepFlops);
   simulation.AddGroup(Group(2, 1, 8), kStepFlops * 8);
-  // The groups' speeds are learned first.
+  // The scheduler learns the groups' speeds first.
   for (TaskId id = 1; id <= 20; ++id) simulation.Submit(SmallTask(id, "a", 5));
   simulation.RunUntilIdle();
-  for (TaskId id = 101; id <= 103; ++id) simulation.Submit(SmallTask(id, "a", 10, 32));  // 16 s a step on the small one
+  for (TaskId id = 101; id <= 103; ++id)
+    simulation.Submit(SmallTask(id, "a", 10, 32));  // 16 s per step on the small group
   for (TaskId id = 201; id <= 210; ++id) simulation.Submit(SmallTask(id, "a", 5));
   simulation.RunUntilIdle();
   for (TaskId id = 101; id <= 103; ++id) EXPECT_EQ(simulation.outcomes().at(id).group, 2) << id;
@@ -235,11 +236,11 @@ TEST(Crash, RunsEveryBatchMateAloneFirstAndLosesNone) {
   simulation.ReviveGroup(1);
   simulation.RunUntilIdle();
   for (const auto& [id, outcome] : simulation.outcomes()) EXPECT_TRUE(outcome.done) << id;
-  // Those that were in the crash started before those that only waited.
+  // The tasks that were in the crash started before those that had only waited.
   for (TaskId id : dead) EXPECT_LT(simulation.outcomes().at(id).started, simulation.outcomes().at(6).started);
 }
 
-// Random calls in random order, with the invariants checked after each.
+// Makes random calls in random order and checks the invariants after each.
 TEST(RandomOperations, KeepTheInvariants) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     std::mt19937_64 random(seed);

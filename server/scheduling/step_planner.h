@@ -1,7 +1,7 @@
-// What each group does next, and what it reports of that. Pure; one thread.
+// StepPlanner plans each group's next commands and takes the reports of what the group did. Pure; one thread.
 //
-// Calls of the owner, per group: Next whenever the steps of fewer than kMaxStepsInFlight plans are unanswered; carry
-// out the plan in the order of its fields; report with OnStarted, OnStepped (once for each step) and OnEnded.
+// The owner calls, for each group: Next whenever fewer than kMaxStepsInFlight plans have unanswered steps. It executes
+// the plan in the order of its fields and reports with OnStarted, OnStepped (once for each step) and OnEnded.
 #pragma once
 
 #include <vector>
@@ -25,30 +25,31 @@ class StepPlanner final {
               KeyShares& keys)
       : options_(options), groups_(groups), capacity_(capacity), tasks_(tasks), keys_(keys) {}
 
-  // Empty for a group that is not ready or has nothing to do; no more than `end` for one that has the steps of
-  // kMaxStepsInFlight plans unanswered.
+  // Returns an empty plan for a group that is not ready or has nothing to do, and a plan with at most `end` if
+  // kMaxStepsInFlight plans of the group have unanswered steps.
   StepPlan Next(GroupId group, absl::Time now);
 
-  // The answers to what plans said. `seconds`: that the step took in the worker.
+  // Report the answers to plans. `seconds` is the duration of the step in the worker.
   void OnStarted(GroupId group, TaskId task);
   void OnStepped(GroupId group, double seconds);
-  // The task is no more in the worker: decoded, ended, or failed by itself. Also for one that never started.
+  // The task has left the worker: it was decoded, ended, or failed. Also called for a task that never started.
   void OnEnded(GroupId group, TaskId task);
-  // Forgets the tasks that were in it and returns them: what becomes of them is the job store's decision, and those
-  // that run again are enqueued again.
+  // Removes and returns the tasks that were in the group. The job store decides what becomes of them, and those that
+  // run again are enqueued again.
   std::vector<TaskId> OnGroupDied(GroupId group);
 
-  // From now on, as long as the group lives, tasks of this class are in no batch with others there: those that are now
-  // leave it, but for one.
+  // While the group lives, tasks of this class share no batch with others in it; all but one of those in the current
+  // batch leave it.
   void KeepApart(GroupId group, const ShapeClass& shape);
-  // The group gets no more plans until it is ready again: it is about to be ended with all that is in it.
+  // The group gets no more plans until it is ready again, because it is about to be ended with all its tasks.
   void Retire(GroupId group);
-  // Whether the group works for nobody: it has tasks, and all of them are to end.
+  // Whether the group's work is useless: it has tasks, and all of them are to end.
   bool IsAbandoned(GroupId group) const;
 
-  // Running tasks whose deadline has passed are to end with the next plan of their group.
+  // Marks running tasks whose deadline has passed to end with their group's next plan.
   void EndOverdue(absl::Time now);
-  // Running tasks that are to end because their deadline had passed at a plan or at EndOverdue, since the last call.
+  // Returns the running tasks that were marked to end since the last call because a plan or EndOverdue found their
+  // deadline passed.
   std::vector<TaskId> TakeOverdue();
 
   absl::Status CheckInvariants() const;

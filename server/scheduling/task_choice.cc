@@ -20,7 +20,7 @@ bool TaskChoice::Suits(const ScheduledGroup& group, const ScheduledTask& task) c
         other.description.ranks <= group.description.ranks || !capacity_.Fits(other, shape, 1)) {
       continue;
     }
-    double backlog = tasks_.Waiting(model).Flops(large);  // this task among them
+    double backlog = tasks_.Waiting(model).Flops(large);  // includes this task
     for (const TaskId resident : other.residents) backlog += tasks_.Find(resident)->RemainingFlops();
     if (backlog * other.speed.SecondsPerFlop(shape) < here) return false;
   }
@@ -37,7 +37,7 @@ std::optional<TaskId> TaskChoice::PickAmong(const ScheduledGroup& group,
   const auto fitting = [&](const WaitingClass& of) { return class_passes(of) && capacity_.Fits(group, of.shape, 1); };
   const auto free = [&](uint64_t id) {
     const ScheduledTask& task = *tasks_.Find(id);
-    // Another group empties itself for it; one that is empty already is sooner.
+    // Another group empties itself for this task; a group that is already empty can take it sooner.
     const bool held = task.held_by && *task.held_by != group.description.id && !group.residents.empty();
     return !held && Suits(group, task);
   };

@@ -1,4 +1,4 @@
-// Which waiting task a group takes next: by the shares of the keys, then by due time. Pure.
+// TaskChoice picks the waiting task that a group takes next: by the shares of the keys, then by due time. Pure.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@ class TaskChoice final {
   TaskChoice(const GroupTable& groups, const GroupCapacity& capacity, const TaskTable& tasks, const KeyShares& keys)
       : groups_(groups), capacity_(capacity), tasks_(tasks), keys_(keys) {}
 
-  // Tasks that run alone before all others, then those that are large for smaller groups.
+  // Picks tasks that must run alone first, then those that are large for smaller groups, then all others.
   std::optional<TaskId> Pick(const ScheduledGroup& group) const;
-  // The choice among the tasks of this class that may share a batch.
+  // Picks among the tasks of this class that may share a batch.
   std::optional<TaskId> PickOf(const ScheduledGroup& group, const ShapeClass& shape) const;
 
  private:
   std::optional<TaskId> PickAmong(const ScheduledGroup& group,
                                   absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
-  // No group with more ranks would end a large task sooner.
+  // Whether no group with more ranks would finish a large task sooner.
   bool Suits(const ScheduledGroup& group, const ScheduledTask& task) const;
 
   const GroupTable& groups_;

@@ -17,7 +17,7 @@ void TaskTable::Add(const ScheduledTask& added) {
   waiting_[task.spec.shape.model].Add(task.spec.key, task.ClassOf(), task.order, task.TotalFlops());
   if (task.spec.deadline) deadlines_.emplace(*task.spec.deadline, task.spec.id);
   auto& enqueued = enqueued_[task.spec.shape.model];
-  enqueued.emplace_hint(enqueued.end(), task.spec.enqueued, task.spec.id);  // it is nearly always the last
+  enqueued.emplace_hint(enqueued.end(), task.spec.enqueued, task.spec.id);  // almost always the last
   ++waiting_tasks_;
 }
 

@@ -26,7 +26,7 @@ void WaitingTasks::Remove(const std::string& key, const WaitingClass& of, const 
   if (--load->second.tasks == 0) loads_.erase(load);
   --size_;
   if (of.isolated) --isolated_;
-  // What rounding has left over must not outlive the tasks.
+  // Rounding errors must not outlive the tasks.
   flops_ = size_ == 0 ? 0 : flops_ - flops;
 }
 

@@ -1,4 +1,4 @@
-// The tasks of one model that wait, by key and shape class, each ordered by due time. Pure; one thread.
+// WaitingTasks holds the waiting tasks of one model by key and shape class, each ordered by due time. Pure; one thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace tessera::server {
 
 struct WaitingTask {
   absl::Time due;
-  uint64_t sequence = 0;  // of being enqueued; breaks ties
+  uint64_t sequence = 0;  // order of enqueueing; breaks ties
   uint64_t id = 0;
 
   bool operator<(const WaitingTask& other) const {
@@ -26,7 +26,7 @@ struct WaitingTask {
   }
 };
 
-// What tasks must have in common to be interchangeable for a group.
+// The properties that tasks must share to be interchangeable for a group.
 struct WaitingClass {
   bool isolated = false;
   ShapeClass shape;
@@ -44,20 +44,20 @@ class WaitingTasks final {
   void Add(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
   void Remove(const std::string& key, const WaitingClass& of, const WaitingTask& task, double flops);
 
-  // Calls with every key that has tasks, in the order of names.
+  // Calls `visit` for every key that has tasks, in the order of names.
   void VisitKeys(absl::FunctionRef<void(const std::string& key, int64_t tasks)> visit) const;
 
-  // Calls with the tasks of each key in each class.
+  // Calls `visit` with the tasks of each key in each class.
   void VisitClasses(absl::FunctionRef<void(const WaitingClass& of, const Ordered& tasks)> visit) const;
 
-  // The earliest task of `key` in a class that passes, skipping tasks that do not.
+  // Returns the earliest task of `key` that passes in a class that passes.
   std::optional<uint64_t> Earliest(const std::string& key, absl::FunctionRef<bool(const WaitingClass&)> class_passes,
                                    absl::FunctionRef<bool(uint64_t id)> task_passes) const;
 
-  // Tasks of the key that are due before this one.
+  // Returns the number of the key's tasks that are due before this one.
   int64_t Rank(const std::string& key, const WaitingTask& task) const;
 
-  // Predicted operations of all tasks in classes that pass.
+  // Returns the predicted operations of all tasks in classes that pass.
   double Flops(absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
 
   int64_t size() const { return size_; }
@@ -74,7 +74,7 @@ class WaitingTasks final {
     double flops = 0;
   };
 
-  std::map<std::string, Key> keys_;  // with tasks only, as the maps in it
+  std::map<std::string, Key> keys_;  // only keys with tasks, and in them only classes with tasks
   std::map<WaitingClass, Load> loads_;
   int64_t size_ = 0;
   int64_t isolated_ = 0;
