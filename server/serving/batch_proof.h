@@ -1,5 +1,5 @@
-// Proves on the group's own workers that images leave each other alone in a batch: what the model predicts for one of
-// them beside the others is what it predicts for it by itself.
+// PredictionProof proves on a group's workers that the images of a batch do not change each other: the model's
+// prediction for one of them in the batch equals its prediction for that image alone.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace tessera::server {
 
-// The proof for the model as it is loaded in these workers.
+// Holds for the model as these workers have loaded it.
 class PredictionProof final : public BatchProof {
  public:
-  // `bound`: as BatchBound has it. `log` is told of batches that differ. All that is passed outlives it.
+  // `bound` is a BatchBound. `log` gets a line for each batch that differs. All arguments outlive the proof.
   PredictionProof(WorkerGroup& workers, double bound, base::EventLog log, std::string group)
       : workers_(workers), bound_(bound), log_(std::move(log)), group_(std::move(group)) {}
 
@@ -26,13 +26,13 @@ class PredictionProof final : public BatchProof {
   absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) override;
 
  private:
-  // What decides how a batch is computed: height, width, and the number of tasks.
+  // Height, width and the number of tasks, which decide how a batch is computed.
   using Shape = std::tuple<int32_t, int32_t, size_t>;
 
   WorkerGroup& workers_;
   const double bound_;
   const base::EventLog log_;
-  const std::string group_;  // its name
+  const std::string group_;  // the group's name
   std::set<Shape> proven_;
 };
 

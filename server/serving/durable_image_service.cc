@@ -25,25 +25,26 @@ namespace {
 
 using Lock = ServiceMonitor::Lock;
 
-// A command to the workers costs some tenths of a millisecond on processors that compute; one that has come meanwhile
-// waits for the steps of two.
+// A command to the workers costs some tenths of a millisecond on busy processors. A command that arrives meanwhile
+// waits for the steps of two plans.
 constexpr absl::Duration kStepsTogether = absl::Milliseconds(60);
-// Nobody waits long for such a step, so its batch may be large.
+// A step this short delays no task much, so its batch may be large.
 constexpr absl::Duration kShortStep = absl::Milliseconds(250);
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
-// For which adapters that nobody needs are kept.
+// How long adapters that no job needs are kept.
 constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
 constexpr absl::Duration kSharedAdapters = absl::Hours(24 * 30);
 constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
 
-// Of a folder that exists.
+// Returns the owner text for a data folder, which must exist.
 std::string OwnerOf(const std::string& data_folder) {
   struct stat about = {};
   stat(data_folder.c_str(), &about);
   return absl::BytesToHexString(base::Sha256Of(absl::StrCat(about.st_dev, " ", about.st_ino))).substr(0, 8);
 }
 
-// Logs the first read that fails. Those who send an image have no other way left to say so than to stop.
+// Logs the first read that fails. After an image's transfer has begun, stopping is the only way to report an error to
+// the client.
 class ReportedImage final : public base::ByteSource {
  public:
   ReportedImage(std::string image, base::SharedBytes bytes, base::EventLog log)
@@ -71,7 +72,7 @@ ImageFormat FormatOf(const std::string& file) {
   return !file.empty() && file[0] == 'R' ? ImageFormat::kWebp : ImageFormat::kPng;
 }
 
-// What workers of servers before have left that were killed with them.
+// Removes the socket folders of earlier servers' workers that were killed together with their server.
 void RemoveLeftovers(const std::string& records, const std::string& owner) {
   std::map<std::string, WorkerIdentity> recorded;  // by socket
   for (const WorkerIdentity& worker : RecordedWorkers(records)) recorded[worker.socket] = worker;
@@ -108,8 +109,8 @@ DurableImageService::~DurableImageService() {
   if (fleet_ != nullptr) fleet_->Stop();
   maintenance_.reset();
   shared_queue_.reset();
-  outcomes_.reset();  // stores what is decoded
-  // A folder that nobody serves has its images in files. What cannot be written now waits for the next server.
+  outcomes_.reset();  // stores decoded pictures
+  // A folder that no server uses has its images in files. Images that cannot be written now wait for the next server.
   constexpr int64_t kAtATime = 64;
   while (storage_.jobs != nullptr && storage_.jobs->can_write()) {
     const absl::StatusOr<int64_t> settled = storage_.jobs->SettleImages(kAtATime);
@@ -191,7 +192,7 @@ absl::Status DurableImageService::OpenStore() {
 }
 
 absl::Status DurableImageService::OpenAdapters() {
-  // In a shared data folder the other servers' jobs may need what this one knows nothing of.
+  // In a shared data folder, other servers' jobs may need adapters that this server does not know of.
   ASSIGN_OR_RETURN(
       storage_.adapters,
       ServedAdapters::Open(
@@ -241,7 +242,7 @@ absl::StatusOr<JobPage> DurableImageService::List(const Caller& caller, const Li
   const Lock lock = monitor_.Acquire();
   for (const JobRecord& record : records->jobs) {
     Job job = JobOf(*context_, lock, record);
-    // One that could not be kept may be in another state than the store's.
+    // A job whose result could not be stored may be in another state here than in the store.
     if (!options.state.has_value() || job.state == *options.state) page.jobs.push_back(std::move(job));
   }
   return page;
@@ -335,7 +336,7 @@ void DurableImageService::Drain(absl::Duration timeout) {
     const absl::Duration end = base::SteadyNow() + timeout;
     while (monitor_.scheduler(lock).groups().resident() > 0 || outcomes_->unstored(lock) > 0) {
       const absl::Duration left = end - base::SteadyNow();
-      // What a disk does not take is made again by the next process, however long this one waits.
+      // The next process makes images again that the disk does not take, no matter how long this one waits.
       if (left <= absl::ZeroDuration() || IsStorageStuck(storage_.jobs->trouble(), options_.disk_timeout)) break;
       monitor_.WaitForChange(lock, std::min(left, kDrainTick));
     }

@@ -1,12 +1,13 @@
-// The service over real models: jobs are kept by a job store, planned by the scheduler and run by worker groups.
+// DurableImageService is the ImageService over real models: a job store keeps jobs, the scheduler plans them and worker
+// groups execute them.
 //
-// A submission is durable before it is answered; what was queued or running when the process ended is queued again when
-// the next one starts. Thread-safe.
+// A submission is durable before it is answered. Tasks that were queued or running when the process ended are queued
+// again when the next one starts. Thread-safe.
 //
-// This class only puts the parts together and hands calls on: JobAdmission takes jobs in, JobLifecycle carries their
-// tasks from the queue to their end, JobOutcomes stores what became of them, WatchHub tells who watches, GroupFleet has
-// the groups, WantedGroups changes them, SharedQueue follows the other servers of the
-// queue, and Maintenance looks after the rest. They share one lock (ServiceMonitor).
+// This class only connects the parts and forwards calls. JobAdmission accepts jobs, JobLifecycle takes their tasks from
+// the queue to their end, JobOutcomes stores results, WatchHub notifies watchers, GroupFleet has the groups,
+// WantedGroups changes them, SharedQueue follows the other servers of the queue, and Maintenance does periodic work.
+// They share one lock (ServiceMonitor).
 #pragma once
 
 #include <map>
@@ -35,11 +36,11 @@ namespace tessera::server {
 
 class DurableImageService final : public ImageService {
  public:
-  // Describes every model, opens the job store, and lets the groups start on threads of their own. A model that cannot
-  // be read, or a layout that cannot be, is tried again later, as long as there is another one. Errors: there is none,
-  // a data folder that cannot be used or is another process's.
+  // Describes every model, opens the job store, and starts each group on a thread. A model that cannot be read, or a
+  // layout that is not possible, is tried again later, provided that at least one other works. Errors: no model works,
+  // or the data folder cannot be used or is in use by another process.
   static absl::StatusOr<std::unique_ptr<DurableImageService>> Start(const DurableServiceOptions& options);
-  ~DurableImageService() override;  // kills the groups; what runs is queued again by the next process
+  ~DurableImageService() override;  // kills the groups; the next process queues running tasks again
 
   absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency) override {
@@ -66,18 +67,18 @@ class DurableImageService final : public ImageService {
   absl::Status Probe() override { return fleet_->Probe(); }
   std::string MetricsText() override { return metrics_.Text(Info()); }
 
-  // Of the work while several keys want some, by tenant; one that is not named has 1.
+  // Weights of tenants that share the work while several have tasks; a tenant that is not named has weight 1.
   void SetShares(const std::map<std::string, double>& shares);
-  // For jobs from now on.
+  // Applies to jobs that are submitted from now on.
   void SetLimits(const ServiceLimits& limits) { admission_->SetLimits(limits); }
-  // Serves these groups from now on; returns before it does. Those that are served already go on, and try at once where
-  // they could not start. Others finish what runs in them and end; what waits for a model that is gone fails.
+  // Starts to serve these groups and returns before they are ready. Groups already served continue, and retry at once
+  // if they could not start. Other groups finish their running tasks and end; waiting tasks of a model that is no
+  // longer served fail.
   void SetGroups(const std::vector<ServedGroupOptions>& groups) { wanted_->Set(groups); }
-  // Groups that could not start try at once, because something has come that they may have missed.
+  // Makes groups that could not start retry at once, because a missing part may now be available.
   void TryGroups();
 
-  // Accepts no more jobs, and lets those that run end until the timeout is over; the others are given back to the
-  // queue.
+  // Stops accepting jobs and lets running tasks end until the timeout; the others are given back to the queue.
   void Drain(absl::Duration timeout);
 
  private:
@@ -86,11 +87,12 @@ class DurableImageService final : public ImageService {
   absl::Status OpenStore();
   absl::Status OpenAdapters();
   std::vector<std::string> ModelIds();
-  control::ModelDescription DescriptionOf(const std::string& model);  // empty: it is not served, or cannot be read
-  // What callers are told of an error of the store.
+  control::ModelDescription DescriptionOf(
+      const std::string& model);  // empty: the model is not served or cannot be read
+  // Converts an error of the store to the one that callers get.
   absl::Status ErrorForCaller(const absl::Status& status) const;
 
-  // What jobs, results and adapters are kept in.
+  // Stores of jobs, results and adapters.
   struct Storage {
     base::SystemClock clock;
     DiskResultStore results;
@@ -105,7 +107,7 @@ class DurableImageService final : public ImageService {
   ServiceMonitor monitor_;
   ServedModels models_;  // guarded by monitor_
   WatchHub hub_;
-  ServerFolder own_folder_;  // where the data folder is shared
+  ServerFolder own_folder_;  // used if the data folder is shared
   std::unique_ptr<GroupFleet> fleet_;
   Storage storage_;
   std::unique_ptr<const ServingContext> context_;
@@ -113,7 +115,7 @@ class DurableImageService final : public ImageService {
   std::unique_ptr<JobLifecycle> jobs_;
   std::unique_ptr<JobAdmission> admission_;
   std::unique_ptr<Maintenance> maintenance_;
-  std::unique_ptr<SharedQueue> shared_queue_;  // of a queue that is shared
+  std::unique_ptr<SharedQueue> shared_queue_;  // null unless the queue is shared
   std::unique_ptr<WantedGroups> wanted_;
 };
 

@@ -1,4 +1,5 @@
-// Looks what a model is and how a group of it would be laid out: asks the model's files, with a worker of its own.
+// GroupDescriber finds out what a model is and how a group of it would be laid out, by reading the model's files in a
+// worker process.
 #pragma once
 
 #include <memory>
@@ -10,22 +11,22 @@
 
 namespace tessera::server {
 
-// What is needed to start a group.
+// The data needed to start a group.
 struct DescribedGroup {
-  ServedGroupOptions options;  // with the model's folder
+  ServedGroupOptions options;  // includes the model's folder
   control::ModelDescription model;
   parallel::Layout layout;
 };
 
 class GroupDescriber final {
  public:
-  // `owner` of the worker, as in WorkerProcessOptions.
+  // `owner` is the worker's, see WorkerProcessOptions.
   GroupDescriber(const ProgressBounds& progress, std::string owner) : progress_(progress), owner_(std::move(owner)) {}
 
-  // Errors name the model. Used by one thread.
+  // Errors name the model. Must be called by one thread.
   absl::StatusOr<DescribedGroup> Describe(const ServedGroupOptions& group);
 
-  // Ends what is under way, and whatever would begin later. Thread-safe.
+  // Ends the current call and all later ones. Thread-safe.
   void Stop();
 
  private:

@@ -100,7 +100,7 @@ std::vector<WorkerIdentity> RecordedWorkers(const std::string& folder) {
 }
 
 GroupRecordFile::GroupRecordFile(const std::string& folder, const std::string& group) : folder_(folder) {
-  std::string name = group;  // it ends in the group's number, so what is left of it is still of that group alone
+  std::string name = group;  // unique even when cut, because it ends in the group's number
   for (char& c : name) {
     if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
   }

@@ -1,5 +1,6 @@
-// What a server writes down of a group that it has started, so that the next one on the same data folder can
-// adopt it after a crash: what the group is, and which processes its workers are. One small JSON file a group.
+// GroupRecord is what a server writes down about a group that it has started, so that the next server on the same data
+// folder can adopt the group after a crash: the group's description and the identities of its worker processes. Each
+// group has one small JSON file.
 #pragma once
 
 #include <optional>
@@ -17,36 +18,36 @@ namespace tessera::server {
 struct GroupRecord {
   CertificateSubject subject;
   std::string load;                                    // LoadText
-  std::string files;                                   // as in ServedGroupOptions
-  std::string contents;                                // Loaded::contents; empty until they have their model
+  std::string files;                                   // see ServedGroupOptions
+  std::string contents;                                // Loaded::contents; empty until the model is loaded
   std::vector<WorkerIdentity> workers;                 // by rank
-  bool loaded = false;                                 // they have their model
-  std::optional<control::MemoryBudget> memory_budget;  // as it was when they had loaded it
+  bool loaded = false;                                 // whether the workers have loaded the model
+  std::optional<control::MemoryBudget> memory_budget;  // memory budget right after loading
 
   bool operator==(const GroupRecord&) const = default;
 };
 
-// One text for one way of loading.
+// Returns a text that is equal for equal load parameters.
 std::string LoadText(const control::LoadParameters& load);
 
 std::string GroupRecordText(const GroupRecord& record);
-// INVALID_ARGUMENT for what is no such text. Whether it tells the truth is another question.
+// INVALID_ARGUMENT if the text is not a record. The function does not check whether the record is true.
 absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text);
 
-// The workers of all groups of a folder of records.
+// Returns the workers of all groups recorded in a folder.
 std::vector<WorkerIdentity> RecordedWorkers(const std::string& folder);
 
-// The file of one group.
+// Reads and writes the record file of one group.
 class GroupRecordFile {
  public:
   GroupRecordFile(const std::string& folder, const std::string& group);
 
   absl::StatusOr<GroupRecord> Find() const;  // NOT_FOUND, INVALID_ARGUMENT
   absl::Status Keep(const GroupRecord& record) const;
-  void Remove() const;  // one that is not there is no error
+  void Remove() const;  // a missing file is no error
 
  private:
-  std::string folder_;  // empty: there is never one
+  std::string folder_;  // empty: no record is ever kept
   std::string path_;
 };
 

@@ -14,17 +14,17 @@
 namespace tessera::server {
 namespace {
 
-// A group that has made an image, or stood ready for so long, starts again at once when it dies.
+// A group that has made an image, or has been ready for this long, restarts at once when it dies.
 constexpr absl::Duration kHealthy = absl::Minutes(5);
-// Starts that fail because a worker dies or hangs, in a row, until the group takes no more jobs.
+// After this many consecutive starts that failed because a worker died or hung, the group takes no more jobs.
 constexpr int kUnluckyStarts = 3;
 
-// Whether somebody has to change something before it can start: its files, its layout or its device.
+// Whether the group cannot start until its files, its layout or its device change.
 bool NeedsAChange(const absl::Status& start) {
   return start.code() != absl::StatusCode::kUnavailable && start.code() != absl::StatusCode::kDeadlineExceeded;
 }
 
-// And keeps what they have made of prompts.
+// Whether encoders are read for each use and encoded prompts are cached.
 bool ReadsEncodersForEachUse(const control::LoadParameters& load) {
   return load.text_encoders == control::ComponentPlacement::kUnloaded && load.prompt_cache_bytes > 0;
 }
@@ -116,7 +116,7 @@ void GroupRunner::Replace(const std::string& reason) {
 }
 
 void GroupRunner::RunSessions() {
-  base::UseBatchScheduling();  // the next steps are there already when an answer comes
+  base::UseBatchScheduling();  // the next steps are queued already when an answer comes
   absl::Duration back_off = options_.first_back_off;
   int failed_starts = 0;  // in a row
   while (!Stopping()) {
@@ -181,7 +181,7 @@ absl::Status GroupRunner::Work(bool& has_made_images) {
   absl::Status status;
   while (status.ok() && !Stopping()) {
     session_.Answered();
-    // Workers may die while nobody asks them anything: no task is given to a group that is known to be dead.
+    // Workers may die while no command is pending: a group that is known to be dead gets no task.
     status = session_.workers().health();
     if (status.ok()) status = AnswerProbes(loop);
     if (status.ok()) status = loop.Turn();

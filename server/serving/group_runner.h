@@ -1,8 +1,8 @@
-// One worker group of a server and the thread that drives it: opens a session of workers (group_session.h), carries out
-// the scheduler's plans in it (server/workers/step_loop.h), and opens another one when it has died.
+// GroupRunner drives one worker group of a server on a thread: it opens a session of workers (group_session.h),
+// executes the scheduler's plans in it (server/workers/step_loop.h), and opens a new session when the group has died.
 //
-// The runner knows no store, scheduler or watcher: its owner gives it work and hears what becomes of it. All calls of
-// the owner are made on the runner's thread.
+// The runner does not know the store, the scheduler or watchers: its owner supplies the work and gets its results. All
+// calls of the owner are made on the runner's thread.
 #pragma once
 
 #include <condition_variable>
@@ -27,70 +27,69 @@ namespace tessera::server {
 
 class GroupOwner : public StepOwner {
  public:
-  // `memory_budget`: of its rank with the least, absent as in Loaded.
+  // `memory_budget` is that of the rank with the least memory; absent as in Loaded.
   virtual void OnReady(GroupId group, const std::optional<control::MemoryBudget>& memory_budget) = 0;
-  // The group has died with all that was in it. `blameless`: no job is the cause, because it was stopped for results
-  // that could not be trusted, or was replaced.
+  // The group has died with all its tasks. `blameless`: no job is the cause, because the group was stopped for
+  // untrustworthy results or was replaced.
   virtual void OnDied(GroupId group, const absl::Status& reason, bool blameless) = 0;
-  // The group cannot start, and takes no tasks until it is ready. It goes on trying.
+  // The group cannot start and takes no tasks until it is ready. It keeps trying.
   virtual void OnRefused(GroupId group) = 0;
 };
 
 class GroupRunner final {
  public:
-  // `owner` outlives the runner. `log` is told what operators should know.
+  // `owner` outlives the runner. `log` gets messages for operators.
   GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, base::EventLog log);
-  ~GroupRunner();  // as Stop
+  ~GroupRunner();  // calls Stop
 
-  // Kills the workers and ends the thread. Thread-safe, as the next ones are.
+  // Kills the workers and ends the thread. Thread-safe, like the methods below.
   void Stop();
 
   GroupInfo Info() const;
   bool is_ready() const;
-  // The one of the options, until the guard has stopped it: then one rank goes on.
+  // Returns the layout of the options; after the guard has stopped that layout, the layout of one rank.
   parallel::Layout layout() const { return session_.layout(); }
-  // Loaded::contents of the model that it serves.
+  // Returns Loaded::contents of the served model.
   std::string contents() const { return session_.contents(); }
 
-  // Ends its workers with all that is in them, and starts new ones at once. Nothing is done to a group that is not
-  // ready.
+  // Ends the group's workers with all their tasks and starts new ones at once. Does nothing if the group is not ready.
   void Replace(const std::string& reason);
-  // One that could not start tries again at once instead of after its pause.
+  // Makes a group that could not start retry at once instead of after its pause.
   void TryNow();
-  // For how long it has been waiting for the answer to what it asked its workers last.
+  // Returns how long the group has been waiting for the answer to its last command to the workers.
   absl::Duration SinceLastAnswer() const { return session_.SinceLastAnswer(); }
-  // What replacing it takes, by its last start.
+  // Returns the time that a replacement takes, measured at the last start.
   absl::Duration ReloadTime() const { return session_.ReloadTime(); }
 
-  // One real step of the smallest image, between the steps of the jobs. UNAVAILABLE where the group is not ready
-  // or the step fails, DEADLINE_EXCEEDED where there is no answer in time.
+  // Makes one real step of the smallest image, between the steps of jobs. UNAVAILABLE: the group is not ready or the
+  // step fails. DEADLINE_EXCEEDED: no answer in time.
   absl::Status Probe(absl::Duration timeout);
 
  private:
   using ProbeAnswer = std::shared_ptr<std::promise<absl::Status>>;
-  // How a session went.
+  // The outcome of a session.
   struct Run {
     absl::Status status;
     bool was_ready = false;
-    bool was_healthy = false;  // the next one may begin at once
+    bool was_healthy = false;  // the next session may start at once
   };
 
   void RunSessions();
   Run RunSession();
-  // Between OnReady and OnDied.
+  // Serves from OnReady until OnDied.
   absl::Status Work(bool& has_made_images);
   absl::Status AnswerProbes(StepLoop& loop);
   std::vector<ProbeAnswer> TakeProbes();
   void SetState(GroupState state, const std::string& reason = "");
-  // With mutex_ held. Workers may be dead before the thread notices: then it is restarting already.
+  // Requires mutex_. Returns kRestarting if the workers are dead, even before the thread notices it.
   GroupState State() const;
   bool Stopping() const;
 
   const GroupRunnerOptions options_;
   GroupOwner& owner_;
   const base::EventLog log_;
-  GroupTrace trace_;      // of the thread
-  GroupSession session_;  // of the thread, but for what is thread-safe
+  GroupTrace trace_;      // used by the thread
+  GroupSession session_;  // used by the thread, except for its thread-safe methods
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -99,7 +98,7 @@ class GroupRunner final {
   std::string reason_;
   bool stopping_ = false;
   bool try_now_ = false;
-  bool replaced_ = false;  // the workers were ended by Replace
+  bool replaced_ = false;  // Replace ended the workers
   int64_t restarts_ = 0;
   std::vector<ProbeAnswer> probes_;
 

@@ -11,9 +11,9 @@
 namespace tessera::server {
 namespace {
 
-// How long workers outlive a server that ends without a word.
+// How long workers outlive a server that crashed.
 constexpr absl::Duration kOrphanGracePeriod = absl::Seconds(10);
-// For the connection to workers that listen already.
+// Timeout of the connection to workers that already listen.
 constexpr absl::Duration kAdoptionTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -70,7 +70,7 @@ WorkerGroupOptions GroupSession::OptionsFor(const parallel::Layout& layout) cons
           .hosts = options_.hosts};
 }
 
-// Ranks of other hosts end with the server.
+// Workers on other hosts have no orphan grace period: they end with the server.
 WorkerGroupOptions GroupSession::ServingOptions() const {
   WorkerGroupOptions options = OptionsFor(layout());
   if (!options_.records.empty() && !IsOnNodes(options_.load.device)) options.orphan_grace_period = kOrphanGracePeriod;
@@ -78,7 +78,7 @@ WorkerGroupOptions GroupSession::ServingOptions() const {
 }
 
 absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
-  std::shared_ptr<WorkerGroup> before;  // ends without the lock
+  std::shared_ptr<WorkerGroup> before;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (killed_) return absl::CancelledError("the server ends");
   before = std::exchange(group_, group);
@@ -134,7 +134,7 @@ absl::Status GroupSession::Load() {
   return absl::OkStatus();
 }
 
-// Whatever is found and not adopted is ended: it holds the memory that the model needs.
+// Workers that are found but not adopted are ended, because they hold the memory that the model needs.
 absl::Status GroupSession::Adopt() {
   if (options_.records.empty() || IsOnNodes(options_.load.device))
     return absl::NotFoundError("workers end with the server");
@@ -166,7 +166,7 @@ absl::Status GroupSession::AcceptContents(const std::string& contents) {
   return absl::OkStatus();
 }
 
-// Without it the group serves as well, and is not adopted.
+// A group without a record serves as well, but cannot be adopted.
 void GroupSession::KeepRecord(bool loaded) {
   if (options_.records.empty() || IsOnNodes(options_.load.device)) return;
   const GroupRecord record = {.subject = subject_,
@@ -187,7 +187,7 @@ absl::Status GroupSession::MakeProbePicture() {
   return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), 1, /*decode=*/true);
 }
 
-// A device keeps the passes of a size as graphs from the second one on.
+// From the second pass of a size on, a device replays it as a graph, so each size needs two steps.
 absl::Status GroupSession::MakeWarmupSteps() {
   constexpr int kSteps = 2;
   for (const PictureSize& size : options_.warmup) {

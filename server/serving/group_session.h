@@ -1,7 +1,7 @@
-// The workers of one group, from nothing until they can serve, again and again: proves the layout, adopts the workers
-// of a server that ended without a word or starts new ones, loads the model, and makes a first step.
+// GroupSession brings the workers of one group up until they can serve: it proves the layout, adopts the workers of a
+// server that crashed or starts new ones, loads the model, and makes a first step. It can be opened again after Close.
 //
-// Open, Close and what is between them are called by one thread. Kill, End and what is const are thread-safe.
+// One thread calls Open, Close and the methods declared between them. Kill, End and const methods are thread-safe.
 #pragma once
 
 #include <functional>
@@ -30,78 +30,78 @@ namespace tessera::server {
 struct GroupRunnerOptions {
   GroupId id = 0;
   std::string name;
-  std::string model_name;  // as requests call it
-  std::string files;       // as in ServedGroupOptions
+  std::string model_name;  // its name in requests
+  std::string files;       // see ServedGroupOptions
   control::ModelDescription model;
   control::LoadParameters load;
   parallel::Layout layout;
   CertifyPolicy certify = CertifyPolicy::kAuto;
   std::string certificates;  // folder
   std::string records;       // folder of group records; empty: workers end with this process
-  std::string owner;         // of the workers, as in WorkerProcessOptions
+  std::string owner;         // owner of the workers, see WorkerProcessOptions
   absl::Duration first_back_off = absl::Seconds(1);
   absl::Duration longest_back_off = absl::Seconds(60);
   absl::Duration start_timeout = absl::Seconds(60);
   ProgressBounds progress;
-  AtPoint at_point;                      // before and after each record; may be empty
+  AtPoint at_point;                      // called before and after each record; may be empty
   TraceFile* trace = nullptr;            // outlives the runner
-  std::vector<PictureSize> warmup = {};  // as in ServedGroupOptions
-  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // likewise
-  RemoteHosts* hosts = nullptr;                                                 // likewise
-  ServedContents* contents = nullptr;  // of all groups, outlives the runner; null: there are no others
+  std::vector<PictureSize> warmup = {};  // see ServedGroupOptions
+  std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // see ServedGroupOptions
+  RemoteHosts* hosts = nullptr;                                                 // see ServedGroupOptions
+  ServedContents* contents = nullptr;  // shared by all groups, outlives the runner; null: there are no other groups
 };
 
 class GroupSession final {
  public:
   using OnState = std::function<void(GroupState state, const std::string& reason)>;
 
-  // All that is passed outlives it. `log` is told what operators should know, `on_state` how far Open has come.
+  // All arguments outlive the session. `log` gets messages for operators, `on_state` the progress of Open.
   GroupSession(const GroupRunnerOptions& options, const base::EventLog& log, GroupTrace& trace, OnState on_state);
 
-  // Until the workers can serve.
+  // Returns when the workers can serve, or an error.
   absl::Status Open();
-  // The open ones.
+  // Returns the workers of the open session.
   WorkerGroup& workers() { return *group_; }
   const std::optional<control::MemoryBudget>& device_memory() const {
     return device_memory_;
-  }  // that the model has left
-  // One real step of the smallest image and its picture, while nothing else runs.
+  }  // memory that the model leaves free
+  // Makes one real step of the smallest image and decodes it, while nothing else runs.
   absl::Status MakeProbePicture();
-  // Two steps of each size of the options; the error names the size.
+  // Makes two steps of each warm-up size of the options; an error names the size.
   absl::Status MakeWarmupSteps();
-  // The guard has stopped the layout: it is no longer proven, and one rank goes on after the next Open.
+  // Called when the guard has stopped the layout: revokes its proof, and the next Open uses one rank.
   void GiveUpLayout(const std::string& reason);
-  // The workers have just answered, or nothing was asked.
+  // Records that the workers have just answered, or that no command is pending.
   void Answered();
-  // Ends the workers and forgets them.
+  // Ends the workers and discards them.
   void Close();
 
-  // Kills the workers, and all that would be started later.
+  // Kills the workers and makes all later starts fail.
   void Kill();
-  // Ends the workers that are there with this reason; whether there were any.
+  // Ends the current workers with this reason; returns whether there were any.
   bool End(const std::string& reason);
 
-  bool is_alive() const;            // workers are there, as far as is known
-  parallel::Layout layout() const;  // the one of the options, until it was given up
+  bool is_alive() const;            // whether workers are believed to be alive
+  parallel::Layout layout() const;  // the layout of the options until GiveUpLayout
   bool certified() const;
-  std::string contents() const;  // the digest of what was loaded last
+  std::string contents() const;  // digest of the contents loaded last
   absl::Duration SinceLastAnswer() const;
-  absl::Duration ReloadTime() const;  // that Open takes, by its last run
-  // Of the workers that are there, as in GroupInfo.
+  absl::Duration ReloadTime() const;  // duration of the last Open
+  // Returns the memory of the current workers, see GroupInfo.
   std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
 
  private:
   absl::Status CheckLayout();
-  // So many steps of a job that no user sees, and the picture of its latents after them.
+  // Makes `steps` steps of an internal job; `decode`: decodes its latents afterwards.
   absl::Status MakeSteps(const control::JobParameters& job, int steps, bool decode);
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
-  // Makes it the one that Kill kills.
+  // Makes `group` the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);
-  WorkerGroupOptions OptionsFor(const parallel::Layout& layout) const;  // of workers that end with this process
+  WorkerGroupOptions OptionsFor(const parallel::Layout& layout) const;  // for workers that end with this process
   WorkerGroupOptions ServingOptions() const;
   absl::Status Adopt();
   absl::Status Load();
-  // What was loaded; FAILED_PRECONDITION if other groups of the model serve something else.
+  // Checks what was loaded; FAILED_PRECONDITION if other groups of the model serve different contents.
   absl::Status AcceptContents(const std::string& contents);
   void KeepRecord(bool loaded);
 
@@ -110,21 +110,21 @@ class GroupSession final {
   GroupTrace& trace_;
   const OnState on_state_;
   const GroupRecordFile record_;
-  // Used by the thread alone.
-  CertificateSubject subject_;  // of the layout in use
-  bool may_adopt_ = true;       // until it has been tried
+  // Used only by the thread.
+  CertificateSubject subject_;  // subject of the current layout
+  bool may_adopt_ = true;       // until Open has tried it
   std::optional<control::MemoryBudget> device_memory_;
 
   mutable std::mutex mutex_;
-  // Guarded by mutex_; group_ is changed by the thread alone.
-  std::shared_ptr<WorkerGroup> group_;  // the one in use, whatever for
+  // Guarded by mutex_; only the thread changes group_.
+  std::shared_ptr<WorkerGroup> group_;  // the current workers, for serving or for a proof
   parallel::Layout layout_;
   bool certified_ = false;
   std::string contents_;
   bool killed_ = false;
   struct {
-    absl::Duration reload = absl::Seconds(10);  // until it was measured
-    absl::Duration answered;                    // on the steady clock
+    absl::Duration reload = absl::Seconds(10);  // default until measured
+    absl::Duration answered;                    // time of the last answer on the steady clock
   } times_;
 };
 

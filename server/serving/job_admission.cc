@@ -39,7 +39,7 @@ void JobAdmission::CountRejection(const absl::Status& refused) {
   context_.metrics.CountReject(ErrorCode(refused));
 }
 
-// Whether the trouble is over is found out by trying: the next look of maintenance may be a moment away.
+// Tries a write to find out whether the trouble is over, because maintenance may not look for another moment.
 absl::Status JobAdmission::CheckStorage() {
   if (context_.monitor.draining() || context_.store.can_write()) return absl::OkStatus();
   if (outcomes_.writes_under_way() == 0 && context_.store.TryWrite().ok()) return absl::OkStatus();
@@ -58,7 +58,7 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
       request.count,
       {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
   if (admission.status.ok()) return admission.ticket;
-  if (admission.status.code() == absl::StatusCode::kInvalidArgument) return admission.status;  // too large for ever
+  if (admission.status.code() == absl::StatusCode::kInvalidArgument) return admission.status;  // permanently too large
   if (admission.status.code() != absl::StatusCode::kResourceExhausted) {
     return WithErrorCode(absl::UnavailableError(admission.status.message()), "no_group");
   }

@@ -1,4 +1,4 @@
-// How a request becomes a job that is kept, or is refused. Thread-safe.
+// JobAdmission turns a request into a stored job or refuses it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,23 @@ class JobAdmission final {
                const ServiceLimits& limits)
       : context_(context), jobs_(jobs), outcomes_(outcomes), limits_(limits) {}
 
-  // As ImageService has them.
+  // See ImageService.
   absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency);
   absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller, const IdempotencyKey& idempotency);
   void CountRejection(const absl::Status& refused);
 
-  // For jobs from now on.
+  // Applies to jobs that are submitted from now on.
   void SetLimits(const ServiceLimits& limits);
 
  private:
   absl::StatusOr<Submitted> Accept(const Caller& caller, const JobRequest& request,
                                    const std::optional<IdempotencyKey>& idempotency);
-  // OK, or what callers are told; tries the disk where it was in trouble.
+  // Returns OK or the error for callers; probes the disk if it was in trouble.
   absl::Status CheckStorage();
-  // Whether a new job may be kept: the scheduler's ticket for it.
+  // Returns the scheduler's ticket for a new job, or why it is refused.
   absl::StatusOr<uint64_t> Admit(const Caller& caller, const JobRequest& request);
-  // INVALID_ARGUMENT where it would take a group longer than a job may.
+  // INVALID_ARGUMENT if a group would need longer for the job than a job may take.
   absl::Status CheckJobTime(const ServiceMonitor::Lock& lock, const JobRequest& request,
                             const ServedModel& model) const;
   absl::StatusOr<Submitted> Keep(const Caller& caller, const JobRequest& request,

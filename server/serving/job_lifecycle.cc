@@ -17,8 +17,8 @@ namespace {
 
 using Lock = ServiceMonitor::Lock;
 
-constexpr size_t kMaxUnstored = 64;  // decoded and not yet on the disk: then groups wait
-// Before a task is claimed again from a store that cannot write.
+constexpr size_t kMaxUnstored = 64;  // decoded tasks not on the disk yet; at this number groups wait
+// Pause before a task is claimed again from a store that cannot write.
 constexpr absl::Duration kStorePause = absl::Seconds(1);
 
 std::vector<TaskId> IdsOf(const std::vector<TaskAttempt>& attempts) {
@@ -30,7 +30,7 @@ std::vector<TaskId> IdsOf(const std::vector<TaskAttempt>& attempts) {
 }  // namespace
 
 absl::Status JobLifecycle::Recover() {
-  std::vector<std::pair<TaskId, absl::Status>> refused;  // of models that are not served, or have too little memory
+  std::vector<std::pair<TaskId, absl::Status>> refused;  // their model is not served or has too little memory
   const absl::StatusOr<Recovery> recovery = context_.store.Recover([&](const QueuedTask& queued) {
     const Lock lock = context_.monitor.Acquire();
     const JobRequest& request = *queued.request;
@@ -40,7 +40,7 @@ absl::Status JobLifecycle::Recover() {
       kept_tasks_.emplace(model->id, KeptTask{queued, kept})->second.task.request = kept.get();
       return;
     }
-    if (model == nullptr && context_.store.is_shared()) return;  // others may serve it
+    if (model == nullptr && context_.store.is_shared()) return;  // other servers may serve it
     const absl::Status fits = model == nullptr ? NotServedError()
                                                : context_.monitor.scheduler(lock).capacity().CheckFits(
                                                      ShapeOf(model->id, *model->description, request.parameters));
@@ -66,25 +66,25 @@ absl::Status JobLifecycle::Recover() {
 
 void JobLifecycle::Enqueue(const Lock& lock, const QueuedTask& queued, uint64_t ticket) {
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
-  // Its notice may have come before.
+  // The notice of this task may have arrived first.
   if (context_.monitor.tasks(lock).Find(queued.id) != nullptr) {
     if (ticket != 0) scheduler.admission().Redeem(ticket, queued.tenant).IgnoreError();
     return;
   }
   const LiveTask* task = Add(lock, queued);
-  if (task == nullptr) {  // since the job was admitted
+  if (task == nullptr) {  // the model was removed after the admission
     scheduler.admission().Release(ticket);
     if (!context_.store.is_shared()) outcomes_.PostFailWaiting(queued.id, NotServedError());
     return;
   }
-  scheduler.Enqueue(task->plan, context_.store.Now(), ticket).IgnoreError();  // ids are never used twice
+  scheduler.Enqueue(task->plan, context_.store.Now(), ticket).IgnoreError();  // ids are never reused
 }
 
 LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
   const JobRequest& request = *queued.request;
   const ServedModels::Model model = context_.models.Find(request.model);
   if (model == nullptr || !model->unreadable.ok()) return nullptr;
-  // The scheduler's time never jumps, and that of records may be of a clock that was wrong.
+  // The scheduler's time never jumps, but the times in records may come from a clock that was wrong.
   const absl::Time now = context_.store.Now(), calendar = context_.store.Calendar();
   std::optional<absl::Time> deadline;
   if (queued.deadline && request.timeout) deadline = now + std::min(*queued.deadline - calendar, *request.timeout);
@@ -115,7 +115,7 @@ void JobLifecycle::SetElsewhere(const Lock& lock, TaskId id, bool elsewhere) {
 void JobLifecycle::EnqueueAgain(const Lock& lock, TaskId id) {
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr || !std::exchange(task->again, false)) return;
-  task->overdue = false;  // it waits: the scheduler expires it
+  task->overdue = false;  // the scheduler expires a waiting task itself
   context_.monitor.scheduler(lock).Enqueue(task->plan, context_.store.Now()).IgnoreError();
   context_.trace.OnQueuedAgain(task->image);
 }
@@ -181,7 +181,7 @@ void JobLifecycle::OnReady(GroupId group, const std::optional<control::MemoryBud
   context_.monitor.NotifyWork(lock);
 }
 
-// What waits for it alone stays in the queue: it can be made once the group can start.
+// Tasks that only this group could execute stay in the queue, because the group may start later.
 void JobLifecycle::OnRefused(GroupId group) {
   const Lock lock = context_.monitor.Acquire();
   context_.groups.OnRefused(lock, group);
@@ -213,7 +213,7 @@ std::vector<TaskAttempt> JobLifecycle::TakeAttempts(const std::vector<TaskId>& t
   for (const TaskId id : tasks) {
     LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr || (task->overdue && task->attempt.has_value())) continue;
-    // Its picture is on its way to the disk: it ends there.
+    // The picture is being written to the disk, which ends the task.
     if (task->decoded && !base::Planted("finished_task_is_queued_again")) continue;
     if (task->cancelled) {
       outcomes_.Forget(lock, id, "cancelled");
@@ -249,7 +249,7 @@ void JobLifecycle::GiveUp(const std::vector<TaskId>& tasks, const absl::Status& 
   }
   for (const Verdict& verdict : verdicts) {
     const TaskId id = verdict.attempt.task;
-    if (!IsEnded(verdict.state)) {  // or another server has it by now: the next claim will tell
+    if (!IsEnded(verdict.state)) {  // if another server has it by now, the next claim fails
       const Lock lock = context_.monitor.Acquire();
       if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr)
         task->plan.isolated = verdict.blame.isolated;
@@ -283,12 +283,12 @@ absl::Status JobLifecycle::OnNotClaimed(TaskId id, const absl::Status& reason) {
   }
   if (IsStorageTrouble(reason)) {
     Lock lock = context_.monitor.Acquire();
-    context_.monitor.WaitForStop(lock, kStorePause);  // or it would be tried in a circle
+    context_.monitor.WaitForStop(lock, kStorePause);  // prevents a busy loop of claims
     if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr) task->again = task->stuck = true;
     return reason;
   }
   const bool cancelled = absl::IsFailedPrecondition(reason) || absl::IsNotFound(reason);
-  // The store has failed a damaged row itself, unless it cannot.
+  // The store itself fails a damaged row unless it cannot write.
   if (!cancelled && (!absl::IsDataLoss(reason) || !context_.store.can_write())) {
     outcomes_.Lose(id, reason);
   } else {
@@ -388,7 +388,7 @@ void JobLifecycle::OnBatchDiffers(GroupId group, const std::vector<TaskId>& task
   const Lock lock = context_.monitor.Acquire();
   for (const TaskId id : tasks) {
     const LiveTask* task = context_.monitor.tasks(lock).Find(id);
-    if (task == nullptr) continue;  // cancelled meanwhile; they are all of one class
+    if (task == nullptr) continue;  // cancelled meanwhile; all tasks of the batch are of one class
     context_.monitor.scheduler(lock).steps().KeepApart(group, task->plan.shape);
     break;
   }

@@ -1,5 +1,5 @@
-// The life of a task between its acceptance and its end: queued, claimed by a group, stepped, decoded, given back, and
-// cancelled. Hands out to the groups what the scheduler plans, and hands what becomes of it to JobOutcomes.
+// JobLifecycle runs a task from its acceptance to its end: queued, claimed by a group, stepped, decoded, given back,
+// and cancelled. It passes the scheduler's plans to the groups, and their results to JobOutcomes.
 //
 // Thread-safe; methods with a lock need it held.
 #pragma once
@@ -23,21 +23,22 @@ class JobLifecycle final : public GroupOwner {
  public:
   JobLifecycle(const ServingContext& context, JobOutcomes& outcomes) : context_(context), outcomes_(outcomes) {}
 
-  // Takes over what the store has queued, before anything else.
+  // Enqueues the tasks that the store has queued. Must be called first.
   absl::Status Recover();
-  // One that is known already only uses up the ticket.
+  // Enqueues a task; a task that is already known only uses up the ticket.
   void Enqueue(const ServiceMonitor::Lock& lock, const QueuedTask& queued, uint64_t ticket);
-  // Makes the task known without planning it; null where its model is not served.
+  // Adds the task to the live tasks without scheduling it; returns null if its model is not served.
   LiveTask* Add(const ServiceMonitor::Lock& lock, const QueuedTask& queued);
-  // Whether another server runs it.
+  // Sets whether another server executes the task.
   void SetElsewhere(const ServiceMonitor::Lock& lock, TaskId task, bool elsewhere);
   absl::StatusOr<Job> Cancel(const std::string& tenant, const std::string& job);
 
-  // The model can be read now: what was kept for it is enqueued.
+  // Enqueues the tasks that were kept for a model until it could be read.
   void EnqueueKept(const ServiceMonitor::Lock& lock, const std::string& model);
-  // Digests of the adapters that jobs which have not ended were accepted with.
+  // Returns the digests of the adapters that unfinished jobs were accepted with.
   std::set<std::string> NeededAdapters(const ServiceMonitor::Lock& lock) const;
-  // What waits for models that are no longer served, and is to fail; of a shared queue nothing: it is forgotten here.
+  // Removes the waiting tasks of models that are no longer served and returns those that must fail. Tasks of a shared
+  // queue are only forgotten here, so none of them is returned.
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);
 
   // GroupOwner.
@@ -63,19 +64,19 @@ class JobLifecycle final : public GroupOwner {
     std::shared_ptr<const JobRequest> request;
   };
 
-  // What ran is queued again in the store, or quarantined; what is to run again is marked.
+  // Queues tasks that ran again in the store, or quarantines them, and marks those that are to run again.
   void GiveUp(const std::vector<TaskId>& tasks, const absl::Status& reason, bool blame);
-  // The attempts of those tasks that the store is to judge.
+  // Marks the tasks to run again and returns those attempts on which the store must decide.
   std::vector<TaskAttempt> TakeAttempts(const std::vector<TaskId>& tasks);
   void EnqueueAgain(const ServiceMonitor::Lock& lock, TaskId task);
-  // The store has refused the claim.
+  // Handles a claim that the store has refused.
   absl::Status OnNotClaimed(TaskId task, const absl::Status& reason);
 
   const ServingContext context_;
   JobOutcomes& outcomes_;
   // Guarded by the monitor.
   std::multimap<std::string, KeptTask> kept_tasks_;  // by model, until it can be read
-  std::map<GroupId, uint64_t> planned_;              // the generation of each group's last plan
+  std::map<GroupId, uint64_t> planned_;              // generation at each group's last plan
 };
 
 }  // namespace tessera::server

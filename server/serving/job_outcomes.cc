@@ -21,14 +21,14 @@ constexpr int kPoolThreads = 4;
 constexpr int kPreviewQuality = 85;
 constexpr absl::Duration kDiskPause = absl::Seconds(1);
 
-// The task was cancelled, or others have it, or the next process will report it.
+// Whether the task was cancelled, another server has it, or the next process will report it.
 bool IsOthersBusiness(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsCancelled(status);
 }
 
 }  // namespace
 
-// Pictures are encoded while others are computed.
+// The pool encodes pictures while others are computed.
 JobOutcomes::JobOutcomes(const ServingContext& context)
     : context_(context), pool_(kPoolThreads, base::UseBatchScheduling) {}
 
@@ -170,7 +170,7 @@ void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std:
   tasks.Forget(id);
 }
 
-// A caller who left a job is told only when he asks; an operator here.
+// A caller who left a job sees its failure only on request; this line informs the operator.
 base::LogLine JobOutcomes::FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task,
                                        const std::string& outcome, const absl::Status& error) const {
   const bool defect = outcome == "quarantined" || absl::IsInternal(error) || absl::IsUnknown(error) ||
@@ -199,7 +199,7 @@ void JobOutcomes::ReportEnded(TaskId id, const std::string& outcome, const absl:
     const ServiceMonitor::Lock lock = context_.monitor.Acquire();
     const LiveTask* task = context_.monitor.tasks(lock).Find(id);
     if (task == nullptr) return;
-    if (!task->cancelled) {  // or it is counted already
+    if (!task->cancelled) {  // a cancelled task is already counted
       if (outcome == "failed" || outcome == "quarantined") failure = FailureLine(lock, *task, outcome, error);
       context_.metrics.CountImage(outcome);
     }

@@ -1,8 +1,8 @@
-// Brings into the store what became of tasks, and tells those who watch: done, failed, lost.
+// JobOutcomes stores the outcomes of tasks (done, failed, lost) and notifies watchers.
 //
-// A disk that takes nothing is tried again until it takes it or the process ends; the next process then finds the task
-// as the store has it. Pictures are encoded and stored by a pool, so that groups go on meanwhile. Thread-safe; methods
-// with a lock need it held, all others must not be called under it.
+// A write that the disk refuses is retried until it succeeds or the process ends; the next process then finds the task
+// in the state that the store has. A pool encodes and stores pictures, so that groups continue meanwhile. Thread-safe;
+// methods with a lock need it held, and all others must not be called while holding it.
 #pragma once
 
 #include <atomic>
@@ -30,46 +30,46 @@ struct FinishedTask {
 
 class JobOutcomes final {
  public:
-  explicit JobOutcomes(const ServingContext& context);  // does what was posted when it ends
+  explicit JobOutcomes(const ServingContext& context);  // the destructor executes posted work
 
-  // On the pool, while the task counts as unstored.
+  // Execute on the pool; the task counts as unstored until then.
   void PostFinish(const ServiceMonitor::Lock& lock, FinishedTask finished);
   void PostFailure(const ServiceMonitor::Lock& lock, const TaskAttempt& attempt, const absl::Status& error);
-  // On the pool.
+  // Execute on the pool.
   void PostFailWaiting(TaskId task, const absl::Status& error);
   void PostPreview(const LiveTask& task, int32_t number, const control::Image& image);
-  // The tasks that the scheduler ended because their deadline had passed while they ran; those that are not claimed yet
-  // are marked alone.
+  // Fails the tasks that the scheduler ended because their deadline passed while they ran. Tasks that are not claimed
+  // yet are only marked.
   void PostOverdue(const ServiceMonitor::Lock& lock);
-  // One of those, now that it is claimed.
+  // Fails one of the marked tasks, now that it is claimed.
   void PostOverdue(const TaskAttempt& attempt);
 
   void FailWaiting(TaskId task, const absl::Status& error);
 
-  // Does `write` until it succeeds or is refused; CANCELLED where the process ends first.
+  // Repeats `write` until it succeeds or is refused; CANCELLED if the process ends first.
   absl::Status Persist(const std::vector<TaskId>& tasks, const std::function<absl::Status()>& write);
-  // What became of the task cannot be kept, now or later: for this process it has failed.
+  // Records a failed task whose outcome cannot be stored, now or later; only this process knows of it.
   void Lose(TaskId task, const absl::Status& error);
-  // The task has ended in the store: watchers are told, and the log where it failed.
+  // Notifies watchers that the task has ended in the store, and logs a failure.
   void ReportEnded(TaskId task, const std::string& outcome, const absl::Status& error = absl::OkStatus());
-  // The service has no more to do with the task.
+  // Removes a task with which the service is finished.
   void Forget(const ServiceMonitor::Lock& lock, TaskId task, const std::string& outcome);
 
-  // What the pool still has to keep: `released` is whether the worker holds nothing of it any more.
+  // Adds a task that the pool has yet to store. `released`: the worker no longer holds anything of it.
   void AddUnstored(const ServiceMonitor::Lock& lock, TaskId task, bool released);
   bool IsUnstored(const ServiceMonitor::Lock& lock, TaskId task) const { return unstored_.contains(task); }
-  void Release(const ServiceMonitor::Lock& lock, TaskId task);  // one that is not unstored is no error
+  void Release(const ServiceMonitor::Lock& lock, TaskId task);  // a task that is not unstored is no error
   void RemoveUnstored(TaskId task);
   size_t unstored(const ServiceMonitor::Lock& lock) const { return unstored_.size(); }
   int64_t ReleasedOf(const ServiceMonitor::Lock& lock, const std::string& model) const;
 
-  // The writes that Persist has begun and not ended, those that are tried again and again included.
+  // Returns the number of Persist calls that have not returned, including those that retry.
   int64_t writes_under_way() const { return writes_under_way_; }
 
  private:
   void Finish(const FinishedTask& finished);
   void FailRunning(const TaskAttempt& attempt, const absl::Status& error);
-  // The store did not take what became of the task; one that was cancelled is over with that.
+  // The store refused the outcome of the task; if the task was cancelled, it is finished.
   void ForgetIfCancelled(TaskId task);
   base::LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
                             const absl::Status& error) const;
@@ -81,7 +81,7 @@ class JobOutcomes final {
   };
   std::map<TaskId, Unstored> unstored_;  // guarded by the monitor
   std::atomic<int64_t> writes_under_way_ = 0;
-  base::TaskPool pool_;  // last: its tasks use the others
+  base::TaskPool pool_;  // last, because its tasks use the other members
 };
 
 }  // namespace tessera::server

@@ -1,5 +1,5 @@
-// The tasks that have not ended, as the process knows them beside the store, and those whose end the store cannot keep.
-// Not thread-safe: ServiceMonitor guards it.
+// LiveTasks holds the unfinished tasks with the state that only this process knows, and the tasks whose end the store
+// cannot record. Not thread-safe: ServiceMonitor guards it.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,32 @@
 
 namespace tessera::server {
 
-// One image of a job, until it has ended.
+// One unfinished image of a job.
 struct LiveTask {
-  SchedulerTask plan;  // as it is enqueued, and again when it is given back
+  SchedulerTask plan;  // for enqueueing it, also after it was given back
   TracedImage image;
   OutputOptions output;
   int32_t partial_images = 0;
-  std::vector<std::string> adapters;  // digests of those that it was accepted with
-  // Once it is claimed.
+  std::vector<std::string> adapters;  // digests of the adapters that it was accepted with
+  // Set once the task is claimed.
   std::optional<TaskAttempt> attempt;
-  std::shared_ptr<const control::JobParameters> parameters;  // most tasks only wait: they need no memory for them
+  std::shared_ptr<const control::JobParameters> parameters;  // null while the task waits, to save memory
   GroupId group = 0;
   int32_t steps_done = 0;
   int32_t previews = 0;
-  // Its picture has left the worker and is on its way to the disk: the worker's death is none of its business any more.
+  // Its picture has left the worker and is being written to the disk, so the worker's death no longer affects it.
   bool decoded = false;
-  // It has ended in the store, and is forgotten when the worker and the disk have released it.
+  // The task has ended in the store. It is forgotten when the worker and the disk have released it.
   bool cancelled = false;
-  // Its deadline has passed since a group has it: it is on its way to fail, or will be once it is claimed.
+  // Its deadline passed while a group had it: its failure is being stored, or will be once it is claimed.
   bool overdue = false;
-  // Another server runs it.
+  // Another server executes it.
   bool elsewhere = false;
-  // As it is known here (MovesOf).
+  // The number of its moves known here (MovesOf).
   int64_t moves = MovesOf(TaskState::kQueued, 0);
-  // To be enqueued again when the worker has released it.
+  // It is enqueued again when the worker has released it.
   bool again = false;
-  // What has become of it, or its start, waits for the disk.
+  // Its outcome or its claim waits for the disk.
   bool stuck = false;
 };
 
@@ -52,18 +52,18 @@ class LiveTasks {
  public:
   LiveTask& Add(const QueuedTask& queued, const SchedulerTask& plan);
   LiveTask* Find(TaskId task);
-  void Forget(TaskId task);  // an unknown one is no error
+  void Forget(TaskId task);  // an unknown id is no error
 
   std::vector<TaskId> All() const;
-  // The tasks of a job that are known here; empty: none is.
+  // Returns the known tasks of a job; empty if there are none.
   const std::set<TaskId>& TasksOf(const std::string& job) const;
-  int32_t StepsDone(const std::string& job) const;  // by those tasks
-  bool IsStuck(const std::string& job) const;       // one of those tasks is
-  std::set<std::string> NeededAdapters() const;     // digests of those of any task
+  int32_t StepsDone(const std::string& job) const;  // sum over those tasks
+  bool IsStuck(const std::string& job) const;       // whether one of those tasks is stuck
+  std::set<std::string> NeededAdapters() const;     // digests of all tasks' adapters
 
-  // For this process the task has failed then, although the store does not know it.
+  // Records that the task has failed for this process, although the store does not know it.
   void Lose(TaskId task, const absl::Status& error, absl::Time ended);
-  // The record with the tasks that were lost.
+  // Returns the record with the lost tasks marked as failed.
   JobRecord WithLost(const JobRecord& record) const;
 
  private:

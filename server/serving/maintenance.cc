@@ -52,7 +52,7 @@ void Maintenance::EndWhatCannotRun() {
   scheduler.steps().EndOverdue(now);
   outcomes_.PostOverdue(lock);
   context_.groups.ReplaceAbandoned(lock);
-  // On the pool, because they may wait for the disk.
+  // These run on the pool, because they may wait for the disk.
   for (const auto& [task, reason] : scheduler.TakeTooLarge()) outcomes_.PostFailWaiting(task, reason);
   for (const TaskId task : scheduler.TakeExpired(now)) {
     outcomes_.PostFailWaiting(task, absl::DeadlineExceededError("the deadline of the job passed before it began"));
@@ -78,8 +78,9 @@ void Maintenance::ReportQueuePositions(const ServiceMonitor::Lock& lock) {
 }
 
 void Maintenance::TryStorage() {
-  context_.store.CheckPlace().IgnoreError();  // which tells the store
-  // And jobs are welcome again; not while what failed is still tried: a trial need not meet what keeps it.
+  context_.store.CheckPlace().IgnoreError();  // updates the store's trouble
+  // A successful trial lets jobs be accepted again. It waits while failed writes are still retried, because a trial can
+  // succeed where they do not.
   if (!context_.store.can_write() && outcomes_.writes_under_way() == 0) context_.store.TryWrite().IgnoreError();
   const StorageTrouble trouble = context_.store.trouble();
   if (!IsStorageStuck(trouble, disk_timeout_)) return;
@@ -95,7 +96,7 @@ void Maintenance::SettleImages() {
   const absl::Time now = context_.store.Now();
   if (now - settled_ <= kSettleInterval || !context_.store.can_write()) return;
   const absl::StatusOr<int64_t> settled = context_.store.SettleImages(kSettleLimit);
-  // What could not be written is told by the storage's own trouble, and stays where it is.
+  // The storage's trouble reports images that could not be written; they stay where they are.
   if (!settled.ok() || *settled < kSettleLimit) settled_ = now;
 }
 
@@ -109,7 +110,7 @@ void Maintenance::Sweep() {
     context_.log({base::LogLevel::kWarning,
                   absl::StrCat("old jobs were not removed: ", std::string(report.status().message()))});
   } else if (report->jobs == kSweepLimit || report->oldest == kSweepLimit) {
-    swept_ = absl::InfinitePast();  // there are more
+    swept_ = absl::InfinitePast();  // more jobs are left
   }
 }
 

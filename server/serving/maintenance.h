@@ -1,6 +1,6 @@
-// What the service does about time that passes and about a disk in trouble: ends what is too late or too large,
-// replaces groups that work for nobody, tries the storage, releases those who wait for it, and forgets old jobs and
-// adapters that nobody needs.
+// Maintenance does the service's periodic work: it ends tasks that are too late or too large, replaces groups whose
+// tasks were all cancelled, probes the storage, releases watchers who wait for it, and removes old jobs and unused
+// adapters.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@ namespace tessera::server {
 
 class Maintenance final {
  public:
-  // `disk_timeout`: as in DurableServiceOptions.
+  // `disk_timeout`: see DurableServiceOptions.
   Maintenance(const ServingContext& context, const JobLifecycle& jobs, JobOutcomes& outcomes,
               absl::Duration disk_timeout)
       : context_(context), jobs_(jobs), outcomes_(outcomes), disk_timeout_(disk_timeout) {}
-  ~Maintenance();  // after the monitor has stopped
+  ~Maintenance();  // must be called after the monitor has stopped
 
-  // Runs it a few times a second, on a thread of its own, until the monitor stops.
+  // Runs RunMaintenance a few times per second on a thread until the monitor stops.
   void Start();
 
-  // Once; by one thread at a time.
+  // Runs one round; must not be called concurrently.
   void RunMaintenance();
 
  private:

@@ -1,4 +1,4 @@
-// The models that are served, in the order of the configuration. Not thread-safe: its owner guards it.
+// ServedModels holds the served models in the order of the configuration. Not thread-safe: its owner guards it.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ class ServedModels {
 
   const std::vector<Model>& all() const { return models_; }
 
-  // Null: it is not served.
+  // Null if the model is not served.
   Model Find(const std::string& id) const {
     const auto found = std::ranges::find(models_, id, IdOf);
     return found == models_.end() ? nullptr : *found;
   }
 
-  // In the place of the one of the same id, or after all others.
+  // Replaces the model of the same id, or appends it.
   void Put(ServedModel model) {
     const auto found = std::ranges::find(models_, model.id, IdOf);
     auto put = std::make_shared<const ServedModel>(std::move(model));

@@ -11,8 +11,8 @@
 namespace tessera::server {
 namespace {
 
-constexpr int kMostServers = 64;  // of one machine
-// A server that was killed takes a moment to go, and its successor wants its workers.
+constexpr int kMostServers = 64;  // per machine
+// A killed server takes a moment to exit, and its successor needs the same folder to find the workers.
 constexpr absl::Duration kTimeout = absl::Milliseconds(500);
 
 }  // namespace
@@ -26,7 +26,7 @@ absl::StatusOr<ServerFolder> ServerFolder::Take(const std::string& data_folder) 
     ServerFolder folder;
     folder.path_ = absl::StrCat(servers, "/", host, "-", number);
     absl::StatusOr<base::ProcessLock> lock = base::ProcessLock::Take(folder.path_ + ".lock", kTimeout);
-    if (absl::IsFailedPrecondition(lock.status())) continue;  // another process has it
+    if (absl::IsFailedPrecondition(lock.status())) continue;  // another process uses it
     if (!lock.ok()) return lock.status();
     folder.lock_ = *std::move(lock);
     RETURN_IF_ERROR(base::MakePrivateFolder(folder.path_));

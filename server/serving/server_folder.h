@@ -1,5 +1,6 @@
-// The folder of what one server keeps for itself, its workers' records, where several share a data folder: named after
-// the machine, and the first of them that no living process has. So a server that was killed finds its workers again.
+// ServerFolder is the folder of one server's private files (its workers' records) where several servers share a data
+// folder. It is named after the machine and the first number that no living process uses, so that a server that
+// restarts after being killed finds its workers.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace tessera::server {
 
 class ServerFolder final {
  public:
-  ServerFolder() = default;  // none
+  ServerFolder() = default;  // no folder
 
   static absl::StatusOr<ServerFolder> Take(const std::string& data_folder);
 

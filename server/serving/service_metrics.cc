@@ -11,15 +11,15 @@
 namespace tessera::server {
 namespace {
 
-// Seconds: a step of a small model takes milliseconds, an image or a wait minutes.
+// Bucket bounds in seconds: a step of a small model takes milliseconds, an image or a wait takes minutes.
 const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
   static const auto* buckets =
       new prometheus::Histogram::BucketBoundaries{0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000};
   return *buckets;
 }
 
-// What is exported from the start: the first of a kind is a rise from 0, which an alert sees; a series that appears
-// with 1 has no rise.
+// These series are exported from the start, so that the first event is a rise from 0 that an alert sees; a series that
+// first appears with value 1 shows no rise.
 constexpr const char* kOutcomes[] = {"done", "failed", "cancelled", "quarantined"};
 constexpr const char* kRejectReasons[] = {"queue_full", "key_queue_full", "rate_limit_exceeded", "no_group",
                                           "draining",   "storage_full",   "storage_unavailable"};

@@ -1,4 +1,4 @@
-// The figures of the service as Prometheus reads them. Thread-safe.
+// ServiceMetrics holds the service's figures in Prometheus form. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera::server {
 
-// Parts of a job's time.
+// Stages of a job's time.
 enum class ImageStage { kQueue, kEncode, kStep, kDecode, kImage };
 
 class ServiceMetrics {
@@ -20,11 +20,11 @@ class ServiceMetrics {
 
   void Observe(ImageStage stage, absl::Duration time);
   void CountImage(const std::string& outcome);       // done, failed, cancelled, quarantined
-  int64_t images(const std::string& outcome) const;  // counted so far
+  int64_t images(const std::string& outcome) const;  // number counted so far
   void CountReject(const std::string& reason);
   void CountCachedPrompt();
 
-  // Complete families; what is true now is taken from `info`.
+  // Returns complete metric families; current values are taken from `info`.
   std::string Text(const ServerInfo& info) const;
 
  private:

@@ -1,8 +1,8 @@
-// The one lock of the service, and what its parts decide together under it: the scheduler, the tasks that have not
-// ended, and whether the service drains or ends.
+// ServiceMonitor is the one lock of the service and the state that it guards: the scheduler, the unfinished tasks, and
+// whether the service is draining or stopping.
 //
-// Whatever needs the lock takes a Lock, which only Acquire makes; nothing waits for a disk or a device while it has
-// one. A plain mutex is enough: nobody outside the service is called under it.
+// Whatever needs the lock takes a Lock, which only Acquire creates. No code waits for a disk or a device while it holds
+// one. A plain mutex suffices, because no code outside the service is called under it.
 #pragma once
 
 #include <atomic>
@@ -27,36 +27,36 @@ class ServiceMonitor final {
   RequestScheduler& scheduler(const Lock&) { return scheduler_; }
   LiveTasks& tasks(const Lock&) { return tasks_; }
 
-  // There is something new to plan.
+  // There is new work to plan.
   void NotifyWork(const Lock&) {
     ++generation_;
     changed_.notify_all();
   }
   uint64_t generation(const Lock&) const { return generation_; }
 
-  // Something else has changed that somebody may wait for.
+  // Wakes all waiters after any other change.
   void Notify() { changed_.notify_all(); }
 
-  // Gives the lock up until the condition holds.
+  // Releases the lock until the condition holds.
   template <typename Condition>
   void Wait(Lock& lock, Condition condition) {
     changed_.wait(lock, condition);
   }
-  // Gives the lock up until the condition holds or the time is over; returns whether the condition holds.
+  // Releases the lock until the condition holds or the timeout expires; returns whether the condition holds.
   template <typename Condition>
   bool WaitFor(Lock& lock, absl::Duration timeout, Condition condition) {
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), condition);
   }
-  // Until anything changes, or the time is over.
+  // Releases the lock until anything changes or the timeout expires.
   void WaitForChange(Lock& lock, absl::Duration timeout) {
     changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout));
   }
-  // Until the service ends, or the time is over; whether it ends.
+  // Releases the lock until the service stops or the timeout expires; returns whether it stops.
   bool WaitForStop(Lock& lock, absl::Duration timeout) {
     return WaitFor(lock, timeout, [this] { return stopping_; });
   }
 
-  // The process ends: what is not done by then is the next one's.
+  // The process ends; unfinished work is left to the next process.
   void Stop() {
     const Lock lock = Acquire();
     stopping_ = true;
@@ -64,7 +64,7 @@ class ServiceMonitor final {
   }
   bool stopping(const Lock&) const { return stopping_; }
 
-  // No more jobs are accepted.
+  // Stops accepting jobs.
   void StartDraining(const Lock& lock) {
     draining_ = true;
     NotifyWork(lock);
@@ -77,7 +77,7 @@ class ServiceMonitor final {
   // Guarded by mutex_.
   RequestScheduler scheduler_;
   LiveTasks tasks_;
-  uint64_t generation_ = 0;  // of what there is to plan
+  uint64_t generation_ = 0;  // incremented when there is new work to plan
   bool stopping_ = false;
   std::atomic<bool> draining_ = false;  // changed under mutex_
 };

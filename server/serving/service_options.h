@@ -1,4 +1,4 @@
-// What the service is started with.
+// Options with which the service is started.
 #pragma once
 
 #include <cstdint>
@@ -23,75 +23,76 @@
 
 namespace tessera::server {
 
-// count equal replicas.
+// The options of `count` equal groups.
 struct ServedGroupOptions {
-  std::string name;  // of the model, as requests call it
-  // Where the folder of the model is now, as `load` has it; null: where `load` says. Asked whenever it is looked for.
+  std::string name;  // the model's name in requests
+  // Returns the model's current folder, of which `load` has the configured one; called for every lookup. Null: `load`
+  // has the folder.
   std::function<absl::StatusOr<std::string>()> find_model = nullptr;
-  std::vector<std::string> aliases;  // what they may call it too
-  control::LoadParameters load;      // with the model's folder; threads are those of all ranks together, 0: its share
-  std::vector<std::string> devices;  // one a rank where there are several
-  // base::FolderIdentity of the model's folder, by the service itself: with other files it is another group.
+  std::vector<std::string> aliases;  // other names for the model in requests
+  control::LoadParameters load;  // includes the model's folder; threads are the total of all ranks, 0: an equal share
+  std::vector<std::string> devices;  // one per rank if there are several
+  // base::FolderIdentity of the model's folder, set by the service; a group with other files is a different group.
   std::string files = {};
   LayoutRequest layout;
   int64_t count = 1;
-  std::vector<PictureSize> warmup = {};  // of which a step is made before a group is ready
-  // The next jobs of this model that somebody knows of, in any order; their prompts are encoded together where text
-  // encoders are read for each use. Null: each is encoded when its image starts. On the threads of the groups.
+  std::vector<PictureSize> warmup = {};  // a group makes steps of these sizes before it is ready
+  // Returns known upcoming jobs of this model in any order. Where text encoders are read for each use, their prompts
+  // are encoded together. Null: each prompt is encoded when its image starts. Called on the groups' threads.
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;
 };
 
-// Bytes.
+// Memory in bytes.
 struct HostMemory {
-  double total = 0;       // of the machine, or what its control group (container) may have of it
-  double available = 0;   // of it, now
-  double in_use = 0;      // of it, by this server, its workers and what else has the same limit
-  bool is_limit = false;  // of a control group
+  double total = 0;       // of the machine, or the limit of its control group (container)
+  double available = 0;   // currently free part of total
+  double in_use = 0;      // part of total used by this server, its workers and others under the same limit
+  bool is_limit = false;  // whether total is the limit of a control group
 };
 
-// Of what is accepted; what was accepted before is made whatever they become.
+// Limits for new jobs; jobs already accepted are not affected by changes.
 struct ServiceLimits {
   int64_t max_queued_jobs = 10000;
   absl::Duration max_expected_wait = absl::ZeroDuration();  // until a new job would start; zero: no bound
-  absl::Duration max_job_time = absl::ZeroDuration();       // predicted, of one job on one group; zero: no bound
+  absl::Duration max_job_time = absl::ZeroDuration();       // predicted time of one job on one group; zero: no bound
 
   bool operator==(const ServiceLimits&) const = default;
 };
 
-// Where the jobs are kept that several servers share.
+// The store of jobs that several servers share.
 struct SharedQueueOptions {
   PostgresAddress address;
-  absl::Duration lease = absl::Seconds(15);  // as in PostgresJobStoreOptions
+  absl::Duration lease = absl::Seconds(15);  // see PostgresJobStoreOptions
 };
 
 struct DurableServiceOptions {
-  std::string data_folder;                         // made if need be
-  std::string certificates;                        // folder of them; empty: in data_folder
-  std::string adapter_folder;                      // that requests may name adapters of; empty: none
-  std::optional<SharedQueueOptions> shared_queue;  // the servers that share it share the data folder too
+  std::string data_folder;                         // created if it does not exist
+  std::string certificates;                        // folder of certificates; empty: inside data_folder
+  std::string adapter_folder;                      // folder of the adapters that requests may name; empty: none
+  std::optional<SharedQueueOptions> shared_queue;  // servers that share it also share the data folder
   std::vector<ServedGroupOptions> groups;
   CertifyPolicy certify = CertifyPolicy::kAuto;
-  bool may_start_without_models = false;  // where none of them can be read at present
-  bool ready_when_durable = false;        // ready while jobs can be accepted, warm groups or not
+  bool may_start_without_models = false;  // starts even if no model can be read at present
+  bool ready_when_durable = false;        // reports ready while jobs can be accepted, even without ready groups
   absl::Duration retention = absl::Hours(24);
-  int64_t committed_image_bytes = 0;  // of an image that is committed with its job; in a shared queue none is
-  int64_t retention_bytes = 0;        // of the images of ended jobs; the oldest jobs go first; 0: no bound
+  int64_t committed_image_bytes = 0;  // up to this size an image is committed with its job; unused in a shared queue
+  int64_t retention_bytes = 0;  // bytes of ended jobs' images to keep; the oldest jobs are removed first; 0: no bound
   ServiceLimits limits;
-  absl::Duration first_back_off = absl::Seconds(1);  // before a group that died starts again; it doubles
+  absl::Duration first_back_off = absl::Seconds(1);  // pause before a dead group restarts; it doubles
   ProgressBounds progress;
-  // In place of the database in data_folder; null: that one. Called once.
+  // Opens the store to use instead of the database in data_folder; null: that database. Called once.
   std::function<absl::StatusOr<std::unique_ptr<JobStore>>()> open_store = nullptr;
-  std::string vfs;                 // SQLite's name of the job store's file layer; empty: the system's own
-  ResultStore* results = nullptr;  // in place of files in data_folder; outlives the service
-  // As DiskResultStore has it; null: any.
+  std::string vfs;                 // name of SQLite's file layer for the job store; empty: the system default
+  ResultStore* results = nullptr;  // replaces the files in data_folder; outlives the service
+  // See DiskResultStore; null: any.
   std::function<int()> highest_result_descriptor = nullptr;
-  absl::Duration disk_timeout = absl::Seconds(5);  // of a disk that takes nothing: then those who wait are told
-  std::function<HostMemory()> host_memory;         // for groups on the CPU; null: not known, nothing is refused for it
-  AtPoint at_point;                                // of the job store and of the groups' records; may be empty
-  TraceFile* trace = nullptr;                      // outlives the service
-  bool openai_names = true;                        // the first model answers to the names of OpenAI's image models
-  RemoteHosts* hosts = nullptr;                    // of groups on devices of nodes; outlives the service
-  base::EventLog log;                              // what operators should know
+  absl::Duration disk_timeout = absl::Seconds(5);  // after a disk has failed this long, waiting callers get an error
+  std::function<HostMemory()> host_memory;  // for groups on the CPU; null: unknown, no task is refused for memory
+  AtPoint at_point;                         // for the job store and the groups' records; may be empty
+  TraceFile* trace = nullptr;               // outlives the service
+  bool openai_names = true;                 // the first model also has the names of OpenAI's image models
+  RemoteHosts* hosts = nullptr;             // for groups on devices of nodes; outlives the service
+  base::EventLog log;                       // messages for operators
 };
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// What the parts of the service share, and what each of them may know of the others.
+// ServingContext is what the parts of the service share, and defines what each part sees of the others.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@
 
 namespace tessera::server {
 
-// A group as the jobs in it see it.
+// A group as its jobs see it.
 struct ServingGroup {
   std::string name;
   control::LoadParameters load;
@@ -27,21 +27,21 @@ struct ServingGroup {
   std::string contents;  // Loaded::contents
 };
 
-// The groups as the jobs' parts of the service see them.
+// The groups as the parts that handle jobs see them.
 class ServingGroups {
  public:
   virtual ~ServingGroups() = default;
 
   virtual ServingGroup Find(const ServiceMonitor::Lock& lock, GroupId group) const = 0;
-  // What its runner says of itself; the scheduler learns it here.
+  // Report a runner's state; the scheduler is updated here.
   virtual void OnReady(const ServiceMonitor::Lock& lock, GroupId group,
                        const std::optional<control::MemoryBudget>& memory_budget) = 0;
   virtual void OnRefused(const ServiceMonitor::Lock& lock, GroupId group) = 0;
-  // Groups that work for nobody, and would do so for longer than their workers take to start, are started again.
+  // Restarts groups whose tasks are all to end and would take longer than a restart of the workers.
   virtual void ReplaceAbandoned(const ServiceMonitor::Lock& lock) = 0;
 };
 
-// All of it outlives the parts.
+// All members outlive the parts.
 struct ServingContext {
   ServiceMonitor& monitor;
   JobStore& store;
@@ -54,13 +54,13 @@ struct ServingContext {
   base::EventLog log;
 };
 
-// The job as callers see it, from its record and from what the process knows beside it.
+// Returns the job as callers see it, from its record and the state that only this process knows.
 Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const JobRecord& record);
 
-// Until a waiting task starts; absent also while no group of its model is ready.
+// Returns the time until a waiting task starts; absent also while no group of its model is ready.
 std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId task);
 
-absl::Status DrainingError();   // for callers who come too late
-absl::Status NotServedError();  // of a job that waits for a model that is gone
+absl::Status DrainingError();   // for submissions while the server drains
+absl::Status NotServedError();  // for a waiting job whose model is no longer served
 
 }  // namespace tessera::server

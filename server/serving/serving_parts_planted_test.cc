@@ -1,4 +1,4 @@
-// The checks of serving_parts_test.cc, each with the bug that it must find.
+// Runs the checks of serving_parts_test.cc against the bugs that they must find.
 #include <gtest/gtest.h>
 
 #include "tests/support/planted_bug.h"

@@ -1,4 +1,4 @@
-// The parts of the service over a job store in memory and groups that are none.
+// Tests the parts of the service on a job store in memory, with fake groups.
 #include "tests/support/serving_parts.h"
 
 #include <optional>

@@ -46,7 +46,7 @@ void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecor
     return;
   }
   const bool runs = task.state == TaskState::kRunning;
-  if (runs && !task.elsewhere) return;  // whoever claimed it here knows better
+  if (runs && !task.elsewhere) return;  // the claim was made here, and this process knows more of it
   if (live == nullptr) {
     if (!IsServed(job.request.model)) {
       unserved_[task.id] = job.request.model;
@@ -79,13 +79,13 @@ void SharedQueue::LoseHold(const Lock& lock, LiveTask& live, TaskId id) {
 void SharedQueue::FollowQueued(const Lock& lock, LiveTask& live, TaskId id) {
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
   jobs_.SetElsewhere(lock, id, false);
-  // The lease of this server was over: what its group has of the task is given up.
+  // This server's lease has expired, so its group's work on the task is discarded.
   if (live.attempt.has_value()) {
     LoseHold(lock, live, id);
     live.again = true;
   }
   const ScheduledTask* scheduled = scheduler.tasks().Find(id);
-  // A group that has just taken it may claim it yet; one that empties itself of it enqueues it again.
+  // A group that has just taken the task may still claim it. A group that is dropping the task enqueues it again.
   if (scheduled != nullptr) return;
   live.again = false;
   scheduler.Enqueue(live.plan, context_.store.Now()).IgnoreError();
@@ -93,7 +93,7 @@ void SharedQueue::FollowQueued(const Lock& lock, LiveTask& live, TaskId id) {
 
 void SharedQueue::FollowRunning(const Lock& lock, LiveTask& live, TaskId id) {
   const ScheduledTask* scheduled = context_.monitor.scheduler(lock).tasks().Find(id);
-  // A group is claiming it: it will hear that it was late.
+  // A group is claiming the task; its claim will fail as too late.
   if (!live.attempt.has_value() && scheduled != nullptr && !IsWaiting(scheduled) && !live.again) return;
   LoseHold(lock, live, id);
   live.again = false;
@@ -102,7 +102,7 @@ void SharedQueue::FollowRunning(const Lock& lock, LiveTask& live, TaskId id) {
 }
 
 void SharedQueue::FollowEnd(const Lock& lock, LiveTask& live, const TaskRecord& task) {
-  // What this server has reported it also notifies of.
+  // Changes that this server made come back as notices too.
   const bool is_own = live.attempt.has_value() && live.attempt->attempt == task.attempt;
   if (is_own && task.state != TaskState::kCancelled) return;
   jobs_.SetElsewhere(lock, task.id, false);

@@ -1,8 +1,8 @@
-// Follows what other servers do to the queue that they share with this one: their jobs are planned here too, what they
-// run or have ended is not, and who watches here is notified.
+// SharedQueue follows what other servers do to the queue that they share with this one: it plans their jobs here too,
+// skips what they execute or have ended, and notifies watchers here.
 //
-// A task only ever moves on in the store: each claim and each giving back is one move more. What is heard of it is
-// older or newer than what is known here by the number of its moves, so notices may come late, twice or not at all.
+// A task's state only moves forward in the store: each claim and each return counts as one move. The number of moves
+// shows whether a notice is older or newer than the state known here, so notices may arrive late, twice or not at all.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace tessera::server {
 
 class SharedQueue final : public QueueObserver {
  public:
-  // Observes the store from now on. All that is passed outlives it.
+  // Observes the store from now on. All arguments outlive the object.
   SharedQueue(const ServingContext& context, JobLifecycle& jobs, JobOutcomes& outcomes);
   ~SharedQueue() override;
 
@@ -35,7 +35,7 @@ class SharedQueue final : public QueueObserver {
   void FollowEnd(const Lock& lock, LiveTask& live, const TaskRecord& task);
   void FollowQueued(const Lock& lock, LiveTask& live, TaskId id);
   void FollowRunning(const Lock& lock, LiveTask& live, TaskId id);
-  // Another server has it, or had it: what a group here makes of it counts for nothing.
+  // Another server has or had the task: the work of a group here on it is discarded.
   void LoseHold(const Lock& lock, LiveTask& live, TaskId id);
   bool IsServed(const std::string& model) const;
   void NotifyWatchers(const Lock& lock, const JobRecord& job);
@@ -43,7 +43,7 @@ class SharedQueue final : public QueueObserver {
   const ServingContext context_;
   JobLifecycle& jobs_;
   JobOutcomes& outcomes_;
-  std::map<TaskId, std::string> unserved_;  // their models; of the observer's calls, one at a time
+  std::map<TaskId, std::string> unserved_;  // their models; used only by observer calls, which come one at a time
 };
 
 }  // namespace tessera::server

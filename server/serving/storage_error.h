@@ -1,5 +1,5 @@
-// What callers and operators are told when the disk under the job store fails. Callers get UNAVAILABLE, to be tried
-// again, and nothing of names or of what the system said.
+// Errors that callers and operators get when the disk under the job store fails. Callers get UNAVAILABLE with a retry
+// time, without names or the system's messages.
 #pragma once
 
 #include <string>
@@ -10,22 +10,23 @@
 
 namespace tessera::server {
 
-// Whether a change that was refused with `status` may be made later: the disk is in trouble, not the change.
+// Whether a change that was refused with `status` may succeed later: the disk is in trouble, not the change.
 bool IsStorageTrouble(const absl::Status& status);
 
-// `status` is one of JobStore's; other errors than the disk's stay as they are.
+// `status` comes from JobStore; errors that are not the disk's are returned unchanged.
 absl::Status StorageErrorForCaller(const absl::Status& status);
 
-// The error of a change that failed and has brought the disk into a state, which says more.
+// Returns the error for a change that failed and put the disk into `state`, which is more specific.
 absl::Status StorageErrorForCaller(const absl::Status& status, StorageState state);
 
-// The error of calls that come while the disk is in this state.
+// Returns the error for calls while the disk is in this state.
 absl::Status StorageErrorForCaller(StorageState state);
 
-// Whether nobody is to wait for the disk any longer. What a damaged database does not take is not waited for at all.
+// Whether callers should stop waiting for the disk. Returns false for a damaged database, because calls never wait for
+// that.
 bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout);
 
-// The line of the log for its beginning, its change or its end.
+// Returns the log line for the beginning, the change or the end of storage trouble.
 base::LogLine StorageLogLine(const StorageTrouble& trouble);
 
 }  // namespace tessera::server

@@ -51,7 +51,7 @@ absl::Status WantedGroups::Install() {
   if (readable.empty() && !options_.may_start_without_models) return first;
   const Lock lock = monitor_.Acquire();
   for (const Unreadable& group : unreadable_) LogRefused(group.options.name, group.number, group.reason);
-  // In the order of the configuration: the first is the one for requests that name none.
+  // The order is that of the configuration: the first model serves requests that name none.
   for (const ServedGroupOptions& group : options_.groups) {
     const auto found =
         std::ranges::find_if(readable, [&](const auto& other) { return other.first.options.name == group.name; });
@@ -108,7 +108,7 @@ void WantedGroups::Take(const Lock& lock, const std::vector<ServedGroupOptions>&
     ServedGroupOptions missing = group;
     missing.count = fleet_.Keep(lock, group, kept);
     if (missing.count == 0) continue;
-    // Tried below, at once.
+    // Tried below at once.
     unreadable_.push_back({.options = missing,
                            .number = next_number_,
                            .reason = absl::UnavailableError("it has not been looked for yet"),
@@ -207,7 +207,7 @@ void WantedGroups::ShowReadable(const Lock& lock, const DescribedGroup& group) {
 void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) {
   const ServedModels::Model known = models_.Find(group.name);
   if (known != nullptr && known->unreadable.ok()) return;  // another group serves it
-  // What is wrong with its files is the operator's business.
+  // The details of what is wrong with its files are for operators only.
   models_.Put(
       {.id = group.name,
        .aliases = group.aliases,

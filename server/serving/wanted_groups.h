@@ -1,5 +1,5 @@
-// Brings the groups to what the configuration wants: installs those whose models can be read, tries the others again
-// until they can, and ends those that are not wanted any more, on a thread of its own.
+// WantedGroups reconciles the running groups with the configuration on a thread: it installs those whose models can be
+// read, retries the others until they can, and ends those that are no longer configured.
 #pragma once
 
 #include <optional>
@@ -22,26 +22,26 @@ class WantedGroups final {
  public:
   using Lock = ServiceMonitor::Lock;
 
-  // All that is passed outlives it.
+  // All arguments outlive the object.
   WantedGroups(ServiceMonitor& monitor, ServedModels& models, GroupFleet& fleet, const DurableServiceOptions& options,
                const std::string& owner);
-  ~WantedGroups();  // after the monitor has stopped
+  ~WantedGroups();  // must be called after the monitor has stopped
 
-  // Installs the groups of the options; called first. An error: not one of their models can be read.
+  // Installs the groups of the options; must be called first. Returns an error if none of their models can be read.
   absl::Status Install();
-  // Starts the runners, and from now on everything else.
+  // Starts the runners and the thread.
   void Start(JobLifecycle& jobs, JobOutcomes& outcomes);
 
   void Set(std::vector<ServedGroupOptions> groups);
-  // The groups that cannot be installed at present.
+  // Returns the groups that cannot be installed at present.
   std::vector<GroupInfo> UnreadableInfos(const Lock& lock) const;
 
  private:
   struct Unreadable {
     ServedGroupOptions options;
-    size_t number = 0;  // of the first replica, in its name
+    size_t number = 0;  // number of the first replica, used in its name
     absl::Status reason;
-    absl::Duration pause, next;  // of the steady clock
+    absl::Duration pause, next;  // pause before the next try, and its time on the steady clock
   };
 
   void Run();
@@ -57,10 +57,10 @@ class WantedGroups final {
   GroupFleet& fleet_;
   const DurableServiceOptions options_;
   GroupDescriber describer_;
-  JobLifecycle* jobs_ = nullptr;  // since Start, as the next one
+  JobLifecycle* jobs_ = nullptr;  // set by Start, like outcomes_
   JobOutcomes* outcomes_ = nullptr;
   // Guarded by the monitor.
-  std::vector<Unreadable> unreadable_;  // changed by the thread alone
+  std::vector<Unreadable> unreadable_;  // changed only by the thread
   std::optional<std::vector<ServedGroupOptions>> wanted_;
   size_t next_number_ = 0;
   std::thread thread_;

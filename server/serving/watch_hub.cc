@@ -17,10 +17,10 @@ class WatchHub::Subscription {
   const ImageService::Listener listener;
   // Guarded by the hub's mutex.
   bool held = true;             // until Begin
-  std::vector<JobEvent> early;  // published meanwhile
+  std::vector<JobEvent> early;  // events published before Begin
   bool active = true;
-  bool ended = false;        // its last event is queued
-  std::set<int32_t> images;  // queued already
+  bool ended = false;        // the last event is queued
+  std::set<int32_t> images;  // indexes of images already queued
 };
 
 WatchHub::WatchHub() : thread_(base::StartThread([this] { Deliver(); })) {}
@@ -47,7 +47,7 @@ void WatchHub::Begin(const std::shared_ptr<Subscription>& subscription, const st
   subscription->held = false;
   for (const JobEvent& event : so_far) Queue(subscription, event);
   for (const JobEvent& event : std::exchange(subscription->early, {})) {
-    // The place in the queue that was read is a later one.
+    // The queue position in `so_far` is newer.
     if (!std::holds_alternative<QueuedEvent>(event)) Queue(subscription, event);
   }
   if (released_.has_value()) Queue(subscription, ReleasedEvent{*released_});
@@ -123,7 +123,7 @@ void WatchHub::Deliver() {
     delivering_ = subscription.get();
     lock.unlock();
     subscription->listener(event);
-    subscription.reset();  // with its listener, perhaps: not under the lock
+    subscription.reset();  // may destroy the listener, so the lock must not be held
     lock.lock();
     delivering_ = nullptr;
     changed_.notify_all();

@@ -1,8 +1,8 @@
-// Who watches which job, and the events that they are told: one at a time and in order, by a thread of the hub's own.
+// WatchHub keeps the watchers of each job and delivers their events one at a time and in order, on a thread.
 //
-// Publishing only queues an event, so it may be done under any lock of the publisher's. A subscription is made in two
-// steps, so that none of the job's events is missed while its state is read: Hold keeps what happens from then on,
-// Begin puts what had happened until the state was read before it. Thread-safe.
+// Publishing only queues an event, so a publisher may hold any lock. A subscription is made in two steps, so that no
+// event is missed while the job's state is read: Hold keeps later events back, and Begin first delivers the events up
+// to the state that was read. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -26,27 +26,27 @@ class WatchHub final {
   class Subscription;
 
   WatchHub();
-  ~WatchHub();  // delivers what is queued first; outlives every subscription
+  ~WatchHub();  // delivers queued events first; outlives every subscription
 
-  // Nothing is delivered before Begin. An event that ends a watch is the last one of the subscription.
+  // Delivers nothing before Begin. An event that ends a watch is the subscription's last one.
   std::shared_ptr<Subscription> Hold(const std::string& job, WatchedEvents events, ImageService::Listener listener);
-  // `so_far`: what had happened when the job's state was read.
+  // `so_far` are the events up to the job's state that was read.
   void Begin(const std::shared_ptr<Subscription>& subscription, const std::vector<JobEvent>& so_far);
-  // No call of the listener begins after this; waits for one that is under way, unless it is made inside that call.
+  // After this returns, no call of the listener begins. Waits for a running call, unless End is called from within it.
   void End(const std::shared_ptr<Subscription>& subscription);
 
   bool IsWatched(const std::string& job) const;
   std::vector<std::string> Watched() const;  // jobs
 
-  // An image that a subscription was told before is left out.
+  // Skips images that a subscription already got.
   void Publish(const std::string& job, const JobEvent& event);
-  // All images of the job, then its end.
+  // Publishes all images of the job, then its end.
   void PublishEnd(const Job& ended);
-  // Ends every watch, and those that begin later, with a ReleasedEvent; returns when it was delivered.
+  // Ends every current and later watch with a ReleasedEvent; returns after the events were delivered.
   void ReleaseAll(const absl::Status& reason);
 
  private:
-  void Queue(const std::shared_ptr<Subscription>& subscription, const JobEvent& event);  // with mutex_
+  void Queue(const std::shared_ptr<Subscription>& subscription, const JobEvent& event);  // requires mutex_
   void Deliver();
 
   mutable std::mutex mutex_;
@@ -55,7 +55,7 @@ class WatchHub final {
   std::map<std::string, std::vector<std::shared_ptr<Subscription>>> watches_;
   std::deque<std::pair<std::shared_ptr<Subscription>, JobEvent>> queue_;
   const Subscription* delivering_ = nullptr;
-  std::optional<absl::Status> released_;  // all of them, for this reason
+  std::optional<absl::Status> released_;  // set when all watches were ended, with the reason
   bool stopping_ = false;
 
   std::thread thread_;

@@ -11,7 +11,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The names of what a listener was told, in order. Read after a ReleaseAll, which returns when all was delivered.
+// Records the names of the events that a listener got, in order. Read it after a ReleaseAll, which returns after all
+// were delivered.
 class Heard {
  public:
   ImageService::Listener listener() {

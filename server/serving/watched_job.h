@@ -1,4 +1,4 @@
-// A watch of one job from the state in which it is found.
+// WatchJob watches one job from its current state on.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace tessera::server {
 
-// As ImageService::Watch. What happens while the job's state is read is told after it.
+// See ImageService::Watch. Events that happen while the job's state is read are delivered after it.
 absl::StatusOr<std::unique_ptr<JobWatch>> WatchJob(const ServingContext& context, const std::string& tenant,
                                                    const std::string& job, WatchedEvents events,
                                                    ImageService::Listener listener);
