@@ -20,9 +20,8 @@ struct GroupDescription {
   GroupId id = 0;
   std::string model;
   int32_t ranks = 1;
-  int32_t max_rows = 1;  // per batch
-  double memory_bytes =
-      0;  // upper bound of one rank's memory excluding weights; 0: unknown, no task is refused for memory
+  int32_t max_rows = 1;      // per batch
+  double memory_bytes = 0;   // bound of one rank's memory excluding weights; 0: unknown, no task is refused for it
   std::string memory_limit;  // what limits memory_bytes, as a sentence without its full stop; empty: the device
   double free_bytes = 0;     // memory of one rank that batches of several tasks may use; 0: unknown
   GroupShare share;

@@ -13,12 +13,11 @@ class KeyShares final {
  public:
   struct Key {
     double weight = 1;
-    double virtual_time =
-        0;                 // charged operations divided by weight; an idle key is advanced to the keys that were served
-    double charged = 0;    // operations
-    int64_t live = 0;      // tasks that wait or run
-    double flops = 0;      // predicted operations that these tasks still need
-    int64_t promised = 0;  // tasks reserved by tickets
+    double virtual_time = 0;    // charged operations by weight; a new task advances an idle key to the others
+    double charged = 0;         // operations
+    int64_t live = 0;           // tasks that wait or run
+    double flops = 0;           // predicted operations that these tasks still need
+    int64_t promised = 0;       // tasks reserved by tickets
     double promised_flops = 0;  // predicted operations of the reserved tasks
   };
 

@@ -185,8 +185,7 @@ TEST(LargeTasks, GoToTheLargeGroup) {
   // The scheduler learns the groups' speeds first.
   for (TaskId id = 1; id <= 20; ++id) simulation.Submit(SmallTask(id, "a", 5));
   simulation.RunUntilIdle();
-  for (TaskId id = 101; id <= 103; ++id)
-    simulation.Submit(SmallTask(id, "a", 10, 32));  // 16 s per step on the small group
+  for (TaskId id = 101; id <= 103; ++id) simulation.Submit(SmallTask(id, "a", 10, 32));  // 16 s a step on group 1
   for (TaskId id = 201; id <= 210; ++id) simulation.Submit(SmallTask(id, "a", 5));
   simulation.RunUntilIdle();
   for (TaskId id = 101; id <= 103; ++id) EXPECT_EQ(simulation.outcomes().at(id).group, 2) << id;

@@ -87,8 +87,7 @@ class DurableImageService final : public ImageService {
   absl::Status OpenStore();
   absl::Status OpenAdapters();
   std::vector<std::string> ModelIds();
-  control::ModelDescription DescriptionOf(
-      const std::string& model);  // empty: the model is not served or cannot be read
+  control::ModelDescription DescriptionOf(const std::string& model);  // empty: not served, or it cannot be read
   // Converts an error of the store to the one that callers get.
   absl::Status ErrorForCaller(const absl::Status& status) const;
 
