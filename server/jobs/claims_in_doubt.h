@@ -1,4 +1,4 @@
-// The claims of a server that a database may have made without its answer arriving. Thread-safe.
+// ClaimsInDoubt holds a server's claims that a database may have made without its answer arriving. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ class ClaimsInDoubt final {
     const std::lock_guard lock(mutex_);
     claims_[attempt.task] = {.attempt = attempt.attempt, .since = base::SteadyNow()};
   }
-  // The answer to the claim of this task has come.
+  // The claim of this task was answered.
   void End(uint64_t task) {
     const std::lock_guard lock(mutex_);
     claims_.erase(task);
   }
-  // It has been given back, unless the task was claimed anew since.
+  // The attempt was given back; a newer claim of the task stays.
   void End(const TaskAttempt& attempt) {
     const std::lock_guard lock(mutex_);
     if (IsOf(attempt)) claims_.erase(attempt.task);
@@ -45,9 +45,9 @@ class ClaimsInDoubt final {
  private:
   struct Claim {
     int32_t attempt = 0;
-    absl::Duration since;  // of the steady clock
+    absl::Duration since;  // on the steady clock
   };
-  // With mutex_ held.
+  // Requires mutex_.
   bool IsOf(const TaskAttempt& attempt) const {
     const auto claim = claims_.find(attempt.task);
     return claim != claims_.end() && claim->second.attempt == attempt.attempt;

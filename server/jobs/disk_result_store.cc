@@ -33,7 +33,7 @@ absl::StatusOr<base::FileDescriptor> OpenResult(const std::string& path) {
   return errno == ENOENT ? absl::NotFoundError("the image's file is gone") : UnavailableFor(errno);
 }
 
-// What changes when a file is replaced or written, and not when it is removed.
+// Attributes that change when a file is replaced or written, but not when it is removed.
 struct FileVersion {
   dev_t device = 0;
   ino_t inode = 0;
@@ -55,7 +55,7 @@ absl::StatusOr<FileVersion> VersionOf(const base::FileDescriptor& file) {
 
 class OpenedResult final : public base::ByteSource {
  public:
-  // `kept`: its descriptor; none where each read opens the file.
+  // `kept`: the file's descriptor; invalid if each read opens the file.
   OpenedResult(std::string path, const FileVersion& version, base::FileDescriptor kept)
       : path_(std::move(path)), version_(version), kept_(std::move(kept)) {}
 

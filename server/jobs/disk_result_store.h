@@ -1,8 +1,8 @@
-// The finished images as files of one folder, spread over 256 folders in it, which are made when they are needed. Their
-// owner alone can read them.
+// DiskResultStore keeps the finished images as files of one folder, spread over 256 subfolders that are created on
+// demand. Only the owner of the files can read them.
 //
-// A file that is being read keeps a descriptor only up to a bound, so that slow readers cannot use up those of the
-// process; beyond it, the file is opened for every piece.
+// An open image keeps a file descriptor only up to a bound, so that slow readers cannot use up the process's
+// descriptors; beyond the bound, the file is opened for every read.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@
 
 namespace tessera::server {
 
-// Of a write whose name the program itself has made: whatever keeps it from being done is the disk's doing.
-// RESOURCE_EXHAUSTED stays, all else is UNAVAILABLE.
+// Converts the error of a write under a name that the program has made, so that only the disk can be the cause:
+// RESOURCE_EXHAUSTED stays, everything else becomes UNAVAILABLE.
 absl::Status AsDiskFailure(const absl::Status& status);
 
 class DiskResultStore final : public ResultStore {
  public:
-  // `highest_descriptor`: the highest number that a file which is being read may keep, asked for each; null: any.
+  // `highest_descriptor` returns the highest descriptor number that an open image may keep; it is called for each
+  // image. Null: any.
   explicit DiskResultStore(std::string folder, std::function<int()> highest_descriptor = nullptr);
 
   absl::Status Open() override;

@@ -1,4 +1,4 @@
-// Named moments between two writes at which a process may die; fault tests end it there.
+// Failpoints are named moments between two writes at which fault tests kill the process.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace tessera::server {
 
-// Called with the name of the failpoint that is reached, from any thread.
+// Called with the name of each failpoint that is reached, from any thread.
 using AtPoint = std::function<void(absl::string_view)>;
 
 // `at_point` may be empty.
@@ -18,11 +18,11 @@ inline void Reach(const AtPoint& at_point, absl::string_view point) {
   if (at_point) at_point(point);
 }
 
-// The names of all points, those of the job store and those of the groups' records.
+// Returns the names of all points of the job store and of the groups' records.
 absl::Span<const absl::string_view> Failpoints();
 
-// Kills this process (SIGKILL) when it reaches a failpoint. text: "submit.before_commit", or "submit.before_commit:3"
-// for the third time. INVALID_ARGUMENT for another text.
+// Kills this process (SIGKILL) when it reaches a failpoint. `text` is "submit.before_commit", or
+// "submit.before_commit:3" for the third time. INVALID_ARGUMENT for any other text.
 absl::StatusOr<AtPoint> DieAt(const std::string& text);
 
 }  // namespace tessera::server

@@ -13,7 +13,7 @@
 namespace tessera::server {
 namespace {
 
-// Bounds the time for which the last of a burst waits for its commit.
+// Bounds the time for which the last change of a burst waits for its commit.
 constexpr size_t kMaxChanges = 512;
 
 absl::Status Do(SqliteDatabase& database, const char* sql) {
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<absl::Status>> GroupCommit::WriteTogether(const std::
     failure = Do(*database_, "COMMIT");
   }
   if (failure.ok()) return results;
-  // Some failures have ended the transaction already.
+  // SQLite has already ended the transaction after some failures.
   if (database_->InTransaction()) database_->Execute("ROLLBACK").IgnoreError();
   return failure;
 }

@@ -1,14 +1,15 @@
-// One writer at a time: the changes that wait at the same time share one transaction and one sync of the disk.
+// GroupCommit writes changes one transaction at a time: changes that wait at the same time share one transaction and
+// one sync of the disk.
 //
-// A thread of its own writes what is posted and what waits. Who calls Run while nobody writes writes itself, which
-// saves the two changes of thread that matter to a single caller on a busy machine.
+// A thread writes posted and waiting changes. A caller of Run writes directly if no write is in progress, which saves
+// the two thread switches that matter to a single caller on a busy machine.
 //
-// A change that nothing but the life of this process depends on may be committed without a sync of its own: after a
-// loss of power it has happened or not, and whatever was committed after it and synced proves that it has.
+// A change that matters only while this process lives may be committed without a sync: after a power loss it may or may
+// not have happened, but anything committed and synced after it proves that it has.
 //
-// Each change stands in a savepoint of its own: one that is refused (a row in another state) leaves nothing behind and
-// does not touch the others. When the storage fails under a shared transaction, it is rolled back and its changes are
-// made once more, each in a transaction of its own, so that a change that cannot be made (a damaged page) fails alone.
+// Each change has its savepoint: a refused change (a row in another state) leaves no trace and does not affect the
+// others. If the storage fails in a shared transaction, the transaction is rolled back and each of its changes is
+// repeated in a separate one, so that a change that cannot be made (a damaged page) fails alone.
 #pragma once
 
 #include <condition_variable>
@@ -26,11 +27,11 @@
 
 namespace tessera::server {
 
-// What stands beside the database: each may be empty, and is called by whoever writes.
+// Hooks around the database writes. Each may be empty; the thread that writes calls them.
 struct CommitHooks {
   AtPoint at_point;
-  std::function<absl::Status()> may_write;          // before a transaction: an error is that of all its changes
-  std::function<void(const absl::Status&)> failed;  // the storage has refused a change for good
+  std::function<absl::Status()> may_write;          // before a transaction: an error fails all its changes
+  std::function<void(const absl::Status&)> failed;  // the storage has refused a change, also when it was repeated alone
 };
 
 enum class Durability : uint8_t { kSynced, kWithTheNextSync };
@@ -38,36 +39,36 @@ enum class Durability : uint8_t { kSynced, kWithTheNextSync };
 class GroupCommit final {
  public:
   struct Change {
-    const char* name = "";  // of the points that the change passes: "NAME.begin", "NAME.before_commit" …
-    std::function<absl::Status(SqliteDatabase&)> apply;  // may be called twice; the last call counts
-    std::function<void(absl::Status)> done;              // after the commit, or with the reason why there is none
+    const char* name = "";  // prefix of the failpoints of the change: "NAME.begin", "NAME.before_commit" …
+    std::function<absl::Status(SqliteDatabase&)> apply;  // may be called twice; the last result counts
+    std::function<void(absl::Status)> done;              // after the commit, or with the error that prevented it
     Durability durability = Durability::kSynced;
   };
 
   GroupCommit(std::unique_ptr<SqliteDatabase> database, CommitHooks hooks);
-  ~GroupCommit();  // makes the changes that wait
+  ~GroupCommit();  // makes the waiting changes first
 
   GroupCommit(const GroupCommit&) = delete;
   GroupCommit& operator=(const GroupCommit&) = delete;
 
-  // Thread-safe. `apply` and `done` are called by whoever writes, one at a time.
+  // Thread-safe. The thread that writes calls `apply` and `done`, one at a time.
   void Post(Change change);
 
-  // Posts a change and waits for its end. Must not be called from `apply` or `done`.
+  // Posts a change and waits until it is done. Must not be called from `apply` or `done`.
   absl::Status Run(const char* name, std::function<absl::Status(SqliteDatabase&)> apply,
                    Durability durability = Durability::kSynced);
 
  private:
   void Write();
   void WriteAll(std::vector<Change> changes);
-  // The results of the changes, or the failure of the storage that rolled all of them back.
+  // Returns the results of the changes, or the storage failure that rolled all of them back.
   absl::StatusOr<std::vector<absl::Status>> WriteTogether(const std::vector<Change>& changes);
-  absl::Status SetSyncing(bool syncing);  // of the transactions from now on
+  absl::Status SetSyncing(bool syncing);  // for later transactions
   void Reach(const Change& change, absl::string_view where) const;
 
   const std::unique_ptr<SqliteDatabase> database_;
   const CommitHooks hooks_;
-  bool syncing_ = true;  // of whoever writes
+  bool syncing_ = true;  // used by the thread that writes
 
   std::mutex mutex_;
   std::condition_variable changed_;

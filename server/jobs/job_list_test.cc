@@ -1,4 +1,4 @@
-// Lists of jobs, over states and pages.
+// Tests of job lists over states and pages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ class JobListTest : public testing::Test {
  protected:
   JobListTest() { Reopen(); }
 
-  // Has read nothing of the jobs then.
+  // Opens a store that has not read the jobs yet.
   void Reopen() {
     store_.reset();
     absl::StatusOr<std::unique_ptr<JobStore>> store =
@@ -40,7 +40,7 @@ class JobListTest : public testing::Test {
     return job->job;
   }
 
-  // All jobs in pages of `limit`.
+  // Returns all jobs, read in pages of `limit`.
   std::vector<JobRecord> ListAll(int32_t limit, std::optional<JobState> state) {
     std::vector<JobRecord> jobs;
     std::string after;
@@ -81,7 +81,7 @@ TEST_F(JobListTest, HasOfAStateWhatAListOfAllShowsInIt) {
         met[state] += listed.size();
       }
     }
-    Reopen();  // what ran is queued again
+    Reopen();  // running tasks are queued again
   }
   EXPECT_THAT(met, SizeIs(5));
   for (const auto& [state, jobs] : met) EXPECT_GT(jobs, 0u) << static_cast<int>(state);

@@ -1,7 +1,7 @@
-// What the job store keeps and tells of a job and of its tasks. Plain values.
+// JobRecord holds what the job store keeps of a job and its tasks. Plain values.
 //
-// A job is what a caller submitted; it has one task for each image. A task is what a worker runs (StartJob of the
-// control channel): it has an attempt number, which counts its claims and fences off whoever held it before.
+// A job is what a caller submitted; it has one task for each image. A task is what a worker executes (StartJob of the
+// control channel). Its attempt number counts its claims, and reports with an older number are refused.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace tessera::server {
 
 inline constexpr size_t kMaxTenantBytes = 256;
 
-// Who may report about a task: whoever claimed it last.
+// Identifies one claim of a task. Only the last one may report about the task.
 struct TaskAttempt {
   uint64_t task = 0;
   int32_t attempt = 0;
@@ -27,12 +27,12 @@ struct TaskAttempt {
   bool operator==(const TaskAttempt&) const = default;
 };
 
-// How an image was made; kept beside its file.
+// How an image was made; stored together with its file.
 struct ImageOrigin {
   int32_t width = 0;
   int32_t height = 0;
   ImageFormat format = ImageFormat::kPng;
-  std::string layout;  // text of the layout
+  std::string layout;  // layout in text form
   bool lossless = true;
   std::vector<std::string> warnings;  // sentences for the user
 
@@ -42,47 +42,47 @@ struct ImageOrigin {
 struct StoredImage {
   ImageOrigin origin;
   std::string id;      // unguessable
-  std::string file;    // name among the ResultStore
-  uint64_t bytes = 0;  // of the file
+  std::string file;    // name in the ResultStore
+  uint64_t bytes = 0;  // size of the file
   std::string digest;  // SHA-256 of the file, 32 bytes
 };
 
 struct TaskRecord {
-  uint64_t id = 0;    // never used again; never 0
-  int32_t index = 0;  // within the job; the task's seed is the job's plus this
+  uint64_t id = 0;    // never reused; never 0
+  int32_t index = 0;  // within the job; the task's seed is the job's seed plus this
   TaskState state = TaskState::kQueued;
   int32_t attempt = 0;     // claims so far
   bool elsewhere = false;  // it runs, and another process has claimed it
   Blame blame;
-  std::optional<absl::Time> started;  // of the last claim
+  std::optional<absl::Time> started;  // time of the last claim
   std::optional<absl::Time> ended;
-  absl::Status error;                // of a failed or quarantined task: fit for the user
-  std::optional<StoredImage> image;  // of a done one
+  absl::Status error;                // set for a failed or quarantined task; may be shown to the user
+  std::optional<StoredImage> image;  // set for a done task
 };
 
 struct JobRecord {
-  std::string id;  // of record_ids.h
+  std::string id;  // in the form of record_ids.h
   std::string tenant;
   JobRequest request;
   std::string trace_parent;
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> deadline;
-  std::optional<absl::Duration> kept_until;  // of an ended job, in running time (store_time.h)
+  std::optional<absl::Duration> kept_until;  // set for an ended job, in running time (store_time.h)
   std::vector<TaskRecord> tasks;             // by index, never empty
 };
 
-// Done when all tasks are; failed, else cancelled, when any is and none is left to run; running when any runs or has
-// ended; else queued. Quarantined counts as failed.
+// Returns running if any task runs, or if some tasks have ended while others are queued; queued if all are queued.
+// Otherwise returns failed if any task failed or was quarantined, else cancelled if any was cancelled, else done.
 JobState StateOf(absl::Span<const TaskState> tasks);
 JobState StateOf(const JobRecord& job);
 
-// Of the files of its finished images.
+// Returns the total size of the files of the job's finished images.
 int64_t ImageBytesOf(const JobRecord& job);
 
-// The error that a failed task keeps; never OK.
+// Returns the error that a failed task stores; never OK.
 absl::Status ReasonOf(const absl::Status& error);
 
-// What a job's first error was; OK when it has none.
+// Returns the job's first error, or OK.
 absl::Status ErrorOf(const JobRecord& job);
 
 struct NewJob {
@@ -92,7 +92,7 @@ struct NewJob {
   std::string trace_parent;
 };
 
-// A queued task, with what a scheduler must know of it.
+// A queued task with the fields that a scheduler needs.
 struct QueuedTask {
   uint64_t id = 0;
   int32_t index = 0;
@@ -102,15 +102,15 @@ struct QueuedTask {
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> deadline;
   std::string trace_parent;
-  const JobRequest* request = nullptr;  // valid during the call that hands this out
+  const JobRequest* request = nullptr;  // valid only during the call that passes this
 };
 
-// Of one of its tasks, as long as the record lives.
+// Returns one of the job's tasks; valid as long as the record lives.
 QueuedTask QueuedTaskOf(const JobRecord& job, const TaskRecord& task);
 
 struct ClaimedTask {
   TaskAttempt claim;
-  control::JobParameters parameters;  // with this task's own seed
+  control::JobParameters parameters;  // contains this task's seed
 };
 
 }  // namespace tessera::server

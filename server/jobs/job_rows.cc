@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxErrorBytes = 4096;
 
-// One index for lists with and without a state: the five lists of a tenant are in order already, and are merged.
+// One index serves lists with and without a state: the five lists of a tenant are each in order, and are merged.
 #define JOBS_IN(state) \
   "SELECT number FROM jobs INDEXED BY jobs_by_state WHERE tenant = ?1 AND state = " state " AND number < ?2"
 constexpr char kAllJobs[] = JOBS_IN("0") " UNION ALL " JOBS_IN("1") " UNION ALL " JOBS_IN("2") " UNION ALL " JOBS_IN(
@@ -22,8 +22,8 @@ constexpr char kAllJobs[] = JOBS_IN("0") " UNION ALL " JOBS_IN("1") " UNION ALL 
 
 #define TASK_COLUMNS "t.number, t.job, t.state, t.attempt, t.strikes, t.alone"
 #define JOB_COLUMNS "j.token, j.tenant, j.created, j.deadline, j.request, j.checksum"
-constexpr int kTaskColumns = 6;  // where the job's begin
-constexpr int kKeptUntil = 12;   // and where those begin that follow them
+constexpr int kTaskColumns = 6;  // index of the job's first column
+constexpr int kKeptUntil = 12;   // index of the first column after the job's
 
 std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
   if (!microseconds) return std::nullopt;
@@ -53,7 +53,7 @@ absl::Status CheckRequest(absl::string_view request, absl::string_view checksum)
   return absl::DataLossError("the stored job is damaged: it is not what was written");
 }
 
-// Of a row that begins with TASK_COLUMNS.
+// Reads a row that begins with TASK_COLUMNS.
 TaskRow TaskFrom(SqliteStatement& row) {
   return {.number = static_cast<uint64_t>(row.Int(0)),
           .job = static_cast<uint64_t>(row.Int(1)),
@@ -62,8 +62,8 @@ TaskRow TaskFrom(SqliteStatement& row) {
           .blame = {.deaths = static_cast<int32_t>(row.Int(4)), .isolated = row.Int(5) != 0}};
 }
 
-// Of a row that goes on with JOB_COLUMNS. DATA_LOSS: the request is not what was written. The memory of the job's
-// strings serves again.
+// Reads a row that continues with JOB_COLUMNS. DATA_LOSS: the request differs from what was written. Reuses the memory
+// of the job's strings.
 absl::Status JobFrom(SqliteStatement& row, JobRow& job) {
   job.number = static_cast<uint64_t>(row.Int(1));
   Assign(row.Bytes(kTaskColumns), job.token);
@@ -74,7 +74,7 @@ absl::Status JobFrom(SqliteStatement& row, JobRow& job) {
   return CheckRequest(job.request, row.Bytes(kTaskColumns + 5));
 }
 
-// Runs a statement that returns rows of one number.
+// Runs a statement whose rows are one number each.
 absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<SqliteStatement> statement) {
   if (!statement.ok()) return statement.status();
   std::vector<uint64_t> numbers;
@@ -92,7 +92,7 @@ absl::StatusOr<std::optional<int64_t>> OneNumber(SqliteDatabase& database, const
   return statement.OptionalInt(0);
 }
 
-// Keeps in the job's row what its tasks make of it; one that has ended is kept until `kept_until`.
+// Updates the job's state from its tasks; an ended job is kept until `kept_until`.
 absl::Status UpdateJobState(SqliteDatabase& database, uint64_t job, absl::Duration kept_until) {
   absl::StatusOr<SqliteStatement> select = database.Prepare(
       "SELECT t.state FROM jobs j JOIN tasks t ON t.number >= j.number AND t.number < j.number + j.tasks AND t.job = "
@@ -130,9 +130,9 @@ absl::Status FailUnknownStates(SqliteDatabase& database, absl::Time now, absl::D
   return UpdateJobStates(database, jobs, kept_until);
 }
 
-// Absent: some state is none.
+// Returns nullopt if some task is in an unknown state.
 absl::StatusOr<std::optional<StateCounts>> CountKnownStates(SqliteDatabase& database) {
-  // Not GROUP BY, which sorts the table by states first.
+  // GROUP BY would sort the table by state first.
   ASSIGN_OR_RETURN(SqliteStatement select,
                    database.Prepare("SELECT COUNT(*) FILTER (WHERE state IS 0), COUNT(*) FILTER (WHERE state IS 1), "
                                     "COUNT(*) FILTER (WHERE state IS "
@@ -400,7 +400,7 @@ absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database) {
       Numbers(database.Prepare("SELECT DISTINCT job FROM tasks INDEXED BY tasks_running WHERE state = 1")));
   RETURN_IF_ERROR(database.Execute("UPDATE tasks SET state = 0 WHERE state = 1"));
   const int64_t tasks = database.Changes();
-  // None of them has ended.
+  // None of these jobs has ended.
   RETURN_IF_ERROR(UpdateJobStates(database, jobs, absl::InfiniteDuration()));
   return tasks;
 }
@@ -449,7 +449,7 @@ absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const Q
           "SELECT " TASK_COLUMNS ", " JOB_COLUMNS
           " FROM tasks t INDEXED BY tasks_queued LEFT JOIN jobs j ON j.number = t.job WHERE t.state = 0 ORDER BY "
           "t.number"));
-  QueueEntry entry;  // one for all rows: a million of them reuse its strings' memory
+  QueueEntry entry;  // shared by all rows: a million of them reuse its strings' memory
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return absl::OkStatus();
@@ -478,7 +478,7 @@ absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database) {
 
 absl::StatusOr<absl::Duration> ReadRunningTime(SqliteDatabase& database) {
   ASSIGN_OR_RETURN(const std::optional<int64_t> running, OneNumber(database, "SELECT microseconds FROM running_time"));
-  // It is only ever too short without its row.
+  // If the row is missing, the result is at most too short.
   return absl::Microseconds(std::max<int64_t>(running.value_or(0), 0));
 }
 

@@ -1,20 +1,21 @@
-// The durable queue: every job that was ever acknowledged, until its retention ends.
+// JobStore is the durable queue: it holds every acknowledged job until its retention ends.
 //
-// An interface: sqlite_job_store.h keeps it in a database file, postgres_job_store.h in a database that several
-// processes share. A call that changes something returns after the change is durable; reads see durable changes only.
+// It is an interface: sqlite_job_store.h keeps the jobs in a database file, postgres_job_store.h in a database that
+// several processes share. A call that changes something returns after the change is durable; reads see only durable
+// changes.
 //
-// Tasks move as task_state.h says. Whoever claims a task gets its attempt number and must show it with every report: a
-// report with another one is refused, so a worker that was given up can finish nothing. What is running when the
-// process ends is queued again by the next one, or by another one that shares the queue. While it lives, its worker
-// group watches over what it runs.
+// Tasks move as task_state.h says. A claim returns the task's attempt number, which every report must carry. A report
+// with another number is refused, so a worker whose task was given back cannot finish it. Tasks that run when the
+// process ends are queued again by the next one, or by another process that shares the queue. While the process lives,
+// its worker groups monitor their tasks.
 //
-// Its records have the calendar's time, whatever clock said it. What has ended is kept for its retention of running
-// time (store_time.h).
+// Records have calendar time, whichever clock set it. Ended jobs are kept for their retention in running time
+// (store_time.h).
 //
-// Thread-safe. Errors: NOT_FOUND for what does not exist or belongs to another tenant; FAILED_PRECONDITION for an
-// invalid move or an old attempt; RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for another failure of it: nothing
-// was changed then, and the store goes on; DATA_LOSS for what is there but damaged. What the disk does is one state,
-// trouble(), of jobs and results together (storage_health.h).
+// Thread-safe. Errors: NOT_FOUND: it does not exist or belongs to another tenant. FAILED_PRECONDITION: invalid move or
+// old attempt. RESOURCE_EXHAUSTED: the disk is full; UNAVAILABLE: another failure of the disk. After these two nothing
+// has changed, and the store continues to work. DATA_LOSS: the record exists but is damaged. trouble() is the disk's
+// common state for jobs and results (storage_health.h).
 #pragma once
 
 #include <array>
@@ -39,38 +40,38 @@ namespace tessera::server {
 
 struct SubmittedJob {
   JobRecord job;
-  bool existed = false;  // an earlier submission under the same idempotency key
+  bool existed = false;  // the job is an earlier submission under the same idempotency key
 };
 
 struct Recovery {
-  int64_t given_back = 0;  // tasks that were running when the process ended that had claimed them
-  int64_t queued = 0;      // tasks that are queued now, those included
-  int64_t damaged = 0;     // rows that could not be read, now failed
-  // The newest time in the records and that of the calendar, when the store was opened. A newest one in the future is
-  // of a clock that was wrong then, or is now.
+  int64_t given_back = 0;  // tasks that were running when the process that had claimed them ended
+  int64_t queued = 0;      // tasks that are queued now, including given_back
+  int64_t damaged = 0;     // unreadable rows, failed now
+  // The newest time in the records and the calendar time, both when the store was opened. If the newest time is in the
+  // future, the clock was wrong then or is wrong now.
   absl::Time newest = absl::InfinitePast();
   absl::Time opened = absl::InfiniteFuture();
 };
 
 struct JobRecordPage {
   std::vector<JobRecord> jobs;  // newest first
-  std::string next;             // `after` of the next page; empty: this is the last
+  std::string next;             // `after` of the next page; empty: this is the last page
 };
 
 struct SweepReport {
-  int64_t jobs = 0;     // whose retention had ended
-  int64_t oldest = 0;   // that went before their time, for the bytes of their images
+  int64_t jobs = 0;     // jobs whose retention had ended
+  int64_t oldest = 0;   // jobs removed early because of the bytes of their images
   int64_t orphans = 0;  // files that belonged to no task
 };
 
-// What became of a task whose worker died.
+// The store's decision on a task whose worker died.
 struct Verdict {
   TaskAttempt attempt;
-  TaskState state = TaskState::kQueued;  // or kQuarantined; another: it had ended before
+  TaskState state = TaskState::kQueued;  // or kQuarantined; any other state: it had ended before
   Blame blame;
 };
 
-// A task that waits or runs.
+// A waiting or running task.
 struct OpenTask {
   uint64_t task = 0;
   TaskState state = TaskState::kQueued;
@@ -78,113 +79,117 @@ struct OpenTask {
   bool elsewhere = false;  // it runs, and another process has claimed it
 };
 
-// Hears what other processes do to a queue that they share with this one. Called on a thread of the store, one call at
-// a time; must not call the store.
+// Gets notices of what other processes do to a queue that they share with this one. Called on a thread of the store,
+// one call at a time; must not call the store.
 class QueueObserver {
  public:
   virtual ~QueueObserver() = default;
 
-  // The job as it is a moment after another process has changed it. It may be told twice, and of what this process did.
+  // The job shortly after another process has changed it. A notice may come twice, and may report a change of this
+  // process.
   virtual void OnChanged(const JobRecord& job) = 0;
-  // Every open task a moment ago: now and then, and when the store had not listened for a while. Returns those of
-  // which the observer knows something else: it is notified of their jobs next.
+  // Every open task as of a moment ago. Called periodically, and after the store has missed notices. Returns the tasks
+  // whose state the observer knows differently; it is notified of their jobs next.
   virtual std::vector<uint64_t> Compare(absl::Span<const OpenTask> open) = 0;
-  // The task is no more: its job was swept.
+  // The task no longer exists because its job was swept.
   virtual void OnGone(uint64_t task) = 0;
 };
 
 class JobStore {
  public:
-  virtual ~JobStore() = default;  // waits for the calls under way
+  virtual ~JobStore() = default;  // waits for running calls
 
-  // Hands out every queued task in the order of submission, with times of creation that never decrease and have been. A
-  // row that cannot be read fails, with the reason, and is counted; the others are handed out. Called once, before the
-  // first Finish; `visit` must not call the store.
+  // Visits every queued task in the order of submission, with creation times that never decrease and are not in the
+  // future. A row that cannot be read is failed with the reason, and is counted; the others are visited. Called once,
+  // before the first Finish; `visit` must not call the store.
   virtual absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) = 0;
 
-  // Whether other processes may make what this one cannot.
+  // Whether other processes may execute tasks that this one cannot.
   virtual bool is_shared() const { return false; }
-  // From now on; null: nobody, and no call is under way when this returns. A queue of this process alone tells nothing.
+  // Replaces the observer; null: none, and no call is running when this returns. A queue of this process alone sends no
+  // notices.
   virtual void Observe(QueueObserver* observer) {}
 
-  // All tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
+  // Submits all tasks of the job or none. ALREADY_EXISTS for a known idempotency key with another digest.
   virtual absl::StatusOr<SubmittedJob> Submit(const NewJob& job) = 0;
 
-  // As Submit, without waiting: `done` is called once, on a thread of the store or before this returns, and must not
-  // block or call the store.
+  // Submits without waiting: `done` is called once, on a thread of the store or before this returns, and must not block
+  // or call the store.
   virtual void SubmitAsync(NewJob job, std::function<void(absl::StatusOr<SubmittedJob>)> done) = 0;
 
-  // The job that was submitted under the key before. ALREADY_EXISTS if its digest is another one.
+  // Returns the job that was submitted under the key before. ALREADY_EXISTS if its digest differs.
   virtual absl::StatusOr<std::optional<JobRecord>> FindSubmission(const std::string& tenant,
                                                                   const IdempotencyKey& key) = 0;
 
-  // queued → running. A damaged task is failed here and DATA_LOSS returned. ABORTED: another process was first; what
-  // became of the task is reported to the observer.
+  // queued → running. A damaged task is failed here, and DATA_LOSS is returned. ABORTED: another process was first; the
+  // observer gets the task's later state.
   virtual absl::StatusOr<ClaimedTask> Claim(uint64_t task) = 0;
 
-  // running → done, durable together with the file. After an error the task still runs and the call may be made again.
+  // running → done, durable together with the file. After an error the task still runs and the call may be repeated.
   virtual absl::Status Finish(const TaskAttempt& attempt, const std::string& file, const ImageOrigin& origin) = 0;
 
   // running → failed; `error` is shown to the user.
   virtual absl::Status Fail(const TaskAttempt& attempt, const absl::Status& error) = 0;
 
-  // queued → failed: its deadline has passed, or no group can run it any more.
+  // queued → failed: its deadline has passed, or no group can execute it any more.
   virtual absl::Status FailQueued(uint64_t task, const absl::Status& error) = 0;
 
-  // running → queued without blame: the service ends, the guard refused the result, a restart of the group was wanted.
+  // running → queued without blame: the service ends, the guard refused the result, or a restart of the group was
+  // requested.
   virtual absl::Status GiveBack(absl::Span<const TaskAttempt> attempts) = 0;
 
-  // running → queued or quarantined for all tasks that were in a worker group when it died, in one transaction. Exactly
-  // one means that it was alone. `reason` is shown to the user of a quarantined one.
+  // running → queued or quarantined for all tasks that were in a worker group when it died, in one transaction. A
+  // single attempt means that the task was alone. `reason` is shown to the user of a quarantined task.
   virtual absl::StatusOr<std::vector<Verdict>> GroupDied(absl::Span<const TaskAttempt> attempts,
                                                          const std::string& reason) = 0;
 
-  // Every task that has not ended is cancelled, the running ones too: a later report about them is refused. The job as
-  // it is then; one that had ended is as it was.
+  // Cancels every task that has not ended, including running ones: later reports about them are refused. Returns the
+  // job afterwards; an ended job is unchanged.
   virtual absl::StatusOr<JobRecord> Cancel(const std::string& tenant, const std::string& job) = 0;
 
   virtual absl::StatusOr<JobRecord> Get(const std::string& tenant, const std::string& job) = 0;
 
-  // `limit` 1 … 1000; without a state those of all. NOT_FOUND for an `after` that no page gave.
+  // `limit` is 1 … 1000; without a state, all states are listed. NOT_FOUND for an `after` that no page returned.
   virtual absl::StatusOr<JobRecordPage> List(const std::string& tenant, int32_t limit, const std::string& after,
                                              std::optional<JobState> state = std::nullopt) = 0;
 
-  // The image's file, checked against its digest: DATA_LOSS if it is not what was written. Its pieces are then read one
-  // by one, with an error once they are no longer what was checked. It must not outlive the store.
+  // Opens the image's file after checking it against its digest; DATA_LOSS if it differs from what was written. Later
+  // reads fail once the file is no longer the one that was checked. The result must not outlive the store.
   virtual absl::StatusOr<base::SharedBytes> OpenImage(const std::string& tenant, const std::string& image) = 0;
 
-  // Brings images that were made durable with their tasks into files of their own, at most `limit`; how many those
-  // were. They can be read meanwhile.
+  // Moves images that were committed with their tasks to files, at most `limit`; returns how many. They stay readable
+  // meanwhile.
   virtual absl::StatusOr<int64_t> SettleImages(int64_t limit) { return 0; }
 
-  // Forgets jobs whose retention has ended, at most `limit`, and files that belong to no task. While the images have
-  // more bytes than they may, the oldest ended jobs go as well, at most `limit`, but not the last one.
+  // Removes jobs whose retention has ended, at most `limit`, and files that belong to no task. While the images exceed
+  // the bound of their bytes, it also removes the oldest ended jobs, at most `limit`, but never the last one.
   virtual absl::StatusOr<SweepReport> Sweep(int64_t limit) = 0;
 
-  // Bytes of the files of all finished images.
+  // Returns the total size of the files of all finished images.
   virtual int64_t result_bytes() const = 0;
-  // Whether a Sweep would make room, as far as is known.
+  // Whether a Sweep is expected to free space.
   virtual bool has_too_many_bytes() const = 0;
 
-  // The time of waits and deadlines: the calendar's when the store was opened plus time that never jumps.
+  // Returns the time for waits and deadlines: the calendar time when the store was opened plus elapsed time that never
+  // jumps.
   virtual absl::Time Now() const = 0;
-  // The time of records: the calendar's, which may jump.
+  // Returns the time for records: the calendar time, which may jump.
   virtual absl::Time Calendar() const { return Now(); }
-  // When an ended job's retention will be over, if a server works on the store until then.
+  // Returns when an ended job's retention ends, provided that a server works on the store until then.
   virtual std::optional<absl::Time> ExpiryOf(const JobRecord& job) const { return std::nullopt; }
 
-  // Tasks in each state, by number of the state. Changes only with their moves.
+  // Returns the number of tasks in each state, indexed by the state's number. It changes only with moves.
   virtual std::array<int64_t, kTaskStates> Counts() const = 0;
 
-  // What keeps the disk from taking changes and results. Waits for nothing.
+  // Returns what prevents the disk from taking changes and results. Never waits.
   virtual StorageTrouble trouble() const = 0;
   bool can_write() const { return trouble().state == StorageState::kOk; }
 
-  // Looks whether what is kept is where it was opened. Waits for no lock of the store.
+  // Checks that the files are still where they were opened. Takes no lock of the store.
   virtual absl::Status CheckPlace() = 0;
 
-  // A change of nothing, made durable as any other, and where results had no room, a file as large. The end of a
-  // trouble if both succeed, but of damage.
+  // Commits an empty change as durably as any other and, if results had no space, writes a file of that size. If both
+  // succeed, the trouble ends, unless it is damage.
   virtual absl::Status TryWrite() = 0;
 };
 

@@ -1,4 +1,4 @@
-// What every job store keeps to, in a file of SQLite and in a database of PostgreSQL alike.
+// Tests of every job store's contract, on SQLite and on PostgreSQL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ constexpr absl::Duration kRetention = absl::Hours(1);
 
 enum class Kept : uint8_t { kInSqlite, kInSqliteWithImages, kInPostgres };
 
-// One for all tests of the process; each has a database of its own.
+// All tests of the process share the cluster; each test has a separate database.
 PostgresCluster& Cluster() {
   static PostgresCluster cluster(/*syncs=*/false);
   return cluster;
@@ -67,7 +67,7 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
                                  .most_committed_bytes = GetParam() == Kept::kInSqliteWithImages ? 1000u : 0u});
   }
 
-  // Without asking for what it has queued.
+  // Opens the store without reading its queue.
   void OpenAgain() {
     store_.reset();
     absl::StatusOr<std::unique_ptr<JobStore>> store = Open();
@@ -114,7 +114,7 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
 
   int64_t Count(TaskState state) { return store_->Counts()[static_cast<size_t>(state)]; }
 
-  // Runs SQL on the database behind the store's back.
+  // Runs SQL on the database without the store's knowledge.
   void Tamper(const std::string& sql) {
     store_.reset();
     if (GetParam() == Kept::kInPostgres) return Cluster().Run(database_, sql);
@@ -124,7 +124,7 @@ class JobStoreTest : public testing::TestWithParam<Kept> {
     const absl::Status status = (*database)->Execute(sql.c_str());
     ASSERT_TRUE(status.ok()) << status;
   }
-  // How far the calendar is ahead of what it was at the beginning, from the next start on.
+  // Sets how far the calendar is ahead of its value at the beginning, and reopens the store.
   void SetCalendar(absl::Duration ahead) {
     clock_.Jump(ahead - std::exchange(ahead_, ahead));
     store_.reset();
@@ -393,7 +393,7 @@ TEST_P(JobStoreTest, QuarantinesATaskWhoseWorkerDiesThreeTimesAroundItAlone) {
     const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
     EXPECT_EQ(verdicts[0].state, TaskState::kQueued);
     EXPECT_EQ(verdicts[0].blame, (Blame{.deaths = death, .isolated = true}));
-    Reopen();  // deaths are still counted
+    Reopen();  // the deaths counted before still count
   }
   const std::vector<Verdict> verdicts = *store_->GroupDied({Claim(job.tasks[0].id)}, "signal 11");
   EXPECT_EQ(verdicts[0].state, TaskState::kQuarantined);
@@ -430,7 +430,7 @@ TEST_P(JobStoreTest, ForgetsNothingWhenTheCalendarJumps) {
   clock_.Jump(-absl::Hours(24 * 3650));
   EXPECT_EQ(store_->Sweep(100)->jobs, 0);
   EXPECT_EQ(store_->Now(), now) << "waits and deadlines are on a time that never jumps";
-  if (GetParam() == Kept::kInPostgres) return;  // which goes by the database's clock
+  if (GetParam() == Kept::kInPostgres) return;  // it uses the database's clock
   EXPECT_EQ(Submit().created, clock_.Now()) << "and records have the time that the clock says";
 }
 
@@ -462,7 +462,7 @@ TEST_P(JobStoreTest, MeasuresRetentionByTheTimeInWhichAServerWorked) {
     EXPECT_EQ(store_->Sweep(100)->jobs, 0) << start;
     clock_.Advance(kRetention / 4);
     store_.reset();
-    clock_.Advance(absl::Hours(24 * 7));  // no server works
+    clock_.Advance(absl::Hours(24 * 7));  // no server works meanwhile
     Reopen();
   }
   EXPECT_EQ(store_->Sweep(100)->jobs, 1);
@@ -607,7 +607,7 @@ TEST_P(JobStoreTest, FailsATaskThatWasDamagedWhileItWaited) {
 }
 
 TEST_P(JobStoreTest, FailsARowOfAnUnknownState) {
-  if (GetParam() == Kept::kInPostgres) return;  // which takes no such row
+  if (GetParam() == Kept::kInPostgres) return;  // it accepts no such row
   const JobRecord damaged = Submit(), sound = Submit();
   Tamper("UPDATE tasks SET state = 77 WHERE number = 1");
   Reopen();
@@ -664,7 +664,7 @@ TEST_P(JobStoreTest, ALongQueueIsRecoveredInItsOrderWhateverIsDamagedInIt) {
            task.index == static_cast<int32_t>(task.id - job.tasks[0].id) && task.request->count == job.request.count &&
            task.created == job.created;
   };
-  // Rows travel in batches of 512: one batch and its edges, then several.
+  // Rows are read in batches of 512: test the edges of one batch, then several.
   for (const size_t length : {size_t{511}, size_t{512}, size_t{513}, size_t{1600}}) {
     std::vector<std::pair<uint64_t, JobRecord>> wanted;
     for (const uint64_t task : queue_) ASSERT_TRUE(store_->FailQueued(task, absl::InternalError("another round")).ok());

@@ -1,5 +1,5 @@
-// One submission of a job as a change of the store: its rows, and what its caller is told. A submission under an
-// idempotency key that is known changes nothing and gives the job of then.
+// JobSubmission makes one submission of a job as a change of the store: its rows and the answer for the caller. A
+// submission under a known idempotency key changes nothing and returns the earlier job.
 #pragma once
 
 #include <cstdint>
@@ -17,33 +17,33 @@
 
 namespace tessera::server {
 
-// A new job as its rows will be, but for the number.
+// A new job in the form of its rows, without the number.
 struct PreparedJob {
   JobRow row;
-  std::string key_hash, key_digest;  // empty: it has no key
+  std::string key_hash, key_digest;  // empty: the job has no key
   JobRequest request;
   std::string trace_parent;
 };
 
-// INVALID_ARGUMENT for a job that cannot be kept.
+// INVALID_ARGUMENT for a job that cannot be stored.
 absl::StatusOr<PreparedJob> PrepareJob(NewJob job, absl::Time now);
 
-// Under what an idempotency key is kept.
+// Returns the text under which an idempotency key is stored.
 std::string HashOfKey(const std::string& tenant, const std::string& key);
-absl::Status UsedKeyError();  // the key came with another request before
+absl::Status UsedKeyError();  // the key was used with another request before
 
-// The job as it was submitted, once its row has a number; takes the request.
+// Returns the job as it was submitted, after its row got a number; takes the request.
 JobRecord RecordOf(PreparedJob&& job, const RecordIds& ids);
 
 class JobSubmission final {
  public:
-  // As PrepareJob.
+  // See PrepareJob.
   static absl::StatusOr<std::shared_ptr<JobSubmission>> Make(NewJob job, absl::Time now);
 
-  // May be called again after a failure; `next_number` is that of the next task, and raised.
+  // May be called again after a failure. `next_number` is the next task's number, and is advanced.
   absl::Status Apply(SqliteDatabase& database, const RecordIds& ids, uint64_t& next_number);
 
-  // Once it is committed. What the counts of tasks change by, and the answer, which is taken once.
+  // After the commit: the changes of the task counts, and the answer, which can be taken once.
   const StateCounts& counts() const { return counts_; }
   SubmittedJob TakeResult(const RecordIds& ids);
 
@@ -53,7 +53,7 @@ class JobSubmission final {
   SubmittedJob result_;
 };
 
-// The job that was submitted under the key before; ALREADY_EXISTS if its digest is another one.
+// Returns the job that was submitted under the key before; ALREADY_EXISTS if its digest differs.
 absl::StatusOr<std::optional<JobRecord>> ReadSubmission(SqliteDatabase& database, const RecordIds& ids,
                                                         const std::string& tenant, const IdempotencyKey& key);
 

@@ -18,10 +18,10 @@
 namespace tessera::server {
 namespace {
 
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);  // of one statement
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);  // per statement
 constexpr size_t kMaxPasswordBytes = 4096;
 
-// What libpq says has several lines, with "hint:" and the like, and names hosts and users: for the log.
+// Joins the lines of libpq's messages, which contain "hint:" and the like and name hosts and users. For the log only.
 std::string OneLine(const char* text) {
   std::string line = text == nullptr ? "" : text;
   std::ranges::replace(line, '\n', ' ');
@@ -76,7 +76,7 @@ PostgresValue::PostgresValue(std::optional<int64_t> number)
 PostgresValue PostgresValue::Text(absl::string_view text) {
   PostgresValue value;
   value.value_ = std::string(text);
-  // A text of libpq ends at the first zero; a binary one is the bytes of the text as they are.
+  // A text parameter of libpq ends at the first zero byte; a binary one has exactly the bytes of the text.
   value.is_binary_ = true;
   return value;
 }
@@ -111,7 +111,7 @@ bool PostgresRows::IsNull(int row, int column) const { return PQgetisnull(result
 int64_t PostgresRows::Int(int row, int column) const {
   const absl::string_view bytes = Bytes(row, column);
   if (bytes.empty()) return 0;
-  // Big-endian, of 1, 2, 4 or 8 bytes; only a boolean has 1.
+  // The format is big-endian with 1, 2, 4 or 8 bytes; only a boolean has 1.
   uint64_t value = bytes.size() > 1 && static_cast<int8_t>(bytes[0]) < 0 ? ~uint64_t{0} : 0;
   for (const char byte : bytes) value = value << 8 | static_cast<uint8_t>(byte);
   return static_cast<int64_t>(value);
@@ -129,7 +129,7 @@ absl::string_view PostgresRows::Bytes(int row, int column) const {
 absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(const PostgresAddress& address) {
   RETURN_IF_ERROR(CheckDsn(address.dsn));
   ASSIGN_OR_RETURN(const std::string password, PasswordOf(address));
-  // What stands before the connection string is for where it says nothing.
+  // Values before the connection string are defaults that it may override.
   const char* keywords[] = {
       "connect_timeout", "tcp_user_timeout", "application_name", "client_encoding", "dbname", "password", nullptr};
   const char* values[] = {
@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresConnection::Open(con
   PQsetNoticeProcessor(
       connection->connection_, [](void*, const char*) {}, nullptr);
   if (PQsetnonblocking(connection->connection_, 1) != 0) return connection->Lost();
-  // An answer means that the change is on the disk, whatever the database's own setting.
+  // An answer must mean that the change is on the disk, whatever the database's setting is.
   RETURN_IF_ERROR(
       connection->RunScript("SET synchronous_commit = on; SET default_transaction_isolation = 'read committed'; "
                             "SET statement_timeout = '8s'; SET search_path = tessera"));
@@ -189,7 +189,7 @@ absl::StatusOr<PostgresRows> PostgresConnection::Answer() {
     failure = absl::Status(state == nullptr ? absl::StatusCode::kUnavailable : CodeOf(state),
                            absl::StrCat("the database of the job store says: ", OneLine(PQresultErrorMessage(result))));
   }
-  // Also where it has said why: 57P01, when it is shut down.
+  // Errors such as 57P01, when the database shuts down, also mean that the connection is lost.
   if (PQstatus(connection_) != CONNECTION_OK) return Lost();
   if (!failure.ok()) return failure;
   return last;

@@ -1,7 +1,8 @@
-// libpq with absl::Status: one connection, statements whose parameters are always bound, and the meaning of its errors.
+// PostgresConnection wraps libpq with absl::Status: one connection, statements whose parameters are always bound, and
+// the meaning of its errors.
 //
-// A connection belongs to one thread at a time. Every call has a deadline: a database that does not answer is one that
-// is lost. After UNAVAILABLE from a connection that is lost it stays so; open another one.
+// A connection belongs to one thread at a time. Every call has a deadline: a database that does not answer counts as
+// lost. A connection that has returned UNAVAILABLE because it is lost stays lost; open another one.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +25,15 @@ struct pg_result;
 namespace tessera::server {
 
 struct PostgresAddress {
-  std::string dsn;            // a connection string of libpq, without a password
-  std::string password_file;  // whose first line is the password, read for every connection; empty: none is needed
+  std::string dsn;            // libpq connection string without a password
+  std::string password_file;  // file whose first line is the password, read for every connection; empty: no password
 };
 
-// A parameter of a statement. Statements say its type: "$1::bigint".
+// A parameter of a statement. The statement states its type: "$1::bigint".
 class PostgresValue {
  public:
-  PostgresValue(int64_t number);                 // NOLINT: as SQL has it
-  PostgresValue(std::optional<int64_t> number);  // NOLINT; nothing is NULL
+  PostgresValue(int64_t number);                 // NOLINT: implicit like SQL values
+  PostgresValue(std::optional<int64_t> number);  // NOLINT; nullopt is NULL
   static PostgresValue Text(absl::string_view text);
   static PostgresValue Bytes(absl::string_view bytes);
   static PostgresValue Null();
@@ -60,11 +61,11 @@ class PostgresRows {
 
   int size() const;
   int64_t changed() const;        // rows that the statement inserted, updated or deleted
-  absl::string_view tag() const;  // of the command: "COMMIT"
+  absl::string_view tag() const;  // the command's tag: "COMMIT"
   bool IsNull(int row, int column) const;
-  int64_t Int(int row, int column) const;  // of any integer type, or boolean
+  int64_t Int(int row, int column) const;  // any integer type, or boolean
   std::optional<int64_t> OptionalInt(int row, int column) const;
-  absl::string_view Bytes(int row, int column) const;  // text or bytea, as long as the rows live; empty for NULL
+  absl::string_view Bytes(int row, int column) const;  // text or bytea, valid as long as the rows live; empty for NULL
 
  private:
   pg_result* result_;
@@ -72,17 +73,17 @@ class PostgresRows {
 
 class PostgresConnection final {
  public:
-  // INVALID_ARGUMENT for a connection string that is none, and for one that has a password in it; FAILED_PRECONDITION
-  // for a password file that cannot be read; UNAVAILABLE with what libpq says.
+  // INVALID_ARGUMENT: the connection string is malformed or contains a password. FAILED_PRECONDITION: the password file
+  // cannot be read. UNAVAILABLE: with libpq's message.
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresAddress& address);
   ~PostgresConnection();
 
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
 
-  // One statement. RESOURCE_EXHAUSTED for a full disk; DATA_LOSS for damage; ABORTED for a transaction that met others
-  // and may be made again; UNAVAILABLE for a connection that is lost and for whatever else may pass; INTERNAL for a
-  // mistake of ours.
+  // Executes one statement. RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: damage. ABORTED: the transaction
+  // conflicted with others and may be repeated. UNAVAILABLE: the connection is lost, or any other error that may pass.
+  // INTERNAL: a defect of this program.
   absl::StatusOr<PostgresRows> Query(const char* sql, absl::Span<const PostgresValue> values = {});
   absl::StatusOr<PostgresRows> Query(const char* sql, std::initializer_list<PostgresValue> values) {
     return Query(sql, absl::MakeConstSpan(values.begin(), values.size()));
@@ -90,15 +91,15 @@ class PostgresConnection final {
   absl::Status Run(const char* sql, std::initializer_list<PostgresValue> values = {}) {
     return Query(sql, values).status();
   }
-  // Several statements without parameters.
+  // Executes several statements without parameters.
   absl::Status RunScript(const char* sql);
 
-  // COMMIT. ABORTED where the database has rolled back instead.
+  // COMMIT. ABORTED if the database has rolled back instead.
   absl::Status Commit();
 
   bool is_lost() const { return is_lost_; }
 
-  // What was sent by NOTIFY on channels that this connection listens to, until now.
+  // Returns the payloads that NOTIFY sent until now on channels that this connection listens to.
   std::vector<std::string> TakeNotices();
   int socket() const;
 

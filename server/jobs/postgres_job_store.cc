@@ -23,14 +23,14 @@ constexpr int32_t kQueueBatch = 512;
 constexpr size_t kConnections = 12;
 constexpr int kSubmissionThreads = 4;
 constexpr int kRenewalsOfALease = 3;
-// How long a commit without an answer is asked for: a database that restarts is back by then.
+// How long an unanswered commit is retried: a restarting database is back by then.
 constexpr absl::Duration kDoubtTimeout = absl::Seconds(4);
 constexpr absl::Duration kDoubtPause = absl::Milliseconds(50);
 // Longer than any claim takes.
 constexpr absl::Duration kOldDoubt = absl::Minutes(1);
-constexpr int kMostLosses = 5;      // of connections in a row, in one call
-constexpr int kMostMeetings = 100;  // of one transaction with others, until it is given up
-// A temporary file that is there for so long belongs to no write that is under way.
+constexpr int kMostLosses = 5;      // consecutive lost connections in one call
+constexpr int kMostMeetings = 100;  // conflicts of one transaction with others before it fails
+// A temporary file that has existed for this long belongs to no running write.
 constexpr absl::Duration kOldTemporary = absl::Hours(1);
 
 absl::Status CheckNothingIsMissing(const PostgresJobStoreOptions& options, PostgresConnection& database) {
@@ -43,7 +43,7 @@ absl::Status CheckNothingIsMissing(const PostgresJobStoreOptions& options, Postg
       "data_folder be an empty folder");
 }
 
-// Those of the tasks that there are, with their jobs locked.
+// Visits the tasks that exist, with their jobs locked.
 absl::Status VisitLocked(PostgresConnection& database, absl::Span<const TaskAttempt> attempts,
                          absl::FunctionRef<absl::Status(const TaskAttempt&, const OwnedTask&)> visit) {
   std::vector<uint64_t> tasks;
@@ -123,7 +123,8 @@ PostgresJobStore::~PostgresJobStore() {
   if (link_ == nullptr) return;
   pool_
       .With([this](PostgresConnection& database) -> absl::Status {
-        // What a process that is killed does not say since its last renewal, everything is kept for longer.
+        // A killed process loses the running time since its last renewal, so that everything is kept longer by that
+        // time.
         RETURN_IF_ERROR(ShareTime(database).status());
         return EndLease(database, server_);
       })
@@ -147,7 +148,7 @@ void PostgresJobStore::OnFailure(const absl::Status& failure) const {
 
 absl::Status PostgresJobStore::TryChange(const char* name, Call apply, bool& was_tried, bool& in_doubt) {
   was_tried = false;
-  absl::Status refused;  // an opinion of ours, which says nothing of the database
+  absl::Status refused;  // the store's refusal, not an error of the database
   absl::Status status = pool_.With([&](PostgresConnection& database) -> absl::Status {
     was_tried = true;
     RETURN_IF_ERROR(database.Run("BEGIN"));
@@ -179,7 +180,7 @@ absl::Status PostgresJobStore::Change(const char* name, Call apply) {
     if (absl::IsAborted(status) && ++meetings < kMostMeetings) continue;
     if (absl::IsAborted(status)) status = absl::UnavailableError(status.message());
     if (absl::IsUnavailable(status)) {
-      // A connection may have been lost long before it is used again; a database that is lost gives no other one.
+      // A connection may have been lost long before its next use. A lost database gives no new one.
       if (was_tried && ++losses < kMostLosses) continue;
       if (in_doubt && base::SteadyNow() < deadline) {
         absl::SleepFor(kDoubtPause);
@@ -284,7 +285,7 @@ absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
       ASSIGN_OR_RETURN(job.row.number, TakeNumber(database));
     }
     ASSIGN_OR_RETURN(const bool is_new, InsertJob(database, job.row));
-    // Its token is nobody else's: an earlier call has committed it, with its key.
+    // No other job has this token: an earlier call has committed it together with its key.
     if (!is_new || job.key_hash.empty()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const bool is_new_key, InsertIdempotencyKey(database, job.row, job.key_hash, job.key_digest));
     is_known = !is_new_key;
@@ -372,7 +373,7 @@ absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::str
   ASSIGN_OR_RETURN(const TaskMove move, WithImage(MoveTo(TaskState::kDone), attempt, file, origin));
   const std::string name = ResultFileName(attempt);
   const auto is_done = [&](const OwnedTask& task) { return task.image == move.image; };
-  // Nobody's file is written, let alone replaced, for an attempt that was given up.
+  // No file is written or replaced for an attempt that was given back.
   bool is_kept = false;
   RETURN_IF_ERROR(Read([&](PostgresConnection& database) -> absl::Status {
     ASSIGN_OR_RETURN(const OwnedTask task, FindOwnedTask(database, attempt.task));
@@ -387,7 +388,7 @@ absl::Status PostgresJobStore::Finish(const TaskAttempt& attempt, const std::str
   const int64_t bytes = static_cast<int64_t>(file.size());
   absl::Status status = End("finish", attempt, move, bytes, is_done);
   if (status.ok()) result_bytes_ += bytes;
-  // The attempt was given up meanwhile: its file has a name of its own.
+  // The attempt was given back meanwhile; its file's name belongs to this attempt alone.
   if (absl::IsFailedPrecondition(status) || absl::IsNotFound(status)) disk_.Remove(name);
   return status;
 }
@@ -414,7 +415,7 @@ absl::Status PostgresJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) 
   absl::Status status = Change("give_back", [&](PostgresConnection& database) {
     jobs.clear();
     return VisitLocked(database, attempts, [&](const TaskAttempt& attempt, const OwnedTask& task) {
-      if (!CheckAttempt(task, attempt, server_).ok()) return absl::OkStatus();  // it has ended, or others have it
+      if (!CheckAttempt(task, attempt, server_).ok()) return absl::OkStatus();  // it ended, or another server has it
       jobs.push_back(task.row.job);
       return MoveTask(database, sharing_, task.row, MoveTo(TaskState::kQueued));
     });
@@ -490,7 +491,7 @@ absl::StatusOr<JobRecordPage> PostgresJobStore::List(const std::string& tenant, 
     ASSIGN_OR_RETURN(page.jobs, ReadJobs(database, ids_, server_, numbers));
     return absl::OkStatus();
   }));
-  // It may have moved on in between, and a damaged one shows as failed.
+  // A job may have moved on meanwhile, and a damaged one appears as failed.
   if (state.has_value()) std::erase_if(page.jobs, [&](const JobRecord& job) { return StateOf(job) != *state; });
   return page;
 }
@@ -514,7 +515,7 @@ absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
   const auto sweep = [&](PostgresConnection& database) -> absl::Status {
     report = {};
     gone.clear();
-    // One server at a time decides what is too much.
+    // One server at a time decides which jobs exceed the bound.
     ASSIGN_OR_RETURN(const PostgresRows mine, database.Query("SELECT pg_try_advisory_xact_lock(8386105380344915234)"));
     if (mine.Int(0, 0) == 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const absl::Duration running, ShareTime(database));
@@ -557,12 +558,12 @@ absl::StatusOr<SweepReport> PostgresJobStore::Sweep(int64_t limit) {
 
 int64_t PostgresJobStore::RemoveOrphans() {
   const absl::StatusOr<std::vector<std::string>> candidates = disk_.TakeCandidates();
-  if (!candidates.ok()) return 0;  // they are looked for again
+  if (!candidates.ok()) return 0;  // a later sweep looks for them again
   int64_t orphans = 0;
   const absl::Duration now = options_.clock->Elapsed();
   std::vector<std::string> old;
   {
-    // Another server may be writing one; a killed one has left those that stay.
+    // Another server may still be writing a temporary file; one that stays was left by a killed server.
     const std::lock_guard lock(temporaries_mutex_);
     for (const std::string& file : *candidates) {
       if (absl::StrContains(file, kTemporaryMark)) old_temporaries_.emplace(file, now);
@@ -584,8 +585,8 @@ int64_t PostgresJobStore::RemoveOrphans() {
 
 bool PostgresJobStore::IsWanted(const std::string& file) const {
   const std::optional<TaskAttempt> attempt = AttemptOfFile(file);
-  if (!attempt) return file == kTrialFile;  // another server may be trying
-  bool is_wanted = true;                    // whatever cannot be decided is kept
+  if (!attempt) return file == kTrialFile;  // another server may be probing the disk
+  bool is_wanted = true;                    // a file is kept if its task cannot be read
   Read([&](PostgresConnection& database) -> absl::Status {
     const absl::StatusOr<OwnedTask> task = FindOwnedTask(database, attempt->task);
     if (absl::IsNotFound(task.status())) {
@@ -644,7 +645,7 @@ void PostgresJobStore::GiveBackDoubtful() {
 
 void PostgresJobStore::Renew() {
   const absl::Status renewed = Change("renew", [this](PostgresConnection& database) -> absl::Status {
-    RETURN_IF_ERROR(ShareTime(database).status());  // before a lease that was over begins again
+    RETURN_IF_ERROR(ShareTime(database).status());  // before an expired lease is renewed
     ASSIGN_OR_RETURN(const absl::Time now, DatabaseTime(database));
     time_.Follow(now);
     if (base::Planted("lease_on_local_time")) {
@@ -679,7 +680,7 @@ void PostgresJobStore::Compare() {
     ASSIGN_OR_RETURN(result_bytes_, ResultBytes(database));
     return absl::OkStatus();
   });
-  if (!read.ok()) return;  // the link is cut, and compares when it is back
+  if (!read.ok()) return;  // the link is lost, and compares after it reconnects
   std::vector<uint64_t> others, jobs;
   {
     const std::lock_guard lock(observer_mutex_);

@@ -1,14 +1,14 @@
-// A JobStore in a PostgreSQL database that several servers share, with its results in a ResultStore that they share
-// too.
+// PostgresJobStore is a JobStore in a PostgreSQL database that several servers share; they also share the ResultStore
+// with its results.
 //
-// A running task belongs to the server that has claimed it, for as long as that server's lease lasts: a row that each
-// server renews, with the time of the database, which is one for all. What a server has whose lease is over is queued
-// again by whoever sees it first, without blame. A report needs the task's attempt and its server, so a server that was
-// given up can finish nothing, whatever it believes of the time.
+// A running task belongs to the server that has claimed it as long as that server's lease lasts. The lease is a row
+// that each server renews with the database's time, which is the same for all servers. Tasks of a server whose lease
+// has expired are queued again, without blame, by the first server that sees it. A report needs the task's attempt and
+// its server, so a server that has lost a task cannot finish it, whatever its clock says.
 //
-// Every change may be made again: when the connection is lost while a COMMIT is unanswered, the change is made once
-// more over another one, and finds out whether it was made. Where that cannot be known in time the call fails with
-// UNAVAILABLE, and what it left in doubt is decided by whoever calls again.
+// Every change can be repeated: if the connection is lost while a COMMIT is unanswered, the change is made again over
+// another connection, and finds out whether it was made before. If that cannot be determined in time, the call fails
+// with UNAVAILABLE, and the next call decides the change in doubt.
 #pragma once
 
 #include <array>
@@ -43,13 +43,13 @@ namespace tessera::server {
 
 struct PostgresJobStoreOptions {
   PostgresAddress address;
-  std::string name;                          // of this server, for operators
+  std::string name;                          // name of this server for operators
   ResultStore* files = nullptr;              // must outlive the store
-  const base::Clock* clock = nullptr;        // for time that passes; must outlive the store
-  absl::Duration lease = absl::Seconds(15);  // after which others make what this server has, when it is gone
+  const base::Clock* clock = nullptr;        // measures elapsed time; must outlive the store
+  absl::Duration lease = absl::Seconds(15);  // after a server is gone this long, others execute its tasks
   // Running time (store_time.h) for which an ended job, its images and its idempotency key are kept.
   absl::Duration retention = absl::Hours(24);
-  int64_t retention_bytes = 0;  // of the images of all ended jobs; 0: no bound
+  int64_t retention_bytes = 0;  // bytes of all ended jobs' images; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
   AtPoint at_point;                    // may be empty
   StorageHealth::OnChange on_storage;  // may be empty; must not call the store
@@ -59,11 +59,11 @@ class PostgresJobStore final : public JobStore {
  public:
   static constexpr int kSchemaVersion = 2;
 
-  // Makes the tables, or brings an older schema up to date, and takes back what servers had whose leases are over.
-  // FAILED_PRECONDITION for a schema that is newer than this program, and for an empty database beside images that it
-  // knows nothing of; errors of PostgresConnection.
+  // Creates the tables or migrates an older schema, and takes back the tasks of servers whose leases have expired.
+  // FAILED_PRECONDITION: the schema is newer than this program, or the database is empty although there are images.
+  // Also returns errors of PostgresConnection.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const PostgresJobStoreOptions& options);
-  ~PostgresJobStore() override;  // ends the lease: others queue again what it has
+  ~PostgresJobStore() override;  // ends the lease: other servers queue its tasks again
 
   absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) override;
   bool is_shared() const override { return true; }
@@ -90,7 +90,7 @@ class PostgresJobStore final : public JobStore {
   absl::Time Now() const override { return time_.Now(); }
   absl::Time Calendar() const override { return time_.Calendar(); }
   std::optional<absl::Time> ExpiryOf(const JobRecord& job) const override;
-  std::array<int64_t, kTaskStates> Counts() const override;  // asks the database; none where it does not answer
+  std::array<int64_t, kTaskStates> Counts() const override;  // reads the database; zeros if it does not answer
   StorageTrouble trouble() const override { return disk_.health().trouble(); }
   absl::Status CheckPlace() override { return disk_.CheckPlace(); }
   absl::Status TryWrite() override;
@@ -98,7 +98,7 @@ class PostgresJobStore final : public JobStore {
  private:
   using Call = absl::FunctionRef<absl::Status(PostgresConnection&)>;
 
-  // What the database says at the start.
+  // What the database returns at the start.
   struct Opened {
     RecordIds ids;
     absl::Time now, newest;
@@ -106,15 +106,15 @@ class PostgresJobStore final : public JobStore {
   };
 
   PostgresJobStore(const PostgresJobStoreOptions& options, Opened opened);
-  absl::Status Begin();  // what Open does over connections of the store
+  absl::Status Begin();  // the part of Open that uses the store's connections
 
-  // A transaction; `apply` may be called several times, and finds what an earlier call of it has committed.
+  // Runs a transaction; `apply` may be called several times, and must recognize what an earlier call has committed.
   absl::Status Change(const char* name, Call apply);
-  // `was_tried`: the database was there to be asked.
+  // `was_tried`: a connection was available for the call.
   absl::Status TryChange(const char* name, Call apply, bool& was_tried, bool& in_doubt);
   absl::Status Read(Call call) const;
   void OnFailure(const absl::Status& failure) const;
-  // Moves one running task, unless it was moved so already.
+  // Moves one running task, unless it was already moved like this.
   absl::Status End(const char* name, const TaskAttempt& attempt, const TaskMove& move, int64_t bytes,
                    absl::FunctionRef<bool(const OwnedTask&)> is_done);
   TaskMove MoveTo(TaskState to) const {
@@ -126,7 +126,7 @@ class PostgresJobStore final : public JobStore {
   int64_t RemoveOrphans();
   absl::StatusOr<TakenBack> TakeBack(const char* name);
 
-  // What was claimed without an answer, and nobody has asked for again.
+  // Gives back tasks that were claimed without an answer and not claimed again since.
   void GiveBackDoubtful();
 
   // Hooks of the link.
@@ -134,7 +134,7 @@ class PostgresJobStore final : public JobStore {
   void NotifyObserver(const std::vector<uint64_t>& jobs);
   void Compare();
 
-  // Of a transaction; says what was measured here, and takes over what all have measured together.
+  // Called in a transaction; adds the running time measured here and takes over the servers' shared one.
   absl::StatusOr<absl::Duration> ShareTime(PostgresConnection& database);
 
   const PostgresJobStoreOptions options_;
@@ -147,18 +147,18 @@ class PostgresJobStore final : public JobStore {
   Recovery recovered_;      // when the store was opened
   std::mutex trial_mutex_;  // one trial of the disk at a time
 
-  std::mutex observer_mutex_;  // held during its calls
+  std::mutex observer_mutex_;  // held during the observer's calls
   QueueObserver* observer_ = nullptr;
 
   ClaimsInDoubt claims_in_doubt_;
   std::mutex temporaries_mutex_;
-  // Left-over files, and when they were seen first; guarded by temporaries_mutex_.
+  // Left-over files and when they were first seen; guarded by temporaries_mutex_.
   std::map<std::string, absl::Duration> old_temporaries_;
   std::atomic<int64_t> result_bytes_ = 0;
   std::atomic<int64_t> bytes_after_sweep_ = -1;
 
   std::unique_ptr<PostgresLink> link_;
-  std::unique_ptr<base::TaskPool> submissions_;  // last: they use the others
+  std::unique_ptr<base::TaskPool> submissions_;  // last, because they use the other members
 };
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// Checks of postgres_job_store_test.cc, each with the bug that it must find.
+// Runs checks of postgres_job_store_test.cc against the bugs that they must find.
 #include <gtest/gtest.h>
 
 #include "tests/jobs/shared_stores.h"

@@ -1,5 +1,5 @@
-// What a job store keeps to when several servers share it and the database comes and goes. What every store keeps to is
-// in job_store_test.cc.
+// Tests of a job store that several servers share, and of lost connections to its database. job_store_test.cc has the
+// contract of every store.
 #include "server/jobs/postgres_job_store.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using ::testing::SizeIs;
 
 class PostgresJobStoreTest : public testing::Test {
  protected:
-  // The answer to the next commit of a change of this name is lost, after it was sent.
+  // Loses the answer to the next commit of a change of this name after it was sent.
   void LoseTheAnswerOf(const std::string& name) {
     stores_.at_point = [this, point = name + ".before_commit",
                         lost = std::make_shared<std::atomic<bool>>(false)](absl::string_view reached) {
@@ -45,7 +45,7 @@ TEST_F(PostgresJobStoreTest, LeasesAreOfTheTimeOfTheDatabase) { EXPECT_TRUE(Leas
 
 TEST_F(PostgresJobStoreTest, WhatOneServerEndsIsNotSweptEarlyByOneThatHasMeasuredMoreTime) {
   const auto one = stores_.Open("one");
-  stores_.clock.Advance(absl::Minutes(30));  // nothing of which is kept yet
+  stores_.clock.Advance(absl::Minutes(30));  // not stored yet
   const auto other = stores_.Open("other");
   const JobRecord job = SharedStores::Submit(*other);
   ASSERT_TRUE(SharedStores::Finish(*other, SharedStores::Claim(*other, job.tasks[0].id)).ok());
@@ -63,7 +63,7 @@ TEST_F(PostgresJobStoreTest, TimeInWhichAServerWasTakenForGoneCountsForNothing) 
   stores_.EndLeaseOf("cut off");
   stores_.clock.Advance(absl::Hours(25));
   EXPECT_EQ(store->Sweep(100)->jobs, 0);
-  ASSERT_TRUE(store->TryWrite().ok());  // its lease begins again
+  ASSERT_TRUE(store->TryWrite().ok());  // restarts the lease
   stores_.clock.Advance(absl::Hours(24));
   EXPECT_EQ(store->Sweep(100)->jobs, 1);
 }
@@ -75,7 +75,7 @@ TEST_F(PostgresJobStoreTest, RenewingAServerTakesOverTheTimeOfTheDatabase) {
             [&] { return store->Calendar() - store->Now() > absl::Hours(24 * 29); });
 }
 
-// Version 1 knew times of the calendar alone; a server of it may still be at work.
+// Version 1 had only calendar times; one of its servers may still be running.
 TEST_F(PostgresJobStoreTest, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
   {
     const auto connection = PostgresConnection::Open(stores_.database);
@@ -168,7 +168,7 @@ TEST_F(PostgresJobStoreTest, ADumpIsTheQueueElsewhere) {
     options.address = stores_.cluster.NewDatabase();
     stores_.cluster.Restore(stores_.database, options.address);
   }
-  // The lease of the server that was dumped with it ends there too.
+  // The lease of the server that was dumped with it must end there too.
   stores_.cluster.Run(options.address, "UPDATE servers SET expires = '-infinity'");
   const auto restored = PostgresJobStore::Open(options);
   ASSERT_TRUE(restored.ok()) << restored.status();
@@ -239,7 +239,7 @@ TEST_F(PostgresJobStoreTest, ALostDatabaseIsATroubleThatEndsWithIt) {
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(store->Get(kOracleTenant, before.id).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(store->trouble().state, StorageState::kUnreachable);
-  // Also of one that nobody asks for anything.
+  // The other store notices it although no caller uses it.
   WaitUntil("the other misses it", [&] { return other->trouble().state == StorageState::kUnreachable; });
   EXPECT_FALSE(store->TryWrite().ok());
   stores_.cluster.Start();
@@ -255,7 +255,7 @@ TEST_F(PostgresJobStoreTest, WhatWasMissedWhileTheLinkWasCutIsHeardAfterwards) {
   const auto store = stores_.Open("a"), other = stores_.Open("other");
   HeardTasks heard;
   other->Observe(&heard);
-  // A change of which there is no notice, and then a cut.
+  // Make a change without a notice, and then lose the connection.
   const uint64_t task = SharedStores::Submit(*store).tasks[0].id;
   EXPECT_TRUE(heard.Hears(task, TaskState::kQueued, 0));
   stores_.cluster.Run(stores_.database, "UPDATE tasks SET attempt = 5");
@@ -304,7 +304,7 @@ TEST_F(PostgresJobStoreTest, AFileThatAnotherServerIsWritingIsNotSwept) {
   ASSERT_TRUE(stores_.disk.files().Write("00/.tessera-1.tmp", "half of it").ok());
   EXPECT_EQ(one->Sweep(100)->orphans, 0);
   EXPECT_THAT(*stores_.disk.files().List(), SizeIs(1));
-  stores_.clock.Advance(absl::Hours(2));  // whoever wrote it is no more
+  stores_.clock.Advance(absl::Hours(2));  // the process that wrote it has ended
   one->Sweep(100).status().IgnoreError();
   EXPECT_THAT(*stores_.disk.files().List(), SizeIs(0));
 }

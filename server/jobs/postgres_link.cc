@@ -22,8 +22,8 @@ namespace {
 constexpr absl::Duration kCompareInterval = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
-constexpr size_t kJobsOfANotice = 300;      // PostgreSQL's bound is 8000 bytes
-constexpr size_t kMostUnsent = 100 * 1000;  // of a link that is cut; the others compare when they are back
+constexpr size_t kJobsOfANotice = 300;      // PostgreSQL allows 8000 bytes per notice
+constexpr size_t kMostUnsent = 100 * 1000;  // while the link is down; afterwards the others compare
 constexpr char kGone[] = "gone";
 
 }  // namespace
@@ -82,7 +82,7 @@ void PostgresLink::Compare() {
 
 void PostgresLink::Wake() {
   const uint64_t one = 1;
-  if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // it is full: the thread wakes anyway
+  if (write(wake_.get(), &one, sizeof(one)) < 0) return;  // the counter is full, so the thread wakes anyway
 }
 
 void PostgresLink::Wait(absl::Duration time) {
@@ -90,7 +90,7 @@ void PostgresLink::Wait(absl::Duration time) {
                        {.fd = connection_ == nullptr ? -1 : connection_->socket(), .events = POLLIN}};
   poll(waiting, 2, static_cast<int>(absl::ToInt64Milliseconds(std::max(time, absl::ZeroDuration()))) + 1);
   uint64_t wakes = 0;
-  if (read(wake_.get(), &wakes, sizeof(wakes)) < 0) return;  // it was the database, or the time
+  if (read(wake_.get(), &wakes, sizeof(wakes)) < 0) return;  // the database or the timeout woke the thread
 }
 
 absl::Status PostgresLink::Connect() {
@@ -123,7 +123,7 @@ void PostgresLink::Receive() {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(notice, absl::MaxSplits(' ', 1));
     ServerId from = 0;
     if (!absl::SimpleAtoi(parts.first, &from) || from == server_) continue;
-    if (parts.second == kGone) next_renewal_ = absl::ZeroDuration();  // which takes back what it had
+    if (parts.second == kGone) next_renewal_ = absl::ZeroDuration();  // renewing takes back its tasks
     for (const absl::string_view number : absl::StrSplit(parts.second, ',')) {
       uint64_t job = 0;
       if (absl::SimpleAtoi(number, &job)) jobs.insert(job);

@@ -1,9 +1,10 @@
-// What a job store in PostgreSQL does beside its calls, on a thread and over a connection of its own: it listens to
-// what other servers change (LISTEN), tells them what this one has changed (NOTIFY), and has its lease renewed in time.
+// PostgresLink does the background work of a job store in PostgreSQL, on a thread with a separate connection: it
+// listens to other servers' changes (LISTEN), notifies them of this one's changes (NOTIFY), and has the lease renewed
+// in time.
 //
-// A notice is a hint and may be lost; what is true is in the tables. So every cut of the link, and every now and then,
-// is an occasion to compare. Notices of many changes travel together, in a transaction that changes nothing: those of
-// the changes themselves never wait for each other to be told.
+// A notice is a hint and may be lost; the tables have the truth. Therefore the states are compared after every
+// reconnection and periodically. Notices of many changes are sent together in a transaction that changes nothing, so
+// that transactions with changes never wait for each other to send notices.
 #pragma once
 
 #include <cstdint>
@@ -23,31 +24,31 @@
 
 namespace tessera::server {
 
-// All are called on the link's thread, and none when it has ended.
+// All hooks are called on the link's thread, and none after it has ended.
 struct PostgresLinkHooks {
-  std::function<absl::Status(PostgresConnection&)> check;  // of each new connection
-  std::function<void()> renew;                             // the lease; often enough
+  std::function<absl::Status(PostgresConnection&)> check;  // for each new connection
+  std::function<void()> renew;                             // renews the lease; called often enough
   std::function<void(const std::vector<uint64_t>& jobs)> changed;
-  std::function<void()> compare;                 // there may be changes of which there was no notice
-  std::function<void(const absl::Status&)> cut;  // the database is not reached
+  std::function<void()> compare;                 // there may be changes without a notice
+  std::function<void(const absl::Status&)> cut;  // the database cannot be reached
 };
 
 class PostgresLink final {
  public:
-  // `renewals`: how often the lease is renewed.
+  // `renewals`: the interval at which the lease is renewed.
   PostgresLink(PostgresAddress address, ServerId server, absl::Duration renewals, PostgresLinkHooks hooks);
   ~PostgresLink();
 
-  // Begins; called once. What the hooks use is there by then, the link itself included.
+  // Starts the thread; called once, when everything that the hooks use exists, including the link.
   void Start();
 
-  // This server has changed these jobs; the others learn it soon. Thread-safe, as the next ones are.
+  // Notifies the other servers soon that this server has changed these jobs. Thread-safe, like the methods below.
   void Notify(absl::Span<const uint64_t> jobs);
-  // As a notice of another server about the job.
+  // Acts like a notice of another server about the job.
   void LookAt(uint64_t job);
-  // Compare soon.
+  // Compares soon.
   void Compare();
-  // Ends the thread; the others are notified that this server has gone.
+  // Ends the thread; the other servers are notified that this one has ended.
   void Stop();
 
  private:
@@ -71,7 +72,7 @@ class PostgresLink final {
   bool must_compare_ = true;
   bool stopping_ = false;
 
-  // Of the thread.
+  // Used by the thread.
   std::unique_ptr<PostgresConnection> connection_;
   absl::Duration next_renewal_ = absl::ZeroDuration(), next_compare_ = absl::ZeroDuration();
   std::thread thread_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Seconds(1);
-constexpr absl::Duration kWait = absl::Seconds(10);  // for a connection that others have
+constexpr absl::Duration kWait = absl::Seconds(10);  // for a connection that others use
 
 }  // namespace
 
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresPool::Take() {
     --taken_;
     return refused_;
   }
-  // Others get the result of the last try until this one has an end.
+  // Until this try has ended, other callers get the result of the last one.
   next_try_ = base::SteadyNow() + kLongestPause;
   lock.unlock();
   absl::StatusOr<std::unique_ptr<PostgresConnection>> connection = Connect();
@@ -63,7 +63,7 @@ void PostgresPool::Return(std::unique_ptr<PostgresConnection> connection) {
   const std::lock_guard lock(mutex_);
   --taken_;
   if (connection == nullptr) {
-    lost.swap(idle_);  // they are of the same database
+    lost.swap(idle_);  // connections to the same database, probably lost too
   } else {
     idle_.push_back(std::move(connection));
   }

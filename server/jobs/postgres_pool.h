@@ -1,4 +1,4 @@
-// The connections over which a job store asks its database: as many as callers need at once, up to a bound, and new
+// PostgresPool holds a job store's connections to its database: as many as callers need at once, up to a bound, and new
 // ones after the database was lost. Thread-safe.
 #pragma once
 
@@ -17,21 +17,21 @@ namespace tessera::server {
 
 class PostgresPool final {
  public:
-  // `check` of each new connection: an error is that of the call for which it was made.
+  // Checks each new connection; its error is returned to the call for which the connection was made.
   using Check = std::function<absl::Status(PostgresConnection&)>;
 
   PostgresPool(PostgresAddress address, size_t connections, Check check)
       : address_(std::move(address)), connections_(connections), check_(std::move(check)) {}
 
-  // Calls with a connection that nobody else has meanwhile. UNAVAILABLE where none can be had: then nothing was called.
-  // While the database cannot be reached it is asked for at most once in a pause that doubles up to a second, and
-  // between two tries everybody gets the last result at once.
+  // Calls with a connection that no other caller has meanwhile. UNAVAILABLE if none is available; `call` was not called
+  // then. While the database cannot be reached, at most one connection is tried per pause, which doubles up to a
+  // second, and until the next try all callers get the last result at once.
   absl::Status With(absl::FunctionRef<absl::Status(PostgresConnection&)> call);
 
  private:
   absl::StatusOr<std::unique_ptr<PostgresConnection>> Take();
   absl::StatusOr<std::unique_ptr<PostgresConnection>> Connect();
-  void Return(std::unique_ptr<PostgresConnection> connection);  // null: it is gone
+  void Return(std::unique_ptr<PostgresConnection> connection);  // null: it was lost
 
   const PostgresAddress address_;
   const size_t connections_;
@@ -42,7 +42,7 @@ class PostgresPool final {
   // Guarded by mutex_.
   std::vector<std::unique_ptr<PostgresConnection>> idle_;
   size_t taken_ = 0;
-  absl::Status refused_;  // by the last try to connect
+  absl::Status refused_;  // error of the last try to connect
   absl::Duration pause_ = absl::ZeroDuration(), next_try_ = absl::ZeroDuration();
 };
 

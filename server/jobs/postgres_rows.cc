@@ -17,7 +17,7 @@ constexpr size_t kMaxErrorBytes = 4096;
 #define TASK_COLUMNS "t.number, t.job, t.state, t.attempt, t.deaths, t.isolated, t.owner"
 #define ERROR_COLUMNS "t.error_code, t.error, t.error_field"
 constexpr int kOwner = 6;
-constexpr int kAfterTask = 7;  // where other columns begin
+constexpr int kAfterTask = 7;  // index of the first column after TASK_COLUMNS
 
 std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds) {
   if (!microseconds) return std::nullopt;
@@ -34,16 +34,16 @@ absl::Status CheckRequest(absl::string_view request, absl::string_view checksum)
   return absl::DataLossError("the stored job is damaged: it is not what was written");
 }
 
-// Of a row that begins with TASK_COLUMNS.
+// Reads a row that begins with TASK_COLUMNS.
 TaskRow TaskFrom(const PostgresRows& rows, int row) {
   return {.number = static_cast<uint64_t>(rows.Int(row, 0)),
           .job = static_cast<uint64_t>(rows.Int(row, 1)),
-          .state = static_cast<TaskState>(rows.Int(row, 2)),  // the table has no others
+          .state = static_cast<TaskState>(rows.Int(row, 2)),  // the table allows no others
           .attempt = static_cast<int32_t>(rows.Int(row, 3)),
           .blame = {.deaths = static_cast<int32_t>(rows.Int(row, 4)), .isolated = rows.Int(row, 5) != 0}};
 }
 
-// ERROR_COLUMNS from `column` on.
+// Reads ERROR_COLUMNS from `column` on.
 absl::Status ErrorFrom(const PostgresRows& rows, int row, int column) {
   if (rows.IsNull(row, column)) return absl::OkStatus();
   return base::WithField(absl::Status(CodeFrom(rows.Int(row, column)), rows.Bytes(row, column + 1)),
@@ -56,14 +56,14 @@ std::vector<uint64_t> NumbersOf(const PostgresRows& rows) {
   return numbers;
 }
 
-// The only column of what the statement finds.
+// Returns the only column of the statement's rows.
 absl::StatusOr<std::vector<uint64_t>> Numbers(absl::StatusOr<PostgresRows> rows) {
   if (!rows.ok()) return rows.status();
   return NumbersOf(*rows);
 }
 
-// Until when a job is kept that ends now. Another server may have measured more than was kept of it so far, but no more
-// than the length of a lease.
+// Running time until which a job that ends now is kept. Another server may have measured more than is stored, but by
+// less than the length of a lease.
 #define KEPT_UNTIL                                                                                             \
   "GREATEST($1::bigint, (SELECT running FROM store)) + $2::bigint + CASE WHEN EXISTS(SELECT 1 FROM servers o " \
   "WHERE o.id <> $3::bigint AND o.expires > clock_timestamp()) THEN $4::bigint ELSE 0 END"
@@ -72,8 +72,7 @@ std::vector<PostgresValue> KeptUntilValues(const SharingServer& server, const Ta
           absl::ToInt64Microseconds(server.lease)};
 }
 
-// Keeps in the jobs' rows what their tasks make of them, as StateOf says; for those that have ended by `move` its
-// retention begins.
+// Updates the jobs' states from their tasks by the rules of StateOf; for jobs that `move` ends, the retention starts.
 absl::Status UpdateJobStates(PostgresConnection& database, absl::Span<const uint64_t> jobs, const SharingServer& server,
                              const TaskMove& move) {
   std::vector<PostgresValue> values = KeptUntilValues(server, move);
@@ -425,7 +424,7 @@ absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, const Sh
       const PostgresRows queued,
       database.Query("UPDATE tasks SET state = 0 WHERE state = 1 AND owner = ANY($1::bigint[])", {servers}));
   taken.tasks = queued.changed();
-  // None of these jobs has ended by it.
+  // None of these jobs ends by this.
   RETURN_IF_ERROR(UpdateJobStates(database, taken.jobs, server, {}));
   RETURN_IF_ERROR(database.Run("DELETE FROM servers WHERE id = ANY($1::bigint[])", {servers}));
   return taken;

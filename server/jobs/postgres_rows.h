@@ -1,9 +1,9 @@
-// The rows of a job store in PostgreSQL as SQL, as job_rows.h has them for SQLite: used inside a transaction of the
-// caller, whose isolation is READ COMMITTED.
+// The rows of a job store in PostgreSQL: the SQL that job_rows.h has for SQLite. The caller provides a transaction with
+// isolation READ COMMITTED.
 //
-// Whoever moves a task holds the lock of its job's row, so the moves of one job follow each other and the job's state
-// is always that of its tasks. Several jobs are locked in the order of their numbers, and the row of a server, where it
-// is wanted, before any of them.
+// A move of a task requires the lock of its job's row, so the moves of one job are serialized and the job's state
+// always matches its tasks. Several jobs are locked in the order of their numbers, and a server's row, if needed,
+// before any of them.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,19 @@ using ServerId = int64_t;  // of a process that shares the queue
 
 struct OwnedTask {
   TaskRow row;
-  std::optional<ServerId> owner;  // who claimed it last
-  // Of an ended one.
+  std::optional<ServerId> owner;  // the server that claimed it last
+  // Set for an ended task.
   absl::Status error;
-  std::string image;  // bytes of stored_job.h
+  std::string image;  // in the form of stored_job.h
 };
 
-// The number of the next job.
+// Returns the number of the next job.
 absl::StatusOr<uint64_t> TakeNumber(PostgresConnection& database);
-// False: a job with this token is there, which this process has submitted before.
+// Returns false if a job with this token exists, which this process submitted before.
 absl::StatusOr<bool> InsertJob(PostgresConnection& database, const JobRow& job);
 absl::StatusOr<std::optional<uint64_t>> FindToken(PostgresConnection& database, const std::string& token);
 
-// False: the key is known.
+// Returns false if the key is known.
 absl::StatusOr<bool> InsertIdempotencyKey(PostgresConnection& database, const JobRow& job, const std::string& key_hash,
                                           const std::string& digest);
 absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(PostgresConnection& database, const std::string& tenant,
@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(PostgresConnection& d
 
 // Locks the jobs of those tasks.
 absl::Status LockJobs(PostgresConnection& database, absl::Span<const uint64_t> tasks);
-// Locks its job and reads it. NOT_FOUND.
+// Locks the task's job and reads the task. NOT_FOUND.
 absl::StatusOr<OwnedTask> LockTask(PostgresConnection& database, uint64_t task);
 absl::StatusOr<OwnedTask> FindOwnedTask(PostgresConnection& database, uint64_t task);
 
@@ -61,7 +61,7 @@ struct SharingServer {
   absl::Duration lease;
 };
 
-// As MoveTask of job_rows.h. `owner`: of a move to running. `bytes`: of the file, of a move to done.
+// For MoveTask, see job_rows.h. `owner`: for a move to running. `bytes`: size of the file, for a move to done.
 struct TaskOwner {
   std::optional<ServerId> owner;
   int64_t bytes = 0;
@@ -71,59 +71,60 @@ absl::Status MoveTask(PostgresConnection& database, const SharingServer& server,
 
 absl::StatusOr<std::string> ReadRequest(PostgresConnection& database, uint64_t job);
 
-// Those of the jobs that are there, by number, newest first, in one snapshot. A damaged row is shown as a failed one.
+// Reads those of the jobs that exist, newest first, in one snapshot. A damaged row appears as a failed task.
 absl::StatusOr<std::vector<JobRecord>> ReadJobs(PostgresConnection& database, const RecordIds& ids, ServerId server,
                                                 absl::Span<const uint64_t> numbers);
-// NOT_FOUND also for a job of another tenant, and for a wrong token.
+// NOT_FOUND also for a job of another tenant and for a wrong token.
 absl::StatusOr<JobRecord> ReadJob(PostgresConnection& database, const RecordIds& ids, ServerId server,
                                   const std::string& tenant, const std::string& id);
 absl::StatusOr<std::vector<uint64_t>> JobsOf(PostgresConnection& database, absl::Span<const uint64_t> tasks);
 
-// Those of the tasks that are there.
+// Returns those of the tasks that exist.
 absl::StatusOr<std::vector<uint64_t>> KnownTasks(PostgresConnection& database, absl::Span<const uint64_t> tasks);
 
 absl::StatusOr<std::vector<uint64_t>> ListJobs(PostgresConnection& database, const std::string& tenant,
                                                std::optional<JobState> state, uint64_t before, int32_t limit);
 absl::StatusOr<std::vector<OpenTask>> ListOpen(PostgresConnection& database, ServerId server);
 
-// Locks them until the end of the transaction, those that others have locked left out.
+// Lock jobs until the end of the transaction, skipping those that others have locked.
 absl::StatusOr<std::vector<uint64_t>> LockExpired(PostgresConnection& database, absl::Duration running, int64_t limit);
 absl::StatusOr<std::vector<uint64_t>> LockEnded(PostgresConnection& database, int64_t limit);
 absl::Status DeleteJobs(PostgresConnection& database, absl::Span<const uint64_t> jobs);
 absl::StatusOr<int64_t> ResultBytes(PostgresConnection& database);
 absl::StatusOr<StateCounts> CountStates(PostgresConnection& database);
 
-// At most `limit` queued tasks above `after`, by number.
+// Returns at most `limit` queued tasks above `after`, by number.
 absl::StatusOr<std::vector<StoredTask>> ReadQueue(PostgresConnection& database, uint64_t after, int32_t limit);
 
-// The server's lease begins now, by the clock of the database.
+// Starts the server's lease now by the database's clock.
 absl::Status RenewLease(PostgresConnection& database, ServerId server, const std::string& name, absl::Duration lease);
-// Locks the server's lease, so that nobody takes back what it has until the transaction ends; begins it anew if it is
-// over.
+// Locks the server's lease, so that no other server takes back its tasks until the transaction ends; restarts the lease
+// if it has expired.
 absl::Status HoldLease(PostgresConnection& database, ServerId server, const std::string& name, absl::Duration lease);
-// The server has nothing more to do with what it has.
+// Ends the lease: the server has finished with its tasks.
 absl::Status EndLease(PostgresConnection& database, ServerId server);
 
-// Queues again, without blame, what servers run whose leases are over, and forgets these servers; those that somebody
-// else takes care of are left out. After the database has started every server has the time of a lease to come back.
+// TakeBackExpired queues again, without blame, the running tasks of servers whose leases have expired, and deletes
+// these servers. It skips servers that another process is handling. After the database has started, every server has
+// the length of a lease to come back.
 struct TakenBack {
   int64_t tasks = 0;
   std::vector<uint64_t> jobs;
 };
 absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, const SharingServer& server);
 
-// What servers of an older version have ended gets the end of its retention, which begins now.
+// Starts the retention of jobs that servers of an older version have ended.
 absl::Status KeepOthersJobs(PostgresConnection& database, const SharingServer& server, const TaskMove& move);
 
 absl::StatusOr<absl::Time> DatabaseTime(PostgresConnection& database);
-// The newest of all times in the records; in the past where there are none.
+// Returns the newest time in any record; InfinitePast without records.
 absl::StatusOr<absl::Time> NewestTime(PostgresConnection& database);
 
-// The running time that the servers keep together, after this one has measured `running`; that of a server whose lease
-// is over counts for nothing, so what each has measured since it said so last is less than a lease.
+// Returns the servers' shared running time after this one has measured `running`. A server whose lease has expired does
+// not contribute, so the shared time lacks less than a lease of what each server has measured.
 absl::StatusOr<absl::Duration> ShareRunningTime(PostgresConnection& database, ServerId server, absl::Duration running);
 absl::StatusOr<absl::Duration> ReadRunningTime(PostgresConnection& database);
-// Whether it ever had a job.
+// Whether the database ever had a job.
 absl::StatusOr<bool> HadJobs(PostgresConnection& database);
 
 }  // namespace tessera::server

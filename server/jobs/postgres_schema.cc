@@ -12,8 +12,8 @@
 namespace tessera::server {
 namespace {
 
-// Element i brings version i to i + 1. A step that was ever released is never edited. Times are microseconds since
-// 1970, by the clock of the database, unless they are running time (store_time.h).
+// Element i migrates version i to i + 1. Released steps are never edited. Times are microseconds since 1970 by the
+// database's clock, unless they are running time (store_time.h).
 constexpr const char* kSteps[] = {
     R"(CREATE TABLE store(version bigint NOT NULL, secret bytea NOT NULL);  -- one row
        CREATE SEQUENCE job_numbers AS bigint INCREMENT BY 1009;
@@ -61,9 +61,9 @@ constexpr const char* kSteps[] = {
          job bigint NOT NULL REFERENCES jobs(number) ON DELETE CASCADE,
          PRIMARY KEY(tenant, key_hash));
        CREATE INDEX idempotency_by_job ON idempotency(job))",
-    // The calendar's time that stood in `expires` may have been that of a wrong clock: from now on each job is kept for
-    // the retention that it had, in the order in which they ended. The column stays for servers of version 1 that are
-    // still at work: they remove what it says and nothing else. What they end gets its `kept_until` from others.
+    // `expires` had calendar time, possibly from a wrong clock. From now on each job is kept for the retention that it
+    // had, in the order in which they ended. The column stays for servers of version 1 that still run: they remove only
+    // what it says. Newer servers set `kept_until` for the jobs that these end.
     R"(ALTER TABLE store ADD COLUMN running bigint NOT NULL DEFAULT 0;  -- microseconds that servers have worked
        ALTER TABLE jobs ADD COLUMN kept_until bigint;                   -- of an ended job, in the time of store.running
        WITH ended AS (
@@ -88,7 +88,7 @@ absl::Status Advance(PostgresConnection& database, int64_t version, int target) 
 }
 
 absl::Status Migrate(PostgresConnection& database, int target) {
-  // One process at a time; the number is this program's own.
+  // One process at a time; only this program uses the number.
   RETURN_IF_ERROR(database.Run("SELECT pg_advisory_xact_lock(8386105380344915233)"));
   ASSIGN_OR_RETURN(const PostgresRows schema, database.Query("SELECT to_regnamespace('tessera') IS NOT NULL"));
   if (schema.Int(0, 0) == 0) RETURN_IF_ERROR(database.Run("CREATE SCHEMA tessera"));

@@ -8,18 +8,19 @@
 
 namespace tessera::server {
 
-// Each job has a range of numbers to itself, so that those of its tasks follow without a gap whoever submits at the
-// same time: one more than the most images of a job, and odd, so that names of files spread over all folders.
+// Each job has a separate range of numbers, so that its tasks are numbered without gaps even with concurrent
+// submissions. The range is larger than the maximum number of images of a job, and odd, so that file names spread over
+// all folders.
 inline constexpr int kNumbersOfAJob = 1009;
 
-// Brings the database from its version (none: 0) to `target`, in one transaction; several processes may do so at once.
+// Migrates the database from its version (none: 0) to `target` in one transaction; several processes may do so at once.
 // FAILED_PRECONDITION for a version above `target`.
 absl::Status MigratePostgresSchema(PostgresConnection& database, int target);
 
-// What the ids are made with: it is the database's own, and of every one that was restored from it.
+// Returns the ids' secret, which belongs to this database and to every one restored from it.
 absl::StatusOr<RecordIds> ReadRecordIds(PostgresConnection& database);
 
-// NOT_FOUND unless the database has the secret of those ids: it is another one.
+// NOT_FOUND unless the database has the secret of those ids; otherwise it is a different database.
 absl::Status CheckSecret(PostgresConnection& database, const RecordIds& ids);
 
 }  // namespace tessera::server

@@ -12,8 +12,8 @@
 namespace tessera::server {
 namespace {
 
-// The same rows again and again, each filled by the reader alone: memory then belongs to one thread, and an allocator
-// that two threads share would eat up what the second one gains.
+// Rows are reused, and only the reader fills them: memory then belongs to one thread. An allocator shared by two
+// threads would cost as much as the second thread gains.
 struct Batch {
   std::vector<StoredTask> rows = std::vector<StoredTask>(512);
   size_t used = 0;
@@ -60,7 +60,7 @@ void Fill(const QueueEntry& entry, const StoredTask* before, StoredTask& row) {
   }
 }
 
-// The last batch is one that is not full.
+// A batch that is not full is the last one.
 absl::Status FillBatches(SqliteDatabase& database, BatchQueue& batches) {
   Batch* batch = batches.TakeEmpty();
   absl::Status status = VisitQueue(database, [&](const QueueEntry& entry) {

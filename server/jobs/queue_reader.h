@@ -1,4 +1,4 @@
-// Reads what is queued: rows are read and parsed by one thread and handed out by another.
+// ReadQueue reads the queued tasks: one thread reads and parses rows, another visits them.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 
 namespace tessera::server {
 
-// A queued task; where `row.request` is an error, its job cannot be read.
+// A queued task. If `row.request` is an error, its job cannot be read.
 struct StoredTask {
   QueueEntry row;
   StoredJob job;
 };
 
-// `read` calls what it is given with the database, on a thread of this function's; `visit` is called on the caller's,
+// `read` calls its argument with the database, on a thread of this function. `visit` is called on the caller's thread
 // in the order of the tasks.
 absl::Status ReadQueue(const std::function<absl::Status(const std::function<absl::Status(SqliteDatabase&)>&)>& read,
                        absl::FunctionRef<void(const StoredTask&)> visit);

@@ -39,7 +39,8 @@ std::string RecordIds::JobId(uint64_t job, absl::string_view token) const {
 std::string RecordIds::ImageId(uint64_t task, absl::string_view job_token) const {
   const std::string image = absl::StrCat("image ", task, " of ", job_token);
   if (task < first_hidden_) return absl::StrCat("img-", task, "-", TokenFrom(image));
-  // Whoever has the job's id knows its token, and could try numbers if there were no secret in it.
+  // The token of the image contains the secret: a caller who has the job's id knows the job's token and could otherwise
+  // try numbers.
   return Hidden(Kind::kImage, task, TokenOf(image));
 }
 
@@ -64,7 +65,7 @@ std::string RecordIds::Hidden(Kind kind, uint64_t number, absl::string_view toke
   return absl::StrCat(prefix, absl::Hex(number ^ Mask(kind, token), absl::kZeroPad16), token);
 }
 
-// Secret, kind and token have one length each, so that SHA-256 of them is as good as an HMAC.
+// Secret, kind and token each have a fixed length, so SHA-256 of their concatenation is as good as an HMAC.
 uint64_t RecordIds::Mask(Kind kind, absl::string_view token) const {
   const std::string digest = base::Sha256Of(absl::StrCat(secret_, std::string(1, static_cast<char>(kind)), token));
   uint64_t mask = 0;

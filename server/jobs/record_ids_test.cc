@@ -41,7 +41,7 @@ TEST(RecordIdsTest, TellNothingOfTheNumber) {
   }
   EXPECT_EQ(masked.size(), 3000u);
   EXPECT_NE(ids.JobNumber(others.JobId(7, kToken)).value_or(0), 7u);
-  // The token of an image cannot be tried out by whoever knows that of its job.
+  // A caller who knows the job's token cannot derive the token of an image by trying.
   EXPECT_NE(ids.ImageId(7, kToken).substr(20), RecordIds(kSecret, 8).ImageId(7, kToken).substr(6));
   EXPECT_NE(ids.ImageId(7, kToken).substr(20), others.ImageId(7, kToken).substr(20));
 }

@@ -1,4 +1,5 @@
-// The names of result files: one for each attempt, so that an old one can never replace what a newer one wrote.
+// The names of result files. Each attempt has a separate name, so that an old attempt can never replace a newer one's
+// file.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,7 @@ namespace tessera::server {
 
 std::string ResultFileName(const TaskAttempt& attempt);
 
-// The attempt whose file has this name; nothing for a name of another kind.
+// Returns the attempt whose file has this name; nullopt for any other name.
 std::optional<TaskAttempt> AttemptOfFile(const std::string& file);
 
 }  // namespace tessera::server

@@ -1,7 +1,7 @@
-// The finished images, one file each: an interface, so that another store can take the place of a folder, and a test
-// that of a disk that breaks.
+// ResultStore holds the finished images, one file each. It is an interface, so that another store can replace a folder,
+// and tests can simulate a failing disk.
 //
-// A name is relative and made by the job store alone ("0f/123-2"); callers never choose one. Thread-safe.
+// A name is relative and made only by the job store ("0f/123-2"), never by callers. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ class ResultStore {
  public:
   virtual ~ResultStore() = default;
 
-  // Makes what is needed; called once before anything else.
+  // Creates what the store needs; called once before anything else.
   virtual absl::Status Open() { return absl::OkStatus(); }
 
-  // UNAVAILABLE once the place is not the one that Open found.
+  // UNAVAILABLE if the place is no longer the one that Open found.
   virtual absl::Status CheckPlace() const { return absl::OkStatus(); }
 
-  // Returns after the whole file is durable under its name: written beside it, synced, moved, the folder synced. On an
-  // error there is either no such file or a complete one. RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for whatever
-  // else keeps it from being written.
+  // Returns after the whole file is durable under its name: it is written under a temporary name, synced and renamed,
+  // and the folder is synced. After an error the file is either absent or complete. RESOURCE_EXHAUSTED: the disk is
+  // full. UNAVAILABLE: any other write error.
   virtual absl::Status Write(const std::string& name, const std::string& bytes) = 0;
 
-  // Write of each, which may take fewer syncs together. On an error some of them may be there.
+  // Writes each of the files, possibly with fewer syncs. After an error some of them may exist.
   virtual absl::Status WriteAll(absl::Span<const ResultFile> files) {
     for (const ResultFile& file : files) {
       if (absl::Status written = Write(file.name, file.bytes); !written.ok()) return written;
@@ -43,15 +43,15 @@ class ResultStore {
     return absl::OkStatus();
   }
 
-  // The file as it is now, to be read piece by piece: a read of one that was changed since is DATA_LOSS, of one that
-  // was removed NOT_FOUND where the store does not hold it open. Must not outlive the store. NOT_FOUND;
-  // RESOURCE_EXHAUSTED for a file of more than `limit` bytes; UNAVAILABLE for whatever else keeps it from being read.
+  // Opens the current file for reading in pieces. A later read returns DATA_LOSS if the file was changed since, and
+  // NOT_FOUND if it was removed and the store does not hold it open. The result must not outlive the store. NOT_FOUND;
+  // RESOURCE_EXHAUSTED: the file has more than `limit` bytes; UNAVAILABLE: any other read error.
   virtual absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) = 0;
 
-  // A file that is not there is no error.
+  // A missing file is no error.
   virtual absl::Status Remove(const std::string& name) = 0;
 
-  // Every file, left-over temporary ones included, in any order.
+  // Returns every file in any order, including left-over temporary ones.
   virtual absl::StatusOr<std::vector<std::string>> List() = 0;
 };
 

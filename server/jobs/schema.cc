@@ -13,8 +13,8 @@
 namespace tessera::server {
 namespace {
 
-// Element i brings version i to i + 1. A step that was ever released is never edited. Times are microseconds since
-// 1970; a job's number is that of its first task, the others follow without a gap.
+// Element i migrates version i to i + 1. Released steps are never edited. Times are microseconds since 1970. A job's
+// number is that of its first task; the others follow without a gap.
 constexpr const char* kSteps[] = {
     R"(CREATE TABLE jobs(
          number INTEGER PRIMARY KEY,
@@ -63,14 +63,14 @@ constexpr const char* kSteps[] = {
        DROP INDEX jobs_by_tenant)",
     R"(CREATE TABLE record_ids(        -- one row; MakeRecordIds fills it
          secret BLOB NOT NULL,
-         first_hidden INTEGER NOT NULL))",               // jobs below it keep the ids that were given out for them
+         first_hidden INTEGER NOT NULL))",               // jobs below it keep their published ids
     R"(ALTER TABLE tasks ADD COLUMN error_field TEXT)",  // id of the parameter that the error is about
     R"(CREATE TABLE pictures(          -- of done tasks, until they are in files of their own
          task INTEGER PRIMARY KEY,
          attempt INTEGER NOT NULL,
          bytes BLOB NOT NULL))",
-    // The calendar's time that stood in `expires` may have been that of a wrong clock: from the first start on each job
-    // is kept for the retention that it had, in the order in which they ended.
+    // `expires` had calendar time, possibly from a wrong clock. From the first start on, each job is kept for the
+    // retention that it had, in the order in which they ended.
     R"(CREATE TABLE running_time(microseconds INTEGER NOT NULL);  -- one row: how long servers have worked on the store
        INSERT INTO running_time VALUES(0);
        ALTER TABLE jobs RENAME COLUMN expires TO kept_until;      -- of an ended job, in running time

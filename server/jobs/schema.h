@@ -6,7 +6,7 @@
 
 namespace tessera::server {
 
-// Brings the database from its version (PRAGMA user_version; 0: empty) to `target`, in one transaction: all or nothing.
+// Migrates the database from its version (PRAGMA user_version; 0: empty) to `target` in one transaction.
 // FAILED_PRECONDITION for a version above `target`, DATA_LOSS for an unversioned database that is not empty.
 absl::Status MigrateSchema(SqliteDatabase& database, int target);
 

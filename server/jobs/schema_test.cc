@@ -62,7 +62,7 @@ TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
   EXPECT_TRUE((*store)->Claim(1).ok());
 }
 
-// Version 6 knew times of the calendar alone. The clock was three days ahead when job 3 ended, job 5 was damaged.
+// Version 6 had only calendar times. The clock was three days ahead when job 3 ended; job 5 was damaged.
 TEST(JobStoreSchema, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
   FaultyDisk disk;
   FakeClock clock;
@@ -80,7 +80,7 @@ TEST(JobStoreSchema, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
           number, ", ", number, ", 3, ", ended, ")");
       ASSERT_EQ((*database)->Execute(sql.c_str()), absl::OkStatus());
     };
-    add(2, now - 100 * hour, 24 * hour);  // it was not swept yet
+    add(2, now - 100 * hour, 24 * hour);  // not swept yet
     add(3, now + 72 * hour, 24 * hour);
     add(4, now - hour, 2 * hour);
     add(5, now, 0);
@@ -98,7 +98,7 @@ TEST(JobStoreSchema, KeepsWhatHadEndedForItsRetentionFromTheFirstStartOn) {
   EXPECT_EQ(sweep(absl::Seconds(1)), 3);
 }
 
-// Every job of one to three tasks in version 2.
+// Tests every job of one to three tasks in version 2.
 TEST(JobStoreSchema, GivesEachJobTheStateOfItsTasks) {
   FaultyDisk disk;
   absl::StatusOr<std::unique_ptr<SqliteDatabase>> opened = SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
@@ -168,7 +168,7 @@ TEST(JobStoreSchema, LetsIdsOfBeforeStandAndHidesTheNumbersOfLaterOnes) {
     for (const std::string& id : later) {
       EXPECT_EQ((*store)->Get("alice", id)->id, id) << "it is the same with the next process";
       std::string other = id;
-      other[19] = other[19] == '0' ? '1' : '0';  // the number's last digit
+      other[19] = other[19] == '0' ? '1' : '0';  // last digit of the number
       EXPECT_EQ((*store)->Get("alice", other).status().code(), absl::StatusCode::kNotFound);
     }
     const absl::StatusOr<SubmittedJob> submitted = (*store)->Submit({.tenant = "alice", .request = job->request});

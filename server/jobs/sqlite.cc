@@ -59,8 +59,8 @@ const char* TextOf(int result) {
   }
 }
 
-// Whether the last operation of the file or of its log that failed had no room: a quota or a bound of files is as full
-// as a disk, but SQLite calls only that one so.
+// Whether the last failed operation on the file or its log ran out of space. A quota or a file size limit is as final
+// as a full disk, but SQLite reports only the latter as full.
 bool HadNoRoom(sqlite3* database) {
   sqlite3_file* files[2] = {};
   sqlite3_file_control(database, "main", SQLITE_FCNTL_FILE_POINTER, &files[0]);
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<SqliteDatabase>> SqliteDatabase::Open(const Optio
   if (result != SQLITE_OK) return ToStatus(result, handle);
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, kBusyMilliseconds);
-  // What was written under other settings must not be trusted more than what is written under these.
+  // Data written under other settings must not be trusted more than data written under these.
   sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
   sqlite3_db_config(handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
   for (const char* pragma :

@@ -1,4 +1,5 @@
-// SQLite with absl::Status: one connection, its prepared statements, and the meaning of its errors.
+// SqliteDatabase wraps SQLite with absl::Status: one connection, its prepared statements, and the meaning of its
+// errors.
 //
 // A connection and its statements belong to one thread at a time.
 #pragma once
@@ -18,8 +19,8 @@ struct sqlite3_stmt;
 
 namespace tessera::server {
 
-// A prepared statement with its parameters, from 1, and its columns, from 0. Reset when it goes out of scope, and kept
-// by its connection for the next use; so one SQL text may be in use once at a time.
+// A prepared statement with its parameters, from 1, and its columns, from 0. It is reset when it goes out of scope, and
+// its connection keeps it for the next use; so each SQL text can be in use only once at a time.
 class SqliteStatement final {
  public:
   SqliteStatement(sqlite3* database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
@@ -32,13 +33,13 @@ class SqliteStatement final {
   SqliteStatement& BindBlob(int index, absl::string_view value);
   SqliteStatement& BindNull(int index);
 
-  absl::StatusOr<bool> Step();  // false: no further row
+  absl::StatusOr<bool> Step();  // false: no more rows
   absl::Status Run();           // for statements without rows
 
   bool IsNull(int column) const;
   int64_t Int(int column) const;
   std::optional<int64_t> OptionalInt(int column) const;
-  absl::string_view Bytes(int column) const;  // text or blob until the next Step; empty for NULL
+  absl::string_view Bytes(int column) const;  // text or blob, valid until the next Step; empty for NULL
 
  private:
   sqlite3* database_;
@@ -50,28 +51,28 @@ class SqliteDatabase final {
  public:
   struct Options {
     std::string path;
-    std::string vfs;  // empty: the system's own
+    std::string vfs;  // empty: the system default
   };
 
-  // Creates the file where there is none. WAL mode, synchronous=FULL.
+  // Creates the file if it does not exist. WAL mode, synchronous=FULL.
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const Options& options);
   ~SqliteDatabase();
 
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
 
-  // `sql` must be a constant: it is the key under which the statement is kept.
+  // `sql` must be a constant, because its address is the key of the cached statement.
   absl::StatusOr<SqliteStatement> Prepare(const char* sql);
 
-  // One statement or several without parameters and rows.
+  // Executes one or several statements without parameters and rows.
   absl::Status Execute(const char* sql);
 
-  // Of the blob in a column of the row with this id: the bytes from `offset` on, `count` of them or as many as there
-  // are, without the others being read into memory. Nothing where there is no such row.
+  // Returns the bytes of a blob from `offset` on, `count` of them or as many as there are, without reading the rest
+  // into memory. Returns nullopt if the row does not exist.
   absl::StatusOr<std::optional<std::string>> ReadBlob(const char* table, const char* column, int64_t row,
                                                       uint64_t offset, size_t count);
 
-  // PRAGMA quick_check: DATA_LOSS with the first thing that is wrong. Reads the whole file.
+  // PRAGMA quick_check: DATA_LOSS with the first error found. Reads the whole file.
   absl::Status Check();
 
   bool InTransaction() const;
@@ -84,8 +85,8 @@ class SqliteDatabase final {
   std::unordered_map<const char*, sqlite3_stmt*> statements_;
 };
 
-// RESOURCE_EXHAUSTED, UNAVAILABLE or DATA_LOSS from the storage, never an opinion of ours about a row: whether a failed
-// statement means that the transaction as a whole must be given up.
+// Whether a failed statement means that the whole transaction must be rolled back: RESOURCE_EXHAUSTED, UNAVAILABLE or
+// DATA_LOSS of the storage, but not the store's refusal of a row.
 bool IsStorageFailure(const absl::Status& status);
 
 }  // namespace tessera::server

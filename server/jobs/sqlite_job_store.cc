@@ -22,7 +22,7 @@ absl::Status WithAdvice(const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", kStoreAdvice));
 }
 
-// The files that are open; another layer's files are in no folder.
+// Returns the open files; files of another file layer have no folder.
 StoragePlace PlaceOf(const SqliteJobStoreOptions& options) {
   StoragePlace place;
   if (!options.vfs.empty()) return place;
@@ -50,7 +50,7 @@ SqliteJobStore::SqliteJobStore(const SqliteJobStoreOptions& options, Opened open
 }
 
 SqliteJobStore::~SqliteJobStore() {
-  // A process that is killed loses the time since its last sweep: what it has is kept for longer by that.
+  // A killed process loses the running time since its last sweep, so that its jobs are kept longer by that time.
   commit_.Run("running_time", [this](SqliteDatabase& database) { return KeepRunningTime(database, time_.Running()); })
       .IgnoreError();
 }
@@ -198,7 +198,7 @@ absl::StatusOr<std::optional<JobRecord>> SqliteJobStore::FindSubmission(const st
                                                                         const IdempotencyKey& key) {
   absl::StatusOr<std::optional<JobRecord>> job =
       Read([&](SqliteDatabase& database) { return ReadSubmission(database, ids_, tenant, key); });
-  if (absl::IsNotFound(job.status())) return std::nullopt;  // deleted in between
+  if (absl::IsNotFound(job.status())) return std::nullopt;  // deleted meanwhile
   return job;
 }
 
@@ -207,7 +207,7 @@ bool SqliteJobStore::IsWanted(const std::string& file) {
   if (!attempt) return false;
   return Read([&](SqliteDatabase& database) {
     const absl::StatusOr<TaskRow> task = FindTask(database, attempt->task);
-    // Whatever cannot be decided is kept.
+    // A file is kept if its task cannot be read.
     if (!task.ok()) return !absl::IsNotFound(task.status());
     if (task->attempt != attempt->attempt) return false;
     return task->state == TaskState::kRunning || task->state == TaskState::kDone;
@@ -234,7 +234,7 @@ absl::StatusOr<ClaimedTask> SqliteJobStore::Claim(uint64_t task) {
     }
     return MoveTask(database, row, move, counts);
   };
-  // A claim that is lost with the power is lost with the worker that it was for; an end of the task is synced with it.
+  // A claim that a power loss undoes is lost together with its worker; the end of the task is synced with it.
   RETURN_IF_ERROR(Change("claim", claim, Durability::kWithTheNextSync));
   if (!damage.ok()) return damage;
   return claimed;
@@ -256,14 +256,14 @@ absl::Status SqliteJobStore::FinishTogether(const TaskAttempt& attempt, const st
     RETURN_IF_ERROR(InsertPicture(database, attempt, bytes));
     return MoveTask(database, task, move, counts);
   });
-  // The trouble is over when there is room for such an image again, not for a row alone.
+  // The trouble ends only when there is space for such an image again, not just for a row.
   if (absl::IsResourceExhausted(status)) disk_.OnResultFailure(status, bytes.size());
   return status;
 }
 
 absl::Status SqliteJobStore::FinishWithFile(const TaskAttempt& attempt, const std::string& bytes,
                                             const TaskMove& move) {
-  // Nobody's file is written, let alone replaced, for an attempt that was given up.
+  // No file is written or replaced for an attempt that was given back.
   const absl::StatusOr<TaskRow> runs = Read([&](SqliteDatabase& database) { return FindAttempt(database, attempt); });
   if (!runs.ok()) return runs.status();
   const std::string name = ResultFileName(attempt);
@@ -292,7 +292,7 @@ absl::Status SqliteJobStore::GiveBack(absl::Span<const TaskAttempt> attempts) {
     for (const TaskAttempt& attempt : attempts) {
       const absl::StatusOr<TaskRow> row = FindAttempt(database, attempt);
       if (IsStorageFailure(row.status())) return row.status();
-      if (!row.ok()) continue;  // it has ended, or others have it
+      if (!row.ok()) continue;  // it has ended, or another claim has it
       RETURN_IF_ERROR(MoveTask(database, *row, MoveTo(TaskState::kQueued), counts));
     }
     return absl::OkStatus();
@@ -351,9 +351,9 @@ absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, in
     JobRecordPage page;
     for (size_t i = 0; i < numbers.size() && static_cast<int32_t>(i) < limit; ++i) {
       absl::StatusOr<JobRecord> job = ReadJob(database, ids_, numbers[i]);
-      if (absl::IsNotFound(job.status())) continue;  // deleted in between
+      if (absl::IsNotFound(job.status())) continue;  // deleted meanwhile
       if (!job.ok()) return job.status();
-      // It may have moved on in between, and a damaged one shows as failed.
+      // A job may have moved on meanwhile, and a damaged one appears as failed.
       if (state.has_value() && StateOf(*job) != *state) continue;
       page.jobs.push_back(*std::move(job));
     }
@@ -362,7 +362,7 @@ absl::StatusOr<JobRecordPage> SqliteJobStore::List(const std::string& tenant, in
   });
 }
 
-// An image that was committed with its task, from the database or, once it was brought there, from its file.
+// Reads an image that was committed with its task, from the database or, once it was moved, from its file.
 class SqliteJobStore::CommittedImage final : public base::ByteSource {
  public:
   CommittedImage(SqliteJobStore& store, const TaskAttempt& attempt, uint64_t size)
@@ -392,7 +392,7 @@ absl::StatusOr<base::SharedBytes> SqliteJobStore::OpenImage(const std::string& t
   const absl::StatusOr<JobRecord> job = Read([&](SqliteDatabase& database) -> absl::StatusOr<JobRecord> {
     ASSIGN_OR_RETURN(const TaskRow task, FindTask(database, number));
     ASSIGN_OR_RETURN(JobRecord record, ReadJob(database, ids_, task.job));
-    // What is gone from here by now is in its file.
+    // An image that is no longer in this table has a file.
     ASSIGN_OR_RETURN(const std::optional<uint64_t> size, FindPicture(database, number));
     if (size.has_value()) {
       committed = std::make_shared<CommittedImage>(*this, TaskAttempt{.task = number, .attempt = task.attempt}, *size);
@@ -423,7 +423,7 @@ absl::StatusOr<int64_t> SqliteJobStore::SettleImages(int64_t limit) {
     }
     return absl::OkStatus();
   };
-  // A row that comes back with the power has its file as well.
+  // If a power loss restores the row, the image's file exists too.
   RETURN_IF_ERROR(Change("settle", settle, Durability::kWithTheNextSync));
   for (const std::string& name : unwanted) disk_.Remove(name);
   return static_cast<int64_t>(pictures.size());
@@ -475,7 +475,8 @@ absl::StatusOr<SweepReport> SqliteJobStore::Sweep(int64_t limit) {
 
   ASSIGN_OR_RETURN(const std::vector<std::string> candidates, disk_.TakeCandidates());
   for (const std::string& file : candidates) {
-    // A temporary file may be one that is being written; those of earlier processes go before anything is written.
+    // A temporary file may be in use by a running write. Those of earlier processes are removed before anything is
+    // written.
     if (absl::StrContains(file, kTemporaryMark) || IsWanted(file)) continue;
     disk_.Remove(file);
     ++report.orphans;

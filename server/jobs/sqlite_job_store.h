@@ -1,9 +1,10 @@
-// A JobStore in one SQLite database in WAL mode with synchronous=FULL, with its results in a ResultStore.
+// SqliteJobStore is a JobStore in one SQLite database in WAL mode with synchronous=FULL, with its results in a
+// ResultStore.
 //
-// A small image is committed with the end of its task, in one sync, and brought into a file of its own later.
+// A small image is committed together with the end of its task, in one sync, and moved to a file later.
 //
-// The changes of all callers that wait at the same time share one transaction and one sync (group_commit.h). Reads go
-// over a second connection and see committed changes only.
+// Changes of all callers that wait at the same time share one transaction and one sync (group_commit.h). Reads use a
+// second connection and see only committed changes.
 #pragma once
 
 #include <array>
@@ -35,16 +36,16 @@
 namespace tessera::server {
 
 struct SqliteJobStoreOptions {
-  std::string path;                    // of the database; its folder exists
+  std::string path;                    // path of the database; its folder must exist
   ResultStore* files = nullptr;        // must outlive the store
   const base::Clock* clock = nullptr;  // must outlive the store
-  std::string vfs;                     // SQLite's name of its file layer; empty: the system's own
+  std::string vfs;                     // name of SQLite's file layer; empty: the system default
   // Running time (store_time.h) for which an ended job, its images and its idempotency key are kept.
   absl::Duration retention = absl::Hours(24);
-  int64_t retention_bytes = 0;  // of the images of all ended jobs; 0: no bound
+  int64_t retention_bytes = 0;  // bytes of all ended jobs' images; 0: no bound
   uint64_t max_image_bytes = uint64_t{1} << 30;
-  uint64_t most_committed_bytes = 0;   // of an image that is committed with its task
-  absl::Duration timeout;              // with another process that has the store and may be just ending
+  uint64_t most_committed_bytes = 0;   // up to this size an image is committed with its task
+  absl::Duration timeout;              // wait for another process that has the store and may be about to end
   AtPoint at_point;                    // may be empty
   StorageHealth::OnChange on_storage;  // may be empty; must not call the store
 };
@@ -53,9 +54,9 @@ class SqliteJobStore final : public JobStore {
  public:
   static constexpr int kSchemaVersion = 7;
 
-  // Creates the database, or brings an older schema up to date, and queues again what was running. FAILED_PRECONDITION
-  // for a schema that is newer than this program, and for an empty database beside images that it knows nothing of;
-  // DATA_LOSS for a file that is no database of this kind, or a damaged one: it is checked before anything is changed.
+  // Creates the database or migrates an older schema, and queues running tasks again. FAILED_PRECONDITION: the schema
+  // is newer than this program, or the database is empty although there are images. DATA_LOSS: the file is not such a
+  // database or is damaged; it is checked before anything is changed.
   static absl::StatusOr<std::unique_ptr<JobStore>> Open(const SqliteJobStoreOptions& options);
   ~SqliteJobStore() override;
 
@@ -89,7 +90,7 @@ class SqliteJobStore final : public JobStore {
   absl::Status TryWrite() override;
 
  private:
-  // What there is before the store is used.
+  // What Open reads before the store is constructed.
   struct Opened {
     base::ProcessLock lock;
     std::unique_ptr<SqliteDatabase> writer, reader;
@@ -106,7 +107,7 @@ class SqliteJobStore final : public JobStore {
 
   SqliteJobStore(const SqliteJobStoreOptions& options, Opened opened);
 
-  // A change that moves tasks: the counts follow when it is committed.
+  // Runs a change that moves tasks; the counts are updated when it is committed.
   absl::Status Change(const char* name, const std::function<absl::Status(SqliteDatabase&, StateCounts&)>& apply,
                       Durability durability = Durability::kSynced);
   void Count(const StateCounts& delta);
@@ -117,10 +118,10 @@ class SqliteJobStore final : public JobStore {
     return {.to = to, .now = Calendar(), .running = time_.Running(), .retention = options_.retention};
   }
   TaskMove MoveToFailed(const absl::Status& error) const { return WithError(MoveTo(TaskState::kFailed), error); }
-  // The end of a task, with its image's bytes in the same transaction or in a file.
+  // Ends a task, with its image's bytes in the same transaction or in a file.
   absl::Status FinishTogether(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
   absl::Status FinishWithFile(const TaskAttempt& attempt, const std::string& bytes, const TaskMove& move);
-  // False for a file that belongs to no task that runs or is done.
+  // False for a file that belongs to no running or done task.
   bool IsWanted(const std::string& file);
 
   template <typename Call>
@@ -138,19 +139,19 @@ class SqliteJobStore final : public JobStore {
   mutable StoreTime time_;
   StoreDisk disk_;
   std::mutex trial_mutex_;   // one trial of the disk at a time
-  std::mutex settle_mutex_;  // an image is settled once: whoever finds it gone removes its file
+  std::mutex settle_mutex_;  // an image is settled once: if its job was swept meanwhile, its file is removed
 
   std::mutex read_mutex_;
   const std::unique_ptr<SqliteDatabase> reader_;  // guarded by read_mutex_
 
   const RecordIds ids_;
-  uint64_t next_number_;      // of whoever writes
+  uint64_t next_number_;      // used by the thread that writes
   const Recovery recovered_;  // when the store was opened
   std::array<std::atomic<int64_t>, kTaskStates> counts_{};
   std::atomic<int64_t> result_bytes_;
-  std::atomic<int64_t> bytes_after_sweep_ = -1;  // that a sweep could not make fewer
+  std::atomic<int64_t> bytes_after_sweep_ = -1;  // size that the last sweep could not reduce
 
-  GroupCommit commit_;  // last: its thread uses the others
+  GroupCommit commit_;  // last, because its thread uses the other members
 };
 
 }  // namespace tessera::server

@@ -5,7 +5,7 @@
 namespace tessera::server {
 namespace {
 
-// A disk with less room than that is full, whatever the log of the database still takes.
+// A disk with less free space than this counts as full, whatever the log of the database still takes.
 constexpr uint64_t kLeastRoom = 64 << 10;
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Whether the storage takes what the job store must keep: one answer for jobs and results, whoever asks.
+// StorageHealth records whether the storage takes the job store's writes: one state for jobs and results and for all
+// callers.
 //
-// A write that fails begins a trouble. Other writes that succeed meanwhile do not end it: a full disk still takes what
-// finds room in the database's log. It ends when the store has tried both (JobStore::TryWrite), the result as large as
-// the largest that failed. Damage stays until the process ends. Thread-safe.
+// A failed write starts a trouble. Other writes that succeed meanwhile do not end it: a full disk still takes what fits
+// into the free space of the database's log. It ends when the store has probed both (JobStore::TryWrite), with a result
+// as large as the largest that failed. Damage lasts until the process ends. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +19,26 @@ namespace tessera::server {
 
 struct StorageTrouble {
   StorageState state = StorageState::kOk;
-  absl::Status failure;     // the first one of that state, with what the system said: for the log, not for callers
-  absl::Duration duration;  // of the trouble until now; when it has ended, of all of it
+  absl::Status failure;     // first failure of that state with the system's message: for the log, not for callers
+  absl::Duration duration;  // of the trouble so far; after its end, its total
 };
 
 class StorageHealth final {
  public:
-  // Told of every change of the state, one at a time and in order, by whoever made it. Must not block.
+  // Called on every change of the state, one at a time and in order, by the thread that caused it. Must not block.
   using OnChange = std::function<void(const StorageTrouble&)>;
 
   StorageHealth(const base::Clock& clock, OnChange on_change) : clock_(clock), on_change_(std::move(on_change)) {}
 
   void Fail(StorageState state, const absl::Status& failure, uint64_t result_bytes = 0);
 
-  // A trial, begun when there were `failures`, has found that all can be written. Nothing where one more came
-  // meanwhile.
+  // Reports that a trial, begun when there were `failures`, could write everything. Does nothing if another failure
+  // came meanwhile.
   void Recover(int64_t failures);
 
   StorageTrouble trouble() const;
   int64_t failures() const;
-  uint64_t needed_bytes() const;  // of a result that must find room before the trouble is over
+  uint64_t needed_bytes() const;  // a result of this size must fit before the trouble ends
 
  private:
   StorageTrouble TroubleNow() const;

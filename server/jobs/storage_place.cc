@@ -9,7 +9,7 @@
 namespace tessera::server {
 
 void StoragePlace::Remember(const std::string& path) {
-  // Closing one such descriptor of a file gives up none of the locks that SQLite holds.
+  // Closing an O_PATH descriptor of a file does not release the locks that SQLite holds.
   const int descriptor = open(path.c_str(), O_PATH | O_CLOEXEC);
   if (descriptor >= 0) known_.push_back({.path = path, .descriptor = descriptor});
 }

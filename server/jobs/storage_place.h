@@ -1,7 +1,7 @@
-// Whether files that are open, or in use, are still those that their names lead to: a folder can be removed, moved or
-// covered by another disk, and what is then written into the open files is gone with the process.
+// StoragePlace checks whether files in use are still those that their names lead to. A folder can be removed, moved, or
+// covered by another mount, and then everything written to the open files is lost with the process.
 //
-// Holds what it compares with open, so that no number of it is used again. Thread-safe after the last Remember.
+// It keeps the compared files open, so that their inode numbers are not reused. Thread-safe after the last Remember.
 #pragma once
 
 #include <string>
@@ -22,10 +22,10 @@ class StoragePlace final {
   }
   ~StoragePlace();
 
-  // What lies there now is what has to lie there. Nothing for a name that leads nowhere.
+  // Records the current file at the path as the expected one. Does nothing if the path does not exist.
   void Remember(const std::string& path);
 
-  // UNAVAILABLE with the first name that leads elsewhere, or nowhere.
+  // UNAVAILABLE with the first path that leads to another file or does not exist.
   absl::Status Check() const;
 
  private:

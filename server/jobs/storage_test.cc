@@ -1,4 +1,4 @@
-// The job store on a disk that is full, damaged, gone or read by others.
+// Tests of the job store on a disk that is full, damaged, missing or read by others.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,11 +36,11 @@ constexpr uint64_t kPage = 4096;
 
 class StorageTest : public testing::Test {
  protected:
-  // On the disk of the machine.
+  // Options of a store on the machine's disk.
   SqliteJobStoreOptions OnDisk() {
     return {.path = folder_ / "data/jobs.sqlite", .files = &disk_files_, .clock = &clock_, .on_storage = Hear()};
   }
-  // In memory, with files that have as much room as they are told.
+  // Options of a store in memory, with files whose space the test limits.
   SqliteJobStoreOptions InMemory() {
     return {.path = "jobs", .files = &small_files_, .clock = &clock_, .vfs = disk_.vfs(), .on_storage = Hear()};
   }
@@ -62,7 +62,7 @@ class StorageTest : public testing::Test {
 
   absl::StatusOr<SubmittedJob> Submit() { return store_->Submit({.tenant = kTenant, .request = SmallRequest(1)}); }
 
-  // A task that runs.
+  // Returns a running task.
   TaskAttempt Run() {
     const absl::StatusOr<SubmittedJob> job = Submit();
     EXPECT_TRUE(job.ok()) << job.status();
@@ -79,7 +79,7 @@ class StorageTest : public testing::Test {
     EXPECT_EQ(store_->Counts()[static_cast<size_t>(TaskState::kDone)], 1) << attempt.task;
   }
 
-  // Jobs that are there, oldest first.
+  // Returns the existing jobs, oldest first.
   std::vector<uint64_t> Jobs() {
     std::vector<uint64_t> jobs;
     const absl::StatusOr<JobRecordPage> page = store_->List(kTenant, 1000, "");
@@ -90,7 +90,7 @@ class StorageTest : public testing::Test {
     return jobs;
   }
 
-  // Overwrites the first page of a table or an index. Behind the store's back, or of one that has not read it.
+  // Overwrites the first page of a table or an index without the store's knowledge, or before it has read the page.
   void DamageRootOf(const std::string& name, std::string& bytes, const std::string& vfs, const std::string& path) {
     absl::StatusOr<std::unique_ptr<SqliteDatabase>> database = SqliteDatabase::Open({.path = path, .vfs = vfs});
     ASSERT_TRUE(database.ok()) << database.status();
@@ -180,7 +180,7 @@ TEST_F(StorageTest, ATroubleIsAsGraveAsTheGravestThingItBrought) {
 TEST_F(StorageTest, WhateverKeepsAResultFromBeingWrittenIsTheDisksDoing) {
   ASSERT_TRUE(Open(OnDisk()).ok());
   const TaskAttempt attempt = Run();
-  // A file where its folder belongs: root is not stopped by modes.
+  // A file takes the place of its folder, because permissions do not stop root.
   const std::string in_the_way = absl::StrCat(folder_ / "data/images/", attempt.task < 16 ? "0" : "", attempt.task);
   folder_.Write(absl::StrCat("data/images/", attempt.task < 16 ? "0" : "", attempt.task), "");
   EXPECT_EQ(Finish(attempt).code(), absl::StatusCode::kUnavailable) << "to be made again";
@@ -231,7 +231,7 @@ TEST_F(StorageTest, DamageThatAChangeMeetsStaysUntilTheProcessEnds) {
   ASSERT_TRUE(Open(InMemory()).ok());
   const absl::StatusOr<ClaimedTask> claimed = store_->Claim(attempt.task);
   ASSERT_TRUE(claimed.ok()) << claimed.status();
-  // No end of a job was kept since it was opened: the page of this index is not in memory yet.
+  // No job has ended since the store was opened, so the page of this index is not in memory yet.
   DamageRootOf("jobs_by_expiry", *disk_.BytesOf("jobs"), disk_.vfs(), "jobs");
   EXPECT_EQ(Finish(claimed->claim).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(store_->trouble().state, StorageState::kDamaged);
@@ -296,8 +296,8 @@ TEST_F(StorageTest, TheLogOfADatabaseThatIsGoneIsKept) {
 TEST_F(StorageTest, NothingIsAcknowledgedIntoFilesThatTheirNamesNoLongerLeadTo) {
   struct Case {
     const char* what;
-    const char* moved;      // below the folder
-    const char* made = "";  // in its place
+    const char* moved;      // path below the folder
+    const char* made = "";  // path made in its place
   };
   for (const Case& each : {Case{"removed", "data"},
                            {"covered by another disk", "data", "data/images"},

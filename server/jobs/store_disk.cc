@@ -79,7 +79,7 @@ absl::StatusOr<base::SharedBytes> StoreDisk::OpenImage(const JobRecord& job, con
   if (committed == nullptr) file = results_.OpenFile(task->image->file, limit);
   const absl::StatusOr<bool> intact = file.ok() ? IsIntact(**file, *task->image) : absl::StatusOr<bool>(file.status());
   if (absl::IsNotFound(intact.status())) {
-    // Or only its folder is, and comes back.
+    // Only the folder may be missing, and may come back.
     RETURN_IF_ERROR(CheckPlace());
     return absl::DataLossError("the image's file is gone");
   }
@@ -98,7 +98,7 @@ absl::Status StoreDisk::TryRoom() {
   const uint64_t needed = health_.needed_bytes();
   if (needed == 0) return absl::OkStatus();
   std::string bytes(needed, '\0');
-  std::mt19937 random;  // of zeros some disks need no room
+  std::mt19937 random;  // some disks need no space for zeros
   for (char& byte : bytes) byte = static_cast<char>(random());
   absl::Status written = Write(kTrialFile, bytes);
   Remove(kTrialFile);

@@ -1,5 +1,5 @@
-// What a job store needs of its disk beside the database: the result files, the places where all of it was opened, and
-// one answer to whether it can be written (storage_health.h). Thread-safe.
+// StoreDisk is a job store's access to its disk apart from the database: the result files, the places where everything
+// was opened, and the common state of writes (storage_health.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,50 +19,50 @@
 
 namespace tessera::server {
 
-// In the names of the files that a killed process leaves half-written; atomic_file.h makes them.
+// Part of the names of files that a killed process leaves half-written; atomic_file.h makes them.
 inline constexpr char kTemporaryMark[] = ".tessera-";
 
-// The name of the file that is written to learn whether there is room again.
+// Name of the file that is written to find out whether there is space again.
 inline constexpr char kTrialFile[] = "trial";
 
-// Whether there are others than those.
+// Whether there are files other than trial and temporary ones.
 absl::StatusOr<bool> HoldsImages(ResultStore& results);
 
 class StoreDisk final {
  public:
-  // `database`: where its files are. All that is passed outlives it.
+  // `database`: where its files are. All arguments outlive the object.
   StoreDisk(ResultStore& results, StoragePlace database, const base::Clock& clock, StorageHealth::OnChange on_change)
       : results_(results), database_(std::move(database)), health_(clock, std::move(on_change)) {}
 
   StorageHealth& health() { return health_; }
   const StorageHealth& health() const { return health_; }
 
-  // UNAVAILABLE where something is not in the place where it was opened.
+  // UNAVAILABLE if something is no longer in the place where it was opened.
   absl::Status CheckPlace();
 
-  // Of a change, or of a read that has found damage. What is ours alone, such as a row that is not what was written, is
-  // no failure of the storage.
+  // Reports the failure of a change, or of a read that has found damage. Errors of the store's records, such as a row
+  // that differs from what was written, are not storage failures.
   void OnDatabaseFailure(const absl::Status& failure);
 
-  // A result's file, and what its failure says of the disk.
+  // Write result files; a failure updates the state of the disk.
   absl::Status Write(const std::string& name, const std::string& bytes);
   absl::Status WriteAll(absl::Span<const ResultFile> files);
-  // A result of so many bytes found no room elsewhere on the disk.
+  // Reports that a result of this size did not fit elsewhere on the disk.
   void OnResultFailure(const absl::Status& failure, uint64_t bytes);
   absl::StatusOr<base::SharedBytes> OpenFile(const std::string& name, uint64_t limit) {
     return results_.OpenFile(name, limit);
   }
-  // An image of this job, from its file or as it was `committed` with its task, which may be null; all of it was read
-  // and checked against its digest. NOT_FOUND where the tenant has no such image, DATA_LOSS if it is not what was
-  // written, RESOURCE_EXHAUSTED if it has more bytes than `limit`.
+  // Opens an image of this job from `committed`, which holds it if it was committed with its task, or from its file if
+  // `committed` is null. All of it is read and checked against its digest. NOT_FOUND: the tenant has no such image.
+  // DATA_LOSS: it differs from what was written. RESOURCE_EXHAUSTED: it has more than `limit` bytes.
   absl::StatusOr<base::SharedBytes> OpenImage(const JobRecord& job, const std::string& tenant, const std::string& image,
                                               const base::SharedBytes& committed, uint64_t limit);
-  // A file that could not be removed is removed later.
+  // Removes a file; if that fails, a later sweep removes it.
   void Remove(const std::string& name);
-  // A file as large as the largest that found no room, if there was one.
+  // Writes and removes a file as large as the largest result that did not fit, if there was one.
   absl::Status TryRoom();
 
-  // The files that may belong to no task: all of them the first time, then those that could not be removed.
+  // Returns the files that may belong to no task: all files the first time, then those that could not be removed.
   absl::StatusOr<std::vector<std::string>> TakeCandidates();
 
  private:

@@ -67,7 +67,7 @@ absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore
   ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open({.path = path}));
   RETURN_IF_ERROR(database->Check());
   const absl::StatusOr<uint64_t> next = NextNumber(*database);
-  // That of a database without tables cannot be asked for.
+  // The next number of a database without tables cannot be read.
   RETURN_IF_ERROR(CheckImagesAreKnown(next.ok() ? *next : 1, path, files));
   ASSIGN_OR_RETURN(report.newest, NewestTime(*database));
   ASSIGN_OR_RETURN(SqliteStatement counts,

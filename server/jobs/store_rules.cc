@@ -11,7 +11,7 @@ namespace tessera::server {
 namespace {
 
 constexpr int32_t kMaxPage = 1000;
-// Clocks of servers that share a queue, and of one that is disciplined, differ by less.
+// Clocks of servers that share a queue, and a clock that is being adjusted, differ by less than this.
 constexpr absl::Duration kClockTolerance = absl::Minutes(1);
 
 }  // namespace

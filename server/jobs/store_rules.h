@@ -1,4 +1,4 @@
-// What every job store decides alike, whatever keeps its rows.
+// Rules that all job stores share, whatever holds their rows.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace tessera::server {
 
-// The number below which a page of a list begins; INVALID_ARGUMENT for a limit that is none and for an `after` that no
-// page gave.
+// Returns the number below which a page of a list begins. INVALID_ARGUMENT for a limit out of range, NOT_FOUND for an
+// `after` that no page returned.
 absl::StatusOr<uint64_t> BeginOfPage(const RecordIds& ids, int32_t limit, const std::string& after);
 
 QueuedTask QueuedTaskOf(const StoredTask& stored, const RecordIds& ids);
 
-// The times at which the tasks of a queue were submitted, of which some may be of a wrong clock. The scheduler goes by
-// them, so they have to be in the order of the queue and may not lie in the future.
+// QueueTimes corrects the submission times of a queue's tasks, some of which may come from a wrong clock. The scheduler
+// relies on them, so they must be in the order of the queue and not in the future.
 class QueueTimes {
  public:
   explicit QueueTimes(absl::Time now) : now_(now) {}
-  // Of the next task of the queue.
+  // Corrects the next task of the queue.
   void Correct(QueuedTask& task);
 
  private:
@@ -33,19 +33,19 @@ class QueueTimes {
   absl::Time last_ = absl::InfinitePast();
 };
 
-// What there is to say of the newest time in the records when the calendar says `now`; empty where it has been.
+// Returns a warning if the newest time in the records is in the future of `now`, else an empty text.
 std::string FutureText(absl::Time newest, absl::Time now);
 
-// FAILED_PRECONDITION otherwise.
+// FAILED_PRECONDITION if the state is not queued.
 absl::Status CheckQueued(TaskState state);
 
 absl::Status NoSuchImage();
 
-// INVALID_ARGUMENT for a file that is larger.
+// INVALID_ARGUMENT for a larger file.
 absl::Status CheckImageBytes(const std::string& file, uint64_t most);
 
-// Complete moves to failed, done and queued. The image is that of `file`, which is kept under ResultFileName;
-// INVALID_ARGUMENT for an origin that could not be read back. A task whose worker died is quarantined where it is to
+// Complete moves to failed, done and queued. The image is `file`, which is stored under ResultFileName;
+// INVALID_ARGUMENT for an origin that could not be read back. A task whose worker died is quarantined if it is to
 // blame; `reason` is shown to the user.
 TaskMove WithError(TaskMove move, const absl::Status& error);
 absl::StatusOr<TaskMove> WithImage(TaskMove move, const TaskAttempt& attempt, const std::string& file,

@@ -40,7 +40,7 @@ TEST(StoreTimeTest, ForeseesWhenARetentionIsOver) {
   clock.Jump(absl::Hours(1));
   time.Follow(clock.Now());
   EXPECT_EQ(time.CalendarAt(absl::Hours(124)), expiry + absl::Hours(1)) << "the clock was wrong by so much";
-  time.SetRunning(absl::Hours(110));  // others have measured three hours more
+  time.SetRunning(absl::Hours(110));  // other servers have measured three hours more
   EXPECT_EQ(time.CalendarAt(absl::Hours(124)), expiry - absl::Hours(2));
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace wire = internal::stored;
 
-// A reader of 1 knows no adapters and would make another image without them.
+// A reader of version 1 knows no adapters and would make a different image without them.
 constexpr uint32_t kReader = 2;
 constexpr uint32_t kFirstReader = 1;
 constexpr uint32_t kReaderOfAdapters = 2;
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
   message.set_tenant(job.tenant);
   message.set_model(request.model);
   ToWire(request.parameters, message.mutable_parameters());
-  // Where the bytes lie is known to whoever starts the job.
+  // The process that starts the job knows where the adapter files are.
   for (auto& adapter : *message.mutable_parameters()->mutable_loras()) adapter.clear_file();
   message.set_count(request.count);
   message.set_format(ToWire(request.output.format));
@@ -124,7 +124,7 @@ absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes) {
 }
 
 absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job) {
-  static thread_local wire::Job message;  // its memory serves the next one: a recovery reads a million
+  static thread_local wire::Job message;  // its memory is reused: a recovery reads a million jobs
   if (bytes.size() > size_t{std::numeric_limits<int>::max()} ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return Damaged("it cannot be read");

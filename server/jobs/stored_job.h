@@ -1,7 +1,7 @@
-// Jobs and images as bytes in the job store (proto/tessera/internal/stored_job.proto).
+// Converts jobs and images to and from bytes in the job store (proto/tessera/internal/stored_job.proto).
 //
-// Bytes from the disk are checked like bytes from outside: whatever they are, the result is a job within the limits of
-// a validated one, or an error. They may have been written by an older or a newer program.
+// Bytes from the disk are checked like external input: any bytes yield either a job within the limits of a validated
+// one, or an error. An older or a newer program may have written them.
 #pragma once
 
 #include <string>
@@ -19,13 +19,13 @@ struct StoredJob {
   std::string idempotency_key_hash;  // empty: none
 };
 
-// INVALID_ARGUMENT where parsing would refuse what was written.
+// INVALID_ARGUMENT if parsing would refuse the result.
 absl::StatusOr<std::string> SerializeJob(const StoredJob& job);
 
-// DATA_LOSS for damaged bytes, FAILED_PRECONDITION for those that a newer program wrote and that must not be
-// misunderstood; the messages are fit for the user whose job it is.
+// DATA_LOSS: damaged bytes. FAILED_PRECONDITION: a newer program wrote them, and this one would misinterpret them. The
+// messages may be shown to the job's user.
 absl::StatusOr<StoredJob> ParseStoredJob(absl::string_view bytes);
-// The same into `job`, all of which is overwritten and whose memory serves again; after an error it is anything.
+// Parses into `job`, overwriting all of it and reusing its memory; its contents are unspecified after an error.
 absl::Status ParseStoredJob(absl::string_view bytes, StoredJob& job);
 
 // `StoredImage::id` is not stored here.

@@ -1,4 +1,4 @@
-// Whatever the bytes of a row: a job within the limits that is written again to the same job, or an error.
+// Fuzz test: any bytes of a row yield either an error or a job within the limits that serializes to the same job.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

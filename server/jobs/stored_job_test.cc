@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 StoredJob SmallJob() { return {.tenant = "alice", .request = SmallRequest(2)}; }
 
-// The stored bytes of a small job after `change`.
+// Returns the stored bytes of a small job after `change`.
 std::string Changed(const std::function<void(internal::stored::Job&)>& change) {
   internal::stored::Job message;
   EXPECT_TRUE(message.ParseFromString(*SerializeJob(SmallJob())));
@@ -28,7 +28,7 @@ std::string Changed(const std::function<void(internal::stored::Job&)>& change) {
   return message.SerializeAsString();
 }
 
-// Recorded by version 0.1.0, before StartJob and the store shared one message: a row's bytes with every field set.
+// Rows recorded by version 0.1.0, with every field set, before StartJob and the store shared one message.
 std::string Recorded(const std::string& name) {
   std::ifstream file("tests/jobs/stored/" + name, std::ios::binary);
   EXPECT_TRUE(file.good()) << name;
@@ -207,7 +207,7 @@ TEST(StoredJob, RefusesAFileOutsideTheResults) {
 }
 
 TEST(TaskStates, MoveAsTheMachineSaysAndNotOtherwise) {
-  // Rows: from; columns: to. Order of the enumeration.
+  // Rows: from; columns: to. Both are in the order of the enumeration.
   const bool valid[kTaskStates][kTaskStates] = {
       {false, true, false, true, true, false},  // queued
       {true, false, true, true, true, true},    // running

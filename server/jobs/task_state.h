@@ -1,4 +1,4 @@
-// The life of one task (one image of a job) as a state machine, and what becomes of the tasks of a group that died.
+// TaskState is the state machine of one task (one image of a job), with the rules for the tasks of a group that died.
 // Pure: no store, no clock.
 #pragma once
 
@@ -23,7 +23,7 @@ enum class TaskState : uint8_t {
 inline constexpr int kTaskStates = 6;
 inline constexpr int32_t kPoisonDeaths = 3;
 
-// How often the task has moved until it waits or runs so: each claim and each giving back is one more.
+// Returns how many moves have led to this state: each claim and each return is one move.
 inline int64_t MovesOf(TaskState state, int32_t attempt) {
   return 2 * int64_t{attempt} + (state == TaskState::kQueued ? 1 : 0);
 }
@@ -32,22 +32,21 @@ inline bool IsEnded(TaskState state) { return state >= TaskState::kDone; }
 
 absl::string_view TaskStateName(TaskState state);
 
-// FAILED_PRECONDITION, naming both states, for a move that is not in the machine:
+// FAILED_PRECONDITION, naming both states, for a move that is not one of these:
 //   queued → running, failed (deadline, damaged row), cancelled
 //   running → queued (given back), done, failed, cancelled, quarantined
-// and nothing out of the other four.
 absl::Status CheckMove(TaskState from, TaskState to);
 
 struct Blame {
-  int32_t deaths = 0;     // times its worker died while it was alone there
-  bool isolated = false;  // must have a worker to itself when it runs again
+  int32_t deaths = 0;     // how often its worker died while it was alone there
+  bool isolated = false;  // must have a worker alone when it runs again
 
   bool operator==(const Blame&) const = default;
 };
 
-// After the worker died in which the task was, `was_isolated` telling whether no other was there, suspended ones
-// included. Only a task that was alone is blamed; those that shared the worker are each run alone next, which finds the
-// culprit.
+// Returns the blame of a task after its worker died. `was_isolated`: no other task was in the worker, not even a
+// suspended one. Only a task that was alone is blamed; tasks that shared the worker each run alone next, which finds
+// the culprit.
 Blame AfterDeath(const Blame& before, bool was_isolated);
 
 inline bool MustBeQuarantined(const Blame& blame) { return blame.deaths >= kPoisonDeaths; }
