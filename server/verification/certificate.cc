@@ -48,7 +48,7 @@ std::optional<double> ReadOptional(const json::value& value) {
   return ReadNumber(value);
 }
 
-// Everything but the checksum. Fields have one order, so that one certificate has one text.
+// Returns everything but the checksum. The order of the fields is fixed, so that a certificate has exactly one text.
 json::object ContentOf(const Certificate& certificate) {
   json::array canaries;
   for (const Canary& canary : certificate.canaries) {
@@ -127,7 +127,7 @@ absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
     }
     Certificate certificate = ReadContent(object);
     if (certificate.canaries.empty()) return none;
-    // One certificate has one text, so whatever was changed shows.
+    // A certificate has exactly one text, so any change shows.
     if (CertificateText(certificate) != json::serialize(object) + "\n") {
       return absl::InvalidArgumentError("it was altered: its checksum does not belong to its content");
     }

@@ -1,6 +1,6 @@
-// What was proven of a layout: that on this model, with this build, its images are those of one rank. A certificate is
-// a small JSON file with a checksum, found again by what it is about; one that was altered, or is about something else,
-// is none.
+// A certificate records that a layout was proven on this model with this build: its images are those of one rank. It is
+// a small JSON file with a checksum, found by its subject. A file that was altered, or has a different subject, is not
+// a valid certificate.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 
 namespace tessera::server {
 
-// What a certificate is about. Another value of any of these needs another certificate.
+// The subject of a certificate. A different value of any field needs another certificate.
 struct CertificateSubject {
   std::string model_digest;
   std::string layout;  // canonical text
   std::string device;  // "cpu" or "cuda"
   std::string dtype;
-  std::string build;      // of the worker program
-  std::string plugin;     // that it computes on this device with: a digest; empty on the CPU
-  std::string libraries;  // that the worker computes with
-  // Of the devices; empty on the CPU but for the last.
+  std::string build;      // digest of the worker program
+  std::string plugin;     // digest of the plugin that computes on this device; empty on the CPU
+  std::string libraries;  // libraries that the worker computes with
+  // Properties of the devices; on the CPU all but the last are empty.
   std::string gpu;
   std::string driver;
   std::string cudnn;
   std::string nccl;
-  std::string communicator;  // through which ranks exchange tensors
+  std::string communicator;  // how ranks exchange tensors
 
   bool operator==(const CertificateSubject&) const = default;
 };
@@ -39,10 +39,10 @@ struct Canary {
   int32_t steps = 0;
   std::string sampler;
   double worst_relative_error = 0;
-  double bound = 0;             // of that error
-  int32_t worst_step = 0;       // 1, 2, …: where the error is largest in proportion to its bound; 0: before the first
-  std::optional<double> psnr;   // of the images in dB; none for equal ones
-  std::optional<double> drift;  // of the last latents from one rank's, where the layout has stale steps
+  double bound = 0;             // bound of that error
+  int32_t worst_step = 0;       // 1, 2, …: step whose error is largest relative to its bound; 0: before the first
+  std::optional<double> psnr;   // of the images in dB; absent for equal images
+  std::optional<double> drift;  // relative error of the last latents, for layouts with stale steps
 
   bool passed() const { return worst_relative_error <= bound; }  // false for NaN
 };
@@ -50,13 +50,14 @@ struct Canary {
 struct Certificate {
   CertificateSubject subject;
   std::vector<Canary> canaries;
-  bool lossless = true;  // without stale steps
+  bool lossless = true;  // the layout has no stale steps
 
   bool passed() const;
-  const Canary& worst() const;  // by the part of its bound that it uses; there is at least one
+  const Canary& worst() const;  // largest error relative to its bound; there is at least one canary
 };
 
-// JSON with a checksum over everything else; and back. InvalidArgument for what is no certificate or has been altered.
+// Convert to and from JSON with a checksum over everything else. InvalidArgument for a text that is not a certificate
+// or was altered.
 std::string CertificateText(const Certificate& certificate);
 absl::StatusOr<Certificate> ParseCertificate(const std::string& text);
 
@@ -70,11 +71,11 @@ class CertificateFolder {
 
   std::string FileOf(const CertificateSubject& subject) const;
 
-  // NotFound where there is none, InvalidArgument for a file that is no certificate, was altered, or is about something
-  // else. A certificate that did not pass is returned like every other one.
+  // NotFound: there is no certificate. InvalidArgument: the file is not a certificate, was altered, or has a different
+  // subject. A certificate that did not pass is returned like any other.
   absl::StatusOr<Certificate> Find(const CertificateSubject& subject) const;
   absl::Status Keep(const Certificate& certificate) const;
-  // One that is not there is no error.
+  // A missing certificate is no error.
   absl::Status Revoke(const CertificateSubject& subject) const;
 
  private:

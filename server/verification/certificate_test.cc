@@ -72,7 +72,7 @@ TEST_F(CertificateTest, IsForItsSubjectAlone) {
     CertificateSubject other = Example().subject;
     other.*part += 'x';
     EXPECT_EQ(folder.Find(other).status().code(), absl::StatusCode::kNotFound);
-    // Nor does it become another's when its file is given that one's name.
+    // Giving its file the other subject's name does not make it that subject's certificate.
     std::filesystem::copy_file(folder.FileOf(Example().subject), folder.FileOf(other));
     EXPECT_THAT(std::string(folder.Find(other).status().message()), HasSubstr("belongs to another model"));
   }

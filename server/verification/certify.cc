@@ -38,7 +38,7 @@ absl::StatusOr<bool> Certify(const VerificationRequest& request, const Certifica
     if (host.report) host.report(absl::StrCat("layout ", subject.layout, " has no certificate yet: verifying it"));
     ASSIGN_OR_RETURN(Verification verification, VerifyLayout(request, subject, host));
     certificate = std::move(verification.certificate);
-    // A layout that is proven serves, whether or not that can be remembered.
+    // A proven layout is used even if its certificate cannot be stored.
     if (absl::Status kept = folder.Keep(*certificate); !kept.ok()) warn(std::string(kept.message()));
   }
   if (certificate.ok() && certificate->passed()) return true;

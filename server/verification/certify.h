@@ -1,4 +1,4 @@
-// Whether a layout may be used, by its certificate.
+// Decides by its certificate whether a layout may be used.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@
 
 namespace tessera::server {
 
-// InvalidArgument for another text; empty means auto.
+// InvalidArgument for an unknown text; an empty text means auto.
 absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);
 
-// Whether the layout of the request is certified; FailedPrecondition where it may not be used. A verification's
-// certificate is kept, passed or not. `warn` is told what the user should know; so is `host`.
+// Returns whether the layout of the request is certified; FailedPrecondition if it may not be used. The certificate of
+// a verification is stored whether or not it passed. `warn` gets warnings for the user, `host` the progress.
 absl::StatusOr<bool> Certify(const VerificationRequest& request, const CertificateSubject& subject,
                              CertifyPolicy policy, const CertificateFolder& folder, const VerificationHost& host,
                              const std::function<void(const std::string&)>& warn);
 
-// "worst relative error 3e-07, allowed 1e-05, after step 4 of 256x256".
+// Returns a text like "worst relative error 3e-07, allowed 1e-05, after step 4 of 256x256".
 std::string WorstText(const Certificate& certificate);
 
 }  // namespace tessera::server

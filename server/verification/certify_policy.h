@@ -1,4 +1,4 @@
-// What becomes of a layout without a certificate.
+// CertifyPolicy says what happens with a layout without a certificate.
 #pragma once
 
 #include <array>

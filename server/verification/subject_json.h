@@ -1,4 +1,4 @@
-// What a certificate is about, as the files that speak of it spell it.
+// Reads and writes the subject of a certificate in JSON files.
 #pragma once
 
 #include <boost/json.hpp>
@@ -7,10 +7,10 @@
 
 namespace tessera::server {
 
-// Appends the fields in one order.
+// Appends the fields in a fixed order.
 void AddSubject(const CertificateSubject& subject, boost::json::object& object);
 
-// Throws std::exception where a field is missing or no text.
+// Throws std::exception if a field is missing or is not a text.
 CertificateSubject ReadSubject(const boost::json::object& object);
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// What a certificate is about, of the files that a worker computes with.
+// Tests of the certificate's subject: the files that a worker computes with.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -24,7 +24,7 @@ namespace {
 constexpr char kPrompt[] = "a red apple on a wooden table";
 constexpr char kClass[] = "1";  // for models that know classes and no text
 constexpr uint64_t kSeed = 20240229;
-constexpr int32_t kEvenSide = 256;  // pixels, where the model is free to choose
+constexpr int32_t kEvenSide = 256;  // pixels, if the model allows any size
 constexpr double kBoundFp64 = 1e-12;
 constexpr double kBoundFp32 = 1e-5;
 constexpr double kOwnDistances = 2;
@@ -34,17 +34,17 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // One canary's run on one group.
 struct Run {
   std::vector<control::LatentValues> latents;      // before the first step and after each
-  std::vector<control::LatentValues> predictions;  // of each step, where forward passes are compared
+  std::vector<control::LatentValues> predictions;  // of each step, if forward passes are compared
   control::Image image;
 };
 
 struct RunOptions {
   bool forwards = false;                   // predict at every step, too …
-  const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from its own
-  std::string record;                      // a folder for what blocks compute; empty: none
+  const std::vector<Run>* from = nullptr;  // … from the latents of these runs; null: from the run's own latents
+  std::string record;                      // folder for the outputs of blocks; empty: none
 };
 
-// Drives one canary, step by step, and keeps what becomes of it.
+// Executes one canary step by step and keeps its results.
 class CanaryRun final : public StepOwner {
  public:
   CanaryRun(WorkerGroup& group, const control::JobParameters& job, bool forwards, const Run* from, Run& run)
@@ -58,11 +58,11 @@ class CanaryRun final : public StepOwner {
     return error_.ok() ? loop.FinishSteps() : error_;
   }
 
-  // A step is sent when the one before it has been looked at.
+  // Sends a step after the previous one was examined.
   StepPlan Next(GroupId) override {
     if (is_stepping_ || !error_.ok()) return {};
     if (run_.latents.empty()) return {.start = {id_}};
-    if (run_.latents.size() > static_cast<size_t>(job_.steps)) return {};  // its picture is being made
+    if (run_.latents.size() > static_cast<size_t>(job_.steps)) return {};  // its picture is being decoded
     if (forwards_) {
       const size_t step = run_.predictions.size();
       const control::LatentValues& latents = from_ == nullptr ? run_.latents.back() : from_->latents[step];
@@ -116,7 +116,7 @@ class Verifier {
   Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries)
       : request_(request), host_(host), canaries_(canaries) {}
 
-  // All canaries. DataLoss: the ranks were not of one mind, or the latents stopped being finite.
+  // Runs all canaries. DataLoss: the ranks disagreed, or the latents stopped being finite.
   absl::StatusOr<std::vector<Run>> RunAll(const parallel::Layout& layout, control::Dtype dtype,
                                           const RunOptions& options) {
     Report(absl::StrCat("running ", parallel::LayoutText(layout), " in ", base::EnumName(dtype)));
@@ -124,8 +124,8 @@ class Verifier {
     control::LoadParameters load = request_.load;
     load.dtype = dtype;
     load.record = options.record;
-    // Sums are taken in another order with another number of threads, so one rank has as many as each rank of the
-    // layout: what differs then is the layout.
+    // The number of threads determines the order of sums, so one rank gets as many threads as each rank of the layout:
+    // then only the layout can cause differences.
     const int32_t all = load.threads > 0 ? load.threads : base::ReadMachineProcessors().available();
     load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
     RETURN_IF_ERROR(Load(*group, load, layout));
@@ -142,7 +142,7 @@ class Verifier {
   }
 
  private:
-  // One rank may have no room for what several have: then its blocks are there one at a time.
+  // A single rank may lack memory for what several ranks hold; then it loads its blocks one at a time.
   absl::Status Load(WorkerGroup& group, control::LoadParameters load, const parallel::Layout& layout) {
     absl::Status loaded = group.Load(load).status();
     if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
@@ -164,7 +164,7 @@ class Verifier {
   const std::vector<Canary>& canaries_;
 };
 
-// Keeps the worst step, that which uses most of its bound.
+// Records the step if it uses more of its bound than the worst one so far.
 void Note(Canary& canary, size_t step, double error, double bound) {
   const auto part = [](double error, double bound) {
     if (error == 0) return 0.0;
@@ -177,7 +177,7 @@ void Note(Canary& canary, size_t step, double error, double bound) {
   canary.worst_step = static_cast<int32_t>(step);
 }
 
-// Whole trajectories. `exact`: the same in a wider dtype, where there is one.
+// Compares whole trajectories. `exact`: the same run in a wider dtype, or null.
 void CompareTrajectories(const Run& run, const Run& serial, const Run* exact, double bound, Canary& canary) {
   double own = 0;
   for (size_t step = 0; step < serial.latents.size(); ++step) {
@@ -186,13 +186,13 @@ void CompareTrajectories(const Run& run, const Run& serial, const Run* exact, do
   }
 }
 
-// Single forward passes from the same latents.
+// Compares single forward passes from the same latents.
 void CompareForwards(const Run& run, const Run& serial, const Run& exact, Canary& canary) {
   for (size_t step = 0; step < serial.predictions.size(); ++step) {
     Note(canary, step, RelativeDistance(run.predictions[step], exact.predictions[step]),
          kOwnDistances * RelativeDistance(serial.predictions[step], exact.predictions[step]));
   }
-  ++canary.worst_step;  // predictions are of steps, not of the states between them
+  ++canary.worst_step;  // predictions belong to steps, not to the states between them
 }
 
 std::optional<double> Psnr(const control::Image& a, const control::Image& b) {
@@ -210,7 +210,7 @@ struct RecordFolders {
   std::string serial, layout;  // empty: no records
 };
 
-// Whole paths: ranks need not have this process's current folder.
+// Returns absolute paths, because ranks may have another working directory.
 absl::StatusOr<RecordFolders> MakeRecordFolders(const std::string& folder) {
   if (folder.empty()) return RecordFolders();
   std::error_code error;
@@ -223,7 +223,7 @@ absl::StatusOr<RecordFolders> MakeRecordFolders(const std::string& folder) {
   return folders;
 }
 
-// SHA-256, hex.
+// Returns the SHA-256 digest in hexadecimal.
 absl::StatusOr<std::string> DigestOfFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::UnavailableError("the worker program cannot be read");
@@ -274,10 +274,10 @@ std::vector<Canary> CanariesFor(const control::ModelDescription& model, int32_t 
   const int32_t most = RoundDown(model.max_size, multiple);
   const int32_t usual = std::min({kEvenSide, model.default_height, model.default_width});
   const int32_t even = std::clamp(RoundDown(usual, 2 * multiple), least, most);
-  // An odd number of tokens on either side, and no square, where the model lets it be.
+  // Both sides have an odd number of tokens and differ, if the model allows it.
   const int32_t height = std::clamp(even + multiple, least, most);
   const int32_t width = std::clamp(even - multiple, least, most);
-  // The model's own sampler, and one that draws noise in every step.
+  // Use the model's default sampler, and one that draws noise in every step.
   std::string stochastic = model.default_sampler;
   if (std::ranges::find(model.samplers, "ddpm") != model.samplers.end()) stochastic = "ddpm";
   std::vector<Canary> canaries = {{.width = even, .height = even, .steps = steps, .sampler = model.default_sampler},
@@ -339,17 +339,17 @@ absl::StatusOr<Verification> VerifyLayout(const VerificationRequest& request, co
   std::vector<Canary>& canaries = certificate.canaries;
   Verifier verifier(request, host, canaries);
   parallel::Layout whole = request.layout;
-  whole.warmup.reset();  // all steps
+  whole.warmup.reset();  // all steps are warm-up steps
   const control::Dtype dtype = request.load.dtype;
   const bool trajectories = dtype != control::Dtype::kBf16;
 
-  // One rank in a wider dtype, which tells how much of a difference is rounding.
+  // A run of one rank in a wider dtype shows how much of a difference is rounding.
   std::optional<std::vector<Run>> exact;
   RunOptions options{.forwards = !trajectories};
   if (dtype != control::Dtype::kFp64) {
     absl::StatusOr<std::vector<Run>> runs =
         verifier.RunAll(parallel::Layout(), trajectories ? control::Dtype::kFp64 : control::Dtype::kFp32, options);
-    // Without it fp32 has the fixed part of its bound.
+    // Without this run, only the fixed part of fp32's bound applies.
     if (!runs.ok() && !(trajectories && runs.status().code() == absl::StatusCode::kResourceExhausted)) {
       return runs.status();
     }
