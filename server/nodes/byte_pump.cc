@@ -15,7 +15,7 @@ namespace tessera::server {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-// The largest command has 160 MiB, and HTTP/2 lets less than that be under way.
+// The largest command has 160 MiB, and HTTP/2 keeps less than that in flight.
 constexpr size_t kMostQueued = size_t{256} << 20;
 
 }  // namespace
@@ -49,14 +49,14 @@ void BytePump::Finish() {
   eventfd_write(wake_.get(), 1);
 }
 
-// False when nothing can be written any more.
+// Returns false when nothing can be written any more.
 bool BytePump::WriteSome() {
   while (true) {
     std::string* first = nullptr;
     {
       const std::lock_guard lock(mutex_);
       if (queue_.empty()) return true;
-      first = &queue_.front();  // stays where it is while others are added
+      first = &queue_.front();  // stays in place while others are added
     }
     const ssize_t sent = send(socket_.get(), first->data() + written_, first->size() - written_, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;

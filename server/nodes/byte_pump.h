@@ -1,5 +1,5 @@
-// Moves bytes between a socket and somebody who sends and receives them otherwise: a rank's control channel, whose
-// other end is on another host. A thread of its own reads and writes the socket.
+// BytePump moves bytes between a socket and a party that uses another transport: the control channel of a rank on
+// another host. A thread reads and writes the socket.
 #pragma once
 
 #include <deque>
@@ -15,21 +15,22 @@ namespace tessera::server {
 class BytePump {
  public:
   struct Events {
-    // What the socket's other end has written. May wait: nothing more is read meanwhile.
+    // Called with bytes that the socket's other end has written. May wait: nothing more is read meanwhile.
     std::function<void(std::string bytes)> read;
-    std::function<void()> closed;  // once, when the other end has gone, or takes nothing any more
+    std::function<void()> closed;  // called once, when the other end has closed or takes no more data
   };
 
-  // `socket` is connected, and owned by the pump from here on. Events are called by its thread.
+  // `socket` must be connected; the pump owns it. The pump's thread calls the events.
   BytePump(int socket, Events events);
   ~BytePump();  // closes the socket
 
   BytePump(const BytePump&) = delete;
   BytePump& operator=(const BytePump&) = delete;
 
-  // Sends them to the socket's other end, without waiting. One that lets too many pile up is closed. Thread-safe.
+  // Sends bytes to the socket's other end without waiting. Closes the connection if too many bytes are queued.
+  // Thread-safe.
   void Push(std::string bytes);
-  // Closes the connection once all that was pushed is written. Thread-safe.
+  // Closes the connection after all pushed bytes are written. Thread-safe.
   void Finish();
 
  private:
@@ -42,7 +43,7 @@ class BytePump {
   std::mutex mutex_;
   std::deque<std::string> queue_;  // guarded by mutex_
   size_t queued_ = 0;              // bytes; guarded by mutex_
-  size_t written_ = 0;             // of the first of the queue; of the thread alone
+  size_t written_ = 0;             // bytes of the first element; used by the thread
   bool overflown_ = false;         // guarded by mutex_
   bool finishing_ = false;         // guarded by mutex_
   bool ending_ = false;            // guarded by mutex_

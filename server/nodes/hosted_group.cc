@@ -17,13 +17,13 @@ namespace {
 constexpr std::chrono::milliseconds kMirrorWait{20};
 constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
-// Between the end of a process and the last of what it has written.
+// Time between the end of a process and the last bytes that it has written.
 constexpr std::chrono::seconds kLastBytes{1};
 constexpr int kMostData = 1024;
 
 }  // namespace
 
-// One rank: a thread connects to its process, carries bytes, and tells how it ends.
+// HostedRank is one rank: a thread connects to its process, transfers bytes, and reports its end.
 class HostedRank final {
  public:
   HostedRank(uint64_t number, HostedGroup::Send send, std::unique_ptr<WorkerProcess> process)
@@ -102,7 +102,7 @@ class HostedRank final {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::string early_;  // what came before the process could be connected to
+  std::string early_;  // bytes that arrived before the process was connected
   bool finished_ = false, closed_ = false;
   std::unique_ptr<BytePump> pump_;
   std::thread thread_;
@@ -149,7 +149,7 @@ absl::StatusOr<std::unique_ptr<HostedGroup>> HostedGroup::Start(const internal::
 }
 
 HostedGroup::~HostedGroup() {
-  for (const auto& [number, rank] : ranks_) rank->Kill();  // one after the other they would wait for each other
+  for (const auto& [number, rank] : ranks_) rank->Kill();  // all at once, before each destructor waits for one
   ranks_.clear();
   ending_ = true;
   if (carrier_.joinable()) carrier_.join();

@@ -1,5 +1,5 @@
-// The ranks of one group that this node runs: their processes, the segment that they share, and what is carried between
-// both and the controller.
+// HostedGroup holds the ranks of one group that this node executes: their processes, the segment that they share, and
+// the data that is transferred between both and the controller.
 #pragma once
 
 #include <atomic>
@@ -25,17 +25,17 @@ class HostedRank;
 
 class HostedGroup final {
  public:
-  using Send = std::function<void(internal::FromNode message)>;  // without waiting; thread-safe
+  using Send = std::function<void(internal::FromNode message)>;  // does not wait; thread-safe
 
-  // To be called on a thread that lives as long as the ranks. Every length and number is checked; INVALID_ARGUMENT
-  // where the order cannot be. A rank that cannot be started has ended at once.
+  // Must be called on a thread that lives as long as the ranks. Every length and number is checked; INVALID_ARGUMENT
+  // for an invalid order. A rank that cannot be started counts as ended at once.
   static absl::StatusOr<std::unique_ptr<HostedGroup>> Start(const internal::StartGroup& start, Send send);
-  ~HostedGroup();  // kills what still runs
+  ~HostedGroup();  // kills the running ranks
 
   HostedGroup(const HostedGroup&) = delete;
   HostedGroup& operator=(const HostedGroup&) = delete;
 
-  // Nothing for ranks that are not of this group.
+  // Ignore ranks that are not of this group.
   void OnBytes(uint64_t rank, const std::string& bytes);
   void Kill(uint64_t rank);
   absl::Status OnSegment(const std::string& updates);

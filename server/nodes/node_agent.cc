@@ -41,7 +41,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
 }
 
-// What a user can do something about, of what gRPC says of a connection.
+// Turns gRPC's text about a connection into an error that the user can act on.
 absl::Status ConnectionError(const std::string& controller, const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
   if (absl::StrContains(lower, "handshake") || absl::StrContains(lower, "certificate") ||
@@ -56,7 +56,7 @@ absl::Status ConnectionError(const std::string& controller, const std::string& t
   return absl::UnavailableError(absl::StrCat("no controller answers at ", controller));
 }
 
-// A channel says only of a call why it does not connect.
+// A channel reports only through a call why it cannot connect.
 absl::Status WhyNotConnected(internal::NodeController::Stub& stub, const std::string& controller) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kReasonTimeout));
@@ -65,7 +65,7 @@ absl::Status WhyNotConnected(internal::NodeController::Stub& stub, const std::st
   return ConnectionError(controller, stream->Finish().error_message());
 }
 
-// What no further try would change before somebody else changes something.
+// Whether retrying is useless until something is changed on either side.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
          absl::IsAborted(status);
@@ -73,13 +73,13 @@ bool IsRefusal(const absl::Status& status) {
 
 }  // namespace
 
-// One stream, from the welcome on.
+// One stream after its welcome.
 class NodeAgent::Session final {
  public:
   Session(Stream& stream, std::function<void()> cancel, uint64_t epoch)
       : stream_(stream), cancel_(std::move(cancel)), epoch_(epoch), writer_(stream, cancel_) {}
 
-  // Until it ends: why.
+  // Runs until the stream ends; returns why it ended.
   absl::Status Run(absl::Duration beat, absl::Duration lost_after) {
     SilenceWatch watch(
         beat, lost_after, [this] { Beat(); }, cancel_);
@@ -131,7 +131,7 @@ class NodeAgent::Session final {
     }
   }
 
-  // A group that cannot be started has lost its ranks; the node goes on.
+  // If a group cannot be started, its ranks are lost; the node continues.
   absl::Status StartGroup(const internal::StartGroup& start) {
     if (groups_.contains(start.group())) return absl::InvalidArgumentError("the controller starts a group twice");
     absl::StatusOr<std::unique_ptr<HostedGroup>> group =
@@ -170,7 +170,7 @@ class NodeAgent::Session final {
   const std::function<void()> cancel_;
   const uint64_t epoch_;
   StreamWriter<Stream, FromNode> writer_;
-  std::mutex mutex_;  // of the map, which the reading thread alone changes
+  std::mutex mutex_;  // guards the map; only the reading thread changes it
   std::map<uint64_t, std::unique_ptr<HostedGroup>> groups_;
   bool ended_ = false;  // guarded by mutex_
 };
@@ -220,7 +220,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
   ASSIGN_OR_RETURN(const std::string token, ReadNodeToken(options_.files));
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try looks the name up and connects anew
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try resolves the name again and reconnects
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(options_.controller, credentials, arguments);
   const absl::Duration wait = std::clamp(timeout, absl::ZeroDuration(), kConnectTimeout);
   const std::unique_ptr<internal::NodeController::Stub> stub = internal::NodeController::NewStub(channel);
@@ -261,7 +261,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     Session session(*stream, cancel, welcome.epoch());
     status = session.Run(absl::Milliseconds(beat), absl::Milliseconds(lost_after));
   }
-  if (answered) context.TryCancel();  // else it has ended by itself
+  if (answered) context.TryCancel();  // otherwise the stream has already ended
   const grpc::Status finished = stream->Finish();
   {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
-// A node: lends this host's devices to a controller. Joins it, starts the ranks that it asks for, carries their control
-// channels and segments over one stream, and joins again when that ends. All ranks end with the stream that they were
-// asked for over; a rank that dies ends nothing else.
+// NodeAgent lends this host's devices to a controller: it joins the controller, starts the ranks that it requests,
+// transfers their control channels and segments over one stream, and rejoins when the stream ends. All ranks end with
+// the stream over which they were requested; a rank that dies ends nothing else.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,9 @@ struct NodeAgentOptions {
   std::string controller;  // HOST:PORT
   NodeFiles files;
   std::string name;
-  std::vector<std::string> devices;                // as IsNodeDevice has them
-  std::string version;                             // of its worker program
-  absl::Duration join_timeout = absl::Minutes(5);  // until it has joined for the first time, while nobody answers
+  std::vector<std::string> devices;                // names that IsNodeDevice accepts
+  std::string version;                             // version of its worker program
+  absl::Duration join_timeout = absl::Minutes(5);  // for the first join, while the controller does not answer
   absl::Duration first_back_off = absl::Milliseconds(200), longest_back_off = absl::Seconds(5);
   std::function<void()> joined = nullptr;  // may be null
   base::EventLog log;
@@ -38,18 +38,18 @@ class NodeAgent final {
  public:
   explicit NodeAgent(NodeAgentOptions options);
 
-  // Until Stop: OK then. An error: what keeps the node from joining for the first time, after the timeout or at once
-  // where the controller says so; ABORTED whenever a later process of its name has joined. To be called on a thread
-  // that lives as long as the process.
+  // Runs until Stop and then returns OK. Errors: the first join fails, after the timeout or at once if the controller
+  // refuses it; ABORTED at any time if a later process with the same name has joined. Must be called on a thread that
+  // lives as long as the process.
   absl::Status Run();
-  // From any thread.
+  // May be called from any thread.
   void Stop();
 
  private:
   class Session;
 
   absl::Status JoinOnce(absl::Duration timeout);
-  bool Pause(absl::Duration time);  // false: it was stopped
+  bool Pause(absl::Duration time);  // false: Stop was called
 
   const NodeAgentOptions options_;
   const uint64_t incarnation_;
@@ -58,10 +58,10 @@ class NodeAgent final {
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool stopping_ = false;
-  grpc::ClientContext* context_ = nullptr;  // of the stream there is
+  grpc::ClientContext* context_ = nullptr;  // of the current stream
 };
 
-// What the worker program says of itself; an error where it is none.
+// Returns the version that the worker program prints, or an error.
 absl::StatusOr<std::string> VersionOfWorker();
 
 }  // namespace tessera::server

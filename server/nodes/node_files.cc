@@ -133,8 +133,8 @@ std::shared_ptr<grpc::ServerCredentials> NodeServerCredentials(const NodeFiles& 
 
 absl::Status CheckPeer(const grpc::AuthContext& peer, const NodeFiles& files, absl::Time now) {
   ASSIGN_OR_RETURN(const std::string authority, Read("authority's certificate", files.authority));
-  // The handshake has proven that the peer has the key of this one alone. What a server sees as the chain is without
-  // it.
+  // The handshake has proven only that the peer has the key of this certificate. The chain that a server sees does not
+  // contain it.
   const std::vector<Certificate> own = ParseCertificates(Property(peer, GRPC_X509_PEM_CERT_PROPERTY_NAME));
   if (own.empty()) return Unauthenticated("none was shown");
   const std::vector<Certificate> chain = ParseCertificates(Property(peer, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME));

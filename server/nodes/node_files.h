@@ -1,6 +1,6 @@
-// The files by which a server and its nodes know each other: a certificate with its key, the certificate of the
-// authority that both trust, and a token. They are read anew for every connection, so whoever replaces them needs no
-// restart.
+// NodeFiles names the files by which a server and its nodes authenticate each other: a certificate with its key, the
+// certificate of the authority that both trust, and a token. They are read again for every connection, so replacing
+// them needs no restart.
 #pragma once
 
 #include <grpcpp/security/auth_context.h>
@@ -18,28 +18,28 @@ namespace tessera::server {
 
 struct NodeFiles {
   std::string certificate_chain, private_key, authority;  // PEM
-  std::string token;                                      // at least 16 characters of its first line
+  std::string token;                                      // first line of the file, at least 16 characters
 };
 
-// tls.crt, tls.key and ca.crt of a folder, as cert-manager writes them.
+// Returns tls.crt, tls.key and ca.crt of a folder, as cert-manager writes them.
 NodeFiles NodeFilesIn(const std::string& tls_folder, const std::string& token_file);
 
-// INVALID_ARGUMENT naming the file, and what is wrong with it.
+// INVALID_ARGUMENT with the name of the file and what is wrong with it.
 absl::Status CheckNodeFiles(const NodeFiles& files);
 absl::StatusOr<std::string> ReadNodeToken(const NodeFiles& files);
 
-// Of one connection of a node, with the files as they are now: the controller's certificate must be of the authority
-// and name its host.
+// Returns credentials for one connection of a node from the current files. The controller's certificate must be issued
+// by the authority and name its host.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> NodeChannelCredentials(const NodeFiles& files);
 
-// A listener's, which watch the files. They ask every node for a certificate; CheckPeer says what is wrong with it, as
-// a handshake could not.
+// Returns credentials for a listener, which watch the files. They request a certificate from every node but do not
+// reject it; CheckPeer does, with a better message than a handshake could give.
 std::shared_ptr<grpc::ServerCredentials> NodeServerCredentials(const NodeFiles& files);
 
 // UNAUTHENTICATED unless the peer has shown a certificate of the authority that is valid at this time.
 absl::Status CheckPeer(const grpc::AuthContext& peer, const NodeFiles& files, absl::Time now);
 
-// Whether two secrets are equal, in a time that says nothing of where they differ.
+// Whether two secrets are equal, in a time that does not depend on where they differ.
 bool SameSecret(const std::string& a, const std::string& b);
 
 }  // namespace tessera::server

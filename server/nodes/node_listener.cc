@@ -28,7 +28,7 @@ constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 constexpr std::chrono::seconds kEndTimeout{1};
 constexpr size_t kMostShown = 100;
 
-// One connection. Others hold it longer than its stream lives.
+// One connection. Its users may hold it longer than its stream lives.
 class StreamLink final : public NodeLink {
  public:
   StreamLink(grpc::ServerContext& context, Stream& stream)
@@ -42,7 +42,7 @@ class StreamLink final : public NodeLink {
     const std::lock_guard lock(context_mutex_);
     if (context_ != nullptr) context_->TryCancel();
   }
-  // Before the stream goes.
+  // Must be called before the stream is destroyed.
   void End() {
     std::unique_ptr<StreamWriter<Stream, ToNode>> writer;
     {
@@ -56,9 +56,9 @@ class StreamLink final : public NodeLink {
 
  private:
   std::mutex context_mutex_;
-  grpc::ServerContext* context_;  // guarded by context_mutex_; null: it has ended
+  grpc::ServerContext* context_;  // guarded by context_mutex_; null: the stream has ended
   std::mutex mutex_;
-  std::unique_ptr<StreamWriter<Stream, ToNode>> writer_;  // guarded by mutex_; null likewise
+  std::unique_ptr<StreamWriter<Stream, ToNode>> writer_;  // guarded by mutex_; null: the stream has ended
 };
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -142,7 +142,7 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
     return absl::OkStatus();
   }
 
-  // Until the connection ends: why.
+  // Serves until the connection ends; returns why it ended.
   absl::Status Serve(Stream& stream, StreamLink& link, const std::string& name, uint64_t epoch) {
     const auto beat = [&] {
       ToNode message;

@@ -1,5 +1,5 @@
-// Where nodes join: a gRPC server of its own, which talks to nobody without a certificate of the configured authority
-// and the token. Both are read anew for every node.
+// NodeListener is the gRPC server through which nodes join. It accepts only nodes with a certificate of the configured
+// authority and with the token. Both are read again for every node.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace tessera::server {
 
 struct NodeListenerOptions {
   std::string address = "127.0.0.1";
-  uint16_t port = 0;  // 0: any free one
+  uint16_t port = 0;  // 0: any free port
   NodeFiles files;
-  absl::Duration beat = absl::Seconds(1);        // between two messages of one side
-  absl::Duration lost_after = absl::Seconds(5);  // of silence
+  absl::Duration beat = absl::Seconds(1);        // interval between two messages of one side
+  absl::Duration lost_after = absl::Seconds(5);  // without a message
   base::EventLog log;
 };
 
@@ -27,7 +27,7 @@ class NodeListener {
  public:
   virtual ~NodeListener() = default;  // ends every connection
 
-  // The registry outlives it. INVALID_ARGUMENT for files that cannot be used, UNAVAILABLE where it cannot listen.
+  // The registry outlives it. INVALID_ARGUMENT for unusable files, UNAVAILABLE if it cannot listen.
   static absl::StatusOr<std::unique_ptr<NodeListener>> Start(const NodeListenerOptions& options,
                                                              NodeRegistry& registry);
 

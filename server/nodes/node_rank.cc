@@ -7,7 +7,7 @@
 namespace tessera::server {
 namespace {
 
-// Between the order to end a rank and its node's word that it has.
+// Time between the order to end a rank and the node's report that it has ended.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A rank that a node runs, as its group on this host sees it. Its control channel is a pair of sockets, of which one
-// end goes over the node's stream.
+// NodeRank is a rank on a node as its group on this host sees it. Its control channel is a pair of sockets, of which
+// one end is forwarded over the node's stream.
 #pragma once
 
 #include <condition_variable>
@@ -14,17 +14,17 @@
 
 namespace tessera::server {
 
-// How it is with a rank, told by its node. Shared by the connection and the group's NodeRank. Thread-safe.
+// The state of a rank as its node reports it. Shared by the connection and the group's NodeRank. Thread-safe.
 class NodeRankState {
  public:
   struct Calls {
-    std::function<void(std::string bytes)> send;  // to the rank's control channel; empty: it is closed
+    std::function<void(std::string bytes)> send;  // to the rank's control channel; empty bytes close it
     std::function<void()> kill;
   };
 
   static absl::StatusOr<std::shared_ptr<NodeRankState>> Create(std::string node, int processors, Calls calls);
 
-  // What the node says. `lost`: the host itself is gone.
+  // Take the node's reports. `lost`: the connection to the host was lost.
   void OnBytes(const std::string& bytes);
   void OnState(bool stopped, uint64_t peak_memory_bytes);
   void OnEnded(const std::string& state, const std::string& last_output, bool lost);
@@ -40,7 +40,7 @@ class NodeRankState {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  base::FileDescriptor client_;  // until somebody has connected
+  base::FileDescriptor client_;  // valid until Connect takes it
   bool ended_ = false, lost_ = false, stopped_ = false;
   uint64_t peak_memory_bytes_ = 0;
   std::string state_ = "is running", last_output_;
@@ -52,7 +52,7 @@ class NodeRank final : public RankProcess {
   explicit NodeRank(std::shared_ptr<NodeRankState> state) : state_(std::move(state)) {}
   ~NodeRank() override;
 
-  absl::StatusOr<int> Connect(absl::Duration timeout) override;  // once
+  absl::StatusOr<int> Connect(absl::Duration timeout) override;  // callable once
   bool WaitForExit(absl::Duration timeout) override;
   std::string StateText() override;
   bool IsStopped() const override;

@@ -24,8 +24,8 @@ constexpr int kMostDevices = 64;
 constexpr int kMostProcessors = 1 << 16;
 constexpr int kHere = 0;  // this host's number within a group
 constexpr std::chrono::milliseconds kMirrorWait{20};
-constexpr size_t kMostFenced = 1024;  // of one name, the last ones
-constexpr size_t kMostShown = 100;    // bytes of what a peer says
+constexpr size_t kMostFenced = 1024;  // per name, the last ones
+constexpr size_t kMostShown = 100;    // bytes of a peer's text
 
 std::string Nearest(const std::string& name, const std::vector<std::string>& names) {
   const std::string nearest = base::NearestName(name, names);
@@ -35,7 +35,7 @@ std::string Nearest(const std::string& name, const std::vector<std::string>& nam
 
 }  // namespace
 
-// Carries the segments of one group between its hosts. Its mutex keeps the batches of a host in order.
+// Transfers the segments of one group between its hosts. Its mutex keeps the batches of a host in order.
 class NodeRegistry::Group final {
  public:
   Group(uint64_t id, std::shared_ptr<parallel::HostSegment> segment, std::vector<int> host_of_rank)
@@ -70,7 +70,7 @@ class NodeRegistry::Group final {
     }
   }
 
-  // What a node says of its ranks. One that says what it cannot ends the group.
+  // Takes a node's segment updates. An invalid update ends the group.
   absl::Status Receive(const std::string& node, uint64_t epoch, const std::string& updates) {
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (hosts_[i].node != node || hosts_[i].epoch != epoch) continue;
@@ -78,7 +78,7 @@ class NodeRegistry::Group final {
       if (!carried.ok()) segment_->Poison(-1, absl::StrCat("node ", node, ": ", std::string(carried.message())));
       return carried;
     }
-    return absl::OkStatus();  // of a group that is being taken apart
+    return absl::OkStatus();  // the group is being taken apart
   }
 
   uint64_t id() const { return id_; }
@@ -110,7 +110,7 @@ class NodeRegistry::Group final {
   const std::shared_ptr<parallel::HostSegment> segment_;
   std::mutex mutex_;
   parallel::SegmentMirror mirror_;
-  std::vector<Host> hosts_;  // by their number, from 1 on; complete before anybody is told of the group
+  std::vector<Host> hosts_;  // by number, from 1 on; complete before the group is published
   std::atomic<bool> ending_ = false;
   std::thread thread_;
 };
@@ -186,7 +186,7 @@ absl::StatusOr<uint64_t> NodeRegistry::Admit(const internal::NodeHello& hello, s
     fenced = std::exchange(node.link, std::move(link));
     fenced_epoch = std::exchange(node.epoch, ++last_epoch_);
     if (node.incarnation == hello.incarnation()) {
-      fenced = nullptr;  // it has given that connection up itself
+      fenced = nullptr;  // the process has given up that connection itself
     } else if (node.incarnation != 0) {
       node.fenced.push_back(node.incarnation);
       if (node.fenced.size() > kMostFenced) node.fenced.pop_front();
@@ -197,7 +197,7 @@ absl::StatusOr<uint64_t> NodeRegistry::Admit(const internal::NodeHello& hello, s
     node.changed = absl::Now();
     node.last_rank = 0;
     epoch = node.epoch;
-    // Before any group may send it something.
+    // The welcome must be sent before any group's message.
     internal::ToNode first;
     first.set_epoch(epoch);
     *first.mutable_welcome() = std::move(welcome);

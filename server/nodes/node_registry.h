@@ -1,8 +1,8 @@
-// The nodes that have joined this server, and the ranks and groups that run on them.
+// NodeRegistry holds the nodes that have joined this server, and the ranks and groups that run on them.
 //
-// A node is known by its name. Of two processes of one name the one that joined last counts: its predecessor is fenced,
-// all ranks of that have ended, and nothing that it still says is heard, though its connection may seem alive, nor may
-// it join again. Each admission has an epoch of its own, which every message carries. Thread-safe.
+// A node is identified by its name. Of two processes with one name, the one that joined last counts. The earlier one is
+// fenced: all its ranks have ended, its messages are ignored even if its connection seems alive, and it cannot join
+// again. Each admission has a unique epoch, which every message carries. Thread-safe.
 #pragma once
 
 #include <condition_variable>
@@ -30,14 +30,14 @@ namespace tessera::server {
 class NodeLink {
  public:
   virtual ~NodeLink() = default;
-  virtual void Send(internal::ToNode message) = 0;  // without waiting
+  virtual void Send(internal::ToNode message) = 0;  // does not wait
   virtual void Cancel() = 0;                        // ends the connection without waiting
 };
 
 struct NodeRegistryOptions {
-  std::string version;                          // of the worker program that nodes must have too
-  absl::Duration join_wait = absl::Seconds(5);  // that a group waits for its nodes before it gives up
-  std::function<void()> joined = nullptr;       // a node is there that was not; null: nobody asks
+  std::string version;                          // version that the nodes' worker program must have
+  absl::Duration join_wait = absl::Seconds(5);  // how long a group waits for its nodes
+  std::function<void()> joined = nullptr;       // called when a node has joined; may be null
   base::EventLog log;
 };
 
@@ -46,42 +46,43 @@ class NodeRegistry final : public RemoteHosts {
   explicit NodeRegistry(NodeRegistryOptions options);
   ~NodeRegistry() override;  // every connection must have ended
 
-  // The epoch of a node that says this. FAILED_PRECONDITION for a worker of another version, INVALID_ARGUMENT for a
-  // name or devices that cannot be, ABORTED where a later incarnation has joined.
+  // Returns the epoch of a node that sends this hello. FAILED_PRECONDITION: its worker has another version.
+  // INVALID_ARGUMENT: invalid name or devices. ABORTED: a later incarnation has joined.
   absl::StatusOr<uint64_t> Admit(const internal::NodeHello& hello, std::shared_ptr<NodeLink> link,
                                  internal::NodeWelcome welcome = {});
-  // Of a connection that was admitted under that name. An error: the node says what it cannot, and the connection is to
-  // end. What it says under another epoch than the node's present one counts for nothing.
+  // Handles a message of a connection that was admitted under that name. An error means that the message is invalid and
+  // the connection must end. Messages of another epoch than the node's current one are ignored.
   absl::Status Receive(const std::string& node, const internal::FromNode& message);
-  // Its connection has ended: so have all its ranks, for this reason. Nothing is done where a later one has joined.
+  // The node's connection has ended, and so have all its ranks, for this reason. Does nothing if a later connection has
+  // joined.
   void Lose(const std::string& node, uint64_t epoch, const std::string& reason);
 
   absl::StatusOr<std::unique_ptr<RemoteRanks>> Start(const RemoteRanksRequest& request) override;
 
-  // Groups that wait for their nodes give up, and nobody is told of nodes any more.
+  // Makes groups stop waiting for their nodes, and ends the calls of `joined`.
   void Stop();
 
   std::vector<NodeInfo> Infos() const override;
 
  private:
-  class Group;  // one whose ranks run on several hosts
-  class Ranks;  // what its worker group holds
+  class Group;  // a group whose ranks run on several hosts
+  class Ranks;  // the ranks that the worker group holds
 
   struct Node {
     std::vector<std::string> devices;
     int processors = 0;
     uint64_t incarnation = 0, epoch = 0;  // 0: none yet
     std::deque<uint64_t> fenced;          // earlier incarnations
-    std::shared_ptr<NodeLink> link;       // null: it is not connected
-    absl::Time changed;                   // when it joined, or was lost
-    uint64_t last_rank = 0;               // of this epoch
+    std::shared_ptr<NodeLink> link;       // null: not connected
+    absl::Time changed;                   // time of the last join or loss
+    uint64_t last_rank = 0;               // within this epoch
     std::map<uint64_t, std::shared_ptr<NodeRankState>> ranks;
   };
 
   absl::Status CheckHello(const internal::NodeHello& hello) const;
-  // What is to be told once the mutex is released: a rank's events may call back.
+  // Returns the ranks to notify after the mutex is released, because their events may call back.
   std::vector<std::shared_ptr<NodeRankState>> TakeRanks(Node& node);
-  // With mutex_ held. The error tells what is missing, and names the nearest.
+  // Requires mutex_. The error names what is missing and the nearest name.
   absl::Status CheckDevices(const RemoteRanksRequest& request, bool& may_come) const;
   absl::Status WaitForNodes(std::unique_lock<std::mutex>& lock, const RemoteRanksRequest& request);
   absl::StatusOr<std::shared_ptr<NodeRankState>> AddRank(Node& node, const std::string& name);

@@ -1,4 +1,5 @@
-// Says something in every beat, and notices when the other side of a stream says nothing for too long.
+// SilenceWatch calls a function at every beat, and another when the other side of a stream has been silent for too
+// long.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,7 @@
 
 namespace tessera::server {
 
-// Both functions are called on its own thread. Heard and is_silent are thread-safe.
+// A thread of the watch calls both functions. Heard and is_silent are thread-safe.
 class SilenceWatch final {
  public:
   SilenceWatch(absl::Duration beat, absl::Duration lost_after, std::function<void()> on_beat,

@@ -1,4 +1,4 @@
-// Writes the messages of one gRPC stream on a thread of its own, so that nobody else ever waits for the network.
+// StreamWriter writes the messages of one gRPC stream on a thread, so that no caller waits for the network.
 #pragma once
 
 #include <condition_variable>
@@ -12,16 +12,17 @@
 
 namespace tessera::server {
 
-// `Stream` has Write(message), of which only this object makes use; it outlives this. Thread-safe.
+// `Stream` has Write(message), which only this object may call; it outlives this. Thread-safe.
 template <typename Stream, typename Message>
 class StreamWriter final {
  public:
-  // What waits is bounded by what ranks may have under way; a stream that takes nothing is cancelled by `overflow`.
+  // The queue is bounded by the messages that ranks may have in flight; a stream that takes nothing is cancelled by
+  // `overflow`.
   static constexpr size_t kMostQueued = size_t{512} << 20;
 
   StreamWriter(Stream& stream, std::function<void()> overflow)
       : stream_(stream), overflow_(std::move(overflow)), thread_(base::StartThread([this] { Run(); })) {}
-  // The stream must have ended or been cancelled, or what is queued is written first.
+  // Unless the stream has ended or was cancelled, queued messages are written first.
   ~StreamWriter() {
     {
       const std::lock_guard lock(mutex_);
