@@ -20,14 +20,15 @@ namespace tessera::server {
 namespace {
 
 constexpr int kRetryMilliseconds = 100;  // after running out of descriptors
-// For what was told to close. Others accept meanwhile and may take the room, so that more is asked for.
+// Waiting times for connections that were asked to close. Other threads accept meanwhile and may take the descriptors,
+// so more are closed.
 constexpr int kRoomTries = 100;
 constexpr int kTriesForOne = 4;
 constexpr int kRoomMilliseconds = 5;
 
 struct Endpoint {
   sockaddr_storage address = {};
-  socklen_t length = 0;  // 0: the text is no address
+  socklen_t length = 0;  // 0: the text is not an address
 };
 
 Endpoint EndpointOf(const std::string& text, uint16_t port) {
@@ -118,7 +119,7 @@ void ConnectionAcceptor::Run() {
     if (waiting[0].revents != 0) return;
     const int connection = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connection < 0) {
-      // Those that wait stay in the kernel's queue.
+      // Waiting connections stay in the kernel's queue.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         if (options_.no_descriptor) options_.no_descriptor();
         if (poll(waiting, 1, kRetryMilliseconds) > 0) return;

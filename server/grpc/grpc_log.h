@@ -1,9 +1,9 @@
-// What gRPC itself has to say.
+// Controls gRPC's own log messages.
 #pragma once
 
 namespace tessera::server {
 
-// gRPC's own messages would mix with ours. They come with GRPC_VERBOSITY in the environment.
+// Suppresses gRPC's messages, which would mix with the server's log, unless GRPC_VERBOSITY is set in the environment.
 void KeepGrpcQuiet();
 
 }  // namespace tessera::server

@@ -69,10 +69,10 @@ class Server final : public GrpcServer {
     builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1000);
-    // A connection without a call, or without HTTP/2 at all, gives its descriptor back.
+    // A connection without a call, or without HTTP/2 at all, is closed to free its descriptor.
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options_.idle_time));
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, Milliseconds(options_.handshake_time));
-    // A client may ask this often whether the connection lives, and is asked in turn.
+    // Clients may send keepalive pings this often, and the server sends its own.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
     server_ = builder.BuildAndStart();
@@ -106,7 +106,7 @@ class Server final : public GrpcServer {
   }
 
  private:
-  // gRPC's health service keeps a status, and sends it to all who watch whenever it is told.
+  // gRPC's health service keeps a status and sends it to all watchers whenever it is set.
   void ReportHealth() {
     grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
     std::optional<bool> told;
@@ -135,7 +135,7 @@ class Server final : public GrpcServer {
   const std::vector<std::unique_ptr<grpc::Service>> reflection_ = MakeReflectionCalls();
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // none once it drains
+  std::unique_ptr<ConnectionAcceptor> acceptor_;  // null once the server drains
   uint16_t port_ = 0;
 
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// The gRPC edge over the fake service, through a real client of the generated stubs.
+// Tests the gRPC server on the fake service, with a real client of the generated stubs.
 #include "server/grpc/grpc_server.h"
 
 #include <gmock/gmock.h>
@@ -148,7 +148,7 @@ TEST_F(GrpcServerTest, GenerateTellsAcceptanceThenImagesWithTheirBytesThenTheEnd
   EXPECT_THAT(seeds, ElementsAre(9, 10));
 }
 
-// With a client whose limits are gRPC's own, 4 MiB for a message.
+// Uses a client with gRPC's default limits, 4 MiB for a message.
 class GrpcLargeFileTest : public GrpcServerTest {
  protected:
   static constexpr size_t kFileBytes = 9 << 20;
@@ -173,7 +173,7 @@ class GrpcLargeFileTest : public GrpcServerTest {
     return file;
   }
 
-  // The answers of GetImage, and its status.
+  // Returns the answers of GetImage, and checks its status.
   std::vector<v1::GetImageResponse> GetImage() {
     grpc::ClientContext context;
     SetDeadline(context);
@@ -256,7 +256,7 @@ TEST_F(GrpcLargeFileTest, OnRequestItIsOneMessageAlsoForAStubThatKnowsOneAnswer)
   EXPECT_TRUE(answer.file() == file);
 }
 
-// Cannot be read to its end once it `fails`.
+// A file that cannot be read to its end once it `fails`.
 class FailingFile final : public base::ByteSource {
  public:
   FailingFile(base::SharedBytes bytes, const std::atomic<bool>& fails) : bytes_(std::move(bytes)), fails_(fails) {}
@@ -675,7 +675,7 @@ TEST_F(GrpcServerTest, HealthFollowsTheServicesReadiness) {
   const auto channel =
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials());
   const auto serving = [&] {
-    // HealthCheckRequest without a service, and HealthCheckResponse{status: SERVING}, as they travel.
+    // HealthCheckRequest without a service, and HealthCheckResponse{status: SERVING}, in wire format.
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
     SetDeadline(context);

@@ -27,15 +27,15 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxErrorBytes = 2048;  // it travels in a header
-// Of a message to the client, but for whole files that it asks for. A client takes 4 MiB unless it is made to take
-// more.
+constexpr size_t kMaxErrorBytes = 2048;  // it is sent in a header
+// Size of a message to the client, except for whole files that it requests. A client accepts 4 MiB by default.
 constexpr size_t kMaxAnswerBytes = 1 << 20;
-constexpr size_t kMaxWholeBytes = kMaxAnswerBytes - 4096;  // of a file: its message has other fields, too
-constexpr size_t kPartBytes = 64 << 10;                    // of a larger one
-constexpr uint64_t kMaxPending = 256 << 20;                // bytes that wait for a client before its call is ended
+constexpr size_t kMaxWholeBytes = kMaxAnswerBytes - 4096;  // of a file; the rest of the message has other fields
+constexpr size_t kPartBytes = 64 << 10;                    // of a larger file
+constexpr uint64_t kMaxPending = 256 << 20;                // queued bytes; beyond this the call is ended
 
-// What of a file is read at once, when its turn comes: a call whose client takes nothing holds so much.
+// Returns how many bytes of a file are read at once when its turn comes. A call whose client does not read holds this
+// many.
 size_t PartBytesOf(const base::ByteSource& file, bool whole) {
   return whole || file.size() <= kMaxWholeBytes ? std::numeric_limits<size_t>::max() : kPartBytes;
 }
@@ -65,7 +65,7 @@ grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& con
                       base::ReplaceInvalidUtf8(status.message().substr(0, kMaxErrorBytes)));
 }
 
-// What is known of a call when it begins.
+// Returns the fields that are known when a call begins.
 CallRecord BeginRecord(grpc::CallbackServerContext& context, const char* method) {
   CallRecord record;
   record.protocol = "grpc";
@@ -130,7 +130,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   void OnDone() override { delete this; }
 };
 
-// A call that is answered with the file of an image, which is read part by part. Deletes itself.
+// A call that sends the file of an image, which is read in parts. Deletes itself.
 class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
  public:
   // `call` must outlive this.
@@ -146,7 +146,7 @@ class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
   }
 
   void OnWriteDone(bool ok) override {
-    // What reads or records may wait for the disk.
+    // Reads and records run on the pool, because they may wait for the disk.
     call_.pool.Post([this, ok] {
       if (!ok) return End(absl::CancelledError("the call was cancelled"));
       written_ < image_.bytes->size() ? WritePart() : End(absl::OkStatus());
@@ -181,18 +181,18 @@ class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
   v1::GetImageResponse part_;
 };
 
-// A call that is answered by the events of a job. Kept alive by gRPC, until OnDone, and by whoever has work to do with
-// it; the call's context is gone after OnDone, which comes only when `finished_` is set.
+// A call that sends the events of a job. gRPC keeps it alive until OnDone, and so does any pending work on it. The
+// call's context is destroyed after OnDone, which comes only after `finished_` is set.
 class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
                           public std::enable_shared_from_this<EventStream> {
  public:
-  // The job to watch, and what is to be told first.
+  // The job to watch and the first event to send.
   struct Subject {
     std::string job;
     std::optional<v1::JobEvent> first;
-    bool cancels_job = false;  // when the client goes away
+    bool cancels_job = false;  // when the client disconnects
     bool with_files = false;
-    bool whole_files = false;  // in one message each
+    bool whole_files = false;  // send each file in one message
     bool fails_with_job = false;
   };
   using Choose = std::function<absl::StatusOr<Subject>(const Caller&)>;
@@ -249,7 +249,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
       Continue();
     }
     if (too_late) {
-      // The client went away while its job was on its way into the queue.
+      // The client disconnected while its job was being submitted.
       return CancelUnlessKept();
     }
     absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
@@ -265,7 +265,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     if (cancelled) Abandon();
   }
 
-  // Without a key nobody can come back for it.
+  // A job without an idempotency key cannot be picked up again by its client.
   void CancelUnlessKept() {
     if (subject_.cancels_job) (void)call_.service.Cancel(caller_, subject_.job).status();
   }
@@ -302,7 +302,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     End(absl::OkStatus());
   }
 
-  // The client is gone, or will not take what it asked for.
+  // The client has disconnected, or does not read what it requested.
   void Abandon() {
     std::shared_ptr<JobEventPump> pump;
     std::string cancel;
@@ -329,14 +329,14 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     Continue();
   }
 
-  // The rest is done under the lock.
+  // The methods below require the lock, except OnPart.
 
-  // An event with the file that belongs to it, which goes into it unless it has to be sent in parts before.
+  // An event with its file, which becomes part of the event unless it must be sent in parts before it.
   struct Waiting {
     v1::JobEvent event;
     base::SharedBytes file;
     uint64_t sent = 0;     // bytes of the file
-    uint64_t pending = 0;  // bytes of both that are counted as such
+    uint64_t pending = 0;  // bytes of both that count as pending
 
     bool has_file() const { return sent < file->size(); }
   };
@@ -348,7 +348,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     waiting_.push_back({.event = std::move(event), .file = std::move(file), .pending = bytes});
   }
 
-  // All but what is being written.
+  // Drops everything but the message that is being written.
   void Discard() {
     waiting_.clear();
     pending_ = writing_;
@@ -373,7 +373,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
     StartWrite(&message_);
   }
 
-  // Of the file of the first event that waits, on the pool because it may wait for the disk.
+  // Reads a part of the first waiting event's file, on the pool because it may wait for the disk.
   void ReadPart() {
     reading_ = true;
     const Waiting& next = waiting_.front();
@@ -382,21 +382,21 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
          most = PartBytesOf(*next.file, subject_.whole_files)] { self->OnPart(file, file->Read(sent, most)); });
   }
 
-  // Not under the lock.
+  // Must be called without the lock.
   void OnPart(const base::SharedBytes& file, absl::StatusOr<std::string> part) {
     if (!part.ok()) End(part.status());
     const std::lock_guard lock(mutex_);
     reading_ = false;
     if (!part.ok()) {
       Discard();
-      if (end_.ok()) end_ = ToGrpc(part.status(), context_);  // the job had ended well before
+      if (end_.ok()) end_ = ToGrpc(part.status(), context_);  // the job itself had ended without an error
     } else if (!waiting_.empty() && waiting_.front().file == file) {
       SendPart(*std::move(part));
     }
     Continue();
   }
 
-  // A file that is one part goes into its event.
+  // Sends a part, or puts a file that is a single part into its event.
   void SendPart(std::string part) {
     Waiting& next = waiting_.front();
     const bool whole = part.size() == next.file->size();
@@ -416,15 +416,15 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   const absl::Duration begun_ = base::SteadyNow();
   std::shared_ptr<EventStream> alive_;  // until OnDone
   Caller caller_;                       // set before Begin
-  Subject subject_;                     // set before there are events
+  Subject subject_;                     // set before the first event
 
   std::mutex mutex_;
   std::shared_ptr<JobEventPump> pump_;
   std::deque<Waiting> waiting_;
-  v1::JobEvent message_;  // that is being written
-  uint64_t writing_ = 0;  // bytes of it; 0: none is
-  uint64_t pending_ = 0;  // bytes of it and of what waits
-  bool reading_ = false;  // a part of what waits first
+  v1::JobEvent message_;  // the message being written
+  uint64_t writing_ = 0;  // size of message_; 0: nothing is being written
+  uint64_t pending_ = 0;  // bytes of message_ and of waiting events
+  bool reading_ = false;  // a part for the first waiting event
   bool cancelled_ = false, ended_ = false, finished_ = false;
   CallRecord record_;
   grpc::Status end_;
@@ -520,7 +520,7 @@ class Calls final : public v1::ImageService::CallbackService {
     return ToProto(*job);
   }
 
-  // As many of the jobs as one message holds, at least one.
+  // Returns as many of the jobs as fit into one message, at least one.
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const Caller& caller, const v1::ListJobsRequest& request) {
     ASSIGN_OR_RETURN(ListOptions options, FromProto(request));
     while (true) {

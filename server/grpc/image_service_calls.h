@@ -1,5 +1,5 @@
-// tessera.v1.ImageService on gRPC's callback interface: every call is handed to a task pool, because the service may
-// wait for the disk and gRPC's threads must not.
+// Implements tessera.v1.ImageService on gRPC's callback interface. Every call runs on a task pool, because the service
+// may wait for the disk and gRPC's threads must not.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::server {
 
-// All must outlive the service returned, and the pool its calls. `record` may be null.
+// All arguments must outlive the returned service, and the pool its calls. `record` may be null.
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
                                                      CallRecorder record);
 

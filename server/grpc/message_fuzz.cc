@@ -1,4 +1,4 @@
-// Any bytes as gRPC messages: what parses is refused with a bounded error or validated into a job.
+// Fuzz test: any bytes as gRPC messages. A message that parses is refused with a bounded error or validated into a job.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -20,14 +20,14 @@ using google::protobuf::FileDescriptor;
 namespace reflection_v1 = grpc::reflection::v1;
 namespace reflection_v1alpha = grpc::reflection::v1alpha;
 
-// Of all services that the listener has.
+// Returns the files of all services of the listener.
 std::vector<const FileDescriptor*> PublicFiles() {
   return {v1::Job::descriptor()->file(), grpc::health::v1::HealthCheckRequest::descriptor()->file(),
           reflection_v1::ServerReflectionRequest::descriptor()->file(),
           reflection_v1alpha::ServerReflectionRequest::descriptor()->file()};
 }
 
-// Nothing for what is not in the public files.
+// Returns null for a symbol that is not in the public files.
 const FileDescriptor* FileWithSymbol(const std::string& symbol) {
   const google::protobuf::DescriptorPool& pool = *google::protobuf::DescriptorPool::generated_pool();
   const FileDescriptor* found = pool.FindFileContainingSymbol(symbol);
@@ -44,7 +44,7 @@ const FileDescriptor* FileNamed(const std::string& name) {
   return nullptr;
 }
 
-// The messages of both versions of the protocol have the same fields.
+// The messages of both protocol versions have the same fields.
 template <typename Request, typename Response>
 Response Answer(const Request& request) {
   Response response;
@@ -81,7 +81,7 @@ Response Answer(const Request& request) {
   return response;
 }
 
-// One question, one answer, until the client has no more. Deletes itself.
+// Answers each question until the client sends no more. Deletes itself.
 template <typename Request, typename Response>
 class Conversation final : public grpc::ServerBidiReactor<Request, Response> {
  public:

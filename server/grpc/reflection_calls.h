@@ -1,4 +1,4 @@
-// gRPC reflection, in its versions v1 and v1alpha, of the services that the listener has and of nothing else that is
+// Serves gRPC reflection, versions v1 and v1alpha, for the services of the listener only, not for others that are
 // linked into the process.
 #pragma once
 
