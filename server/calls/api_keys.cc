@@ -66,14 +66,14 @@ absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
   return key;
 }
 
-// In as few digits as it takes.
+// Formats with as few digits as necessary.
 std::string NumberText(double number) {
   char digits[32];
   const std::to_chars_result end = std::to_chars(digits, digits + sizeof(digits), number);
   return std::string(digits, end.ptr);
 }
 
-// The words that ReadKeyTerm reads back as the same, each behind a blank.
+// Returns words that ReadKeyTerm reads back as the same values, each after a blank.
 std::string TermWords(const KeyLimits& limits, double share) {
   std::string words;
   if (limits.requests_per_minute != 0) absl::StrAppend(&words, " requests_per_minute=", limits.requests_per_minute);

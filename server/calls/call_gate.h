@@ -1,4 +1,4 @@
-// Who may call, how often, and how much a request may ask for: the same for every edge. Thread-safe.
+// CallGate decides for all edges who may call, how often, and how much a request may ask for. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,18 +19,18 @@ namespace tessera::server {
 
 class CallGate {
  public:
-  // Without `keys` everybody is the tenant "anonymous", without limits.
+  // Without `keys` every caller is the tenant "anonymous", without limits.
   explicit CallGate(std::unique_ptr<ApiKeys> keys, std::function<absl::Time()> now = absl::Now);
 
-  // From the next call on.
+  // Take effect with the next call.
   void SetKeys(std::unique_ptr<ApiKeys> keys);
   void SetLimits(const RequestLimits& limits);
   RequestLimits limits() const;
 
-  // The caller that "Bearer SECRET", the value of an Authorization header, stands for; UNAUTHENTICATED.
+  // Returns the caller of "Bearer SECRET", the value of an Authorization header; UNAUTHENTICATED.
   absl::StatusOr<Caller> Authenticate(const std::optional<std::string>& authorization);
 
-  // Counts one submission. RESOURCE_EXHAUSTED with RetryAfter where the caller's requests_per_minute are used up: a
+  // Counts one submission. RESOURCE_EXHAUSTED with RetryAfter if the caller's requests_per_minute are used up: a token
   // bucket of that size, which fills evenly.
   absl::Status CountSubmission(const Caller& caller);
 

@@ -1,4 +1,4 @@
-// The ids that a caller may give its call, as headers of HTTP and metadata of gRPC. Pure functions.
+// The ids that a caller may give its call in HTTP headers and gRPC metadata. Pure functions.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace tessera::server {
 
-// What was sent as x-request-id if it is 1 to 128 visible ASCII characters; else a new one.
+// Returns the x-request-id that was sent if it is 1 to 128 visible ASCII characters; otherwise a new one.
 std::string RequestIdFrom(absl::string_view sent);
 
-// What was sent as traceparent if it is well-formed (W3C Trace Context, version 00); else empty.
+// Returns the traceparent that was sent if it is well-formed (W3C Trace Context, version 00); otherwise an empty text.
 std::string TraceParentFrom(absl::string_view sent);
 
-// The trace-id of a traceparent: the part that all services on the way share. Empty for one that is not well-formed.
+// Returns the trace-id of a traceparent: the part that all services of a trace share. Empty if it is not well-formed.
 std::string TraceIdOf(absl::string_view trace_parent);
 
 }  // namespace tessera::server

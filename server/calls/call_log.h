@@ -1,4 +1,4 @@
-// The lines of the log that calls leave, one each, with the level that an operator filters by.
+// CallLog makes one log line per call, with the level by which operators filter.
 #pragma once
 
 #include <map>
@@ -14,9 +14,9 @@ namespace tessera::server {
 // Thread-safe.
 class CallLog {
  public:
-  // A health check or a scrape is of the level debug while it is answered as the one before it on the same path was;
-  // the first one counts as if one before it had succeeded. What a defect broke is an error, what cannot be served for
-  // now a warning, every other call info.
+  // A health check or a scrape has level debug while its answer equals the previous one on the same path; before the
+  // first one, success is assumed. A call that failed because of a defect has level error, one that cannot be served at
+  // present has warning, every other call info.
   base::LogLine LineOf(const CallRecord& call);
 
  private:

@@ -18,7 +18,7 @@ TEST(CallLogTest, AHealthCheckIsALineOnlyWhereItsAnswerChanges) {
     EXPECT_EQ(level("admin", route, 200), base::LogLevel::kInfo);
     EXPECT_EQ(level("admin", route, 200), base::LogLevel::kDebug);
   }
-  // One listener says nothing about the other.
+  // The state of one listener does not affect the other.
   EXPECT_EQ(level("http", "/readyz", 503), base::LogLevel::kWarning);
   EXPECT_EQ(level("admin", "/readyz", 503), base::LogLevel::kWarning);
 }

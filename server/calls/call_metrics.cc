@@ -8,7 +8,7 @@
 namespace tessera::server {
 namespace {
 
-// Seconds: answers from memory take under a millisecond, images minutes.
+// Bucket bounds in seconds: answers from memory take under a millisecond, images take minutes.
 const prometheus::Histogram::BucketBoundaries& SecondsBuckets() {
   static const auto* buckets =
       new prometheus::Histogram::BucketBoundaries{0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300};
@@ -38,7 +38,7 @@ CallMetrics::CallMetrics() : families_(std::make_unique<Families>()) {}
 CallMetrics::~CallMetrics() = default;
 
 void CallMetrics::Record(const CallRecord& call) {
-  // Only routes have labels of their own: what clients make up must not grow the table.
+  // Only known routes become labels, so that arbitrary client input cannot grow the table.
   const bool known = !call.route.empty();
   families_->requests
       .Add({{"protocol", call.protocol},

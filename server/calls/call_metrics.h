@@ -1,4 +1,4 @@
-// What the edges count, in Prometheus' terms. Thread-safe.
+// CallMetrics counts the calls of the edges in Prometheus form. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class CallMetrics {
 
   void Record(const CallRecord& call);
 
-  // Complete families in the text format.
+  // Returns complete metric families in the text format.
   std::string Text() const;
 
  private:

@@ -28,8 +28,8 @@ constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few ki
 
 std::string ReadText(const char* path) { return base::ReadSmallFile(path, kMaxFileBytes).value_or(""); }
 
-// The fields of /proc/self/stat by their numbers in proc(5), from the third on: the second, the program's name, may
-// hold anything.
+// Fields of /proc/self/stat by their numbers in proc(5), from the third on, because the second, the program's name, may
+// contain anything.
 class ProcessStat {
  public:
   ProcessStat() {
@@ -53,7 +53,7 @@ class ProcessStat {
   std::vector<std::string> fields_;
 };
 
-// Seconds since the epoch at which the machine was started.
+// Returns the time when the machine was started, in seconds since the epoch.
 std::optional<double> BootTime() {
   for (const absl::string_view line : absl::StrSplit(ReadText("/proc/stat"), '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
@@ -77,7 +77,7 @@ void Append(std::string& text, const char* name, const char* type, const char* h
 int64_t OpenDescriptors() {
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return 0;
-  int64_t count = -3;  // ".", "..", and the folder itself
+  int64_t count = -3;  // excludes ".", "..", and the folder's descriptor
   while (readdir(folder) != nullptr) ++count;
   closedir(folder);
   return count;

@@ -1,4 +1,4 @@
-// What Prometheus' clients tell of the process they are in, under their usual names.
+// Process metrics under the usual names of Prometheus' client libraries.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +6,20 @@
 
 namespace tessera::server {
 
-// Complete families in the text format: process_cpu_seconds_total, process_resident_memory_bytes,
-// process_virtual_memory_bytes, process_start_time_seconds, process_open_fds, process_max_fds, process_threads. Where
-// /proc does not tell one, it is left out.
+// Returns complete families in the text format: process_cpu_seconds_total, process_resident_memory_bytes,
+// process_virtual_memory_bytes, process_start_time_seconds, process_open_fds, process_max_fds, process_threads. A
+// family that /proc does not provide is left out.
 std::string ProcessMetricsText();
 
-// One sample, 1, whose labels say what was built and with what.
+// Returns one sample with value 1, whose labels describe the build.
 std::string BuildInfoText(const std::string& version);
 
-// One counter: the lines of the log that standard error did not take.
+// Returns one counter: log lines that could not be written to standard error.
 std::string DroppedLogLinesText(int64_t lines);
 
-// Descriptors that this process has open; 0: not known.
+// Returns the number of open descriptors of this process; 0: unknown.
 int64_t OpenDescriptors();
-// That it may have open at the most.
+// Returns the limit of that number.
 int64_t MostDescriptors();
 
 }  // namespace tessera::server

@@ -27,7 +27,7 @@ std::map<std::string, double> Values(const std::string& text) {
   return values;
 }
 
-// CPU time that getrusage(2) tells, which counts the same in other units.
+// Returns the CPU time of getrusage(2), which counts the same in other units.
 double CpuSeconds() {
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
@@ -38,7 +38,7 @@ double CpuSeconds() {
 }
 
 TEST(ProcessMetricsTest, TheProcessIsDescribedUnderPrometheusUsualNames) {
-  // Some time to count: a tick of the kernel's is a hundredth of a second.
+  // Uses some CPU time first: a tick of the kernel is a hundredth of a second.
   while (CpuSeconds() < 0.05) {
   }
   const double before = CpuSeconds();
