@@ -1,4 +1,4 @@
-// Whether an adapter's file fits a model, from what the model's description says of its matrix products.
+// Checks whether an adapter's file fits a model, by the matrix products in the model's description.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tessera::server {
 
-// INVALID_ARGUMENT for what workers would refuse, naming the adapter, `name`, and the tensor or the module. A
-// description without products says nothing, and so does an answer from it: then the workers alone refuse.
+// INVALID_ARGUMENT for an adapter that workers would refuse, naming the adapter, `name`, and the tensor or the module.
+// A description without products allows no check, and OK then proves nothing: only the workers can refuse the adapter.
 absl::StatusOr<models::AdapterOrigin> CheckAdapterFits(const std::string& path, const std::string& name,
                                                        const control::ModelDescription& model);
 

@@ -32,7 +32,7 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kBlockBytes = size_t{4} << 20;
 constexpr char kMetadata[] = "__metadata__";
-// As PEFT names them in the copy of its folders.
+// PEFT's names for the files in a copied folder.
 constexpr char kTensorsFile[] = "adapter_model.safetensors";
 constexpr char kConfigFile[] = "adapter_config.json";
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
@@ -56,7 +56,7 @@ absl::Status Wrong(const std::string& name, const auto&... what) {
 
 using Range = std::pair<uint64_t, uint64_t>;
 
-// The offsets of a tensor's bytes behind the header; nothing where the entry has none.
+// Returns the offsets of a tensor's bytes after the header; nullopt if the entry has none.
 std::optional<Range> RangeOf(const base::Json& tensor) {
   const base::Json* offsets = tensor.Find("data_offsets");
   if (offsets == nullptr || offsets->items().size() != 2) return std::nullopt;
@@ -104,7 +104,7 @@ absl::Status CheckFile(const base::ReadOnlyFile& file) {
   return CheckHeader(header, file.size() - kLengthBytes - length, name);
 }
 
-// Calls with the blocks of the file, beside which it digests them, and digests the config then. `take` may be null.
+// Reads the file in blocks, passes each to `take` and digests it; digests the config last. `take` may be null.
 absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file, const std::string& config,
                                        const std::function<absl::Status(std::string_view)>& take) {
   base::Sha256 digest;
@@ -136,14 +136,14 @@ absl::Status WriteAll(int file, std::string_view bytes) {
   return absl::OkStatus();
 }
 
-// To a new file.
+// Copies to a new file.
 absl::StatusOr<AdapterFile> CopyTensors(const base::ReadOnlyFile& file, const std::string& config,
                                         const std::string& copy) {
   const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
   if (to.get() < 0) return DiskError(errno, "the adapter cannot be kept");
   ASSIGN_OR_RETURN(const AdapterFile copied,
                    ReadBlocks(file, config, [&](std::string_view block) { return WriteAll(to.get(), block); }));
-  // The file may have been written into since its header was read.
+  // The file may have changed since its header was read.
   ASSIGN_OR_RETURN(const base::ReadOnlyFile written, base::ReadOnlyFile::Open(copy, file.name()));
   RETURN_IF_ERROR(CheckFile(written));
   return copied;

@@ -39,7 +39,7 @@ TEST(AdapterFileTest, ACopyHasTheSameBytesAndIsItsOwnersAlone) {
   EXPECT_EQ(std::filesystem::status(folder / "copy").permissions(), std::filesystem::perms::owner_read);
 }
 
-// Each case differs from a whole file in the one thing that its message tells.
+// Each case differs from a valid file in the one property that its message names.
 TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
   struct Case {
     std::string bytes, message;

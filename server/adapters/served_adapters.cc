@@ -37,7 +37,7 @@ absl::Status NotFound(const std::string& name, const std::vector<std::string>& k
   return absl::NotFoundError(CheckName("adapter", name, known).message());
 }
 
-// Its age counts from now on.
+// Restarts the age of the file.
 void Touch(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 
 absl::Duration AgeOf(const std::string& path) {
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdapt
         absl::StrCat("the adapter folder ", QuotedValue(options.folder), " is not there, or is no folder"));
   }
   if (!options.folder.empty()) RETURN_IF_ERROR(base::MakePrivateFolder(options.kept));
-  // Workers may have another working folder.
+  // Workers may have another working directory.
   const fs::path kept = fs::absolute(options.kept, error);
   if (!error) options.kept = kept.lexically_normal();
   return std::unique_ptr<ServedAdapters>(new ServedAdapters(std::move(options)));
@@ -102,15 +102,15 @@ absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found, bool is_n
   if (!kept) {
     incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
     ASSIGN_OR_RETURN(file, CopyAdapterFile(found.path, name, incoming));
-    // Workers may be about to read a copy that is there: it is not replaced by its like.
+    // An existing intact copy is not replaced, because workers may be about to read it.
     kept = is_new && CheckKept(file.digest, KeptPath(file.digest)).ok();
     if (kept) fs::remove_all(std::exchange(incoming, ""), error);
   }
-  // What is checked is what is kept, whatever becomes of the operator's file.
+  // The check applies to the copy, even if the operator's file changes meanwhile.
   absl::StatusOr<models::AdapterOrigin> origin = models::AdapterOrigin();
   if (options_.check) origin = options_.check(found.model, kept ? KeptPath(file.digest) : incoming, name);
   if (origin.ok() && !kept) {
-    fs::remove_all(KeptPath(file.digest), error);  // what is damaged there
+    fs::remove_all(KeptPath(file.digest), error);  // a damaged copy
     if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
       origin = absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
     }
@@ -151,7 +151,7 @@ void ServedAdapters::Scan(const std::vector<std::string>& models) {
       leave_out(absl::StrCat("there are more than ", kMaxLoaded));
       continue;
     }
-    // From before a restart.
+    // Adapters copied before a restart.
     const absl::StatusOr<ServedAdapter> kept = Keep(found, /*is_new=*/false);
     if (!kept.ok()) {
       leave_out(kept.status().message());

@@ -1,4 +1,4 @@
-// That a job gets the bytes it was accepted with, and the bugs that must be found.
+// Checks that a job gets the bytes it was accepted with, and that planted bugs are found.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,7 +33,7 @@ std::unique_ptr<ServedAdapters> Open(const TestFolder& folder) {
   return *std::move(adapters);
 }
 
-// What Locate gives a job that was accepted with the adapter's first bytes.
+// What Locate returns for a job that was accepted with the adapter's first bytes.
 struct Located {
   absl::Status status;
   std::string bytes;
@@ -61,7 +61,7 @@ bool AnAcceptedJobGetsTheBytesOfThen() {
   return located.status.ok() && located.bytes == then;
 }
 
-// The server starts again, and its copy is another one's bytes.
+// The server restarts, and the copy has other bytes.
 bool OtherBytesUnderTheDigestAreAFailure() {
   const TestFolder folder;
   const std::string path = folder.Write("adapters/style.safetensors", OneTensor("then"));

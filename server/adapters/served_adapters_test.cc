@@ -82,7 +82,7 @@ TEST_F(ServedAdaptersTest, AFolderOfDiffusersIsServedByItsNameAsItsFile) {
   EXPECT_EQ(BytesOf(folder_ / ("kept/" + DigestOf(style_) + ".safetensors")), style_);
 }
 
-// A run leaves an adapter in both forms.
+// A training run leaves an adapter in both forms.
 TEST_F(ServedAdaptersTest, OfAFileAndAFolderOfOneNameTheFileIsServed) {
   Put("adapter-8", style_);
   folder_.Write("adapters/adapter-8/adapter_model.safetensors", style_);
@@ -142,7 +142,7 @@ TEST_F(ServedAdaptersTest, AnAcceptedJobGetsTheBytesOfThenWhateverBecomesOfTheFi
   auto adapters = Open();
   std::vector<control::AdapterUse> accepted = {{.name = "style", .digest = adapters->Of("first")[0].digest}};
 
-  // Replaced in place and loaded again, then removed, unloaded and forgotten by a restart.
+  // The file is replaced in place and loaded again, then removed, unloaded and forgotten by a restart.
   std::ofstream(path, std::ios::binary | std::ios::trunc) << other_;
   ASSERT_TRUE(adapters->Load("style", models_).ok());
   EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(other_));
@@ -169,7 +169,7 @@ TEST_F(ServedAdaptersTest, BytesThatAreGoneOrDamagedAreANamedFailure) {
   EXPECT_EQ(gone.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(gone.message()), HasSubstr("adapter 'style' that the job was accepted with"));
 
-  // A crash of the machine may leave other bytes under the name; the next start finds out and keeps them anew.
+  // A crash of the machine may leave other bytes under the name; the next start detects them and copies the file again.
   std::filesystem::remove(folder_ / "adapters/style.safetensors");
   folder_.Write("kept/" + DigestOf(style_) + ".safetensors", other_);
   adapters = Open();
