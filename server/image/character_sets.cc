@@ -19,7 +19,7 @@ void AppendUtf8(UChar32 character, std::string& out) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
 }
 
-// Calls visit(character) for each character; a negative one stands for an invalid byte. Stops when visit says false.
+// Calls visit(character) for each character, with a negative value for an invalid byte. Stops when visit returns false.
 template <typename Visit>
 void ForEachUtf8(std::string_view text, Visit visit) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());

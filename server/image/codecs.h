@@ -1,4 +1,4 @@
-// One encoder and one decoder per file format, behind image_file.h, which checks sizes and parameters before encoding
+// One encoder and one decoder per file format. image_file.h calls them; it checks sizes and parameters before encoding
 // and recognises the format before decoding.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace tessera::server {
 
-// Refuses a decoded header before anything is allocated for it. A short file that claims a large picture is refused
-// too: past 16 MPixel each byte of the file may stand for 10,000 pixels, which is more than deflate can reach.
+// Refuses a decoded header before memory is allocated for it. A short file that claims a large picture is refused too:
+// above 16 MPixel, each byte of the file may stand for at most 10,000 pixels, which is more than deflate can reach.
 [[nodiscard]] absl::Status CheckDecodedSize(int64_t width, int64_t height, size_t file_bytes);
 
 [[nodiscard]] absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters);

@@ -45,12 +45,12 @@ class TiffReader final {
   std::optional<uint32_t> Long(size_t offset) const { return Number(offset, 4); }
 
   struct Entry {
-    size_t value_offset = 0;  // where the 4-byte value field lies in the block
+    size_t value_offset = 0;  // offset of the 4-byte value field in the block
     uint32_t type = 0;
     uint32_t count = 0;
   };
 
-  // The entry of `tag` in the directory at `directory`; an entry with count 0 and type 0 where it has none.
+  // Returns the entry of `tag` in the directory at `directory`, or an entry with count 0 and type 0 if there is none.
   absl::StatusOr<Entry> Find(size_t directory, uint16_t tag) const {
     const std::optional<uint32_t> entries = Short(directory);
     if (!entries || !Bytes(directory + 2, *entries * kEntryBytes)) {

@@ -11,7 +11,8 @@ namespace {
 
 using std::string_literals::operator""s;
 
-// A little-endian block as cameras write it: IFD0 with the pointer to the EXIF directory, that with a UserComment.
+// Returns a little-endian block like those of cameras: IFD0 with the pointer to the EXIF directory, which has a
+// UserComment.
 std::string LittleEndianExif(const std::string& comment) {
   std::string block =
       "II*\0\x08\0\0\0"s

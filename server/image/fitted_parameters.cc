@@ -11,7 +11,7 @@
 namespace tessera::server {
 namespace {
 
-// At most `bytes` of the text, and no part of a character.
+// Cuts the text to at most `bytes` without splitting a character.
 bool Shorten(std::string& text, size_t bytes) {
   if (text.size() <= bytes) return false;
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
@@ -19,7 +19,7 @@ bool Shorten(std::string& text, size_t bytes) {
   return true;
 }
 
-// With at most `bytes` of each prompt.
+// Cuts each prompt to at most `bytes`.
 ImageParameters Shortened(ImageParameters parameters, size_t bytes) {
   std::vector<std::string> names;
   if (Shorten(parameters.prompt, bytes)) names.emplace_back("prompt");

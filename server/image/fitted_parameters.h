@@ -1,4 +1,4 @@
-// The parameters of an image as the format of its file can carry them. Only JPEG has a bound that prompts exceed.
+// FitParameters makes the parameters of an image fit the format of its file. Only JPEG has a bound that prompts exceed.
 #pragma once
 
 #include <string>
@@ -10,16 +10,17 @@
 
 namespace tessera::server {
 
-// The extra pair of parameters whose prompts are not whole; its value names them.
+// The extra pair of parameters whose prompts were shortened; its value names them.
 inline constexpr char kShortenedKey[] = "Shortened";
 
 struct FittedParameters {
-  std::string text;                   // which CheckEncodable accepts
+  std::string text;                   // accepted by CheckEncodable
   std::vector<std::string> warnings;  // sentences for the user
 };
 
-// The text of FormatParameters; where it does not fit, with the longest beginnings of the prompts that do, all other
-// parameters, and the pair kShortenedKey. The error of CheckEncodable where no prompt is short enough.
+// Returns the text of FormatParameters. If it does not fit, the prompts are cut to the longest beginnings that do, and
+// the pair kShortenedKey is added; all other parameters stay. Returns the error of CheckEncodable if no prompt is short
+// enough.
 [[nodiscard]] absl::StatusOr<FittedParameters> FitParameters(const ImageParameters& parameters, ImageFormat format);
 
 }  // namespace tessera::server

@@ -1,6 +1,6 @@
-// Image files: RGB pixels to and from the bytes of a PNG, JPEG or WebP file, with one text inside, the generation
-// parameters, where other image programs look for it: PNG text chunk "parameters", EXIF UserComment in JPEG and WebP.
-// Nothing here touches the disk. All functions are pure and may be called from any thread.
+// Image files: converts RGB pixels to and from the bytes of a PNG, JPEG or WebP file. The file contains one text, the
+// generation parameters, where other image programs look for it: PNG text chunk "parameters", EXIF UserComment in JPEG
+// and WebP. Nothing here uses the disk. All functions are pure and may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -29,27 +29,28 @@ struct EncodeOptions {
 struct DecodedImage {
   control::Image image;
   ImageFormat format = ImageFormat::kPng;
-  std::string parameters;  // UTF-8; empty where the file carries none
+  std::string parameters;  // UTF-8; empty if the file has none
 };
 
-// "PNG", "JPEG" or "WebP".
+// Returns "PNG", "JPEG" or "WebP".
 [[nodiscard]] std::string_view ImageFormatName(ImageFormat format);
 
-// The format that the extension of `path` stands for, in either case; kInvalidArgument names the valid extensions.
+// Returns the format of the extension of `path`, in either case; kInvalidArgument names the valid extensions.
 [[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
 
-// Whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse before an
-// image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of parameters: longer ones
-// are refused, never cut.
+// Whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse a request
+// before the image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of parameters:
+// longer ones are refused, never cut.
 [[nodiscard]] absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters);
 
-// The bytes of the file. Equal arguments give equal bytes: no time stamp, no program name. JPEG is 4:4:4.
+// Returns the bytes of the file. Equal arguments give equal bytes: they contain no time stamp and no program name. JPEG
+// is 4:4:4.
 [[nodiscard]] absl::StatusOr<std::string> EncodeImage(const control::Image& image, ImageFormat format,
                                                       const EncodeOptions& options);
 
-// Reads a file from anyone. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.
-// kInvalidArgument: not an image of these formats, or one with a feature outside them. kDataLoss: damaged or cut short.
-// kResourceExhausted: more pixels or text than the limits above, or than a file this short can honestly hold.
+// Reads a file from an untrusted source. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.
+// kInvalidArgument: not an image of these formats, or one with an unsupported feature. kDataLoss: damaged or cut short.
+// kResourceExhausted: more pixels or text than the limits above, or than a file this short can contain.
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes);
 
 }  // namespace tessera::server

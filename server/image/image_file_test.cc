@@ -17,7 +17,7 @@ using testing::HasSubstr;
 constexpr ImageFormat kFormats[] = {ImageFormat::kPng, ImageFormat::kJpeg, ImageFormat::kWebp};
 constexpr char kParameters[] = "a red apple\nSteps: 20, Seed: 1";
 
-// Smooth in both directions, so that lossy formats stay close.
+// Returns a picture that is smooth in both directions, so that lossy formats stay close.
 control::Image Gradient(int width, int height) {
   control::Image image{.width = width, .height = height, .rgb = {}};
   for (int y = 0; y < height; ++y) {
@@ -203,7 +203,7 @@ TEST(ImageFileTest, OtherContentIsRefusedByName) {
   }
 }
 
-// The headers claim a picture of gigabytes; nothing may be allocated for it.
+// The headers claim a picture of gigabytes, for which no memory may be allocated.
 TEST(ImageFileTest, HugePicturesInShortFilesAreRefused) {
   for (const char* name : {"huge_side.png", "huge_area.png", "huge.jpg", "huge.webp"}) {
     const auto decoded = DecodeImage(FileContent("tests/fuzz/image/"s + name));

@@ -1,5 +1,5 @@
-// Whatever the bytes: DecodeImage returns a picture of the size it states or an error, and parameters that parse are
-// written and parsed again to the same values.
+// Fuzz test: for any bytes, DecodeImage returns a picture of the size that it states, or an error. Parameters that
+// parse are written and parsed again to the same values.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // libjpeg reports errors by longjmp. Each operation is therefore a context, whose destructor frees everything, and a
-// function that only calls libjpeg and holds nothing with a destructor itself.
+// function that only calls libjpeg and has no objects with destructors.
 #include <cstdio>
 // jpeglib.h needs FILE and size_t declared before it.
 #include <jpeglib.h>
@@ -17,11 +17,12 @@ namespace {
 
 constexpr int kExifMarkerCode = JPEG_APP0 + 1;
 constexpr std::string_view kExifMarker("Exif\0\0", 6);
-// A progressive file needs about ten; each further one lets a short file cost another pass over the picture.
+// A progressive file needs about ten scans. Without a bound, a short file could make the decoder pass over the picture
+// many times.
 constexpr int kMaxScans = 100;
 
 struct JpegError {
-  jpeg_error_mgr manager;  // first: libjpeg hands back a pointer to it
+  jpeg_error_mgr manager;  // must be first: libjpeg returns a pointer to it
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX] = "";
 };
@@ -32,7 +33,7 @@ struct JpegError {
   longjmp(error->jump, 1);
 }
 
-// libjpeg calls damaged data a warning and goes on with grey; here it is an error. Positive levels are traces.
+// libjpeg treats damaged data as a warning and continues with grey; here it is an error. Positive levels are traces.
 void OnMessage(j_common_ptr common, int level) {
   if (level < 0) OnError(common);
 }

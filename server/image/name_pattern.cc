@@ -86,7 +86,7 @@ absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameVa
 }
 
 std::string Slug(std::string_view text) {
-  // Far more than the slug can use; lower case and composition must not run over a prompt of any length.
+  // Far more than the slug can use; lower-casing and composition must not process a prompt of any length.
   constexpr size_t kConsideredBytes = 4096;
   const icu::UnicodeString source = LowerCaseComposed(text.substr(0, kConsideredBytes));
   std::string slug;

@@ -1,4 +1,5 @@
-// Names of output files from a pattern such as "{prompt}-{seed}.png". Deterministic: no clock, no random part.
+// Expands patterns such as "{prompt}-{seed}.png" to names of output files. Deterministic: uses no clock and no random
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +23,16 @@ struct NameValues {
 };
 
 // Replaces {index} {seed} {prompt} {width} {height} {model} {steps}; prompt and model as slugs. "{{" and "}}" stand for
-// braces; all else, folders included, is taken literally. kInvalidArgument for an unknown field (the message lists the
-// valid ones), a lone brace, and a result that cannot be the name of a file.
+// braces; everything else, folders included, is literal. kInvalidArgument for an unknown field (the message lists the
+// valid ones), a lone brace, and a result that cannot be a file name.
 [[nodiscard]] absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameValues& values);
 
-// Lower-case letters and digits of any script with single "-" between them: never empty ("image" where nothing is
-// left), at most 60 bytes, cut between characters. Any bytes are accepted.
+// Returns lower-case letters and digits of any script with single "-" between them: at most 60 bytes, cut between
+// characters, and never empty ("image" if nothing is left). Accepts any bytes.
 [[nodiscard]] std::string Slug(std::string_view text);
 
-// `path`, or where something exists there the first free of "name-2.png", "name-3.png", … . Another process may take
-// the name before it is used: write with overwrite = false and ask again on kAlreadyExists.
+// Returns `path`, or if it exists, the first free name of "name-2.png", "name-3.png", … . Another process may take the
+// name before it is used: write with overwrite = false, and call again on kAlreadyExists.
 [[nodiscard]] std::string NextFreeName(const std::string& path);
 
 }  // namespace tessera::server

@@ -101,7 +101,7 @@ void AppendLine(std::string_view line, std::string& text) {
   text.append(line);
 }
 
-// Reads the lines before the pairs as other programs do.
+// Reads the lines before the pairs like other programs do.
 Prompts ReadPlainPrompts(std::string_view text) {
   Prompts prompts;
   while (!text.empty()) {
@@ -139,7 +139,7 @@ absl::Status Malformed(std::string_view key, std::string_view value, std::string
                                                  std::string(valid)));
 }
 
-// The length of the JSON string that `text` begins with, quotes included; 0 where it has no end.
+// Returns the length of the JSON string that `text` begins with, quotes included; 0 if it does not end.
 size_t QuotedLength(std::string_view text) {
   for (size_t i = 1; i < text.size(); ++i) {
     if (text[i] == '\\') {
@@ -191,7 +191,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view li
   return pairs;
 }
 
-// Takes pairs out by name and keeps the first error. What is not there is left as it is.
+// Takes pairs out by name and keeps the first error. A missing pair leaves its value unchanged.
 class PairReader final {
  public:
   explicit PairReader(std::map<std::string, std::string> pairs) : pairs_(std::move(pairs)) {}
@@ -221,7 +221,7 @@ class PairReader final {
     if (Has(key)) (*this)(key, value.emplace());
   }
 
-  // Whole numbers with one blank between them.
+  // Reads whole numbers separated by one blank.
   void operator()(const std::string& key, std::vector<int32_t>& numbers) {
     const std::optional<std::string> text = Take(key);
     for (size_t start = 0; text && start <= text->size();) {
@@ -234,7 +234,7 @@ class PairReader final {
     }
   }
 
-  // The fields of each item but for paths, with a colon between them; one blank between items.
+  // Reads the fields of each item except paths, separated by colons; items are separated by one blank.
   template <base::Described Item>
   void operator()(const std::string& key, std::vector<Item>& items) {
     const std::optional<std::string> text = Take(key);
@@ -286,7 +286,7 @@ class PairReader final {
   absl::Status status_;
 };
 
-// Adds pairs in the same calls. Empty texts and absent values have none.
+// Adds pairs by the same calls. Empty texts and absent values add none.
 class PairWriter final {
  public:
   void operator()(const std::string& key, const std::string& text) {
@@ -326,10 +326,10 @@ class PairWriter final {
   }
 
   Pairs pairs;
-  absl::Status status;  // of the first number that no text can have
+  absl::Status status;  // error of the first number that has no text
 };
 
-// The walk over the parameters that have a pair whatever the prompt is, in the order of the text.
+// Visits the parameters that have a pair regardless of the prompt, in the order of the text.
 template <typename Visit, typename Parameters>
 void VisitPairs(Visit& visit, Parameters& parameters) {
   visit(kSteps, parameters.steps);
@@ -353,7 +353,7 @@ void VisitPairs(Visit& visit, Parameters& parameters) {
   visit("Loras", parameters.adapters);
 }
 
-// The key of an option; empty for those of which one pair tells two.
+// Returns the key of an option; empty for options that share a pair with another.
 std::string KeyOf(const char* id) {
   const RequestField& field = *FindField(id);
   const std::string key = MetadataKey(field);

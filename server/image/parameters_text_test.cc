@@ -222,7 +222,7 @@ TEST(ParametersTextTest, NumbersAreShortestAndExact) {
   }
 }
 
-// Prompts are sequences of the pieces that have a meaning in the format, where any misreading would show.
+// Prompts are sequences of the pieces that have a meaning in the format, so that any misreading shows.
 TEST(ParametersTextTest, AnySequenceOfNastyPiecesRoundTrips) {
   const std::vector<std::string> pieces = {"\n",
                                            "\r",

@@ -1,5 +1,5 @@
 // libpng reports errors by longjmp. Each operation is therefore a context, whose destructor frees everything, and a
-// function that only calls libpng and holds nothing with a destructor itself.
+// function that only calls libpng and has no objects with destructors.
 #include <png.h>
 
 #include <algorithm>
@@ -31,10 +31,10 @@ struct PngError {
   png_longjmp(png, 1);
 }
 
-// libpng drops a text chunk that is too large or damaged with no more than a warning, which names the chunk first.
+// libpng drops a text chunk that is too large or damaged with only a warning, which begins with the name of the chunk.
 void OnWarning(png_structp png, png_const_charp message) {
   auto* error = static_cast<PngError*>(png_get_error_ptr(png));
-  // tEXt, zTXt and iTXt.
+  // Matches tEXt, zTXt and iTXt.
   if (std::string_view(message).find("Xt: ") == std::string_view::npos) return;
   std::snprintf(error->text_warning, sizeof(error->text_warning), "%s", message);
 }
@@ -60,7 +60,7 @@ bool WriteAll(PngWriter& writer, const control::Image& image, png_textp text) {
   png_set_write_fn(writer.png, &writer, AppendBytes, FlushNothing);
   png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width), static_cast<png_uint_32>(image.height),
                8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  // A quarter of the time of the default level 6 on smooth pictures, at the same size.
+  // Takes a quarter of the time of the default level 6 on smooth pictures, at the same size.
   constexpr int kCompressionLevel = 4;
   png_set_compression_level(writer.png, kCompressionLevel);
   if (text != nullptr) png_set_text(writer.png, writer.info, text, 1);
@@ -91,7 +91,7 @@ void TakeBytes(png_structp png, png_bytep data, size_t size) {
   reader->rest.remove_prefix(size);
 }
 
-// libpng allocates for the length that a chunk states before it reads the chunk.
+// libpng allocates the length that a chunk states before it reads the chunk.
 absl::Status CheckChunkLengths(std::string_view bytes) {
   constexpr size_t kSignatureBytes = 8;
   constexpr size_t kHeaderBytes = 8;
@@ -114,7 +114,7 @@ absl::Status CheckChunkLengths(std::string_view bytes) {
 
 bool ReadHeader(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
-  // Sizes are judged by CheckDecodedSize, whose message names the size.
+  // CheckDecodedSize checks sizes, and its message names the size.
   png_set_user_limits(reader.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
   png_set_chunk_malloc_max(reader.png, kMaxChunkBytes);
   png_set_chunk_cache_max(reader.png, kMaxTextChunks);
@@ -124,7 +124,7 @@ bool ReadHeader(PngReader& reader) {
   return true;
 }
 
-// Fixes what each row will hold: three bytes a pixel.
+// Sets the format of rows to three bytes per pixel.
 bool PrepareRows(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_set_expand(reader.png);
@@ -169,7 +169,7 @@ absl::StatusOr<std::string> FindParameters(const PngReader& reader) {
 }  // namespace
 
 absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters) {
-  // Declared before the writer: libpng may still point at it when the writer is destroyed.
+  // Declared before the writer, because libpng may still point at it when the writer is destroyed.
   std::string value = parameters;
   png_text text = {};
   if (std::optional<std::string> latin1 = Utf8ToLatin1(parameters)) {
