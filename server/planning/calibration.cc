@@ -17,9 +17,10 @@ namespace {
 
 constexpr size_t kMaxText = 64 << 10, kMaxName = 256;
 constexpr int64_t kFormat = 1;
-// No machine is so slow or so fast.
+// Values outside of these bounds are implausible for any machine.
 constexpr double kLeastRate = 1e3, kMostRate = 1e18, kLeastSeconds = 1e-10, kMostSeconds = 1e3, kMostBytes = 1e15;
-// The operators of a block: norms, products, attention, residuals (models/flux/flux_transformer.cc has 16 to 24).
+// The number of operators in a block: norms, products, attention, residuals (models/flux/flux_transformer.cc has 16 to
+// 24).
 constexpr double kOperatorsOfBlock = 20;
 
 void ReadExchange(base::ConfigReader& reader, LinkRate& link) {
@@ -84,7 +85,7 @@ absl::StatusOr<std::vector<ProcessorShare>> GroupShares(int ranks, const base::J
   LinkRate link;
   ReadExchange(reader, link);
   RETURN_IF_ERROR(reader.status());
-  link.hidden = !shares.front().device.empty();  // a device sends beside its work; a processor copies by itself
+  link.hidden = !shares.front().device.empty();  // a device sends while it computes; a processor copies instead
   for (ProcessorShare& share : shares) share.link = link;
   return shares;
 }

@@ -1,4 +1,4 @@
-// What a machine's ranks were measured to reach on its processors, as a small file keeps it. Pure.
+// Calibration holds the rates that a machine's ranks were measured to reach, and its text in a small file. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace tessera::server {
 
-// What the figures hold for: under another key they say nothing.
+// Identifies what the rates are valid for; under another key they are meaningless.
 struct CalibrationKey {
-  std::string worker;     // the program that measured: its version and its file
-  std::string processor;  // by name; of devices by what their maker calls each
-  int32_t threads = 1;    // of all ranks together; of devices their number
+  std::string worker;     // the measuring program: its version and the digest of its file
+  std::string processor;  // its name; for devices, the vendor's name of each
+  int32_t threads = 1;    // of all ranks together; for devices, their number
   control::Dtype dtype = control::Dtype::kFp32;
   int64_t width = 0, heads = 0;  // of the model's tokens
 
@@ -25,26 +25,26 @@ struct CalibrationKey {
 
 struct Calibration {
   CalibrationKey key;
-  std::vector<ProcessorShare> shares;  // of 1 to some number of ranks, each with every divisor that computes at once
+  std::vector<ProcessorShare> shares;  // for 1 to some number of ranks, each with every divisor that computes at once
 };
 
-// The most ranks that so many threads are planned for: one each, and no more than a group has.
+// Returns the maximum number of ranks planned for this many threads: one per thread, up to the maximum of a group.
 int MostRanks(int32_t threads);
 
-// What a worker of a group of `ranks` printed (runtime/engine/rank_rates.h). InvalidArgument for anything else.
+// Parses what a worker of a group of `ranks` printed (runtime/engine/rank_rates.h). InvalidArgument for anything else.
 absl::StatusOr<std::vector<ProcessorShare>> SharesOf(int ranks, std::string_view printed);
 
-// JSON, a line.
+// Returns one line of JSON.
 std::string CalibrationText(const Calibration& calibration);
 
-// What CalibrationText made for that key; FailedPrecondition for another key. InvalidArgument for what it cannot have
-// made: rates that are no positive numbers, or shares that are not those of 1 to MostRanks ranks.
+// Parses the text that CalibrationText made for that key; FailedPrecondition for another key. InvalidArgument for a
+// text that it cannot have made: rates that are not positive, or shares that are not those of 1 to MostRanks ranks.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view text, const CalibrationKey& key);
 
-// A name for its file, the same for equal keys.
+// Returns the name of its file, which is equal for equal keys.
 std::string CalibrationFileName(const CalibrationKey& key);
 
-// The processors or devices as a machine; `memory_bytes` are those of the host.
+// Returns the processors or devices as a machine; `memory_bytes` is the host's memory.
 Machine MachineOf(const Calibration& calibration, double memory_bytes);
 
 }  // namespace tessera::server

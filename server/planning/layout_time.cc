@@ -17,16 +17,16 @@ namespace {
 using parallel::Axis;
 using parallel::BlockKind;
 
-// A value that a block makes is written once and read once.
+// A value that a block computes is written once and read once.
 constexpr double kPassesOfMemory = 2;
 constexpr double kOrderings = 2;
 // Rows and columns of a result that a processor computes at a time.
 constexpr double kTile = 128;
-// Of a decoder with Stable Diffusion's plan of channels, counted over its convolutions: 4.67 million products a pixel.
-// Convolutions reach half of what products of matrices do.
+// A decoder with Stable Diffusion's channel layout has 4.67 million multiply-adds per pixel, counted over its
+// convolutions. Convolutions reach half the rate of matrix products.
 constexpr double kDecoderFlopsPerPixel = 9.3e6, kConvolutionShare = 0.5;
 constexpr double kAutoencoderParameters = 84e6;
-// Of a process with CUDA, cuBLAS and NCCL on a device.
+// Memory of a process with CUDA, cuBLAS and NCCL on a device.
 constexpr double kProcessBytes = 1e9;
 
 double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
@@ -37,7 +37,7 @@ double Parameters(const control::ModelDescription& model, control::ComponentRole
   return parameters;
 }
 
-// Pairs of query and key of a block, one row.
+// Returns the pairs of query and key in a block for one row.
 double Pairs(const parallel::BlockExchange& block, double image, double text) {
   const double second = block.second_attention ? image * image : 0;
   switch (block.kind) {
@@ -54,7 +54,8 @@ double Pairs(const parallel::BlockExchange& block, double image, double text) {
 
 double CeilDivide(double value, double parts) { return std::ceil(value / parts); }
 
-// Waits of a pass that its bytes do not explain: exchanges of each kind in all blocks, one after another.
+// Numbers of exchanges of each kind in all blocks of a pass. Each has a latency that does not depend on its bytes, and
+// they follow one another.
 struct Exchanges {
   double ulysses = 0, ring = 0, tensor = 0;
 };
@@ -66,25 +67,25 @@ Exchanges CountExchanges(const control::TransformerShape& shape, const parallel:
     if (mesh.ulysses > 1) count.ulysses += 2 * attentions;
     count.ring += attentions * (mesh.ring - 1);
     if (mesh.tensor == 1) continue;
-    static constexpr int kSums[] = {2, 3, 4, 1};  // of image, cross, joint, fused
+    static constexpr int kSums[] = {2, 3, 4, 1};  // by kind: image, cross, joint, fused
     count.tensor += kSums[static_cast<size_t>(block.kind)] + (block.second_attention ? 1 : 0);
   }
   return count;
 }
 
-// What one run of the rows of a cfg rank through all stages takes.
+// Times for one pass of the rows of a cfg rank through all stages.
 struct PassTime {
-  double compute = 0;    // on all stages together
+  double compute = 0;    // sum over all stages
   double largest = 0;    // share of the stage that computes most
-  double inside = 0;     // exchanges inside stages that are not hidden, on all stages together
-  double hop = 0;        // from one stage to the next
-  double result = 0;     // the last stage's to the first
+  double inside = 0;     // exchanges inside stages that are not overlapped, sum over all stages
+  double hop = 0;        // transfer from one stage to the next
+  double result = 0;     // transfer from the last stage to the first
   double once = 0;       // gathering tokens and branches
-  double attention = 0;  // of compute
+  double attention = 0;  // part of compute
 };
 
-// `everybody`: each rank sends to each other of the `ranks` at once, over the path that they may share; neighbours on a
-// ring of shifts or sums do not meet there.
+// `everybody`: each of the `ranks` sends to all others at once, over the path that they may share. Neighbours on a ring
+// of shifts or sums do not contend for it.
 double LinkSeconds(const LinkRate& link, int ranks, bool everybody, double bytes, double exchanges) {
   if (bytes == 0 && exchanges == 0) return 0;
   const double rate = link.bytes_per_second * (link.shared && everybody && ranks > 2 ? 2.0 / ranks : 1);
@@ -98,21 +99,22 @@ struct Given {
   const parallel::ForwardPass& pass;
 };
 
-// Of a product or attention whose result is cut into `tiles`, of which every processor computes one at a time: the time
-// that it takes over the time that it would take if none ever waited.
+// Returns the slowdown of a product or attention whose result is cut into `tiles`, when each processor computes one
+// tile at a time: its time divided by the time without idle processors.
 double Waves(double tiles, int processors) {
   if (processors == 0 || tiles <= 0) return 1;
   return CeilDivide(tiles, processors) * processors / tiles;
 }
 
-// Of a block's products on so many rows: queries, keys, values and the way back have `width` columns each, the MLP's
-// first product four times as many, its second as many with four times the depth.
+// Returns the slowdown of a block's products on this many rows: queries, keys, values and the output projection have
+// `width` columns each; the MLP's first product has four times as many, its second has `width` columns and four times
+// the depth.
 double ProductWaves(double rows, double width, int processors) {
   const double high = CeilDivide(rows, kTile), narrow = Waves(high * CeilDivide(width, kTile), processors);
   return (8 * narrow + 4 * Waves(high * CeilDivide(4 * width, kTile), processors)) / 12;
 }
 
-// The whole image goes through in `patches` runs.
+// The whole image passes in `patches` parts.
 void AddCompute(const Given& given, int patches, PassTime& time) {
   const auto& [layout, model, machine, pass] = given;
   const parallel::MeshShape& mesh = layout.mesh;
@@ -182,11 +184,11 @@ absl::StatusOr<PassTime> TimePass(const Given& given, int patches) {
   if (sums.sum_bytes_per_second > 0) sums.bytes_per_second = sums.sum_bytes_per_second;
   time.inside = LinkSeconds(machine.link, ranks, /*everybody=*/true, ulysses, count.ulysses) +
                 LinkSeconds(sums, ranks, /*everybody=*/false, tensor, count.tensor);
-  // What goes to all is put in their order first and in the order of tokens afterwards.
+  // Data of an all-to-all is first put in the order of the ranks, and afterwards in the order of tokens.
   time.inside += kOrderings * kPassesOfMemory * ulysses * shape.ulysses / std::max(1, shape.ulysses - 1) /
                  machine.memory_bytes_second;
   if (shape.ring > 1) {
-    // The next keys and values are on their way while attention reads those that are there.
+    // The next keys and values are transferred while attention reads the current ones.
     const double beside = machine.link.hidden ? time.attention * (shape.ring - 1) / shape.ring : 0;
     time.inside += std::max(count.ring * machine.link.seconds, seconds(ring, count.ring) - beside);
   }
@@ -235,7 +237,7 @@ absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control:
                                   const ImageWork& work, const Machine& machine) {
   ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
   const int ranks = layout.ranks();
-  // Of stages that whole images go through, one computes at a time.
+  // If whole images pass through the stages, only one stage computes at a time.
   const Machine of_whole = machine.For(ranks, ranks / layout.mesh.pipe), of_patches = machine.For(ranks, ranks);
   const Machine of_one = machine.For(ranks, 1);
   ASSIGN_OR_RETURN(const PassTime once, TimePass({layout, model, of_whole, pass}, /*patches=*/1));
@@ -248,8 +250,8 @@ absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control:
   if (!layout.lossless()) {
     whole_steps = std::min(work.steps, *layout.warmup);
     ASSIGN_OR_RETURN(const PassTime cut, TimePass({layout, model, of_patches, pass}, patches));
-    // A slot is one patch in the stage that computes most. A stage is busy `patches` slots of a step, and the first
-    // patch of the next step waits for its own prediction.
+    // A slot is one patch in the stage that computes most. A stage is busy for `patches` slots of a step, and the first
+    // patch of the next step waits for its prediction.
     const double slot = (cut.compute + cut.inside) * cut.largest / patches + std::max(cut.hop, cut.result) / patches +
                         of_patches.link.seconds;
     const int slots = std::max(patches, stages);
@@ -287,7 +289,7 @@ absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control:
   double bytes = static_cast<double>(WeightsOf(layout, model, work.dtype).first) + PeakBytes(cost, shape, 1, share) +
                  kProcessBytes;
   if (!layout.lossless()) {
-    // Keys and values of all tokens of the ring's rank for its heads, in each block of a stage.
+    // Keys and values of all tokens and heads of the rank, in each block of its stage.
     const double tokens = CeilDivide(static_cast<double>(pass.image_tokens + pass.text_tokens.front()), mesh.ring);
     bytes += 2 * tokens * CeilDivide(static_cast<double>(pass.text_tokens.size()), mesh.cfg) *
              static_cast<double>(model.transformer.exchange.width * pass.element_bytes) / (mesh.tensor * mesh.ulysses) *

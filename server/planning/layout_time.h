@@ -1,4 +1,4 @@
-// How long a layout takes for an image, and how much memory its ranks need: predicted from a model's shape and a
+// Predicts how long a layout takes for an image and how much memory its ranks need, from a model's shape and a
 // machine's rates. docs/planner.md has the formulas. Pure.
 #pragma once
 
@@ -21,40 +21,40 @@ struct PassFlops {
   double total() const { return products + attention; }
 };
 
-// For `image_tokens` tokens of an image beside `text_tokens`: block_flops has them at the default size. The shape is
-// known.
+// Scales block_flops from the default size to `image_tokens` tokens of an image and `text_tokens` tokens of text. The
+// model's shape must be known.
 PassFlops FlopsOf(const control::ModelDescription& model, int64_t image_tokens, int64_t text_tokens);
 
 struct ImageWork {
   int32_t width = 0, height = 0;  // pixels
   int32_t steps = 0;
   control::Dtype dtype = control::Dtype::kBf16;
-  bool decodes = true;                 // the latents at the end
-  bool splits_decoding = true;         // over all ranks, as Tessera does; else one rank decodes
-  std::optional<int64_t> text_tokens;  // of a prompt, where the model reads no padding; absent: the default length
+  bool decodes = true;                 // whether the latents are decoded at the end
+  bool splits_decoding = true;         // over all ranks, as Tessera does; false: one rank decodes
+  std::optional<int64_t> text_tokens;  // of a prompt, if the model reads no padding; absent: the default length
 };
 
-// DefaultPass with the work's text.
+// Returns DefaultPass with the work's text tokens.
 absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const ImageWork& work);
 
 // Seconds of one image on one group.
 struct LayoutTime {
   double prompt = 0;
-  double step = 0;  // of one after the warm-up
+  double step = 0;  // one step after the warm-up
   double denoising = 0;
   double decoding = 0;
-  // Of a step: what is not hidden behind computing.
+  // Part of a step in which exchanges are not overlapped with computation.
   double exchange = 0;
 
   double image() const { return prompt + denoising + decoding; }
 };
 
-// For a layout that is valid for the model. FailedPrecondition where the shape of the model's transformer is not known.
+// The layout must be valid for the model. FailedPrecondition if the shape of the model's transformer is unknown.
 absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
                                   const ImageWork& work, const Machine& machine);
 
-// Bytes of the rank that needs most: weights, activations of a step or of decoding, with patches the keys and values
-// that are kept, and what a process and its libraries take on a device.
+// Returns the bytes of the rank that needs most: weights, activations of a step or of decoding, the keys and values
+// that patches keep, and the memory of a process and its libraries on a device.
 absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control::ModelDescription& model,
                                   const ImageWork& work);
 

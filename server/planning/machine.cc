@@ -11,8 +11,8 @@
 namespace tessera::server {
 namespace {
 
-// Data sheets of NVIDIA: A100 (2021), H100 SXM (2023), H200 SXM (2024), B200 in HGX (2025), L20, L40, L40S (2023),
-// H20 (2024), GeForce RTX 4090 (2022). NVLink and PCIe in one direction are half of the totals given there.
+// Sources: data sheets of NVIDIA for A100 (2021), H100 SXM (2023), H200 SXM (2024), B200 in HGX (2025), L20, L40, L40S
+// (2023), H20 (2024), GeForce RTX 4090 (2022). NVLink and PCIe in one direction are half of the totals given there.
 constexpr GpuPreset kGpus[] = {
     {"A100-40", 312, 19.5, 1555, 40, 300, 32, 108}, {"A100-80", 312, 19.5, 2039, 80, 300, 32, 108},
     {"B200", 2250, 75, 8000, 180, 900, 64, 148},    {"H100", 989, 67, 3350, 80, 450, 64, 132},
@@ -21,13 +21,13 @@ constexpr GpuPreset kGpus[] = {
     {"L40S", 362, 91.6, 864, 48, 0, 32, 142},       {"RTX-4090", 165, 82.6, 1008, 24, 0, 32, 128},
 };
 
-// NVLink and network: NCCL reaches four fifths of the line rate in large messages (nccl-tests). Over PCIe the bytes are
-// written to the host's memory and read from it again.
+// On NVLink and networks, NCCL reaches four fifths of the line rate with large messages (nccl-tests). Over PCIe, the
+// bytes are written to the host's memory and read from it again.
 constexpr double kLineShare = 0.8, kStagedShare = 0.5;
 constexpr double kNvlinkSeconds = 25e-6, kPcieSeconds = 40e-6, kEthernetSeconds = 80e-6;
 constexpr double kEthernetBytesSecond = 12.5e9;  // 100 Gbit/s for each GPU
-// Twenty operators of a block in a graph that is launched again for each step: norms, modulation, products, attention,
-// activation, residual and what lies between them.
+// A block has twenty operators in a graph that is launched for each step: norms, modulation, products, attention,
+// activation, residual and the operators between them.
 constexpr double kBlockSeconds = 20 * 4e-6;
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace tessera::server {
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
-constexpr int kWarmupSteps = 1;  // of layouts with patches, as xDiT's default is
+constexpr int kWarmupSteps = 1;  // for layouts with patches, like xDiT's default
 
 absl::StatusOr<Plan> PlanOf(const parallel::Layout& layout, const PlanRequest& request) {
   Plan plan = {.layout = layout, .time = {}, .weights = {}};
