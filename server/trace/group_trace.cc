@@ -8,8 +8,8 @@
 namespace tessera::server {
 namespace {
 
-// Lanes of a group. Steps that were sent ahead may overlap with the encoding of the next image as far as can be seen
-// from here, so each kind of command has its own.
+// Lanes of a group. Each kind of command has a separate lane, because the reported times of steps that were sent ahead
+// may overlap with the encoding of the next image.
 enum Lane : int64_t { kStates, kEncoding, kSteps, kDecoding, kFirstRank };
 
 }  // namespace
@@ -100,7 +100,7 @@ void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, ab
     const auto found = tasks_.find(id);
     if (found == tasks_.end()) continue;
     Task& task = found->second;
-    // A step that was sent before the task was suspended may be reported after it.
+    // A step that was sent before the task was suspended may be reported afterwards.
     if (task.suspended <= sent) EndSuspension(task, span.start);
     TraceSpan own = span;
     own.args["step"] = ++task.steps;

@@ -1,5 +1,5 @@
-// What a group of workers does, told to a trace: its states, its processes, the commands that its ranks carry out
-// together, and the stages of the images in it. Used by the group's thread. Without a trace, nothing.
+// GroupTrace writes the activity of a worker group to a trace: its states, its processes, the commands that its ranks
+// execute together, and the stages of its images. Used by the group's thread. Does nothing without a trace.
 #pragma once
 
 #include <sys/types.h>
@@ -19,40 +19,40 @@ namespace tessera::server {
 
 class GroupTrace {
  public:
-  // `trace` outlives it; null: nothing is traced.
+  // `trace` outlives the object; null: nothing is traced.
   GroupTrace(TraceFile* trace, const std::string& name, int ranks);
-  ~GroupTrace();  // ends what has not ended
+  ~GroupTrace();  // ends open spans
 
   GroupTrace(const GroupTrace&) = delete;
   GroupTrace& operator=(const GroupTrace&) = delete;
 
-  // From now on, until the next one.
+  // Begins a state, which lasts until the next call.
   void OnState(const std::string& state);
-  // The processes that there are from now on, by rank; none: they have ended, with all that was in them.
+  // Sets the current processes by rank; empty: they have ended with all their images.
   void OnWorkers(std::vector<pid_t> pids);
 
   absl::Time Now() const { return trace_ == nullptr ? absl::InfinitePast() : trace_->Now(); }
 
-  // The image's prompt was encoded by a command that was sent then; when the workers began with it.
+  // The image's prompt was encoded by a command sent at `sent`. Returns when the workers began with it.
   absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const control::JobStarted& started);
-  // These tasks are in the workers, and no step of theirs is made for now.
+  // These tasks are in the workers but make no steps for now.
   void OnSuspended(absl::Span<const uint64_t> tasks);
-  // From when it could begin until now.
+  // A duration that means: from the earliest possible begin until now.
   static constexpr double kAllTheTime = std::numeric_limits<double>::infinity();
 
-  // A step of these tasks, one after the other as they were sent. It ended then, or just now if that is earlier, and
-  // took the workers so many seconds.
+  // These tasks made a step. Steps are reported in the order in which they were sent. It ended at `ended`, or now if
+  // that is earlier, and took `seconds` in the workers.
   void OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended, double seconds);
-  // `what` is "decode" or "preview". One after the other, too, but beside steps.
+  // `what` is "decode" or "preview". Decodings are reported in order too, but may overlap with steps.
   void OnDecoded(uint64_t task, const std::string& what, absl::Time sent, double seconds);
-  // The workers hold nothing of it any more.
+  // The workers no longer hold anything of the task.
   void OnEnded(uint64_t task);
 
  private:
   struct Task {
     TracedImage image;
-    int32_t steps = 0;     // done
-    absl::Time stage_end;  // of its last stage
+    int32_t steps = 0;     // steps done
+    absl::Time stage_end;  // end of its last stage
     absl::Time suspended = absl::InfiniteFuture();
   };
 

@@ -1,4 +1,5 @@
-// What becomes of the images of jobs outside the groups, told to a trace. Thread-safe. Without a trace, nothing.
+// QueueTrace writes to a trace what happens to the images of jobs outside the groups. Thread-safe. Does nothing without
+// a trace.
 #pragma once
 
 #include <mutex>
@@ -13,24 +14,24 @@ namespace tessera::server {
 
 class QueueTrace {
  public:
-  // `trace` outlives it; null: nothing is traced.
+  // `trace` outlives the object; null: nothing is traced.
   explicit QueueTrace(TraceFile* trace) : trace_(trace) {}
 
   absl::Time Now() const { return trace_ == nullptr ? absl::InfinitePast() : trace_->Now(); }
 
-  // An image waits in the queue since it was created.
+  // An image has been waiting in the queue since it was created.
   void OnQueued(const TracedImage& image, absl::Time created);
   void OnClaimed(const TracedImage& image);
   void OnQueuedAgain(const TracedImage& image);
-  // Its file was made and, just now, stored.
+  // Its file was made and has just been stored.
   void OnImageEncoded(const TracedImage& image, absl::Time begun, absl::Time encoded);
-  // The end of its track.
+  // Ends the image's track.
   void OnForgotten(const TracedImage& image, const std::string& outcome);
 
  private:
   using Key = std::pair<std::string, int32_t>;
 
-  void BeginWaiting(const TracedImage& image, absl::Time since);  // under mutex_, as the next one is
+  void BeginWaiting(const TracedImage& image, absl::Time since);  // requires mutex_, like the next one
   void EndWaiting(const TracedImage& image);
 
   TraceFile* const trace_;

@@ -59,7 +59,7 @@ absl::Status TraceFile::Open() {
   file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   struct stat about = {};
   const bool regular = file_ >= 0 && fstat(file_, &about) == 0 && S_ISREG(about.st_mode);
-  // One that was there may have let others read it.
+  // An existing file may have been readable by others.
   if (file_ < 0 || (regular && fchmod(file_, 0600) != 0)) {
     const std::string reason = std::strerror(errno);
     if (file_ >= 0) close(std::exchange(file_, -1));

@@ -1,8 +1,9 @@
-// A timeline of what a process does with images, in the trace event format that Perfetto and chrome://tracing open.
+// TraceFile writes a timeline of a process's work on images in the trace event format, which Perfetto and
+// chrome://tracing open.
 //
-// The file is a JSON array with an event on each line, written at once: a process that is killed leaves an array
-// without its end, which the format allows. A file that has reached its bound is renamed to FILE.1, in place of an
-// older one, and begun again. It holds ids, names of models and times; no prompt. Thread-safe.
+// The file is a JSON array with one event per line, each written at once. A killed process leaves the array
+// unterminated, which the format allows. A file that has reached its size limit is renamed to FILE.1, replacing an
+// older one, and a new one is begun. It contains ids, names of models and times, but no prompts. Thread-safe.
 #pragma once
 
 #include <boost/json.hpp>
@@ -27,11 +28,11 @@ struct TraceLane {
   int64_t thread = 0;
 };
 
-// An image of a job, which has a track of its own.
+// An image of a job, which has a separate track.
 struct TracedImage {
   std::string job;
   int32_t index = 0;
-  std::string trace_parent;  // W3C; empty: the request had none
+  std::string trace_parent;  // W3C trace context; empty: the request had none
 };
 
 struct TraceSpan {
@@ -43,7 +44,7 @@ struct TraceSpan {
 
 class TraceFile {
  public:
-  // Replaces a file of that name. `log` is told when the trace ends early because it cannot be written.
+  // Replaces a file of that name. `log` is called when the trace ends early because the file cannot be written.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(const std::string& path,
                                                            std::function<void(const std::string&)> log,
                                                            size_t max_bytes = kMaxTraceBytes);
@@ -52,17 +53,17 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // The calendar's time at the start, and never jumps.
+  // Returns the calendar time at the start plus elapsed time; it never jumps.
   absl::Time Now() const;
 
-  // A number for a process as the viewer shows it: a group of workers, say.
+  // Returns a number for a process in the viewer, such as a group of workers.
   int64_t AddProcess(const std::string& name);
   void NameThread(TraceLane lane, const std::string& name);
 
-  // Spans of a lane may nest and must not overlap otherwise.
+  // Spans of a lane may nest, but must not overlap otherwise.
   void Span(TraceLane lane, const TraceSpan& span);
 
-  // On an image's track. A stage lies within those that have begun and not ended.
+  // Begin and end a stage on an image's track. A stage is inside the stages that have begun and not ended.
   void Begin(const TracedImage& image, const std::string& stage, absl::Time time);
   void End(const TracedImage& image, const std::string& stage, absl::Time time, boost::json::object args = {});
   void Stage(const TracedImage& image, const TraceSpan& span);
@@ -70,7 +71,7 @@ class TraceFile {
  private:
   TraceFile(std::string path, std::function<void(const std::string&)> log, size_t max_bytes);
 
-  // Under mutex_, all of these.
+  // These require mutex_.
   absl::Status Open();
   void Close();
   void Name(TraceLane lane, const char* kind, const std::string& name);
@@ -92,7 +93,7 @@ class TraceFile {
   int file_ = -1;
   size_t bytes_ = 0;
   int64_t processes_ = 0;
-  std::vector<boost::json::object> names_;  // of processes and threads: written again at the head of each file
+  std::vector<boost::json::object> names_;  // of processes and threads: repeated at the start of each file
 };
 
 }  // namespace tessera::server

@@ -35,7 +35,7 @@ class TraceFileTest : public ::testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  // Names of the events of this phase, as they stand in the file.
+  // Returns the names of the events of this phase in the order of the file.
   std::vector<std::string> Names(const char* phase) const {
     std::vector<std::string> names;
     const boost::json::value events = boost::json::parse(Read());
