@@ -53,7 +53,7 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
-// A file without a name that holds it.
+// Returns an unnamed file with the text.
 absl::StatusOr<int> FileWith(const std::string& text) {
   const int file = memfd_create("tessera-message", MFD_CLOEXEC);
   if (file < 0) return SystemError("the server cannot be started", errno);
@@ -70,7 +70,7 @@ absl::StatusOr<int> FileWith(const std::string& text) {
   return file;
 }
 
-// All of a file, from its beginning; nothing where it cannot be read.
+// Reads a file from its beginning; returns nullopt if it cannot be read.
 std::optional<std::string> TextOf(int file) {
   std::string text;
   char buffer[4096];
@@ -83,7 +83,7 @@ std::optional<std::string> TextOf(int file) {
   }
 }
 
-// This program with its own arguments, and `output` as its standard output.
+// Starts this program with the same arguments and with `output` as its standard output.
 absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
   ASSIGN_OR_RETURN(std::vector<std::string> arguments, OwnArguments());
   ASSIGN_OR_RETURN(const int file, FileWith(message));
@@ -101,12 +101,12 @@ absl::StatusOr<pid_t> Spawn(const std::string& message, int output) {
   };
   sigset_t blocked;
   sigemptyset(&blocked);
-  sigaddset(&blocked, SIGHUP);  // which would end a child that does not ask for it yet
+  sigaddset(&blocked, SIGHUP);  // it would end a child that does not handle it yet
   posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, file, file);  // which only keeps it open
+  posix_spawn_file_actions_adddup2(&files, file, file);  // only keeps it open
   pid_t child = 0;
   const int error = posix_spawn(&child, "/proc/self/exe", &files, &attributes, Pointers(arguments).data(),
                                 Pointers(environment).data());
@@ -147,7 +147,7 @@ absl::StatusOr<int> Supervisor::RunOnce() {
     if (std::exchange(hang_up_, false)) kill(child_, SIGHUP);
   }
   spoke_ = false;
-  // Only the child has the other end, so this ends with it.
+  // Only the child has the other end, so reading ends with the child.
   std::string line;
   char buffer[4096];
   for (ssize_t got; (got = read(output[0], buffer, sizeof(buffer))) != 0;) {
@@ -174,8 +174,8 @@ absl::StatusOr<int> Supervisor::RunOnce() {
 
 absl::StatusOr<int> Supervisor::Run() {
   bool has_served = false;
-  int crashes = 0;  // of young children, in a row
-  int silent = 0;   // of those that had said nothing
+  int crashes = 0;  // consecutive ones, each soon after its start
+  int silent = 0;   // consecutive ones that had printed nothing
   while (true) {
     const absl::Duration start = base::SteadyNow();
     absl::StatusOr<int> status = RunOnce();

@@ -1,8 +1,8 @@
-// Runs this program again as a child process, and once more whenever a signal ends the child: a server that crashes is
-// back at once, and finds its queue on the disk and its workers alive.
+// Supervisor runs this program again as a child process and restarts it whenever a signal ends it: a server that
+// crashes is back at once, and finds its queue on the disk and its workers alive.
 //
-// The child runs in a process group of its own, so that a terminal's Ctrl-C reaches it through this process only. It
-// cannot outlive this process: the kernel kills it then. What ends by itself, with whatever exit code, stays ended.
+// The child runs in a separate process group, so that a terminal's Ctrl-C reaches it only through this process. If this
+// process ends, the kernel kills the child. A child that exits, with any exit code, is not restarted.
 #pragma once
 
 #include <sys/types.h>
@@ -18,14 +18,14 @@
 
 namespace tessera::server {
 
-// How long to wait before a child is started that follows `crashes` ones in a row: at once after the first crash, then
-// longer, never longer than workers wait for a server.
+// Returns the pause before a restart that follows `crashes` consecutive ones: none after the first crash, then longer,
+// but never longer than workers wait for a server.
 absl::Duration PauseBeforeRestart(int crashes);
 
 struct SupervisorOptions {
-  // What the child is to know, as it stands when it is started; of any length.
+  // Returns the message for the child, called at each start; it may have any length.
   std::function<std::string()> message;
-  // A line of the child's standard output, without its end.
+  // Called with each line of the child's standard output, without its end.
   std::function<void(const std::string& line)> said;
   base::EventLog log;
 };
@@ -37,21 +37,21 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // Until the child has ended for good: its exit code. INTERNAL where the first one crashed before it said anything, or
-  // five in a row did. To be called on a thread that lives as long as the process.
+  // Runs until the child has ended for good and returns its exit code. INTERNAL if the first child crashed before it
+  // printed a line, or if five in a row did. Must be called on a thread that lives as long as the process.
   absl::StatusOr<int> Run();
 
-  // From any thread: the child gets `signal`, and is not started again.
+  // Sends `signal` to the child, which is not restarted. May be called from any thread.
   void Stop(int signal);
-  // From any thread: the child gets SIGHUP; where there is none, the next one. It arrives blocked, as a child is
-  // started, and waits for whoever asks for it.
+  // Sends SIGHUP to the child, or to the next one if there is none. May be called from any thread. SIGHUP is blocked in
+  // a new child and stays pending until the child handles it.
   void HangUp();
 
  private:
-  absl::StatusOr<int> RunOnce();  // status of its end, as of waitpid
+  absl::StatusOr<int> RunOnce();  // returns the child's status as of waitpid
 
   const SupervisorOptions options_;
-  bool spoke_ = false;  // the last child has said something
+  bool spoke_ = false;  // whether the last child has printed a line
 
   std::mutex mutex_;
   // Guarded by mutex_.
@@ -60,9 +60,9 @@ class Supervisor {
   bool hang_up_ = false;
 };
 
-// In a child: what the supervisor wanted it to know; nothing in a process that has no supervisor. From here on it ends
-// with its supervisor. UNAVAILABLE where that has ended already. To be called once, before there are other threads that
-// read the environment.
+// For a child: returns the supervisor's message, or nullopt in a process without a supervisor. From now on the process
+// ends with its supervisor. UNAVAILABLE if that has already ended. Must be called once, before there are other threads
+// that read the environment.
 absl::StatusOr<std::optional<std::string>> MessageOfSupervisor();
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// The supervisor over this test's own program, which as a child does what its message says.
+// Tests the supervisor with this test program, which as a child obeys its message.
 #include "server/supervision/supervisor.h"
 
 #include <gmock/gmock.h>
@@ -17,9 +17,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr int kStillness = 17;  // exit code of a child that ended because it was told to
+constexpr int kStillness = 17;  // exit code of a child that was ordered to end
 
-// "say" prints a line; then "abort" crashes, "exit" ends well, "wait" waits for SIGTERM.
+// "say" prints a line; then "abort" crashes, "exit" ends normally, "wait" waits for SIGTERM.
 int Obey(const std::string& message) {
   if (absl::StrContains(message, "say")) {
     std::puts("here I am");
@@ -45,7 +45,7 @@ int Obey(const std::string& message) {
 
 class SupervisorTest : public ::testing::Test {
  protected:
-  // Children get these messages in turn, the last one again and again.
+  // Runs children with these messages in turn; the last one is repeated.
   absl::StatusOr<int> Run(const std::vector<std::string>& messages) {
     Supervisor supervisor({.message = [&] { return messages[std::min(started_++, messages.size() - 1)]; },
                            .said =
