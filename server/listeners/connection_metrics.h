@@ -1,4 +1,4 @@
-// The connections of the HTTP listeners in Prometheus' terms. Pure.
+// The connections of the HTTP listeners in Prometheus form. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::server {
 
-// Complete families in the text format, one sample for each listener that there is.
+// Returns complete families in the text format, with one sample for each listener.
 std::string ConnectionMetricsText(const std::vector<std::pair<std::string, HttpConnectionCounts>>& listeners);
 
 }  // namespace tessera::server

@@ -5,10 +5,10 @@
 namespace tessera::server {
 namespace {
 
-// What the server itself opens while it serves: a quarter, but never so much that nobody could connect.
+// Descriptors that the server itself opens: a quarter, but never so many that no client could connect.
 constexpr int64_t kLeastOwn = 12;
 constexpr int64_t kMostOwn = 256;
-// An operator, a scraper and the health checks of an orchestrator.
+// Connections of an operator, a scraper and the health checks of an orchestrator.
 constexpr int64_t kLeastAdmin = 4;
 constexpr int64_t kMostAdmin = 64;
 constexpr int64_t kLeastHttp = 6;

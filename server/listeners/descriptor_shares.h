@@ -1,21 +1,22 @@
-// How the descriptors that a process may have open are shared out among its listeners, so that connections can use up
-// neither what the server needs for its files and workers nor what an operator needs to look at it. Pure.
+// DescriptorShares divides a process's file descriptors among its listeners, so that connections cannot use up those
+// that the server needs for its files and workers, or those that an operator needs to inspect it. Pure.
 //
-// The kernel gives every new descriptor the lowest free number. A listener that keeps none above its share therefore
-// leaves all those above to others, whatever they are used for.
+// The kernel gives every new descriptor the lowest free number. Therefore a listener that keeps no number above its
+// share leaves all numbers above it to other uses.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::server {
 
-// The highest number that a connection of each listener may keep. What lies between those of gRPC and HTTP is for HTTP
-// whatever gRPC's clients do, which are closed for being idle but not for others; HTTP makes room for gRPC. Above
-// HTTP's lie as many as admin may have connections, and above all what is for files, pictures on their way to the disk,
-// and workers that start.
+// Each value is the highest descriptor number that a connection of the listener may keep. The numbers between gRPC's
+// and HTTP's shares are always available to HTTP: gRPC closes its clients' connections when they are idle, but not to
+// make room for others, while HTTP closes connections to make room for gRPC. Above HTTP's share are as many numbers as
+// admin may have connections, and above those the numbers for files, pictures that are being stored, and workers that
+// start.
 //
-// A picture that is being sent keeps its file open where the number is at most `results`, which leaves half of gRPC's
-// to connections; else its file is opened for each piece, with a number of those that are for files.
+// A picture that is being sent keeps its file open if the number is at most `results`, which leaves half of gRPC's
+// share to connections. Otherwise its file is opened for each read, with a number of those for files.
 struct DescriptorShares {
   int results = 0;
   int grpc = 0;
@@ -24,7 +25,7 @@ struct DescriptorShares {
   int admin_connections = 0;
 };
 
-// The shares in a process that may have `most` open.
+// Returns the shares of a process that may have `most` open descriptors.
 DescriptorShares SharesOf(int64_t most);
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// Says in the log that a listener lacks descriptors for connections, at most once in a while. Thread-safe.
+// RefusalLog logs that a listener lacks descriptors for connections, at a limited rate. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace tessera::server {
 
 class RefusalLog {
  public:
-  // `listener`: "http".
+  // `listener` is its name, such as "http".
   RefusalLog(std::string listener, base::EventLog log) : listener_(std::move(listener)), log_(std::move(log)) {}
 
-  // A connection was closed, or waits, for want of a descriptor. `now` never jumps; `most` may be open.
+  // A connection was closed, or waits, for lack of a descriptor. `now` never jumps; `most` is the limit of open
+  // descriptors.
   void Refused(absl::Duration now, int64_t most);
 
  private:

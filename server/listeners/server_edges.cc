@@ -28,9 +28,10 @@ namespace {
 
 HostRules HostRulesOf(const ServerConfig& config, const ListenConfig& listener) {
   HostRules rules = {.hosts = config.hosts, .origins = config.origins};
-  // Pages that the server's own name serves, where a proxy ends TLS.
+  // Pages that are served under the server's public name when a proxy ends TLS.
   if (const std::optional<WebUrl> url = ParseWebUrl(config.public_url)) rules.origins.push_back(url->origin);
-  // Names protect those without keys from pages in their own browser, which reach only loopback.
+  // On loopback, which pages in the users' browsers can reach, the check of names protects a server without keys; other
+  // addresses do not need it.
   if (rules.hosts.empty() && !IsLoopbackAddress(listener.address)) rules.hosts = {"*"};
   return rules;
 }
@@ -56,7 +57,7 @@ HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& 
   return options;
 }
 
-// Says of what is read again whether it was.
+// Returns a function that logs the result of a reload.
 std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, const std::string& what) {
   return [log = reports.log, what](const absl::Status& status) {
     if (!log) return;
@@ -65,7 +66,7 @@ std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, c
   };
 }
 
-// Null where there is no file.
+// Returns null if there is no file.
 absl::StatusOr<std::unique_ptr<ApiKeys>> LoadKeys(const std::string& file, const EdgeReports& reports) {
   if (file.empty()) return nullptr;
   return ApiKeys::Load(file, Reporting(reports, "the API keys"), reports.shares);
@@ -77,7 +78,7 @@ absl::StatusOr<std::unique_ptr<ApiKeys>> LoadAdminKeys(const std::string& file, 
 }
 
 struct EdgeKeys {
-  std::unique_ptr<ApiKeys> api, admin;  // null: none are asked for
+  std::unique_ptr<ApiKeys> api, admin;  // null: no keys are required
 };
 
 class Edges final : public ServerEdges {

@@ -1,4 +1,5 @@
-// All listeners of a server, as its configuration says: HTTP with TLS, gRPC, admin; over one service and one gate.
+// ServerEdges are all listeners of a server by its configuration: HTTP with TLS, gRPC and admin, on one service and one
+// gate.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +18,32 @@
 namespace tessera::server {
 
 struct EdgeReports {
-  base::EventLog call;                                 // each call of HTTP or gRPC
-  std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and when they were read again
-  // Keys or certificates were read again, or could not be; a listener listens anew.
+  base::EventLog call;                                 // each call over HTTP or gRPC
+  std::function<void(const ApiKeys::Shares&)> shares;  // of the keys, at the start and after each reload
+  // Reloads of keys or certificates, failed ones too, and connections refused for lack of descriptors.
   base::EventLog log;
-  std::function<int64_t()> dropped_log_lines;  // since the start; null: not known
+  std::function<int64_t()> dropped_log_lines;  // since the start; null: unknown
 };
 
 class ServerEdges {
  public:
   virtual ~ServerEdges() = default;  // ends every call at once
 
-  // `service` must outlive the edges. The errors of the listeners, the keys file and the TLS files; nothing listens
-  // then.
+  // `service` must outlive the edges. Returns the errors of the listeners, the keys file and the TLS files; after an
+  // error no listener is open.
   static absl::StatusOr<std::unique_ptr<ServerEdges>> Start(const ServerConfig& config, ImageService& service,
                                                             EdgeReports reports);
 
-  // 0 for a listener that is off.
+  // Return 0 for a listener that is off.
   virtual uint16_t http_port() const = 0;
   virtual uint16_t grpc_port() const = 0;
   virtual uint16_t admin_port() const = 0;
 
-  // From the next call on: the keys file, read anew, and the limits of requests, as the configuration has them. An
-  // error of the keys file has changed nothing.
+  // Applies the configuration's limits of requests and reads the keys file again, from the next call on. An error of
+  // the keys file has changed nothing.
   virtual absl::Status Reload(const ServerConfig& config) = 0;
 
-  // HTTP and gRPC take no more calls and let those under way finish until `timeout` has passed; admin goes on.
+  // HTTP and gRPC accept no more calls and let running ones finish until `timeout` has passed; admin stays open.
   virtual void Drain(absl::Duration timeout) = 0;
 };
 

@@ -53,7 +53,7 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
   HttpTestClient client((*edges)->http_port());
   EXPECT_EQ(client.Call("POST", "/v1/images/generations", R"({"prompt":"a"})").status, 200);
   EXPECT_EQ(client.Call("GET", "/metrics").status, 404);
-  // A call is logged and counted after its answer, which the client may have before.
+  // A call is logged and counted after its answer was sent, so the client may be faster.
   const auto logged = [&] {
     const std::lock_guard lock(mutex);
     return std::ranges::any_of(
@@ -122,7 +122,7 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
   for (const char* status : {"400", "413", "431"}) {
     EXPECT_TRUE(absl::StrContains(first.body, absl::StrCat("route=\"none\",status=\"", status, "\"} 1"))) << status;
   }
-  // On one connection: the first call is recorded before the second is read.
+  // The calls are on one connection, so the first is recorded before the second is read.
   EXPECT_TRUE(
       absl::StrContains(admin.Call("GET", "/metrics").body, R"(protocol="admin",route="/metrics",status="200"} 1)"));
   const std::lock_guard lock(mutex);
