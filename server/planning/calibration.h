@@ -14,7 +14,7 @@ namespace tessera::server {
 
 // Identifies what the rates are valid for; under another key they are meaningless.
 struct CalibrationKey {
-  std::string worker;     // the measuring program: its version and the digest of its file
+  std::string worker;     // the measuring program: its version, and its file's size and time
   std::string processor;  // its name; for devices, the vendor's name of each
   int32_t threads = 1;    // of all ranks together; for devices, their number
   control::Dtype dtype = control::Dtype::kFp32;
