@@ -83,7 +83,7 @@ bool AdminHandler::AnswersAtOnce(const HttpRequest& request) const {
 }
 
 HttpResponse AdminHandler::Answer(const HttpRequest& request, CallRecord& record) {
-  // A kubelet asks by the address of the pod, and Prometheus by whatever name it found.
+  // A kubelet uses the pod's address, and Prometheus any name that it has discovered.
   const bool any_host = request.Path() == "/livez" || request.Path() == "/readyz" || request.Path() == "/metrics";
   if (const auto failure = CheckHost(request, options_.hosts); failure && !(any_host && failure->status == 421)) {
     return Failure(PlainHttpError(failure->status, failure->message), record);

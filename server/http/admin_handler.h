@@ -1,6 +1,6 @@
-// The admin listener: /livez, /readyz, /metrics, which tell, without a key, and what a key can be asked for: /probe,
-// which makes the devices work, and /v1/load_lora_adapter and /v1/unload_lora_adapter, which change what requests may
-// name. It belongs on loopback or in a private network.
+// AdminHandler serves the admin listener. /livez, /readyz and /metrics only report and need no key. /probe uses the
+// devices, and /v1/load_lora_adapter and /v1/unload_lora_adapter change which adapters requests may name; these may
+// require a key. The listener belongs on loopback or in a private network.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@
 
 namespace tessera::server {
 
-// Who may call what makes the devices work, or changes what is served.
+// Who may call the paths that use the devices or change what is served.
 enum class AdminAccess : uint8_t {
-  kEveryone,  // whom the listener's address lets in
-  kKeys,      // who has a key of the gate
-  kNobody,    // the listener is reached from beyond this machine, and there are no keys
+  kEveryone,  // every client that the listener's address lets in
+  kKeys,      // clients with a key of the gate
+  kNobody,    // no client: the listener is reachable from other machines, and there are no keys
 };
 
 class AdminHandler final : public HttpHandler {
  public:
   struct Options {
     HostRules hosts;
-    std::function<std::string()> metrics;  // null: the service's own
+    std::function<std::string()> metrics;  // null: the service's metrics
     CallRecorder record;
     AdminAccess access = AdminAccess::kEveryone;
     CallGate* gate = nullptr;  // for kKeys

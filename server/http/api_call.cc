@@ -12,7 +12,7 @@
 namespace tessera::server {
 namespace {
 
-// Whether `segments` fit the pattern; what stands for its parameters.
+// Returns the values of the pattern's parameters if the path fits it.
 std::optional<std::vector<std::string>> Fit(absl::string_view pattern, absl::string_view path) {
   const std::vector<absl::string_view> wanted = absl::StrSplit(pattern, '/');
   const std::vector<absl::string_view> given = absl::StrSplit(path, '/');
@@ -81,7 +81,7 @@ void ApiReply::SendJson(int status, base::SharedBytes json) {
 void ApiReply::StartEvents() {
   HttpResponse head = {.status = 200, .headers = {{"Content-Type", "text/event-stream"}}, .body = ""};
   record_.status = head.status;
-  // For proxies that would hold events back.
+  // Keeps proxies from buffering events.
   head.headers.push_back({"X-Accel-Buffering", "no"});
   head.headers.insert(head.headers.end(), headers_.begin(), headers_.end());
   reply_->StartStream(std::move(head), {.interval = options_.heartbeat, .text = ": waiting\n\n"});

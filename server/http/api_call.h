@@ -1,4 +1,4 @@
-// One call of the public API on its way to a route, and the table of routes.
+// ApiCall is one call of the public API on its way to a route; ApiRoute is an entry of the table of routes.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,17 @@ namespace tessera::server {
 
 struct ApiOptions {
   HostRules hosts;
-  std::string public_url;                // before links; empty: as the caller's Host header says
+  std::string public_url;                // prefix of links; empty: from the caller's Host header
   bool web_page = false;                 // serve the page for browsers
   bool health = false;                   // serve GET /health
-  std::function<std::string()> metrics;  // what GET /metrics answers; null: there is no such path
+  std::function<std::string()> metrics;  // the answer of GET /metrics; null: the path does not exist
   absl::Duration heartbeat = absl::Seconds(15);
   int task_threads = 4;
   CallRecorder record;
   std::function<absl::Time()> now = absl::Now;
 };
 
-// What all routes work with.
+// The objects that all routes use.
 struct ApiContext {
   ImageService& service;
   CallGate& gate;
@@ -38,14 +38,14 @@ struct ApiContext {
   const ApiOptions& options;
 };
 
-// The reply of a call, with the headers that every answer carries and the record of the call.
+// The reply of a call, with the headers common to all answers and the record of the call.
 class ApiReply {
  public:
   ApiReply(std::shared_ptr<HttpReply> reply, CallRecord record, std::vector<HttpHeader> headers,
            const ApiOptions& options);
   ~ApiReply();
 
-  void Send(HttpResponse response);  // whose headers win over those of every answer
+  void Send(HttpResponse response);  // its headers override the common ones
   void SendError(const absl::Status& status);
   void SendJson(int status, std::string json);
   void SendJson(int status, base::SharedBytes json);
@@ -72,30 +72,30 @@ class ApiReply {
 
 struct ApiCall {
   HttpRequest request;
-  std::vector<std::string> parameters;  // what stands for {…} in the pattern, in order, decoded
+  std::vector<std::string> parameters;  // values of {…} in the pattern, in order, decoded
   Caller caller;
   std::string base_url;
-  std::string base_path;  // before paths that a client resolves itself: that of public_url
+  std::string base_path;  // path of public_url, prefix of paths that a client resolves itself
   std::shared_ptr<ApiReply> reply;
 };
 
 struct ApiRoute {
   std::string method;
-  std::string pattern;  // "/v1/jobs/{id}/events"; "{id...}" at the end takes the rest of the path
+  std::string pattern;  // "/v1/jobs/{id}/events"; "{id...}" at the end matches the rest of the path
   bool needs_key = true;
   bool reads_body = false;              // JSON
   std::vector<std::string> query = {};  // valid names
-  bool any_query = false;               // others are let pass
-  bool at_once = false;                 // `handle` waits for nothing
-  bool any_host = false;                // probes come by whatever name or address they found
+  bool any_query = false;               // accept all other names
+  bool at_once = false;                 // `handle` never waits
+  bool any_host = false;                // probes use any name or address
   std::function<void(ApiCall call)> handle;
 };
 
-// The route for a path, and the methods that the path knows.
+// The route for a path, and the methods of the path.
 struct RouteMatch {
   const ApiRoute* route = nullptr;
   std::vector<std::string> parameters;
-  std::vector<std::string> methods;  // of all routes with this path; empty: there is none
+  std::vector<std::string> methods;  // of all routes with this path; empty: there are none
 };
 RouteMatch MatchRoute(const std::vector<ApiRoute>& routes, absl::string_view method, absl::string_view path);
 

@@ -39,7 +39,7 @@ void SendPlainError(ApiReply& reply, int status, std::string message, std::vecto
   reply.Send(std::move(response));
 }
 
-// Whether the body of the request can be read as JSON; else the answer has been sent.
+// Whether the body of the request can be read as JSON; if not, the answer was sent.
 bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   const std::string encoding = call.request.Header("content-encoding").value_or("identity");
   if (!absl::EqualsIgnoreCase(encoding, "identity")) {
@@ -54,11 +54,11 @@ bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   return false;
 }
 
-// What scripts of another origin may read of an answer besides its body and type: all that callers are promised.
+// Response headers that scripts of another origin may read: all that the API promises.
 constexpr char kExposedHeaders[] = "Allow, Location, Retry-After, WWW-Authenticate, x-request-id, x-should-retry";
 
-// What scripts of an allowed origin may send: whatever they ask for. Clients and tracers add headers of their own,
-// which the server does not read and so need no list. `*` would leave out Authorization (Fetch, 4.8).
+// Returns the request headers that scripts of an allowed origin may send: all that they request. Clients and tracers
+// add headers that the server does not read, so no list is needed. `*` would not cover Authorization (Fetch, 4.8).
 std::string AllowedHeaders(const HttpRequest& request) {
   std::vector<std::string> names;
   const std::string asked = request.Header("access-control-request-headers").value_or("");
@@ -73,7 +73,8 @@ std::string AllowedHeaders(const HttpRequest& request) {
   return absl::StrJoin(names, ", ");
 }
 
-// What OpenAI's clients ask for under paths that name an image here, and nobody makes.
+// Returns a message for requests of OpenAI's clients whose paths look like an image's, but which this server does not
+// support.
 std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   if (request.method != "POST") return std::nullopt;
   for (const auto& [path, what] :
@@ -85,7 +86,8 @@ std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   return std::nullopt;
 }
 
-// For the name under which a server is reached, which CheckHost knows, protects only what acts or tells of callers.
+// Whether the request may come under any host name: CheckHost needs to protect only routes that act or that reveal
+// callers' data.
 bool AnswersAnyHost(const std::vector<ApiRoute>& routes, const HttpRequest& request) {
   const RouteMatch match = MatchRoute(routes, request.method, request.Path());
   return match.route != nullptr && match.route->any_host;
@@ -138,7 +140,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   }
   if (wrong_origin) return SendPlainError(*call.reply, wrong_origin->status, wrong_origin->message);
   call.base_url = options_.public_url;
-  // Without a name, links are paths.
+  // Without a host name, links are paths.
   if (const auto host = call.request.Header("host"); host.has_value() && call.base_url.empty()) {
     call.base_url = absl::StrCat(call.request.secure ? "https://" : "http://", *host);
   }
@@ -200,7 +202,7 @@ HttpResponse ApiHandler::Refusal(int status, const std::string& reason, const st
   HttpResponse response = ErrorResponse(error);
   response.headers.push_back({"x-request-id", record.request_id});
   record.response_bytes = response.body.size();
-  // What records may wait for the disk.
+  // Records are written on the pool, because they may wait for the disk.
   if (options_.record) pool_.Post([this, record = std::move(record)] { options_.record(record); });
   return response;
 }

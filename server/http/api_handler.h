@@ -1,4 +1,5 @@
-// The public API over HTTP: checks each request (host, origin, route, key, media type) and hands it to its route.
+// ApiHandler serves the public API over HTTP: it checks each request (host, origin, route, key, media type) and passes
+// it to its route.
 #pragma once
 
 #include <memory>
@@ -24,9 +25,9 @@ class ApiHandler final : public HttpHandler {
   void Route(ApiCall call);
 
   const ApiOptions options_;
-  const std::string base_path_;  // of public_url
+  const std::string base_path_;  // path of public_url
   CallGate& gate_;
-  base::TaskPool pool_;  // for what follows events of jobs
+  base::TaskPool pool_;  // for work on events of jobs
   const std::vector<ApiRoute> routes_;
 };
 

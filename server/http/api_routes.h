@@ -1,5 +1,5 @@
-// The routes of the public API, each with the code that answers it. They work with `context` for as long as they or
-// calls of theirs live.
+// The routes of the public API with the code that answers them. `context` must live as long as the routes and their
+// calls.
 #pragma once
 
 #include <vector>
@@ -10,19 +10,19 @@
 
 namespace tessera::server {
 
-// Of Prometheus' text.
+// Media type of Prometheus' text format.
 inline constexpr char kMetricsMediaType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations
 std::vector<ApiRoute> JobRoutes(const ApiContext& context);         // /v1/jobs…
 std::vector<ApiRoute> ReadRoutes(const ApiContext& context);        // models, images, server, checks, document
-std::vector<ApiRoute> WebPageRoutes(const ApiContext& context);     // / and /web/…; none where it is switched off
+std::vector<ApiRoute> WebPageRoutes(const ApiContext& context);     // / and /web/…; none if the page is switched off
 
-// Body and headers of a submission, validated, counted and accepted.
+// Body and headers of a submission that was validated, counted and accepted.
 struct AcceptedSubmission {
   GenerationBody body;
   Submitted submitted;
-  bool idempotent = false;  // it came with an idempotency key, so the caller may come back for it
+  bool idempotent = false;  // it has an idempotency key, so the caller may come back for it
 };
 absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind);
 

@@ -1,5 +1,5 @@
-// What must be refused, with its documented answer: tests/http/bad_bodies.txt for the fields of a generation, and the
-// tables below for everything around them. All over real connections to one server.
+// Requests that must be refused with the documented answer: tests/http/bad_bodies.txt has those about fields of a
+// generation, the tables below have all others. All use real connections to one server.
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
@@ -21,7 +21,7 @@ struct ErrorAnswer {
   std::string message, type, param, code;
 };
 
-// Nothing for what is not in the form of every error.
+// Returns nullopt if the body does not have the form of an error.
 std::optional<ErrorAnswer> ReadError(const std::string& body) {
   boost::system::error_code error;
   const boost::json::value value = boost::json::parse(body, error);
@@ -45,7 +45,7 @@ TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsItsDocumentedAnswer) {
     const std::optional<ErrorAnswer> error = ReadError(response.body);
     ASSERT_TRUE(error.has_value()) << response.body;
     EXPECT_THAT(error->message, HasSubstr(row.message));
-    // A scale of skip-layer guidance is wrong because the layers are missing.
+    // A scale of skip-layer guidance is refused because the layers are missing.
     const bool about_another = absl::StartsWith(row.message, "skip_layers");
     EXPECT_EQ(error->param, about_another ? "skip_layers" : row.field);
     EXPECT_THAT(error->message, StartsWith(error->param));
@@ -54,7 +54,7 @@ TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsItsDocumentedAnswer) {
     EXPECT_EQ(response.Header("x-should-retry"), "false");
     EXPECT_NE(response.Header("x-request-id"), "");
   }
-  // Nothing of all this was accepted.
+  // None of these requests was accepted.
   EXPECT_EQ(api.service().Info().queued_jobs + api.service().Info().running_jobs, 0);
 }
 

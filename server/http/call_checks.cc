@@ -15,7 +15,7 @@ constexpr size_t kMaxHostBytes = 255;
 
 bool IsDigits(absl::string_view text) { return std::all_of(text.begin(), text.end(), absl::ascii_isdigit); }
 
-// "[::1]:8080" → "[::1]"; nothing for what is no host with an optional port.
+// "[::1]:8080" → "[::1]"; nullopt for anything but a host with an optional port.
 std::optional<std::string> HostWithoutPort(absl::string_view host) {
   if (host.empty() || host.size() > kMaxHostBytes) return std::nullopt;
   size_t end = 0;
@@ -55,7 +55,7 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
 std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules) {
   const std::optional<std::string> origin = request.Header("origin");
   if (!origin.has_value()) return std::nullopt;
-  // A proxy may write the scheme's own port into Host; no browser writes it into Origin.
+  // A proxy may add the scheme's default port to Host; browsers never add it to Origin.
   const auto own =
       ParseWebUrl(absl::StrCat(request.secure ? "https://" : "http://", request.Header("host").value_or("")));
   if (own.has_value() && absl::EqualsIgnoreCase(*origin, own->origin)) return std::nullopt;

@@ -1,4 +1,4 @@
-// Errors as HTTP tells them: {"error": {message, type, param, code}}, a status, and whether and when to try again.
+// HttpError is an error in HTTP form: {"error": {message, type, param, code}}, a status, and whether and when to retry.
 #pragma once
 
 #include <optional>
@@ -15,20 +15,20 @@ struct HttpError {
   std::string message;
   std::string type;   // invalid_request_error, authentication_error, rate_limit_error, server_error, …
   std::string param;  // the field of the request; empty: none
-  std::string code;   // a stable word for programs
+  std::string code;   // a stable error code
   bool should_retry = false;
   std::optional<absl::Duration> retry_after;
 };
 
 HttpError HttpErrorOf(const absl::Status& status);
 
-// Of a job that failed: trying the same again is the caller's decision, never a client library's.
+// Returns the error of a job that failed. Only the caller should decide to retry it, not a client library.
 HttpError HttpErrorOfFailedJob(const absl::Status& status);
 
-// An error of HTTP itself, such as 404 for a route.
+// Returns an error of HTTP itself, such as 404 for a route.
 HttpError PlainHttpError(int status, std::string message);
 
-// The JSON text of the object under "error".
+// Returns the JSON text of the object under "error".
 std::string ErrorJson(const HttpError& error);
 
 HttpResponse ErrorResponse(const HttpError& error);

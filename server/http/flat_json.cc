@@ -18,7 +18,7 @@ constexpr size_t kMaxMembers = 256;
 constexpr size_t kMaxListLength = 4096;
 constexpr size_t kMaxShownName = 64;
 
-// RapidJSON's handler: every call returns whether to go on.
+// RapidJSON's handler: every call returns whether to continue.
 class Collector {
  public:
   bool Null() { return Add(nullptr); }
@@ -28,7 +28,7 @@ class Collector {
     number_too_big_ = !number.has_value();
     return number.has_value() && std::visit([this](auto value) { return Add(value); }, *number);
   }
-  // Not called, because numbers are asked for as text.
+  // Not called, because numbers are requested as text.
   bool Int(int) { return false; }
   bool Uint(unsigned) { return false; }
   bool Int64(int64_t) { return false; }
@@ -56,7 +56,7 @@ class Collector {
     return true;
   }
   bool EndObject(rapidjson::SizeType) {
-    in_group_ = false;  // or it is the end of all
+    in_group_ = false;  // or the end of the whole object
     return true;
   }
   bool StartArray() {
@@ -76,7 +76,7 @@ class Collector {
   std::vector<FlatJsonMember>& members() { return members_; }
   const std::string& refusal() const { return refusal_; }
   bool number_too_big() const { return number_too_big_; }
-  // The member that ended the reading by holding an object; null: none did.
+  // Returns the member that ended the reading because it contains an object; null if none did.
   const std::string* object_member() const { return holds_object_ ? &name_ : nullptr; }
 
  private:
@@ -146,7 +146,7 @@ class Collector {
 absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text) {
   constexpr unsigned kFlags =
       rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
-  // The reader would take it for the end of the text.
+  // RapidJSON would treat it as the end of the text.
   if (const size_t nul = text.find('\0'); nul != absl::string_view::npos) {
     return absl::InvalidArgumentError(absl::StrCat("the body is not valid JSON at byte ", nul, ": a NUL byte"));
   }

@@ -1,5 +1,5 @@
-// JSON objects of scalars, lists of scalars and lists of objects of scalars, as request bodies are. Read without
-// recursion, whatever the depth of the text, with every digit of a number.
+// Reads JSON objects of scalars, lists of scalars and lists of objects of scalars, the form of request bodies. It uses
+// no recursion, whatever the depth of the text, and keeps every digit of a number.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@
 
 namespace tessera::server {
 
-// Whole numbers within 64 bits keep their type; a double is finite.
+// Integers within 64 bits keep their type; a double is finite.
 using JsonScalar = std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string>;
 
-// One of a list of objects: its members in the order of the text, each name once.
+// One of a list of objects: its members in the order of the text, with unique names.
 using JsonGroup = std::vector<std::pair<std::string, JsonScalar>>;
 
 struct FlatJsonMember {
   std::string name;
-  std::variant<JsonScalar, std::vector<JsonScalar>, std::vector<JsonGroup>> value;  // an empty list is one of scalars
+  std::variant<JsonScalar, std::vector<JsonScalar>, std::vector<JsonGroup>> value;  // empty lists are of scalars
 };
 
-// INVALID_ARGUMENT, with the offset or the member in question, for what is not valid JSON in UTF-8, not an object, has
-// a member twice, or holds an object, a list of lists, or an object deeper than in a list.
+// INVALID_ARGUMENT, with the offset or the member, for a text that is not valid JSON in UTF-8, is not an object, has a
+// member twice, or contains an object, a list of lists, or an object deeper than in a list.
 absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text);
 
-// "a string", "a whole number", "null": for messages.
+// Returns "a string", "a whole number", "null": for messages.
 std::string JsonTypeName(const FlatJsonMember& member);
 
 }  // namespace tessera::server

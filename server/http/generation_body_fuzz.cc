@@ -1,4 +1,5 @@
-// Any bytes as the body of a generation: refused with a bounded message in UTF-8, or validated into a job.
+// Fuzz test: any bytes as the body of a generation are refused with a bounded message in UTF-8, or validated into a
+// job.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -44,7 +44,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     CancelUnlessKept();
   }
 
-  // Without a key nobody can come back for it.
+  // A job without an idempotency key cannot be picked up again by its client.
   void CancelUnlessKept() {
     if (!idempotent_) (void)context_.service.Cancel(caller_, answer_.job.id).status();
   }
@@ -61,7 +61,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       reply_->Write(ServerSentEvent("image_generation.partial_image", PartialImageJson(answer_, *preview)));
     } else if (const auto* image = std::get_if<ImageEvent>(&event)) {
       const absl::StatusOr<base::SharedBytes> file = Open(image->image);
-      if (!file.ok()) return;  // the end will say so
+      if (!file.ok()) return;  // the job's end reports the error
       reply_->Write(ServerSentEvent("image_generation.completed", CompletedJson(answer_, image->image, *file)));
     }
   }
@@ -81,7 +81,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     reply_->SendJson(200, GenerationJson(answer_, job, files));
   }
 
-  // The file of an image, null where only its link is wanted.
+  // Opens the file of an image; returns null if the caller wants only its link.
   absl::StatusOr<base::SharedBytes> Open(const FinishedImage& image) {
     if (answer_.body.response_format == ResponseFormat::kUrl) return base::SharedBytes();
     ASSIGN_OR_RETURN(ImageFile file, context_.service.OpenImage(caller_, image.id));

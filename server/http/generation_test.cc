@@ -1,4 +1,4 @@
-// Images over a real socket.
+// Tests of generations over a real socket.
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
@@ -137,7 +137,7 @@ TEST(GenerationTest, ThePathsOfOpenAisOtherImageCallsSayThatNobodyMakesThat) {
     EXPECT_THAT(response.body, HasSubstr("POST /v1/images/generations"));
     EXPECT_EQ(response.Header("x-should-retry"), "false");
   }
-  // An image may be called so.
+  // An image may have this name.
   EXPECT_THAT(api.Call("GET", "/v1/images/edits").body, ::testing::Not(HasSubstr("does not edit")));
   EXPECT_EQ(api.Call("PUT", "/v1/images/edits", "{}").status, 405);
 }
@@ -164,7 +164,7 @@ TEST(GenerationTest, AStreamBringsPartialImagesThenTheImageInOrder) {
                                                "input_tokens_details":{"image_tokens":0,"text_tokens":0}})"));
     }
   }
-  // A preview that was superseded may be missing; none may come late.
+  // A superseded preview may be missing, but none may come late.
   std::erase(events, "image_generation.partial_image 0");
   std::erase(events, "image_generation.partial_image 1");
   EXPECT_EQ(events, (std::vector<std::string>{"image_generation.completed 0", "image_generation.completed 1"}));

@@ -1,4 +1,4 @@
-// Peers that break rules, exceed their time or know old crashes by name: each costs its own connection at most.
+// Peers that break rules, exceed time limits or repeat known attacks: each may only lose its connection.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr char kHost[] = "Host: localhost\r\n";
 
-// The status of the answer to these bytes on a connection of their own.
+// Returns the status of the answer to these bytes on a new connection.
 int StatusOf(ApiFixture& api, const std::string& bytes) {
   HttpTestClient client(api.port());
   client.Send(bytes);
@@ -36,7 +36,7 @@ std::string Post(const std::string& headers, const std::string& rest) {
 
 constexpr char kGet[] = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-// Keeps every request under way until it is told to answer.
+// Keeps every request running until AnswerAll.
 class HeldReplies final : public HttpHandler {
  public:
   void Handle(HttpRequest, std::shared_ptr<HttpReply> reply) override {
@@ -67,7 +67,7 @@ class HeldReplies final : public HttpHandler {
 
 class HostilePeerTest : public ::testing::Test {
  protected:
-  // Whatever a peer did, others are served.
+  // Whatever a peer did, other clients are served.
   void TearDown() override { EXPECT_EQ(api_.Call("GET", "/v1/models").status, 200); }
 
   ApiFixture api_;
@@ -175,7 +175,7 @@ TEST_F(HostilePeerTest, ABodyInHonestChunksIsRead) {
 }
 
 TEST_F(HostilePeerTest, ACompressedBodyIsNeverUnpacked) {
-  // The first bytes of a gzip stream; what would follow does not matter.
+  // The first bytes of a gzip stream; the rest does not matter.
   const std::string bomb("\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff", 10);
   EXPECT_EQ(StatusOf(api_, Post(absl::StrCat("Content-Encoding: gzip\r\nContent-Length: ", bomb.size(), "\r\n"), bomb)),
             415);
@@ -248,7 +248,7 @@ TEST(HalfClosedTest, AClientThatSendsNoMoreGetsItsAnswer) {
                                "Content-Type: application/json\r\nContent-Length: ", std::string(body).size(),
                                "\r\n\r\n", body));
       client.ShutDownSending();
-      // The answer begins when the server has seen it.
+      // The answer begins when the server has noticed the end of input.
       const std::string begin = client.ReadUntil("HTTP/1.1 ");
       api.service().AllowSteps(4);
       const std::string rest = client.ReadUntil("no such text");
@@ -343,7 +343,7 @@ TEST(HostilePeerTimeTest, AClientThatTakesNothingIsGivenUp) {
   HttpTestClient client(api.port());
   ASSERT_EQ(client.Call("GET", "/livez").status, 200);
   ASSERT_EQ(api.server().connections(), 1u);
-  // Far more answers than the system's buffers hold.
+  // Far more answers than the kernel buffers.
   const std::string request = absl::StrCat("GET /openapi.json HTTP/1.1\r\n", kHost, "\r\n");
   for (int i = 0; i < 100000 && client.Send(request); ++i) {
   }
@@ -384,7 +384,7 @@ TEST(HostilePeerLimitTest, WhereThereIsNoRoomTheConnectionThatIsIdleLongestGives
   EXPECT_EQ(api.server().counts().closed_idle, 1u);
 }
 
-// Holds up the thread of its connection.
+// Blocks the thread of its connection.
 class HeldThread final : public HttpHandler {
  public:
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
@@ -406,7 +406,7 @@ class HeldThread final : public HttpHandler {
   absl::Notification held_, released_;
 };
 
-// Whoever asks for room while the last idle connection is on its way out has to wait, not to go away.
+// A connection that needs room while the last idle one is closing must wait instead of being refused.
 TEST(HostilePeerLimitTest, RoomThatIsBeingMadeIsRoom) {
   HeldThread handler;
   const auto server = HttpServer::Start({.connection_threads = 1}, handler);
@@ -443,7 +443,7 @@ TEST(HostilePeerLimitTest, ConnectionsLeaveTheDescriptorsAboveTheirsToOthers) {
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(next, 0);
   close(next);
-  // Each connection of this test takes two numbers: the client is in the same process.
+  // Each connection of this test uses two descriptors, because the client is in the same process.
   const int highest = next + 40;
   ApiFixture api({.server = {.limits = {.highest_descriptor = [highest] { return highest; }}}});
   std::vector<std::unique_ptr<HttpTestClient>> idle;
@@ -564,7 +564,7 @@ TEST(HostilePeerLimitTest, EveryAnswerAfterTheDrainBeganSaysThatItsConnectionClo
   }
   ASSERT_TRUE(held.WaitFor(kEach));
   std::thread drain([&] { (*server)->Drain(absl::Seconds(60)); });
-  // Whichever of the idle ones is closed first: from then on the drain is known outside.
+  // Any idle connection may be closed first; from then on clients can notice the drain.
   EXPECT_TRUE(idle[kEach / 2]->WaitForEnd());
   held.AnswerAll();
   for (const auto& client : busy) {

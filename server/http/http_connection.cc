@@ -24,20 +24,20 @@ using TlsStream = asio::ssl::stream<tcp::socket>;
 
 constexpr char kStatusLineBegin[] = "HTTP/1.1 ";  // of every answer
 constexpr size_t kReadBytes = 16 << 10;
-constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is under way
+constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is running
 constexpr size_t kTlsPieceBytes = 16 << 10;      // what TLS writes at a time
-constexpr size_t kMaxJoinedBytes = 64 << 10;    // of a body that is copied behind its head, so that both arrive at once
-constexpr size_t kMaxLingeringBytes = 4 << 20;  // read and thrown away after a refusal, so that the client sees it
+constexpr size_t kMaxJoinedBytes = 64 << 10;     // up to this size a body is appended to its head to arrive with it
+constexpr size_t kMaxLingeringBytes = 4 << 20;   // read and discarded after a refusal, so that the client sees it
 constexpr absl::Duration kLingeringTime = absl::Seconds(2);
 
-// What a connection is at. An answer is begun by a request that was read whole, or that cannot be read.
+// The phases of a connection. An answer begins after a request that was read completely or that cannot be read.
 enum class Phase : uint8_t {
-  kStarting,   // nothing was read yet; with TLS, its handshake is under way
+  kStarting,   // nothing was read yet; the TLS handshake may be in progress
   kIdle,       // between two requests
   kReading,    // a request has begun to arrive
   kHandling,   // the handler has the request
   kStreaming,  // the handler has begun a stream
-  kFlushing,   // the answer is complete and not yet written to its end
+  kFlushing,   // the answer is complete but not fully written
   kLingering,  // no answer will follow, and the client has not closed its side
   kEnded,
 };
@@ -89,7 +89,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   static constexpr int64_t kBusy = 0;
   static constexpr int64_t kGivesWay = -1;
 
-  // The answer to one request. What it is told reaches the strand in order, and nobody once another answer is due.
+  // The answer to one request. Its calls reach the strand in order, and are dropped once another answer is due.
   class Reply final : public HttpReply {
    public:
     explicit Reply(std::shared_ptr<ConnectionOn> connection)
@@ -171,7 +171,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
   }
 
-  // Empty once the client is gone.
+  // Returns an empty text if the client has disconnected.
   std::string Peer() {
     error_code error;
     const tcp::endpoint peer = Socket().remote_endpoint(error);
@@ -193,11 +193,11 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
   }
 
-  // Closes the connection unless it is disarmed or armed again first.
+  // Closes the connection unless the timer is cancelled or armed again first.
   void Arm(asio::steady_timer& timer, absl::Duration time) {
     timer.expires_after(absl::ToChronoNanoseconds(time));
     timer.async_wait([self = this->shared_from_this(), &timer](error_code error) {
-      // A timer that was armed anew after this wait had been queued has not expired.
+      // A timer that was armed again after this wait was queued has not expired.
       if (!error && timer.expiry() <= asio::steady_timer::clock_type::now()) self->OnTimeout();
     });
   }
@@ -255,8 +255,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     Advance();
   }
 
-  // The client sends no more while an answer is due: it waits for the answer, or it has gone. Only the reply of its
-  // host to what is written to it shows which, so something is written at once: what every answer begins with.
+  // The client has closed its sending side while an answer is due: it is either waiting or gone. Only its host's
+  // reaction to written bytes shows which, so the common beginning of every answer is written at once.
   void OnInputEnd() {
     input_.ended = true;
     Socket().async_wait(tcp::socket::wait_error, [self = this->shared_from_this()](error_code error) {
@@ -270,17 +270,17 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
   }
 
-  // Whether the client may send another request after the one that is answered.
+  // Whether the client may send another request after the one that is being answered.
   bool MayKeepAlive() const {
     return answer_.keep_alive && !host_->draining() && !(input_.ended && input_.unread.empty());
   }
 
-  // The head of the answer, but for what has been written of it.
+  // Returns the head of the answer without the part that was already written.
   std::string HeadOf(const HttpResponse& response, BodyFraming framing) const {
     return ResponseHead(response, framing, answer_.keep_alive).substr(answer_.begun_bytes);
   }
 
-  // Reads as much of a request as there is.
+  // Reads as much of a request as has arrived.
   void Advance() {
     if (input_.unread.empty()) return ReadMore();
     if (phase_ == Phase::kIdle) Enter(Phase::kReading, host_->limits.header_time);
@@ -317,10 +317,10 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
         host->handler.Handle(std::move(request), std::move(reply));
       });
     }
-    ReadMore();  // to notice that the client goes away, or sends no more
+    ReadMore();  // to notice that the client disconnects or stops sending
   }
 
-  // Answers what could not be read, and closes.
+  // Answers a request that could not be read, and closes.
   void Refuse(int status, const std::string& reason) {
     Enter(Phase::kHandling);
     answer_.keep_alive = answer_.is_head = false;
@@ -349,7 +349,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     ArmHeartbeat();
   }
 
-  // A text, or what is read while it is sent.
+  // Writes a text, or a body that is read while it is sent.
   template <typename Part>
   void WritePart(uint64_t bytes, Part part) {
     if (bytes == 0 || answer_.is_head) return;
@@ -374,7 +374,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     CompleteReply();
   }
 
-  // What is written next puts it off.
+  // The next write restarts the timer.
   void ArmHeartbeat() {
     if (answer_.heartbeat.text.empty()) return;
     heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(answer_.heartbeat.interval));
@@ -402,8 +402,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (output_.Add(std::move(bytes))) WriteSome();
   }
 
-  // What the socket takes at once is written at once: whoever reads the end of an answer finds the connection idle
-  // where one thread serves both. TLS may hold bytes back, and an error is reported later in either case.
+  // Writes what the socket accepts immediately, so that a client that has read the end of an answer finds the
+  // connection idle even if one thread serves both. TLS may hold bytes back. Errors are reported later in either case.
   void WriteSome() {
     if (output_.source() != nullptr) return AwaitRoom();
     if constexpr (!kTls) {
@@ -423,7 +423,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     });
   }
 
-  // A piece is read once the socket takes bytes and not before, so a client that takes none keeps none in memory.
+  // A piece is read only when the socket accepts bytes, so a client that reads nothing occupies no memory.
   void AwaitRoom() {
     Arm(write_deadline_, host_->limits.write_time);
     Socket().async_wait(tcp::socket::wait_write, [self = this->shared_from_this()](error_code error) {
@@ -448,7 +448,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     });
   }
 
-  // What the socket does not take is read again when it does. TLS keeps its piece until it is written.
+  // Bytes that the socket does not accept are read again later. TLS keeps its piece until it is written.
   void WritePiece(absl::StatusOr<std::string> piece) {
     if (phase_ == Phase::kEnded) return;
     if (!piece.ok()) return Reset();
@@ -462,8 +462,8 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
   }
 
-  // Ends so that the client cannot take what it has got for all of it, also where the end of the connection is that of
-  // the body.
+  // Resets the connection, so that the client cannot mistake a partial body for a complete one, even if the end of the
+  // connection ends the body.
   void Reset() {
     error_code ignored;
     Socket().set_option(asio::socket_base::linger(true, 0), ignored);
@@ -508,32 +508,32 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
   const std::shared_ptr<asio::ssl::context> tls_;
   std::function<void(HttpConnection*)> ended_;
   Stream stream_;
-  asio::steady_timer deadline_;  // of the phase the connection is in
+  asio::steady_timer deadline_;  // for the current phase
   asio::steady_timer write_deadline_;
   asio::steady_timer heartbeat_timer_;
   RequestReader reader_;
 
   Phase phase_ = Phase::kStarting;
-  // Of the steady clock; kBusy while a request is under way, kGivesWay once it is to be closed for another.
+  // Time on the steady clock; kBusy while a request is running, kGivesWay once the connection is to close for another.
   std::atomic<int64_t> idle_since_ = SteadyTicks();
   struct {
-    bool pending = false;  // a read
-    bool ended = false;    // the client has closed its side
+    bool pending = false;  // a read is pending
+    bool ended = false;    // the client has closed its sending side
     std::array<char, kReadBytes> buffer;
     std::string unread;  // not yet consumed
     size_t lingered = 0;
   } input_;
   struct {
-    uint64_t serial = 0;  // those that were completed, which is the number of the one under way
+    uint64_t serial = 0;  // number of completed answers, which is the number of the current one
     bool keep_alive = false, is_head = false;
-    size_t begun_bytes = 0;  // of the head, written before the rest of it is known
+    size_t begun_bytes = 0;  // bytes of the head that were written before the rest is known
     BodyFraming framing = BodyFraming::kChunked;
     HttpReply::Heartbeat heartbeat;
     std::function<void()> on_closed;
   } answer_;
   WriteQueue output_;
-  std::string piece_;                  // of TLS, being written
-  std::atomic<uint64_t> pending_ = 0;  // bytes on their way to the strand
+  std::string piece_;                  // piece that TLS is writing
+  std::atomic<uint64_t> pending_ = 0;  // bytes posted to the strand
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One client's connection: reads requests one after another, hands each to the handler, writes the reply. Everything
-// of a connection happens on its strand; what is public may be called from any thread.
+// HttpConnection is one client's connection: it reads requests one after another, passes each to the handler, and
+// writes the reply. All its work runs on its strand; public methods may be called from any thread.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@
 
 namespace tessera::server {
 
-// Read at a time of a body that is read while it is sent.
+// Bytes read at a time from a body that is read while it is sent.
 inline constexpr size_t kPieceBytes = 64 << 10;
 
-// What the connections of one server share. Outlives them; replies that are kept longer than the server find it
+// State shared by the connections of one server. It outlives them; a reply that is kept longer than the server finds it
 // stopped.
 class HttpConnectionHost {
  public:
@@ -43,8 +43,8 @@ class HttpConnectionHost {
     stopped_ = true;
   }
 
-  // No connection keeps alive from here on. Set once for all of them, before the first is told to drain: an answer that
-  // is written after any peer saw the drain says that its connection closes.
+  // Disables keep-alive for all connections. It is set before the first connection drains, so that any answer written
+  // after a peer could notice the drain says that its connection closes.
   void Drain() { draining_ = true; }
   bool draining() const { return draining_; }
 
@@ -64,14 +64,14 @@ class HttpConnection {
  public:
   virtual ~HttpConnection() = default;
   virtual void Start() = 0;
-  virtual void Drain() = 0;  // of a host that drains: closes if no request is under way, else after its answer
+  virtual void Drain() = 0;  // requires a draining host: closes if no request is running, else after its answer
   virtual void Close() = 0;  // at once
 
-  // Since when it has waited for the whole of a request, or lingers after its last answer; nothing while a request is
-  // under way or it is being closed to make room.
+  // Returns since when it has been waiting for a complete request or lingering after its last answer; nullopt while a
+  // request is running or the connection is closing to make room.
   virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
-  virtual void CloseIfIdle() = 0;      // to make room for another
-  virtual bool gives_way() const = 0;  // told to, and not closed yet
+  virtual void CloseIfIdle() = 0;      // to make room for another connection
+  virtual bool gives_way() const = 0;  // asked to close, and not closed yet
 
   // `socket` runs on a strand. `tls` is null for plain HTTP. `ended` is called once, on the strand.
   static std::shared_ptr<HttpConnection> Create(std::shared_ptr<HttpConnectionHost> host,

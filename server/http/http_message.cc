@@ -103,7 +103,7 @@ std::vector<std::string> QueryNames(absl::string_view query) {
 std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive) {
   http::response<http::empty_body> head(static_cast<http::status>(response.status), 11);
   for (const HttpHeader& header : response.headers) {
-    // What would begin a header of its own is left out, wherever the value came from.
+    // Control characters could begin another header, so they are removed from every value.
     std::string value = header.value;
     std::erase_if(value, [](unsigned char c) { return absl::ascii_iscntrl(c) && c != '\t'; });
     head.insert(header.name, value);
@@ -111,7 +111,7 @@ std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool
   const bool has_body = response.status != 204 && response.status != 304;
   if (framing == BodyFraming::kLength && has_body) head.content_length(response.BodyBytes());
   if (framing == BodyFraming::kChunked) head.chunked(true);
-  // Said also where it is the default, for clients of HTTP/1.0.
+  // Sent even if it is the default, for clients of HTTP/1.0.
   head.set(http::field::connection, keep_alive ? "keep-alive" : "close");
   return HeadText(head);
 }

@@ -1,5 +1,4 @@
-// HTTP as the handlers see it: plain requests, plain replies, nothing of sockets. Tests drive handlers with a reply of
-// their own.
+// HTTP as the handlers see it: requests and replies without sockets. Tests call handlers with a test reply.
 #pragma once
 
 #include <functional>
@@ -19,47 +18,48 @@ struct HttpHeader {
   std::string value;
 };
 
-// A request whose framing was found sound. Everything else in it is as the client sent it.
+// A request whose framing is valid. Everything else in it is as the client sent it.
 struct HttpRequest {
   std::string method;
-  std::string target;  // in origin form; of one in absolute form the host stands in the Host header
+  std::string target;  // in origin form; for an absolute target the Host header has the host
   std::vector<HttpHeader> headers;
   std::string body;
   std::string peer;      // address of the client
   bool secure = false;   // it came over TLS
-  bool http_1_1 = true;  // else HTTP/1.0, which has no Host header
+  bool http_1_1 = true;  // otherwise HTTP/1.0, which has no Host header
 
   absl::string_view Path() const;   // of the target, not decoded
-  absl::string_view Query() const;  // behind the question mark
-  // The first header of that name, in any case; nothing where there is none.
+  absl::string_view Query() const;  // after the question mark
+  // Returns the first header of that name, ignoring case; nullopt if there is none.
   std::optional<std::string> Header(absl::string_view name) const;
   size_t CountHeaders(absl::string_view name) const;
 };
 
-// Percent signs decoded; one without two digits stays as it is.
+// Decodes percent signs; one without two hexadecimal digits is kept.
 std::string DecodePath(absl::string_view path);
 
-// The first value of a query parameter, decoded; nothing where it is absent.
+// Returns the first value of a query parameter, decoded; nullopt if it is absent.
 std::optional<std::string> QueryValue(absl::string_view query, absl::string_view name);
-// The names of all parameters, decoded.
+// Returns the names of all parameters, decoded.
 std::vector<std::string> QueryNames(absl::string_view query);
 
-// Length and connection headers are the server's business.
+// The server sets the length and connection headers.
 struct HttpResponse {
   int status = 200;
   std::vector<HttpHeader> headers;
   std::string body;
-  base::SharedBytes pieces = nullptr;  // the body in place of `body`, read while it is sent; may be null
+  base::SharedBytes pieces = nullptr;  // replaces `body` with one that is read while it is sent; may be null
 
   uint64_t BodyBytes() const { return pieces == nullptr ? body.size() : pieces->size(); }
 };
 
-// The answer to one request. Either Send once, or StartStream, any number of Write, Finish. Thread-safe and never
-// blocking; calls after the end, or when the client is gone, do nothing. A reply that is dropped unfinished closes the
-// connection, and so does a body or a part that cannot be read to its end: the client gets less than was announced.
+// The answer to one request: either Send once, or StartStream, any number of Write, Finish. Thread-safe and never
+// blocking; calls after the end, or after the client has disconnected, do nothing. Destroying an unfinished reply
+// closes the connection, and so does a body or part that cannot be read to its end: the client then gets less than was
+// announced.
 class HttpReply {
  public:
-  // What a stream says of its own accord when nothing was written for a while.
+  // The text that a stream sends when nothing was written for a while.
   struct Heartbeat {
     absl::Duration interval;
     std::string text;
@@ -72,11 +72,11 @@ class HttpReply {
   virtual void Write(base::SharedBytes part) = 0;  // read while it is sent
   virtual void Finish() = 0;
 
-  // Bytes written that the client has not taken yet.
+  // Returns the number of written bytes that the client has not received yet.
   virtual uint64_t pending_bytes() const = 0;
 
-  // `closed` is called once if the client goes away before the end of the reply, also when it already has; it must
-  // not block.
+  // Calls `closed` once if the client disconnects before the end of the reply, also if it already has; it must not
+  // block.
   virtual void OnClosed(std::function<void()> closed) = 0;
 };
 
@@ -88,23 +88,24 @@ class HttpHandler {
   // be kept and used later.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
 
-  // Whether Handle answers this one without waiting for anything: then it is called on the connection's thread, and
-  // answers also while all handler threads are busy.
+  // Whether Handle answers this request without waiting. It is then called on the connection's thread, and works even
+  // while all handler threads are busy.
   virtual bool AnswersAtOnce(const HttpRequest&) const { return false; }
 
-  // The answer to a request of `peer` that could not be read. Called on the connections' threads, so it must not block.
+  // Returns the answer to a request of `peer` that could not be read. Called on the connections' threads, so it must
+  // not block.
   virtual HttpResponse Refusal(int status, const std::string& reason, const std::string& peer) = 0;
 };
 
 enum class BodyFraming { kLength, kChunked, kUntilClose };
 
-// Status line and headers, up to and with the empty line.
+// Returns the status line and headers, including the empty line.
 std::string ResponseHead(const HttpResponse& response, BodyFraming framing, bool keep_alive);
 
-// Tells a client that waits for it to send its body.
+// Returns the head that lets a client that waits for it send its body.
 std::string ContinueHead();
 
-// What stands before and after a part of a chunked body, which is not empty, and what ends the body.
+// The text before and after a non-empty part of a chunked body, and the text that ends the body.
 std::string ChunkHead(uint64_t part_bytes);
 inline constexpr char kChunkEnd[] = "\r\n";
 std::string LastChunk();

@@ -29,10 +29,10 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// After running out of descriptors, unless a connection ends first.
+// Pause after running out of descriptors, unless a connection ends first.
 constexpr auto kAcceptRetry = std::chrono::milliseconds(100);
 
-// What the system takes of an answer before the network does. Without a bound it is megabytes for each slow client.
+// Unsent bytes that the kernel buffers per answer. Without a bound, each slow client would occupy megabytes.
 constexpr int kUnsentBytes = 128 << 10;
 
 class Listener final : public HttpServer {
@@ -48,7 +48,7 @@ class Listener final : public HttpServer {
   ~Listener() override {
     asio::post(strand_, [this] { StopAccepting(); });
     CloseAll();
-    // From then on nothing is given to the handlers; those that still run see their replies go nowhere.
+    // After this, the handlers get no more requests; those still running write to closed replies.
     WaitForConnections(absl::InfiniteDuration());
     host_->handlers.join();
     host_->Stop();
@@ -135,7 +135,7 @@ class Listener final : public HttpServer {
     });
   }
 
-  // One with a descriptor beyond the bound waits until another has been closed, and takes its place.
+  // A connection with a descriptor beyond the bound waits until another is closed, and takes its number.
   void Take(tcp::socket socket) {
     if (!IsBeyond(socket)) {
       Admit(std::move(socket));
@@ -155,7 +155,7 @@ class Listener final : public HttpServer {
     return highest && socket.native_handle() > highest();
   }
 
-  // Once a connection has ended, or after a while.
+  // Accepts again when a connection has ended, or after a pause.
   void AcceptLater() {
     waits_for_room_ = true;
     retry_.expires_after(kAcceptRetry);
@@ -192,7 +192,7 @@ class Listener final : public HttpServer {
     {
       const std::lock_guard lock(mutex_);
       if (closing_ || host_->draining()) return;
-      // Closing at once is all that costs nothing; it also tells a load balancer to go elsewhere.
+      // Closing at once is the only answer that costs nothing; it also makes a load balancer use another server.
       if (connections_.size() >= options_.limits.connections && !CloseLongestIdle()) {
         ++counts_.refused;
         return;
@@ -214,7 +214,7 @@ class Listener final : public HttpServer {
     ++counts_.refused;
   }
 
-  // Under the lock; false where a request is under way on every connection that stays.
+  // Requires mutex_. Returns false if all connections that stay have running requests.
   bool CloseLongestIdle() {
     std::shared_ptr<HttpConnection> longest;
     std::optional<std::chrono::steady_clock::time_point> since;
@@ -267,16 +267,16 @@ class Listener final : public HttpServer {
   asio::steady_timer retry_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   uint16_t port_ = 0;
-  bool stopped_ = false;  // on the strand
-  // On the strand.
+  bool stopped_ = false;  // used on the strand
+  // Used on the strand.
   bool waits_for_room_ = false;
-  std::optional<tcp::socket> waiting_;  // for its place
+  std::optional<tcp::socket> waiting_;  // waits for a descriptor
 
   mutable std::mutex mutex_;
   std::condition_variable ended_;
   std::set<std::shared_ptr<HttpConnection>> connections_;
   bool closing_ = false;
-  HttpConnectionCounts counts_;  // but for those that are open
+  HttpConnectionCounts counts_;  // without the number of open ones
 
   std::vector<std::thread> threads_;
 };

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxShownName = 64;
 
-// Fields of OpenAI's clients for what is not made here.
+// Fields of OpenAI's clients that this server does not support.
 struct NotMade {
   const char* field;
   const char* reason;
@@ -38,7 +38,7 @@ bool IsNotMade(absl::string_view name) {
                      [&](const NotMade& other) { return name == other.field; });
 }
 
-// What other programs call a field of ours, where the spelling leads nowhere or astray.
+// Names that other programs use for a field, where a suggestion by spelling would find none or a wrong one.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"steps", "num_inference_steps"},
     {"step", "num_inference_steps"},
@@ -84,7 +84,7 @@ absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
   return FieldError(member.name, absl::StrCat(" is ", JsonTypeName(member), "; it must be ", valid));
 }
 
-// A scalar other than null, or nothing.
+// Returns the scalar, or null for a list.
 const JsonScalar* ScalarOf(const FlatJsonMember& member) { return std::get_if<JsonScalar>(&member.value); }
 
 bool IsNull(const FlatJsonMember& member) {
@@ -114,7 +114,7 @@ absl::Status Read(const FlatJsonMember& member, bool& value) {
 
 absl::Status Read(const FlatJsonMember& member, std::optional<bool>& value) { return Read(member, value.emplace()); }
 
-// 20.0 is a whole number, as JSON Schema has it.
+// 20.0 is a whole number, as in JSON Schema.
 std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
   if (const auto* integer = std::get_if<int64_t>(&scalar)) return *integer;
   const auto* number = std::get_if<double>(&scalar);
@@ -124,7 +124,7 @@ std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
   return static_cast<int64_t>(*number);
 }
 
-// `range` follows "a whole number".
+// `range` continues the message after "a whole number".
 absl::Status ReadWhole(const FlatJsonMember& member, absl::string_view range, std::optional<int64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr) value = WholeNumber(*scalar);

@@ -1,4 +1,4 @@
-// The body of POST /v1/images/generations and POST /v1/jobs.
+// Reads the body of POST /v1/images/generations and POST /v1/jobs.
 #pragma once
 
 #include <string>
@@ -18,14 +18,14 @@ struct GenerationBody {
   bool stream = false;
 };
 
-// Whether a field may stand in the body beside those of the image: what only a waiting caller can ask for.
+// Selects the fields that are valid in addition to the image's: some make sense only if the caller waits.
 enum class BodyKind : uint8_t { kGeneration, kJob };
 
-// INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent. The
-// values themselves are ValidateImageRequest's business.
+// INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent.
+// ValidateImageRequest checks the values.
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind);
 
-// The names of all fields that such a body may have.
+// Returns the names of all fields that such a body may have.
 std::vector<std::string> GenerationFields(BodyKind kind);
 
 }  // namespace tessera::server

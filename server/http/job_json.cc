@@ -27,7 +27,7 @@ array Texts(const std::vector<std::string>& texts) { return array(texts.begin(),
 
 object ObjectOf(const Message& message);
 
-// Of a field that is no list. Times are whole seconds, waits seconds.
+// Converts a field that is not a list. Times become whole seconds, waits seconds.
 value ValueOf(const Message& message, const FieldDescriptor* field) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   if (field->has_presence() && !reflection.HasField(message, field)) return nullptr;
@@ -72,8 +72,7 @@ array ListOf(const Message& message, const FieldDescriptor* field) {
   return list;
 }
 
-// The fields of a message of the API by the names that it has for JSON. Width and height, which stand side by side, are
-// one text.
+// Converts the fields of an API message under their JSON names. Adjacent width and height become one text.
 object ObjectOf(const Message& message) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
   object result;
@@ -121,7 +120,7 @@ object AdapterObject(const ServedModel& model, const ServedAdapter& adapter) {
   return result;
 }
 
-// What every answer to a generation says, as it was decided.
+// Adds the values that every answer to a generation reports, as they were chosen.
 void AddAnswer(object& result, const AnswerContext& context) {
   const Job& job = context.job;
   const std::string& quality = context.body.request.quality;
@@ -134,10 +133,10 @@ void AddAnswer(object& result, const AnswerContext& context) {
   if (!job.request.user.empty()) result["safety_identifier"] = job.request.user;
 }
 
-// Stands for the bytes of a file in a JSON text: no text in UTF-8 has it.
+// Placeholder for the bytes of a file in a JSON text; it never occurs in UTF-8.
 constexpr char kFileMark = '\xFF';
 
-// The text with the files in Base64 in place of its marks, in order.
+// Replaces the placeholders by the files in Base64, in order.
 base::SharedBytes WithFiles(const std::string& json, const std::vector<base::SharedBytes>& files) {
   std::vector<base::SharedBytes> parts;
   for (const absl::string_view text : absl::StrSplit(json, kFileMark)) {
@@ -237,7 +236,7 @@ base::SharedBytes CompletedJson(const AnswerContext& context, const FinishedImag
                    {"created_at", absl::ToUnixSeconds(context.job.created)}};
   AddPicture(result, context, image);
   AddAnswer(result, context);
-  // Clients' types ask for it; nothing here is paid by the token.
+  // Clients' types require it, but this server does not count tokens.
   result["usage"] = object{{"total_tokens", 0},
                            {"input_tokens", 0},
                            {"output_tokens", 0},

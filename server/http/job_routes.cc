@@ -16,7 +16,7 @@
 namespace tessera::server {
 namespace {
 
-// Whether it has the form of every page's `next`, which docs/openapi.json has as the pattern of `after`.
+// Whether the text has the form of a page's `next`, which is the pattern of `after` in docs/openapi.json.
 bool IsPageId(absl::string_view text) {
   const size_t name = std::find_if_not(text.begin(), text.end(), absl::ascii_islower) - text.begin();
   const absl::string_view digits = text.substr(std::min(name + 1, text.size()));
@@ -58,7 +58,7 @@ void Watch(const ApiContext& context, const ApiCall& call) {
     reply->StartEvents();
     return reply->Finish();
   }
-  // The stream begins once the job is watched: after that it could not say any more that the job is not there.
+  // The stream begins only once the job is watched, because afterwards it could not report that the job does not exist.
   const auto begun = std::make_shared<absl::once_flag>();
   const auto begin = [reply, begun] { absl::call_once(*begun, [&] { reply->StartEvents(); }); };
   const auto tell = [reply, begin, base_url = call.base_url](const JobEvent& event) {

@@ -1,4 +1,4 @@
-// Jobs over a real socket: submitted, watched, listed, cancelled; and what else the API tells.
+// Tests of jobs over a real socket (submitted, watched, listed, cancelled) and of the other routes of the API.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -268,7 +268,7 @@ TEST(JobRoutesTest, TheRecordOfACallNamesRouteStatusAndJobButNoPrompt) {
     api.Call("GET", "/nowhere/secret");
   }
   ASSERT_THAT(records, SizeIs(2));
-  // A call is recorded when it has been answered, and the next one may overtake that.
+  // A call is recorded after it was answered, so the next one may be recorded first.
   std::ranges::sort(records, {}, &CallRecord::status);
   EXPECT_EQ(records[0].route, "/v1/jobs");
   EXPECT_EQ(records[0].status, 202);

@@ -1,4 +1,4 @@
-// docs/openapi.json as it was when the server was built.
+// The contents of docs/openapi.json when the server was built.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// docs/openapi.json against the server: routes, fields of requests, and the shape of every answer.
+// Compares docs/openapi.json with the server: routes, fields of requests, and the form of every answer.
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
@@ -39,7 +39,7 @@ const object& Document() {
 
 std::string Text(const value& text) { return std::string(text.as_string()); }
 
-// What a "$ref" stands for.
+// Returns the schema that a "$ref" refers to.
 const value& Resolved(const value& schema) {
   if (!schema.is_object() || !schema.as_object().contains("$ref")) return schema;
   std::string pointer = Text(schema.at("$ref"));
@@ -62,8 +62,8 @@ bool HasType(const value& data, const std::string& type) {
   return type == "object" && data.is_object();
 }
 
-// What of `data` differs from the schema; empty: nothing. Knows the words of JSON Schema that the document uses for
-// answers, and fails for others.
+// Returns how `data` differs from the schema; empty: not at all. It knows the JSON Schema keywords that the document
+// uses for answers, and fails for others.
 std::string Difference(const value& unresolved, const value& data, const std::string& path) {
   const value& schema = Resolved(unresolved);
   for (const auto& [word_view, rule] : schema.as_object()) {
@@ -106,7 +106,7 @@ std::string Difference(const value& unresolved, const value& data, const std::st
   return "";
 }
 
-// That the answer is one which the document promises for the operation.
+// Checks that the document lists the answer for the operation.
 void ExpectDocumented(const std::string& path, const std::string& method, const TestResponse& response) {
   SCOPED_TRACE(absl::StrCat(method, " ", path, " ", response.status, " ", response.body.substr(0, 300)));
   const object& responses = Document().at("paths").at(path).at(method).at("responses").as_object();
@@ -166,7 +166,7 @@ TEST(OpenApiTest, FieldsOfRequestsAreThoseThatTheServerReads) {
   }
 }
 
-// As docs/openapi.json is written.
+// Formats like docs/openapi.json.
 std::string Pretty(const value& json, const std::string& indent = "\n") {
   std::string text;
   const auto add = [&](const std::string& item) { absl::StrAppend(&text, text.empty() ? "" : ",", indent, " ", item); };

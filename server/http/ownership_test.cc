@@ -1,4 +1,4 @@
-// Keys: who may call, how often, and that what one key makes is not there for another.
+// Tests of keys: who may call, how often, and that one key's jobs are invisible to another.
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
@@ -14,13 +14,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A file of keys, gone with the object.
+// A file of keys that is removed with the object.
 class KeyFile {
  public:
   KeyFile() : path_(std::filesystem::temp_directory_path() / RandomName()) {}
   ~KeyFile() { std::filesystem::remove(path_); }
 
-  // The secret of a new key with these limits.
+  // Adds a key with these limits and returns its secret.
   std::string Add(const std::string& name, const std::string& limits = "") {
     const absl::StatusOr<NewKey> key = NewApiKey(name);
     EXPECT_TRUE(key.ok()) << key.status();
@@ -29,7 +29,7 @@ class KeyFile {
     return key->secret;
   }
 
-  // As an administrator does it: whole, under another name, then moved.
+  // Writes like an administrator: the whole file under another name, then a rename.
   void Write(const std::string& text) {
     const std::string fresh = path_.string() + ".new";
     std::ofstream(fresh) << text;
@@ -101,7 +101,7 @@ TEST(OwnershipTest, JobsImagesAndStreamsOfAnotherKeyAreNotThere) {
     SCOPED_TRACE(absl::StrCat(method, " ", target));
     const TestResponse foreign = api.Call(method, target, "", Bearer(bob));
     EXPECT_EQ(foreign.status, 404);
-    // Not even the words differ from what was never there.
+    // The answer does not differ from that for an id that never existed.
     std::string other = target;
     other[other.find('_') + 1] ^= 1;
     EXPECT_EQ(foreign.body, api.Call(method, other, "", Bearer(bob)).body);
@@ -185,7 +185,7 @@ TEST(CallGateTest, ABucketFillsEvenly) {
   now += absl::Milliseconds(2);
   EXPECT_TRUE(gate.CountSubmission(caller).ok());
   EXPECT_FALSE(gate.CountSubmission(caller).ok());
-  // A clock that jumps back gives nothing and takes nothing.
+  // A clock that jumps back neither adds nor removes tokens.
   now -= absl::Hours(1);
   EXPECT_FALSE(gate.CountSubmission(caller).ok());
 }

@@ -1,5 +1,6 @@
-// How many pieces of bodies all connections of a server hold in memory together: each asks for a turn before it reads
-// one, and has it until the turn is destroyed. Turns are given in the order in which they were asked for.
+// PieceTurns limits how many pieces of bodies all connections of a server hold in memory together: a connection asks
+// for a turn before it reads a piece, and holds the turn until it is destroyed. Turns are given in the order of the
+// requests.
 //
 // Thread-safe.
 #pragma once
@@ -21,7 +22,7 @@ class PieceTurns final : public std::enable_shared_from_this<PieceTurns> {
   // `turns` at a time, at least one.
   explicit PieceTurns(size_t turns) : free_(turns > 0 ? turns : 1) {}
 
-  // Calls `begin` with a turn: before this returns, or on the thread that gives one back. It must not block.
+  // Calls `begin` with a turn: before this returns, or on the thread that returns one. It must not block.
   void Ask(Begin begin) {
     {
       const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Any bytes as a connection's requests, and every complete one through the checks and routes of the API.
+// Fuzz test: any bytes as a connection's requests; every complete one passes through the checks and routes of the API.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Takes what is answered, and insists that something is, in order.
+// Takes the answer and checks that there is one, in order.
 class CountingReply final : public tessera::server::HttpReply {
  public:
   void Send(tessera::server::HttpResponse response) override {
@@ -34,14 +34,14 @@ class CountingReply final : public tessera::server::HttpReply {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // Kept between inputs, as a server is; the queue is so short that inputs cannot pile up.
+  // Kept between inputs, like in a server; the queue is so short that inputs cannot accumulate.
   static tessera::FakeImageService& service = *new tessera::FakeImageService({.max_queued = 4});
   static tessera::server::CallGate& gate = *new tessera::server::CallGate(nullptr);
   static tessera::server::ApiHandler& handler = *new tessera::server::ApiHandler(service, gate, {});
   const tessera::server::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};
   tessera::server::RequestReader reader(limits);
   std::string input;
-  // Bytes arrive in pieces; the first byte says how large.
+  // Bytes arrive in pieces of a size that the first byte gives.
   const size_t piece = size > 0 ? 1 + data[0] : 1;
   for (size_t begin = 1; begin < size; begin += piece) {
     input.append(reinterpret_cast<const char*>(data) + begin, std::min(piece, size - begin));

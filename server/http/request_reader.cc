@@ -19,7 +19,7 @@ namespace {
 
 namespace http = boost::beast::http;
 
-// A body may take this many times its limit on the wire, for the frames of its chunks.
+// The bytes received for a body may be this many times its limit, because of the framing of its chunks.
 constexpr size_t kWireBytesPerBodyByte = 4;
 
 struct Refusal {
@@ -51,7 +51,7 @@ Refusal RefusalOf(http::error error) {
 // The parts of a target in absolute form (RFC 9112, section 3.2.2).
 struct AbsoluteTarget {
   absl::string_view authority;
-  absl::string_view rest;  // from the path on; empty, or with a query alone: the path is "/"
+  absl::string_view rest;  // from the path on; empty or only a query: the path is "/"
 };
 
 std::optional<AbsoluteTarget> ReadAbsolute(absl::string_view target) {
@@ -97,7 +97,7 @@ RequestReader::Progress RequestReader::Read(std::string& input) {
 RequestReader::Progress RequestReader::Parse(const std::string& input, size_t& taken) {
   http::request_parser<http::string_body>& request = parser_->request;
   while (true) {
-    // A body whose first chunk is the last one has five bytes at the least. Beast 1.81 asserts that they are there once
+    // A body whose first chunk is the last one has at least five bytes. Beast 1.81 asserts that they are present once
     // it has seen the first three.
     const absl::string_view rest = absl::string_view(input).substr(taken);
     constexpr size_t kLeastOfLastChunk = 5;  // 0, CR LF, CR LF
@@ -123,7 +123,7 @@ RequestReader::Progress RequestReader::Parse(const std::string& input, size_t& t
     if (body_wire_bytes_ > kWireBytesPerBodyByte * limits_.body_bytes + limits_.header_bytes) {
       return Refuse(413, "the body of the request is too large");
     }
-    // What the parser leaves lying is one unfinished line.
+    // The parser leaves at most one unfinished line.
     if (starved && input.size() - taken > limits_.header_bytes) return Refuse(431, "a line of the request is too long");
     if (starved || taken == input.size()) return Progress::kMore;
   }
@@ -181,7 +181,7 @@ HttpRequest RequestReader::TakeRequest() {
     const std::string whole = request.target;
     const AbsoluteTarget parts = *ReadAbsolute(whole);
     request.target = absl::StrCat(absl::StartsWith(parts.rest, "/") ? "" : "/", parts.rest);
-    // The target's host counts, and that of the header does not.
+    // The target's host replaces that of the header.
     for (HttpHeader& header : request.headers) {
       if (absl::EqualsIgnoreCase(header.name, "host")) header.value = std::string(parts.authority);
     }

@@ -1,5 +1,5 @@
-// The bytes of a connection turned into requests, with their framing checked: what could be read in two ways is
-// refused, as are transfer codings other than chunked. Not thread-safe.
+// RequestReader turns the bytes of a connection into requests and checks their framing: ambiguous framing is refused,
+// and so are transfer codings other than chunked. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class RequestReader {
 
   void Reset();  // for the next request
 
-  // Takes from the front of `input` what belongs to this request. Nothing more may be read after a refusal.
+  // Consumes this request's bytes from the front of `input`. Nothing more may be read after a refusal.
   Progress Read(std::string& input);
 
   bool has_header() const;
@@ -29,7 +29,7 @@ class RequestReader {
   bool keep_alive() const;
   bool is_http_1_1() const;
 
-  HttpRequest TakeRequest();  // of a complete one
+  HttpRequest TakeRequest();  // requires a complete one
 
   int refusal_status() const { return refusal_status_; }
   const std::string& refusal_reason() const { return refusal_reason_; }

@@ -9,7 +9,7 @@
 namespace tessera::server {
 namespace {
 
-// What a reader makes of these bytes when they arrive in pieces of `piece`: each request or the refusal as a line.
+// Returns a line for each request or refusal that a reader makes of these bytes when they arrive in pieces of `piece`.
 std::string Read(const std::string& bytes, size_t piece) {
   const HttpLimits limits = {.header_bytes = 512, .body_bytes = 64};
   RequestReader reader(limits);

@@ -10,7 +10,7 @@ namespace {
 using boost::json::array;
 using boost::json::object;
 
-// Adds what is valid of a value; `schema` is of the field, or of one item of its list.
+// Adds the bounds of a value; `schema` is that of the field, or of one item of its list.
 void AddNumbers(const RequestField& field, object& schema) {
   const Bounds bounds = BoundsOf(field);
   if (bounds.high == std::numeric_limits<double>::infinity()) return;
@@ -22,7 +22,7 @@ const char* AddType(const RequestField& field, const std::string& usual, object&
   if (field.words != nullptr) {
     array words;
     for (const std::string& word : Words(field)) words.emplace_back(word);
-    // Empty is the same as absent where the API has no other default.
+    // If the API has no other default, empty is the same as absent.
     if (usual.empty()) words.emplace_back("");
     words.emplace_back(nullptr);
     schema["enum"] = std::move(words);
@@ -109,7 +109,7 @@ object FieldSchema(const RequestField& field) {
   if (description != nullptr) schema["description"] = description;
   const bool is_switch = std::holds_alternative<std::optional<bool> GenerationRequest::*>(field.member);
   if (field.option != nullptr) schema["x-option"] = std::string(is_switch ? "--" : "") + field.option;
-  // The prompts are lines of their own.
+  // The prompts are separate lines.
   const bool line = required || absl::string_view(field.id) == "negative_prompt";
   if (IsOfGeneration(field) && !line) schema["x-metadata-key"] = MetadataKey(field);
   if (field.read_with != nullptr) schema["x-read-with"] = field.read_with;
@@ -129,7 +129,7 @@ object RequestSchema(BodyKind kind) {
     properties["stream"] = {
         {"type", {"boolean", "null"}}, {"default", false}, {"description", "Answer with server-sent events."}};
   }
-  // PNG loses nothing, so it has no other compression than that.
+  // PNG is lossless, so its only valid compression is 100.
   array compression = {object{{"properties", object{{"output_compression", object{{"enum", array{100, nullptr}}}}}}},
                        object{{"properties", object{{"output_format", object{{"enum", array{"jpeg", "webp"}}}}}},
                               {"required", array{"output_format"}}}};

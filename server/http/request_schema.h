@@ -1,8 +1,8 @@
-// The body of a request as a JSON Schema, from the table of its fields (server/api/request_fields.h).
+// Returns the body of a request as a JSON Schema, made from the table of its fields (server/api/request_fields.h).
 //
-// GET /v1/schema answers it, and docs/openapi.json has the same. Beside JSON Schema's own words a field has "x-option",
-// its option on the command line; "x-metadata-key", its name in the text that pictures carry; and "x-read-with", the
-// word among a model's options that says that the model reads it.
+// GET /v1/schema returns it, and docs/openapi.json contains it. In addition to JSON Schema's keywords, a field has
+// "x-option", its command line option; "x-metadata-key", its name in the text that pictures contain; and "x-read-with",
+// the name among a model's options that shows that the model reads it.
 #pragma once
 
 #include <boost/json.hpp>

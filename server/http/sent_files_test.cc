@@ -1,5 +1,5 @@
-// Files of pictures are read while they are sent: what clients get of them, what slow ones hold, and what happens when
-// a file cannot be read to its end.
+// Tests of picture files that are read while they are sent: what clients get, what slow clients occupy, and what
+// happens if a file cannot be read to its end.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr size_t kPiece = 64 << 10;
-// More than the buffers of both ends of a connection take.
+// More than the buffers of both ends of a connection hold.
 constexpr size_t kLarge = 16 << 20;
 
 TEST(PieceTurnsTest, AreGivenInTheOrderInWhichTheyWereAskedFor) {
@@ -52,7 +52,7 @@ TEST(PieceTurnsTest, AreAtLeastOne) {
   EXPECT_TRUE(begun);
 }
 
-// What is read of another source, with something done before each read.
+// Reads another source and calls a function before each read.
 class WatchedSource final : public base::ByteSource {
  public:
   using BeforeRead = std::function<absl::Status(uint64_t offset, size_t count)>;
@@ -81,7 +81,7 @@ std::string Generation(const std::string& version, const std::string& body) {
                       "\r\n\r\n", body);
 }
 
-// The path of a picture that is done, and its bytes.
+// The path and the bytes of a finished picture.
 struct Picture {
   std::string path;
   std::string bytes;
@@ -98,7 +98,7 @@ Picture Draw(ApiFixture& api, const std::string& more = "") {
 
 std::string Get(const std::string& path) { return absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
 
-// A client that has taken the head of an answer, or some of its body, and takes no more.
+// Returns a client that has read the head of an answer, or some of its body, and reads no more.
 std::unique_ptr<HttpTestClient> SlowReader(uint16_t port, const std::string& request) {
   auto client = std::make_unique<HttpTestClient>(port);
   client->Send(request);
@@ -168,7 +168,7 @@ TEST(SentFilesTest, RequestsThatWereSentAheadAreAnsweredInOrder) {
   EXPECT_TRUE(client.ReadResponse().body == picture.bytes);
 }
 
-// The one piece that all connections may hold together is not held by those that take nothing.
+// Clients that read nothing do not hold the only piece that all connections may hold together.
 TEST(SentFilesTest, ReadersThatTakeNothingHoldUpNoOther) {
   ApiFixture api({.service = {.min_file_bytes = kLarge}, .server = {.limits = {.sending_bytes = kPiece}}});
   const Picture picture = Draw(api);

@@ -1,4 +1,5 @@
-// A certificate chain and its key in PEM files, read again when a file changes. Thread-safe.
+// TlsCertificates holds a certificate chain and its key from PEM files, which are read again when a file changes.
+// Thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,15 +23,15 @@ class TlsCertificates {
     std::string private_key;
   };
 
-  // `report` hears of every reload and of every failed one, after which the certificates in use stay.
+  // `report` is called on every reload and every failed one; after a failure the current certificates stay.
   static absl::StatusOr<std::shared_ptr<TlsCertificates>> Load(const Files& files,
                                                                std::function<void(const absl::Status&)> report);
   virtual ~TlsCertificates() = default;
 
-  // For a new connection, which keeps it alive. Looks at the files first.
+  // Returns the context for a new connection, which keeps it alive. Checks the files for changes first.
   virtual std::shared_ptr<boost::asio::ssl::context> Current() = 0;
 
-  // When the first certificate of the chain in use is valid.
+  // The validity period of the first certificate of the current chain.
   struct Validity {
     absl::Time begin;
     absl::Time end;

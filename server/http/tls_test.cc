@@ -1,4 +1,4 @@
-// HTTPS over a real socket, with certificates made here.
+// Tests of HTTPS over a real socket with certificates made here.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <openssl/ssl.h>
@@ -20,12 +20,12 @@ namespace {
 using ::testing::HasSubstr;
 
 struct TlsAnswer {
-  std::string subject;  // empty: no handshake
+  std::string subject;  // empty: the handshake failed
   std::string response;
 };
 
-// Sends `request`, closes its own side first where it `half_closes`, and reads to the end of the connection. `version`
-// is the newest the client speaks.
+// Sends `request`, closes the sending side first if it `half_closes`, and reads to the end of the connection. `version`
+// is the newest TLS version of the client.
 TlsAnswer CallOverTls(uint16_t port, const std::string& request, int version = TLS1_3_VERSION,
                       bool half_closes = false) {
   SSL_CTX* context = SSL_CTX_new(TLS_client_method());

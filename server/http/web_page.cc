@@ -1,5 +1,5 @@
-// The page for browsers: its files under / and /web/, with what keeps scripts and pages of others out of it. The page
-// itself is a client of the public API like any other; what it may do is what its key may do.
+// Serves the page for browsers: its files under / and /web/, with headers that protect it from other sites' scripts and
+// pages. The page is an ordinary client of the public API and has the rights of its key.
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,8 +19,8 @@ namespace {
 constexpr char kEntryFile[] = "index.html";
 constexpr size_t kEntityTagBytes = 16;  // of the file's digest
 
-// Everything comes from this server, nothing stands inline, and nobody frames the page. Pictures that were fetched
-// with a key are shown as blobs. Scripts cannot make markup out of text (Trusted Types).
+// All resources come from this server, nothing is inline, and the page cannot be framed. Pictures that were fetched
+// with a key are shown as blobs. Scripts cannot turn text into markup (Trusted Types).
 constexpr char kContentSecurityPolicy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -38,7 +38,7 @@ std::string EntityTagOf(const std::string& content) {
   return absl::StrCat("\"", absl::BytesToHexString(base::Sha256Of(content).substr(0, kEntityTagBytes)), "\"");
 }
 
-// If-None-Match, by the weak comparison of RFC 9110: a proxy that compresses weakens the tag.
+// Evaluates If-None-Match by the weak comparison of RFC 9110, because a proxy that compresses weakens the tag.
 bool IsNamed(absl::string_view tags, absl::string_view tag) {
   for (absl::string_view candidate : absl::StrSplit(tags, ',')) {
     candidate = absl::StripAsciiWhitespace(candidate);
@@ -53,7 +53,8 @@ void SendFile(const ApiCall& call, const WebFile& file) {
   const std::string tag = EntityTagOf(file.content);
   HttpResponse response = {.status = 200,
                            .headers = {{"Content-Type", MediaTypeOf(file.name)},
-                                       // Kept, and asked for again each time: a new server's page is there at once.
+                                       // Cached, but revalidated each time, so that a new server's page is used at
+                                       // once.
                                        {"Cache-Control", "no-cache"},
                                        {"ETag", tag},
                                        {"Content-Security-Policy", kContentSecurityPolicy},

@@ -1,4 +1,4 @@
-// The page's files and their headers over a real socket. What the page does is tests/web/'s business.
+// Tests of the page's files and their headers over a real socket. tests/web/ tests the page's behaviour.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -40,7 +40,7 @@ std::vector<std::string> PathsOfThePage() {
   return paths;
 }
 
-// Whole parts of a policy, in order.
+// Returns the directives of a policy in order.
 std::vector<std::string> Directives(const std::string& policy) { return absl::StrSplit(policy, "; "); }
 
 TEST(WebPageTest, EachFileIsServedAsItStandsInTheSources) {
@@ -97,7 +97,7 @@ TEST(WebPageTest, AFileThatTheBrowserHasIsNotSentAgain) {
     const TestResponse first = api.Call("GET", path);
     const std::string tag = first.Header("etag");
     ASSERT_THAT(tag, StartsWith("\"")) << path;
-    // One header, not the API's "no-store" beside it.
+    // There is only one such header; the API's "no-store" is not added.
     std::vector<std::string> cache;
     for (const HttpHeader& header : first.headers) {
       if (header.name == "cache-control" || header.name == "Cache-Control") cache.push_back(header.value);
@@ -124,7 +124,7 @@ TEST(WebPageTest, FilesThatDifferHaveTagsThatDiffer) {
 TEST(WebPageTest, TheFilesNameNoOtherHostAndHoldNothingInline) {
   for (const WebFile& file : WebFiles()) {
     std::string text = file.content;
-    // The name of SVG's namespace is a word, not an address.
+    // The name of SVG's namespace is not an address that is loaded.
     text = std::regex_replace(text, std::regex(R"(http://www\.w3\.org/2000/svg)"), "");
     EXPECT_FALSE(std::regex_search(text, std::regex(R"((https?:)?//[a-z0-9.-]+\.[a-z]{2,})"))) << file.name;
     if (file.name != "index.html") continue;

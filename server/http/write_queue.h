@@ -1,4 +1,5 @@
-// The bytes that a connection has still to write, in order: those it holds, and those that are read when they are due.
+// WriteQueue holds the bytes that a connection has yet to write, in order: bytes in memory, and bytes that are read
+// when they are due.
 #pragma once
 
 #include <atomic>
@@ -13,20 +14,20 @@
 
 namespace tessera::server {
 
-// For one thread, but for bytes().
+// For one thread, except for bytes().
 class WriteQueue final {
  public:
-  // Whether they are the only ones, so that nobody writes yet.
+  // Return whether the queue was empty, so that a write must be started.
   bool Add(std::string bytes) { return AddPart({.size = bytes.size(), .held = std::move(bytes)}); }
   bool Add(base::SharedBytes bytes) { return AddPart({.size = bytes->size(), .read = std::move(bytes)}); }
 
-  // Of a queue that is not empty: where what is next is to be read, from offset() on; null where it is held().
+  // Requires a non-empty queue. Returns where the next bytes are read, from offset() on; null if they are held().
   const base::SharedBytes& source() const { return parts_.front().read; }
   uint64_t offset() const { return written_; }
-  // What is next, not empty.
+  // Returns the next bytes; not empty.
   std::string_view held() const { return std::string_view(parts_.front().held).substr(written_); }
 
-  // So many bytes of what is next have been written.
+  // Removes bytes that have been written.
   void Remove(size_t bytes) {
     bytes_ -= bytes;
     written_ += bytes;
@@ -52,7 +53,7 @@ class WriteQueue final {
   }
 
   std::deque<Part> parts_;
-  uint64_t written_ = 0;  // of the first
+  uint64_t written_ = 0;  // bytes of the first part
   std::atomic<uint64_t> bytes_ = 0;
 };
 
