@@ -25,7 +25,7 @@ struct AdapterFile {
   bool operator==(const AdapterFile&) const = default;
 };
 
-// Whether the folder at `path` is an adapter.
+// Returns whether the folder at `path` is an adapter.
 bool IsAdapterFolder(const std::string& path);
 
 // Reads the adapter at `path`; errors call it `name`. INVALID_ARGUMENT if it is not a safetensors file whose tensors

@@ -39,7 +39,7 @@ void SendPlainError(ApiReply& reply, int status, std::string message, std::vecto
   reply.Send(std::move(response));
 }
 
-// Whether the body of the request can be read as JSON; if not, the answer was sent.
+// Returns whether the body of the request can be read as JSON; if not, the answer was sent.
 bool CheckBody(const ApiRoute& route, const ApiCall& call) {
   const std::string encoding = call.request.Header("content-encoding").value_or("identity");
   if (!absl::EqualsIgnoreCase(encoding, "identity")) {
@@ -86,8 +86,8 @@ std::optional<std::string> NotMadeHere(const HttpRequest& request) {
   return std::nullopt;
 }
 
-// Whether the request may come under any host name: CheckHost needs to protect only routes that act or that reveal
-// callers' data.
+// Returns whether the request may come under any host name: CheckHost needs to protect only routes that act or that
+// reveal callers' data.
 bool AnswersAnyHost(const std::vector<ApiRoute>& routes, const HttpRequest& request) {
   const RouteMatch match = MatchRoute(routes, request.method, request.Path());
   return match.route != nullptr && match.route->any_host;

@@ -270,7 +270,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     }
   }
 
-  // Whether the client may send another request after the one that is being answered.
+  // Returns whether the client may send another request after the one that is being answered.
   bool MayKeepAlive() const {
     return answer_.keep_alive && !host_->draining() && !(input_.ended && input_.unread.empty());
   }

@@ -67,8 +67,8 @@ class HttpConnection {
   virtual void Drain() = 0;  // requires a draining host: closes if no request is running, else after its answer
   virtual void Close() = 0;  // at once
 
-  // Returns since when it has been waiting for a complete request or lingering after its last answer; nullopt while a
-  // request is running or the connection is closing to make room.
+  // Returns since when it has been waiting for a complete request, or for the client to close after the last answer;
+  // nullopt while a request is running or the connection is closing to make room.
   virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
   virtual void CloseIfIdle() = 0;      // to make room for another connection
   virtual bool gives_way() const = 0;  // asked to close, and not closed yet

@@ -88,8 +88,8 @@ class HttpHandler {
   // be kept and used later.
   virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
 
-  // Whether Handle answers this request without waiting. It is then called on the connection's thread, and works even
-  // while all handler threads are busy.
+  // Returns whether Handle answers this request without waiting. It is then called on the connection's thread, and
+  // works even while all handler threads are busy.
   virtual bool AnswersAtOnce(const HttpRequest&) const { return false; }
 
   // Returns the answer to a request of `peer` that could not be read. Called on the connections' threads, so it must

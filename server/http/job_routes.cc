@@ -16,7 +16,7 @@
 namespace tessera::server {
 namespace {
 
-// Whether the text has the form of a page's `next`, which is the pattern of `after` in docs/openapi.json.
+// Returns whether the text has the form of a page's `next`, which is the pattern of `after` in docs/openapi.json.
 bool IsPageId(absl::string_view text) {
   const size_t name = std::find_if_not(text.begin(), text.end(), absl::ascii_islower) - text.begin();
   const absl::string_view digits = text.substr(std::min(name + 1, text.size()));

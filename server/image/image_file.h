@@ -38,9 +38,9 @@ struct DecodedImage {
 // Returns the format of the extension of `path`, in either case; kInvalidArgument names the valid extensions.
 [[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
 
-// Whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse a request
-// before the image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of parameters:
-// longer ones are refused, never cut.
+// Returns whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse a
+// request before the image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of
+// parameters: longer ones are refused, never cut.
 [[nodiscard]] absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters);
 
 // Returns the bytes of the file. Equal arguments give equal bytes: they contain no time stamp and no program name. JPEG

@@ -104,7 +104,7 @@ class JobStore {
   // before the first Finish; `visit` must not call the store.
   virtual absl::StatusOr<Recovery> Recover(absl::FunctionRef<void(const QueuedTask&)> visit) = 0;
 
-  // Whether other processes may execute tasks that this one cannot.
+  // Returns whether other processes may execute tasks that this one cannot.
   virtual bool is_shared() const { return false; }
   // Replaces the observer; null: none, and no call is running when this returns. A queue of this process alone sends no
   // notices.
@@ -167,7 +167,7 @@ class JobStore {
 
   // Returns the total size of the files of all finished images.
   virtual int64_t result_bytes() const = 0;
-  // Whether a Sweep is expected to free space.
+  // Returns whether a Sweep is expected to free space.
   virtual bool has_too_many_bytes() const = 0;
 
   // Returns the time for waits and deadlines: the calendar time when the store was opened plus elapsed time that never

@@ -124,7 +124,7 @@ absl::StatusOr<absl::Time> NewestTime(PostgresConnection& database);
 // not contribute, so the shared time lacks less than a lease of what each server has measured.
 absl::StatusOr<absl::Duration> ShareRunningTime(PostgresConnection& database, ServerId server, absl::Duration running);
 absl::StatusOr<absl::Duration> ReadRunningTime(PostgresConnection& database);
-// Whether the database ever had a job.
+// Returns whether the database ever had a job.
 absl::StatusOr<bool> HadJobs(PostgresConnection& database);
 
 }  // namespace tessera::server

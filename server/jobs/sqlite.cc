@@ -59,8 +59,8 @@ const char* TextOf(int result) {
   }
 }
 
-// Whether the last failed operation on the file or its log ran out of space. A quota or a file size limit is as final
-// as a full disk, but SQLite reports only the latter as full.
+// Returns whether the last failed operation on the file or its log ran out of space. A quota or a file size limit is as
+// final as a full disk, but SQLite reports only the latter as full.
 bool HadNoRoom(sqlite3* database) {
   sqlite3_file* files[2] = {};
   sqlite3_file_control(database, "main", SQLITE_FCNTL_FILE_POINTER, &files[0]);

@@ -85,8 +85,8 @@ class SqliteDatabase final {
   std::unordered_map<const char*, sqlite3_stmt*> statements_;
 };
 
-// Whether a failed statement means that the whole transaction must be rolled back: RESOURCE_EXHAUSTED, UNAVAILABLE or
-// DATA_LOSS of the storage, but not the store's refusal of a row.
+// Returns whether a failed statement means that the whole transaction must be rolled back: RESOURCE_EXHAUSTED,
+// UNAVAILABLE or DATA_LOSS of the storage, but not the store's refusal of a row.
 bool IsStorageFailure(const absl::Status& status);
 
 }  // namespace tessera::server

@@ -21,7 +21,7 @@ StorageState StateAfter(const absl::Status& failure) {
   return absl::IsResourceExhausted(failure) ? StorageState::kFull : StorageState::kFailing;
 }
 
-// Whether the bytes are those that were written. Reads all of them, a piece at a time.
+// Returns whether the bytes are those that were written. Reads all of them, a piece at a time.
 absl::StatusOr<bool> IsIntact(const base::ByteSource& bytes, const StoredImage& image) {
   if (bytes.size() != image.bytes) return false;
   base::Sha256 digest;

@@ -25,7 +25,7 @@ inline constexpr char kTemporaryMark[] = ".tessera-";
 // Name of the file that is written to find out whether there is space again.
 inline constexpr char kTrialFile[] = "trial";
 
-// Whether there are files other than trial and temporary ones.
+// Returns whether there are files other than trial and temporary ones.
 absl::StatusOr<bool> HoldsImages(ResultStore& results);
 
 class StoreDisk final {

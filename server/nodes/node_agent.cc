@@ -65,7 +65,7 @@ absl::Status WhyNotConnected(internal::NodeController::Stub& stub, const std::st
   return ConnectionError(controller, stream->Finish().error_message());
 }
 
-// Whether retrying is useless until something is changed on either side.
+// Returns whether retrying is useless until something is changed on either side.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
          absl::IsAborted(status);

@@ -39,7 +39,7 @@ std::shared_ptr<grpc::ServerCredentials> NodeServerCredentials(const NodeFiles& 
 // UNAUTHENTICATED unless the peer has shown a certificate of the authority that is valid at this time.
 absl::Status CheckPeer(const grpc::AuthContext& peer, const NodeFiles& files, absl::Time now);
 
-// Whether two secrets are equal, in a time that does not depend on where they differ.
+// Returns whether two secrets are equal, in a time that does not depend on where they differ.
 bool SameSecret(const std::string& a, const std::string& b);
 
 }  // namespace tessera::server

@@ -38,7 +38,7 @@ absl::StatusOr<GpuPreset> FindGpu(const std::string& name);
 struct LinkRate {
   double bytes_per_second = 0;  // sent by each rank while all ranks send
   double seconds = 0;           // latency of an exchange
-  // Whether ranks share one path through the host: of n ranks that all send to all others, each gets 2/n of the rate.
+  // True if ranks share one path through the host: of n ranks that all send to all others, each gets 2/n of the rate.
   bool shared = false;
   double sum_bytes_per_second = 0;  // rate of sums; 0: same as other exchanges
   bool hidden = true;               // whether a ring's transfers overlap with computation
@@ -72,7 +72,7 @@ struct Machine {
   // without shares. The shares for these numbers must exist.
   Machine For(int ranks, int busy) const;
   int most_ranks() const;  // maximum number of ranks with shares; 0: none
-  // Whether all ranks share one host's processors and memory, so that one group uses all of it.
+  // Returns whether all ranks share one host's processors and memory, so that one group uses all of it.
   bool is_one_host() const { return !shares.empty() && shares.front().device.empty(); }
 };
 

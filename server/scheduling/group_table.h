@@ -90,7 +90,7 @@ class GroupTable final {
     if (ScheduledGroup* group = Find(id)) group->draining = true;
   }
 
-  // Whether no task is in the group's workers; true for an unknown group.
+  // Returns whether no task is in the group's workers; true for an unknown group.
   bool IsEmpty(GroupId id) const {
     const ScheduledGroup* group = Find(id);
     return group == nullptr || group->residents.empty();

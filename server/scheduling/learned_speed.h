@@ -17,7 +17,7 @@ class LearnedSpeed final {
   void Observe(const ShapeClass& shape, double flops, double seconds);
 
   double SecondsPerFlop(const ShapeClass& shape) const;
-  // Whether enough steps of this class were seen to rely on its mean.
+  // Returns whether enough steps of this class were seen to rely on its mean.
   bool Knows(const ShapeClass& shape) const;
   double SecondsPerFlop() const { return overall_; }
 

@@ -43,7 +43,7 @@ class StepPlanner final {
   void KeepApart(GroupId group, const ShapeClass& shape);
   // The group gets no more plans until it is ready again, because it is about to be ended with all its tasks.
   void Retire(GroupId group);
-  // Whether the group's work is useless: it has tasks, and all of them are to end.
+  // Returns whether the group's work is useless: it has tasks, and all of them are to end.
   bool IsAbandoned(GroupId group) const;
 
   // Marks running tasks whose deadline has passed to end with their group's next plan.

@@ -24,7 +24,7 @@ class TaskChoice final {
  private:
   std::optional<TaskId> PickAmong(const ScheduledGroup& group,
                                   absl::FunctionRef<bool(const WaitingClass&)> class_passes) const;
-  // Whether no group with more ranks would finish a large task sooner.
+  // Returns whether no group with more ranks would finish a large task sooner.
   bool Suits(const ScheduledGroup& group, const ScheduledTask& task) const;
 
   const GroupTable& groups_;

@@ -19,12 +19,12 @@ constexpr absl::Duration kHealthy = absl::Minutes(5);
 // After this many consecutive starts that failed because a worker died or hung, the group takes no more jobs.
 constexpr int kUnluckyStarts = 3;
 
-// Whether the group cannot start until its files, its layout or its device change.
+// Returns whether the group cannot start until its files, its layout or its device change.
 bool NeedsAChange(const absl::Status& start) {
   return start.code() != absl::StatusCode::kUnavailable && start.code() != absl::StatusCode::kDeadlineExceeded;
 }
 
-// Whether encoders are read for each use and encoded prompts are cached.
+// Returns whether encoders are read for each use and encoded prompts are cached.
 bool ReadsEncodersForEachUse(const control::LoadParameters& load) {
   return load.text_encoders == control::ComponentPlacement::kUnloaded && load.prompt_cache_bytes > 0;
 }

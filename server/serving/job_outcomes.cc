@@ -21,7 +21,7 @@ constexpr int kPoolThreads = 4;
 constexpr int kPreviewQuality = 85;
 constexpr absl::Duration kDiskPause = absl::Seconds(1);
 
-// Whether the task was cancelled, another server has it, or the next process will report it.
+// Returns whether the task was cancelled, another server has it, or the next process will report it.
 bool IsOthersBusiness(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsNotFound(status) || absl::IsCancelled(status);
 }

@@ -10,7 +10,7 @@
 
 namespace tessera::server {
 
-// Whether a change that was refused with `status` may succeed later: the disk is in trouble, not the change.
+// Returns whether a change that was refused with `status` may succeed later: the disk is in trouble, not the change.
 bool IsStorageTrouble(const absl::Status& status);
 
 // `status` comes from JobStore; errors that are not the disk's are returned unchanged.
@@ -22,8 +22,8 @@ absl::Status StorageErrorForCaller(const absl::Status& status, StorageState stat
 // Returns the error for calls while the disk is in this state.
 absl::Status StorageErrorForCaller(StorageState state);
 
-// Whether callers should stop waiting for the disk. Returns false for a damaged database, because calls never wait for
-// that.
+// Returns whether callers should stop waiting for the disk. Returns false for a damaged database, because calls never
+// wait for that.
 bool IsStorageStuck(const StorageTrouble& trouble, absl::Duration timeout);
 
 // Returns the log line for the beginning, the change or the end of storage trouble.

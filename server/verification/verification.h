@@ -47,8 +47,8 @@ struct VerificationHost {
   std::function<void(const std::string& text)> report;
 };
 
-// Whether the certificate's subject includes the identity of devices. On the CPU it does not: `libraries` of the model
-// says what a CPU computes with.
+// Returns whether the certificate's subject includes the identity of devices. On the CPU it does not: `libraries` of
+// the model says what a CPU computes with.
 bool NeedsIdentity(const control::LoadParameters& load);
 
 // Returns the subject of a certificate for this request. `worker` is the worker program.
