@@ -107,7 +107,7 @@ bool GroupBatch::StartOne(const TaskChoice& choice, absl::Time now, StepPlan& pl
   if (task.spec.isolated) return group_.residents.empty() ? start(task) : hold();
   if (static_cast<int32_t>(group_.residents.size()) >= options_.max_resident) return false;
   const std::vector<TaskId> batch = Tasks();
-  // In a group without a batch, the tasks that remain are suspended, decoding or leaving.
+  // In a group without a batch, the remaining tasks are decoding or leaving.
   if (batch.empty()) return SuspendedAllow(task) && start(task);
   const ShapeClass shape = tasks_.Find(batch[0])->spec.shape;
   const bool joins = task.spec.shape == shape;

@@ -160,7 +160,7 @@ TEST(Cancel, TakesEffectWithinTwoSteps) {
   }
   simulation.RunUntilIdle();
   for (TaskId id = 1; id <= 60; id += 2) {
-    // At most two steps were in flight before the cancel; none is reported after it.
+    // At most two steps were in flight at the cancel; none is issued after it.
     EXPECT_EQ(simulation.steps_after_cancel(id), 0) << id;
   }
 }

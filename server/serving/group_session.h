@@ -86,7 +86,7 @@ class GroupSession final {
   bool certified() const;
   std::string contents() const;  // digest of the contents loaded last
   absl::Duration SinceLastAnswer() const;
-  absl::Duration ReloadTime() const;  // duration of the last Open
+  absl::Duration ReloadTime() const;  // duration of the last load in Open
   // Returns the memory of the current workers, see GroupInfo.
   std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
 
