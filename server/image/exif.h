@@ -18,7 +18,7 @@ inline constexpr size_t kMaxJpegExifBytes = 65527;
 [[nodiscard]] std::string BuildExif(std::string_view comment);
 
 // Returns the UserComment as UTF-8; empty if the block has none or one in an unknown character code. `exif` may begin
-// with "Exif\0\0". kDataLoss if the structure points outside the block.
+// with "Exif\0\0". DATA_LOSS if the structure points outside the block.
 [[nodiscard]] absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif);
 
 }  // namespace tessera::server

@@ -35,7 +35,7 @@ struct DecodedImage {
 // Returns "PNG", "JPEG" or "WebP".
 [[nodiscard]] std::string_view ImageFormatName(ImageFormat format);
 
-// Returns the format of the extension of `path`, in either case; kInvalidArgument names the valid extensions.
+// Returns the format of the extension of `path`, in either case; INVALID_ARGUMENT names the valid extensions.
 [[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
 
 // Returns whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse a
@@ -49,8 +49,8 @@ struct DecodedImage {
                                                       const EncodeOptions& options);
 
 // Reads a file from an untrusted source. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.
-// kInvalidArgument: not an image of these formats, or one with an unsupported feature. kDataLoss: damaged or cut short.
-// kResourceExhausted: more pixels or text than the limits above, or than a file this short can contain.
+// INVALID_ARGUMENT: not an image of these formats, or one with an unsupported feature. DATA_LOSS: damaged or cut short.
+// RESOURCE_EXHAUSTED: more pixels or text than the limits above, or than a file this short can contain.
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeImage(std::string_view bytes);
 
 }  // namespace tessera::server

@@ -23,7 +23,7 @@ struct NameValues {
 };
 
 // Replaces {index} {seed} {prompt} {width} {height} {model} {steps}; prompt and model as slugs. "{{" and "}}" stand for
-// braces; everything else, folders included, is literal. kInvalidArgument for an unknown field (the message lists the
+// braces; everything else, folders included, is literal. INVALID_ARGUMENT for an unknown field (the message lists the
 // valid ones), a lone brace, and a result that cannot be a file name.
 [[nodiscard]] absl::StatusOr<std::string> ExpandPattern(std::string_view pattern, const NameValues& values);
 
@@ -32,7 +32,7 @@ struct NameValues {
 [[nodiscard]] std::string Slug(std::string_view text);
 
 // Returns `path`, or if it exists, the first free name of "name-2.png", "name-3.png", … . Another process may take the
-// name before it is used: write with overwrite = false, and call again on kAlreadyExists.
+// name before it is used: write with overwrite = false, and call again on ALREADY_EXISTS.
 [[nodiscard]] std::string NextFreeName(const std::string& path);
 
 }  // namespace tessera::server

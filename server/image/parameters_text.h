@@ -63,12 +63,12 @@ struct ImageParameters {
 // fixed.
 std::vector<std::pair<std::string, std::string>> OptionPairs(const control::PromptOptions& options);
 
-// A NUL in a prompt becomes a blank in the plain lines. kInvalidArgument for a number that is not finite, and for an
+// A NUL in a prompt becomes a blank in the plain lines. INVALID_ARGUMENT for a number that is not finite, and for an
 // extra key that is malformed or the name of a field.
 [[nodiscard]] absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters);
 
 // Also reads the texts of other programs if they contain steps, seed and size; unknown pairs go to `extra`.
-// kInvalidArgument names the pair that is missing, repeated or malformed.
+// INVALID_ARGUMENT names the pair that is missing, repeated or malformed.
 [[nodiscard]] absl::StatusOr<ImageParameters> ParseParameters(std::string_view text);
 
 }  // namespace tessera::server

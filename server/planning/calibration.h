@@ -31,13 +31,13 @@ struct Calibration {
 // Returns the maximum number of ranks planned for this many threads: one per thread, up to the maximum of a group.
 int MostRanks(int32_t threads);
 
-// Parses what a worker of a group of `ranks` printed (runtime/engine/rank_rates.h). InvalidArgument for anything else.
+// Parses what a worker of a group of `ranks` printed (runtime/engine/rank_rates.h). INVALID_ARGUMENT for anything else.
 absl::StatusOr<std::vector<ProcessorShare>> SharesOf(int ranks, std::string_view printed);
 
 // Returns one line of JSON.
 std::string CalibrationText(const Calibration& calibration);
 
-// Parses the text that CalibrationText made for that key; FailedPrecondition for another key. InvalidArgument for a
+// Parses the text that CalibrationText made for that key; FAILED_PRECONDITION for another key. INVALID_ARGUMENT for a
 // text that it cannot have made: rates that are not positive, or shares that are not those of 1 to MostRanks ranks.
 absl::StatusOr<Calibration> ParseCalibration(std::string_view text, const CalibrationKey& key);
 

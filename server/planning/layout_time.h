@@ -49,7 +49,7 @@ struct LayoutTime {
   double image() const { return prompt + denoising + decoding; }
 };
 
-// The layout must be valid for the model. FailedPrecondition if the shape of the model's transformer is unknown.
+// The layout must be valid for the model. FAILED_PRECONDITION if the shape of the model's transformer is unknown.
 absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
                                   const ImageWork& work, const Machine& machine);
 

@@ -31,7 +31,7 @@ struct GpuPreset {
 // Ordered by name.
 absl::Span<const GpuPreset> GpuPresets();
 
-// InvalidArgument for an unknown name, with all names and the nearest.
+// INVALID_ARGUMENT for an unknown name, with all names and the nearest.
 absl::StatusOr<GpuPreset> FindGpu(const std::string& name);
 
 // How ranks exchange data.
@@ -83,7 +83,7 @@ struct Efficiency {
   double memory = 0.8;
 };
 
-// InvalidArgument for a link that the GPU does not have, and for fp64, which is not served on GPUs.
+// INVALID_ARGUMENT for a link that the GPU does not have, and for fp64, which is not served on GPUs.
 absl::StatusOr<Machine> MachineOf(const GpuPreset& gpu, Link link, control::Dtype dtype,
                                   const Efficiency& efficiency = {});
 

@@ -45,10 +45,10 @@ struct Plans {
   int64_t layouts_timed = 0;          // number of layouts evaluated
 };
 
-// InvalidArgument for a number of devices or seconds out of range. Needs no model.
+// INVALID_ARGUMENT for a number of devices or seconds out of range. Needs no model.
 absl::Status CheckObjective(const PlanRequest& request);
 
-// InvalidArgument also for an invalid size or number of steps. FailedPrecondition if the shape of the model's
+// INVALID_ARGUMENT also for an invalid size or number of steps. FAILED_PRECONDITION if the shape of the model's
 // transformer is unknown.
 absl::StatusOr<Plans> MakePlans(const PlanRequest& request);
 

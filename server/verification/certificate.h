@@ -56,7 +56,7 @@ struct Certificate {
   const Canary& worst() const;  // largest error relative to its bound; there is at least one canary
 };
 
-// Convert to and from JSON with a checksum over everything else. InvalidArgument for a text that is not a certificate
+// Convert to and from JSON with a checksum over everything else. INVALID_ARGUMENT for a text that is not a certificate
 // or was altered.
 std::string CertificateText(const Certificate& certificate);
 absl::StatusOr<Certificate> ParseCertificate(const std::string& text);
@@ -71,8 +71,8 @@ class CertificateFolder {
 
   std::string FileOf(const CertificateSubject& subject) const;
 
-  // NotFound: there is no certificate. InvalidArgument: the file is not a certificate, was altered, or has a different
-  // subject. A certificate that did not pass is returned like any other.
+  // NOT_FOUND: there is no certificate. INVALID_ARGUMENT: the file is not a certificate, was altered, or has a
+  // different subject. A certificate that did not pass is returned like any other.
   absl::StatusOr<Certificate> Find(const CertificateSubject& subject) const;
   absl::Status Keep(const Certificate& certificate) const;
   // A missing certificate is no error.

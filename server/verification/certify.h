@@ -11,10 +11,10 @@
 
 namespace tessera::server {
 
-// InvalidArgument for an unknown text; an empty text means auto.
+// INVALID_ARGUMENT for an unknown text; an empty text means auto.
 absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);
 
-// Returns whether the layout of the request is certified; FailedPrecondition if it may not be used. The certificate of
+// Returns whether the layout of the request is certified; FAILED_PRECONDITION if it may not be used. The certificate of
 // a verification is stored whether or not it passed. `warn` gets warnings for the user, `host` the progress.
 absl::StatusOr<bool> Certify(const VerificationRequest& request, const CertificateSubject& subject,
                              CertifyPolicy policy, const CertificateFolder& folder, const VerificationHost& host,

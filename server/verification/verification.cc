@@ -116,7 +116,7 @@ class Verifier {
   Verifier(const VerificationRequest& request, const VerificationHost& host, const std::vector<Canary>& canaries)
       : request_(request), host_(host), canaries_(canaries) {}
 
-  // Runs all canaries. DataLoss: the ranks disagreed, or the latents stopped being finite.
+  // Runs all canaries. DATA_LOSS: the ranks disagreed, or the latents stopped being finite.
   absl::StatusOr<std::vector<Run>> RunAll(const parallel::Layout& layout, control::Dtype dtype,
                                           const RunOptions& options) {
     Report(absl::StrCat("running ", parallel::LayoutText(layout), " in ", base::EnumName(dtype)));
