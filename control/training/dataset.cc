@@ -234,6 +234,14 @@ absl::StatusOr<std::vector<std::vector<Bucket>>> BucketsOfDataset(const TrainDat
   return all;
 }
 
+absl::Status NoImageCanBeUsed(const LeftOutImage& first) {
+  return absl::InvalidArgumentError(absl::StrCat("no image can be used: ", first.path, ": ", first.reason));
+}
+
+bool IsEnlarged(const Bucket& bucket, const PictureSize& size) {
+  return bucket.width > size.width || bucket.height > size.height;
+}
+
 // Builds the set picture by picture.
 class Scanner {
  public:
@@ -266,13 +274,15 @@ class Scanner {
                                .repeats = dataset.num_repeats,
                                .is_reg = dataset.is_reg,
                                .cache_latents_to_disk = dataset.cache_latents_to_disk,
-                               .cache_text_embeddings = dataset.cache_text_embeddings};
+                               .cache_text_embeddings = dataset.cache_text_embeddings,
+                               .bad_images = dataset.bad_images};
       if (TrainingSample* const same = Find(place, sample)) {
         same->repeats += dataset.num_repeats;
+        if (dataset.bad_images == BadImages::kRefuse) same->bad_images = BadImages::kRefuse;
         continue;
       }
       next_of_path_.push_back(std::exchange(newest_of_path_[place], static_cast<int32_t>(set_.samples.size())));
-      set_.enlarged += bucket.width > content->size.width || bucket.height > content->size.height;
+      set_.enlarged += IsEnlarged(bucket, content->size);
       set_.samples.push_back(std::move(sample));
     }
   }
@@ -283,10 +293,7 @@ class Scanner {
                                                      " cannot be used: ", Some(refused_),
                                                      "; put them right, or set bad_images: skip"));
     }
-    if (set_.samples.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no image can be used: ", set_.left_out[0].path, ": ", set_.left_out[0].reason));
-    }
+    if (set_.samples.empty()) return NoImageCanBeUsed(set_.left_out[0]);
     NumberBuckets();
     set_.samples.shrink_to_fit();
     return std::move(set_);
@@ -295,8 +302,7 @@ class Scanner {
   // Of a picture, or of a line of metadata.jsonl.
   void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
     if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
-    const std::string prefix = path + ": ";
-    set_.left_out.push_back({path, absl::StartsWith(reason, prefix) ? reason.substr(prefix.size()) : reason});
+    set_.left_out.push_back(LeftOut(path, reason));
   }
 
  private:
@@ -354,14 +360,59 @@ std::vector<std::string> TrainingSet::TakeWarnings() {
   return warnings;
 }
 
+absl::StatusOr<std::vector<int64_t>> TrainingSet::LeaveOut(absl::Span<const LeftOutImage> images) {
+  std::map<absl::string_view, const LeftOutImage*> reasons;
+  for (const LeftOutImage& image : images) reasons.emplace(image.path, &image);
+  std::vector<int64_t> removed;
+  std::vector<bool> has_samples(buckets.size());  // of each bucket, once they are removed
+  int64_t removed_enlarged = 0;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const TrainingSample& sample = samples[i];
+    const auto bucket = static_cast<size_t>(sample.bucket);
+    const auto found = reasons.find(sample.path);
+    if (found == reasons.end()) {
+      has_samples[bucket] = true;
+      continue;
+    }
+    if (sample.bad_images == BadImages::kRefuse) {
+      return RefusedSinceTheScan(absl::InvalidArgumentError(absl::StrCat(sample.path, ": ", found->second->reason)));
+    }
+    removed.push_back(static_cast<int64_t>(i));
+    removed_enlarged += IsEnlarged(buckets[bucket], sample.size);
+  }
+  if (removed.size() == samples.size()) return NoImageCanBeUsed(images[0]);
+  enlarged -= removed_enlarged;
+  std::erase_if(samples, [&](const TrainingSample& sample) { return reasons.contains(sample.path); });
+  std::erase_if(without_caption, [&](const std::string& path) { return reasons.contains(path); });
+  std::vector<Bucket> kept;
+  std::vector<int64_t> place;  // of each bucket among those that are kept
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    place.push_back(std::ssize(kept));
+    if (has_samples[i]) kept.push_back(buckets[i]);
+  }
+  buckets = std::move(kept);
+  for (TrainingSample& sample : samples) sample.bucket = place[static_cast<size_t>(sample.bucket)];
+  return removed;
+}
+
+LeftOutImage LeftOut(const std::string& path, const std::string& reason) {
+  const std::string prefix = path + ": ";
+  return {path, absl::StartsWith(reason, prefix) ? reason.substr(prefix.size()) : reason};
+}
+
+std::string LeftOutText(absl::Span<const LeftOutImage> images) {
+  std::vector<std::string> names;
+  for (const LeftOutImage& image : images) names.push_back(absl::StrCat(image.path, " (", image.reason, ")"));
+  return absl::StrCat(Images(images.size()), images.size() == 1 ? " is" : " are", " left out: ", Some(names));
+}
+
+absl::Status RefusedSinceTheScan(const absl::Status& error) {
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; put it back as it was, or set bad_images: skip"));
+}
+
 std::vector<std::string> TrainingSet::Warnings() const {
   std::vector<std::string> warnings;
-  if (!left_out.empty()) {
-    std::vector<std::string> names;
-    for (const LeftOutImage& image : left_out) names.push_back(absl::StrCat(image.path, " (", image.reason, ")"));
-    warnings.push_back(
-        absl::StrCat(Images(left_out.size()), left_out.size() == 1 ? " is" : " are", " left out: ", Some(names)));
-  }
+  if (!left_out.empty()) warnings.push_back(LeftOutText(left_out));
   if (!without_caption.empty()) {
     warnings.push_back(absl::StrCat(Images(without_caption.size()), " without a caption: ", Some(without_caption)));
   }
@@ -495,13 +546,17 @@ std::string WithTriggerWord(const std::string& caption, const std::string& word,
 }
 
 absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
-  ASSIGN_OR_RETURN(const std::string bytes, ReadPictureFile(sample.path));
-  if (DigestOf(bytes) != sample.digest) {
-    return absl::DataLossError(absl::StrCat(sample.path, ": the file has changed since the run began"));
+  const std::string changed = sample.path + ": the file has changed since the run began";
+  const auto because = [&](const absl::Status& reason) { return absl::StrCat(changed, ": ", reason.message()); };
+  const absl::StatusOr<std::string> bytes = ReadPictureFile(sample.path);
+  if (!bytes.ok()) return absl::Status(bytes.status().code(), because(bytes.status()));
+  if (DigestOf(*bytes) != sample.digest) {
+    const absl::Status is_picture = InspectPicture(*bytes).status();
+    return absl::DataLossError(is_picture.ok() ? changed : because(is_picture));
   }
-  const absl::StatusOr<Image> image = DecodePicture(bytes);
+  const absl::StatusOr<Image> image = DecodePicture(*bytes);
   if (!image.ok()) {
-    return absl::Status(image.status().code(), absl::StrCat(sample.path, ": ", std::string(image.status().message())));
+    return absl::Status(image.status().code(), absl::StrCat(sample.path, ": ", image.status().message()));
   }
   const PictureBox box = CoverBox(image->width, image->height, bucket.width, bucket.height);
   return Resample(*image, box, bucket.width, bucket.height);

@@ -38,6 +38,7 @@ struct TrainingSample {
   bool is_reg = false;
   bool cache_latents_to_disk = true;
   bool cache_text_embeddings = true;
+  BadImages bad_images = BadImages::kRefuse;  // kSkip where all folders that list the sample have it
 
   bool operator==(const TrainingSample&) const = default;
 };
@@ -48,6 +49,9 @@ struct LeftOutImage {
 
   bool operator==(const LeftOutImage&) const = default;
 };
+
+// Of a reason that may begin with the path, as errors do.
+LeftOutImage LeftOut(const std::string& path, const std::string& reason);
 
 struct TrainingSet {
   std::vector<Bucket> buckets;  // those that have samples, rising
@@ -62,7 +66,20 @@ struct TrainingSet {
   std::vector<std::string> Warnings() const;
   // And forgets the names, which a run does not need.
   std::vector<std::string> TakeWarnings();
+
+  // Removes all samples of pictures that turn out to be unusable after the scan, so that the set is that of a scan
+  // which left them out; the caller reports them (LeftOutText). Returns the places that the removed samples had,
+  // rising. InvalidArgument, and nothing is removed, where one of them is not under BadImages::kSkip, or no sample is
+  // left.
+  absl::StatusOr<std::vector<int64_t>> LeaveOut(absl::Span<const LeftOutImage> images);
 };
+
+// "2 images are left out: a.png (reason), b.png (reason)", which names three at most.
+std::string LeftOutText(absl::Span<const LeftOutImage> images);
+
+// The error of a picture under BadImages::kRefuse that was usable when it was scanned and is not any more: `error` and
+// what to do.
+absl::Status RefusedSinceTheScan(const absl::Status& error);
 
 // Which folders, and for which model.
 struct DatasetOptions {
@@ -131,8 +148,9 @@ class DatasetListing final {
 // Without a word, "[trigger]" goes away.
 std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front);
 
-// The picture of a sample at the size of its bucket, cut to its proportions around the centre. DataLoss where the file
-// has changed since the scan; other errors of control/picture.h. All begin with the path.
+// The picture of a sample at the size of its bucket, cut to its proportions around the centre. The file must be as the
+// scan found it. Errors begin with the path and say that it has changed: DataLoss where it has another content, be it
+// that of another picture; those of ReadPictureFile where it cannot be read. Else those of DecodePicture.
 absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket);
 
 }  // namespace tessera::control

@@ -348,6 +348,61 @@ TEST(TriggerWordTest, ReplacesItsPlaceOrStandsInFront) {
   EXPECT_EQ(WithTriggerWord("[trigger] a cat", "", true), "a cat");
 }
 
+TEST_F(DatasetTest, ASetThatLeavesPicturesOutLaterIsThatOfAScanWithoutThem) {
+  Copy("source.png", "a.png");
+  Copy("orientation_6.jpg", "b.jpg");  // the only upright one
+  Copy("transparent.png", "c.png");
+  Copy("larger_64x48.png", "d.png");
+  Write("a.txt", "a house");
+  Write("d.txt", "a [trigger]");
+  TrainDataset dataset = Folder();
+  dataset.resolution = {32, 64};
+  dataset.bad_images = BadImages::kSkip;
+  TrainDataset regularisation = dataset;
+  regularisation.is_reg = true;
+  regularisation.num_repeats = 3;
+  absl::StatusOr<TrainingSet> set = Scan({dataset, regularisation, dataset}, "sks");
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->samples.size(), 16u);
+  const size_t buckets = set->buckets.size();
+  const std::string c = (folder_ / "c.png").string(), b = (folder_ / "b.jpg").string();
+  const absl::StatusOr<std::vector<int64_t>> removed = set->LeaveOut({{c, "it is away"}, {b, "it is cut short"}});
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_THAT(*removed, ElementsAre(2, 3, 4, 5, 10, 11, 12, 13));
+  fs::remove(b);
+  fs::remove(c);
+  const absl::StatusOr<TrainingSet> without = Scan({dataset, regularisation, dataset}, "sks");
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_LT(without->buckets.size(), buckets);
+  EXPECT_EQ(set->buckets, without->buckets);
+  EXPECT_EQ(set->samples, without->samples);
+  EXPECT_EQ(set->Warnings(), without->Warnings());
+  EXPECT_EQ(LeftOutText({{c, "it is away"}, {b, "it is cut short"}}),
+            absl::StrCat("2 images are left out: ", c, " (it is away), ", b, " (it is cut short)"));
+}
+
+TEST_F(DatasetTest, ASetLeavesNoPictureOutLaterThatAnyFolderRefusesNorTheLastOne) {
+  const std::string a = Copy("source.png", "a.png"), b = Copy("orientation_1.jpg", "b.jpg");
+  TrainDataset skips = Folder();
+  skips.bad_images = BadImages::kSkip;
+  TrainDataset refuses = Folder(), refuses_others = Folder();
+  refuses_others.is_reg = true;  // other captions, so other samples
+  for (const std::vector<TrainDataset>& datasets :
+       {std::vector{skips, refuses}, std::vector{refuses, skips}, std::vector{skips, refuses_others}}) {
+    absl::StatusOr<TrainingSet> set = Scan(datasets, "sks");
+    ASSERT_TRUE(set.ok()) << set.status();
+    const std::vector<TrainingSample> before = set->samples;
+    EXPECT_EQ(set->LeaveOut({{a, "it is away"}}).status(),
+              absl::InvalidArgumentError(a + ": it is away; put it back as it was, or set bad_images: skip"));
+    EXPECT_EQ(set->samples, before);
+  }
+  absl::StatusOr<TrainingSet> set = Scan({skips});
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(set->LeaveOut({{b, "it is away"}, {a, "it is away"}}).status(),
+            absl::InvalidArgumentError("no image can be used: " + b + ": it is away"));
+  EXPECT_EQ(set->samples.size(), 2u);
+}
+
 TEST_F(DatasetTest, APictureIsCutToItsBucketAndNoticedWhenItChanged) {
   const std::string path = Copy("source.png", "a.png");
   const absl::StatusOr<TrainingSet> set = Scan({Folder()});

@@ -56,6 +56,10 @@ absl::Status CheckSupported(const control::TrainConfig& config, const TrainedMod
   return absl::OkStatus();
 }
 
+// Why a run does not go on from a checkpoint.
+constexpr char kOtherSamples[] = " was trained on other images or captions than datasets has now";
+constexpr char kPutBack[] = "; put them back, or begin a new run";
+
 // Where a checkpoint's step is told to the other ranks.
 constexpr int64_t kNoneWhole = -1;
 constexpr int64_t kNone = -2;
@@ -320,12 +324,23 @@ control::TrainingStarted Trainer::started() const {
 }
 
 absl::StatusOr<control::SamplesPrepared> Trainer::PrepareSamples(int64_t most) {
+  const int64_t before = samples_.count();
   RETURN_IF_ERROR(samples_.Prepare(most));
+  if (samples_.count() < before) RETURN_IF_ERROR(OrderAgain());
   return control::SamplesPrepared{.prepared = samples_.prepared(),
                                   .samples = samples_.count(),
                                   .cached_pictures = samples_.cached_pictures(),
                                   .cached_captions = samples_.cached_captions(),
                                   .warnings = samples_.warnings()};
+}
+
+absl::Status Trainer::OrderAgain() {
+  if (!resumed_from_.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(resumed_from_, kOtherSamples, ": ", samples_.left_out(), kPutBack));
+  }
+  ASSIGN_OR_RETURN(order_, OrderOf(samples_.set(), config_));
+  data_digest_ = DigestOf(samples_.set());
+  return absl::OkStatus();
 }
 
 SampleKey Trainer::KeyOf(const SampleVisit& visit) const {
@@ -479,8 +494,7 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
                                                    base_digest_));
   }
   if (!same_samples) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, " was trained on other images or captions than datasets has now; put them back, or begin a new run"));
+    return absl::InvalidArgumentError(absl::StrCat(name, kOtherSamples, kPutBack));
   }
   return optimizer_step;
 }

@@ -108,6 +108,9 @@ class Trainer final {
   // Of the names of what is served of a checkpoint.
   const char* ServedPrefix() const { return config_.train.ema_decay > 0 ? "ema." : WeightPrefix(); }
 
+  // The order and the digest become those of the samples that are left once pictures were left out. INVALID_ARGUMENT
+  // where the run goes on from a checkpoint, which was trained on all of them.
+  absl::Status OrderAgain();
   // Those of this rank's replica in passes of the order.
   std::vector<int64_t> SamplesOf(int64_t first, int64_t passes);
   // `number` is that of the first visit in the run's order.
@@ -119,7 +122,7 @@ class Trainer final {
   const TrainedModel model_;
   const std::string base_digest_;  // of the model's contents
   const Objective objective_;
-  const std::string data_digest_;  // of what the samples are
+  std::string data_digest_;  // of what the samples are
   TrainingSamples samples_;
   DataOrder order_;
   const TrainedAdapter adapter_;                   // without parameters where all weights are trained

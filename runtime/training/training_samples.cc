@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +38,8 @@ constexpr char kText[] = "text";
 constexpr char kPosterior[] = "posterior";
 constexpr char kWarning[] = "warning";  // about a caption, in UTF-8
 constexpr size_t kNamed = 3;            // pictures of a warning
+// Between what a rank says of its pictures: no path has a NUL.
+constexpr absl::string_view kEnd("\0", 1);
 
 bool IsAlike(const at::Tensor& one, const at::Tensor& other) {
   return one.defined() && one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type();
@@ -97,16 +100,7 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
   std::vector<at::Tensor> posteriors(static_cast<size_t>(std::min(most, count() - first)));
   RETURN_IF_ERROR(EncodePictures(first, posteriors));
   for (const at::Tensor& posterior : posteriors) {
-    const int64_t sample = prepared();
-    ASSIGN_OR_RETURN(models::EncodedPrompt caption,
-                     EncodeCaption(SampleOf(sample).caption, BucketOf(sample), SampleOf(sample).cache_text_embeddings));
-    cached_captions_ += caption.cached;
-    const std::string& path = SampleOf(sample).path;
-    if (!caption.warnings.empty() && cut_captions_.insert(path).second && first_cut_.size() < kNamed) {
-      if (first_cut_.empty()) what_was_cut_ = absl::StrJoin(caption.warnings, "; ");
-      first_cut_.push_back(path);
-    }
-    Hold(sample, posterior, OnHost(std::move(caption.guidance.branches.back().row)));
+    if (posterior.defined()) RETURN_IF_ERROR(PrepareCaption(prepared(), posterior));
     ++prepared_;
   }
   for (std::string& warning : GatherTexts(cache_.TakeWarning(), groups_.all)) {
@@ -114,17 +108,68 @@ absl::Status TrainingSamples::Prepare(int64_t most) {
       warnings_.push_back(std::move(warning));
     }
   }
-  if (prepared() == count()) WarnOfCutCaptions();
+  if (prepared() < count()) return absl::OkStatus();
+  RETURN_IF_ERROR(LeaveOutUnusable());
+  return WarnOfCutCaptions();
+}
+
+absl::Status TrainingSamples::PrepareCaption(int64_t sample, const at::Tensor& posterior) {
+  const control::TrainingSample& of = SampleOf(sample);
+  ASSIGN_OR_RETURN(models::EncodedPrompt caption,
+                   EncodeCaption(of.caption, BucketOf(sample), of.cache_text_embeddings));
+  cached_captions_ += caption.cached;
+  if (!caption.warnings.empty()) cut_captions_.push_back(sample);
+  Hold(sample, posterior, OnHost(std::move(caption.guidance.branches.back().row)));
   return absl::OkStatus();
 }
 
-void TrainingSamples::WarnOfCutCaptions() {
-  if (cut_captions_.empty()) return;
-  const size_t more = cut_captions_.size() - first_cut_.size();
-  warnings_.push_back(absl::StrCat(cut_captions_.size(), cut_captions_.size() == 1 ? " caption is" : " captions are",
-                                   " longer than the model reads and cut: ", absl::StrJoin(first_cut_, ", "),
+absl::Status TrainingSamples::LeaveOutUnusable() {
+  if (unusable_.empty()) return absl::OkStatus();
+  std::set<std::string> paths;
+  std::erase_if(unusable_, [&](const control::LeftOutImage& image) { return !paths.insert(image.path).second; });
+  const std::vector<control::Bucket> buckets = set_.buckets;
+  ASSIGN_OR_RETURN(const std::vector<int64_t> removed, set_.LeaveOut(unusable_));
+  prepared_ = count();
+  const auto is_removed = [&](int64_t sample) { return std::ranges::binary_search(removed, sample); };
+  const auto new_place = [&](int64_t sample) {
+    return sample - (std::ranges::lower_bound(removed, sample) - removed.begin());
+  };
+  Window held;
+  for (auto& [sample, encoded] : held_) {
+    if (!is_removed(sample)) held.emplace(new_place(sample), std::move(encoded));
+  }
+  held_ = std::move(held);
+  std::erase_if(cut_captions_, is_removed);
+  std::ranges::transform(cut_captions_, cut_captions_.begin(), new_place);
+  std::vector<models::ConditioningRow> no_caption;
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (std::ranges::binary_search(set_.buckets, buckets[i])) no_caption.push_back(std::move(no_caption_[i]));
+  }
+  no_caption_ = std::move(no_caption);
+  left_out_ = control::LeftOutText(unusable_);
+  warnings_.push_back(left_out_);
+  unusable_ = {};
+  return absl::OkStatus();
+}
+
+absl::Status TrainingSamples::WarnOfCutCaptions() {
+  if (cut_captions_.empty()) return absl::OkStatus();
+  std::set<std::string_view> pictures;
+  std::vector<std::string> first;
+  for (const int64_t sample : cut_captions_) {
+    const std::string& path = SampleOf(sample).path;
+    if (pictures.insert(path).second && first.size() < kNamed) first.push_back(path);
+  }
+  const int64_t shown = cut_captions_.front();
+  ASSIGN_OR_RETURN(const models::EncodedPrompt caption,
+                   EncodeCaption(SampleOf(shown).caption, BucketOf(shown), SampleOf(shown).cache_text_embeddings));
+  const size_t more = pictures.size() - first.size();
+  warnings_.push_back(absl::StrCat(pictures.size(), pictures.size() == 1 ? " caption is" : " captions are",
+                                   " longer than the model reads and cut: ", absl::StrJoin(first, ", "),
                                    more > 0 ? absl::StrCat(" and ", more, " more") : "", "; of the first ",
-                                   what_was_cut_));
+                                   absl::StrJoin(caption.warnings, "; ")));
+  cut_captions_ = {};
+  return absl::OkStatus();
 }
 
 at::Tensor TrainingSamples::EmptyPosterior(int64_t sample) const {
@@ -137,18 +182,34 @@ absl::Status TrainingSamples::EncodePictures(int64_t first, std::vector<at::Tens
   const int ranks = groups_.all.size();
   const int64_t cached_before = cached_pictures_;
   absl::Status status;
-  for (size_t i = 0; i < posteriors.size(); ++i) {
+  std::vector<std::string> unusable(posteriors.size());  // why this rank's pictures are to be left out
+  for (size_t i = 0; i < posteriors.size() && status.ok(); ++i) {
     const int64_t sample = first + static_cast<int64_t>(i);
-    posteriors[i] = EmptyPosterior(sample);
-    if (sample % ranks == groups_.all.rank() && status.ok()) {
-      const absl::StatusOr<at::Tensor> own = PosteriorOf(sample);
-      status.Update(own.status());
-      if (own.ok()) posteriors[i].copy_(*own);
+    if (sample % ranks != groups_.all.rank()) continue;
+    absl::Status loaded;
+    const absl::StatusOr<at::Tensor> own = PosteriorOf(sample, loaded);
+    if (!loaded.ok() && SampleOf(sample).bad_images == control::BadImages::kSkip) {
+      unusable[i] = std::string(loaded.message());
+    } else if (own.ok()) {
+      posteriors[i] = EmptyPosterior(sample).copy_(*own);
+    } else {
+      status = loaded.ok() ? own.status() : control::RefusedSinceTheScan(loaded);
     }
   }
   RETURN_IF_ERROR(Agree(status, groups_.all));
+  std::vector<std::vector<std::string>> of_ranks;
+  for (const std::string& reasons : GatherTexts(absl::StrJoin(unusable, kEnd), groups_.all)) {
+    of_ranks.push_back(absl::StrSplit(reasons, kEnd));
+  }
   for (size_t i = 0; i < posteriors.size(); ++i) {
-    groups_.all.Broadcast(posteriors[i], static_cast<int>((first + static_cast<int64_t>(i)) % ranks));
+    const int64_t sample = first + static_cast<int64_t>(i);
+    const int rank = static_cast<int>(sample % ranks);
+    if (const std::string& reason = of_ranks[static_cast<size_t>(rank)][i]; !reason.empty()) {
+      unusable_.push_back(control::LeftOut(SampleOf(sample).path, reason));
+      continue;
+    }
+    if (rank != groups_.all.rank()) posteriors[i] = EmptyPosterior(sample);
+    groups_.all.Broadcast(posteriors[i], rank);
   }
   if (ranks > 1) {
     const at::Tensor cached = at::full({1}, static_cast<double>(cached_pictures_ - cached_before), at::kDouble);
@@ -179,23 +240,28 @@ std::string TrainingSamples::CaptionKey(const std::string& caption, const contro
   return ContentKey(parts);
 }
 
-absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample) {
-  if (!SampleOf(sample).cache_latents_to_disk) return EncodePicture(sample);
-  const std::string key = PictureKey(sample);
-  if (const std::optional<NamedTensors> found = cache_.Find(key)) {
+absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample, absl::Status& loaded) {
+  const std::string key = SampleOf(sample).cache_latents_to_disk ? PictureKey(sample) : "";
+  if (const std::optional<NamedTensors> found = key.empty() ? std::nullopt : cache_.Find(key)) {
     const auto posterior = found->find(kPosterior);
     if (posterior != found->end() && IsAlike(posterior->second, EmptyPosterior(sample))) {
       ++cached_pictures_;
       return posterior->second;
     }
   }
-  absl::StatusOr<at::Tensor> posterior = EncodePicture(sample);
-  if (posterior.ok()) cache_.Keep(key, {{kPosterior, *posterior}});
+  const absl::StatusOr<control::Image> image = control::LoadTrainingPicture(SampleOf(sample), BucketOf(sample));
+  loaded = image.status();
+  RETURN_IF_ERROR(loaded);
+  absl::StatusOr<at::Tensor> posterior = EncodePicture(*image);
+  if (!posterior.ok()) {
+    const absl::Status& error = posterior.status();
+    return absl::Status(error.code(), absl::StrCat(SampleOf(sample).path, ": ", error.message()));
+  }
+  if (!key.empty()) cache_.Keep(key, {{kPosterior, *posterior}});
   return posterior;
 }
 
-absl::StatusOr<at::Tensor> TrainingSamples::EncodePicture(int64_t sample) {
-  ASSIGN_OR_RETURN(const control::Image image, control::LoadTrainingPicture(SampleOf(sample), BucketOf(sample)));
+absl::StatusOr<at::Tensor> TrainingSamples::EncodePicture(const control::Image& image) {
   parallel::SingleRank one;
   parallel::LocalAttention attention;
   ASSIGN_OR_RETURN(const models::LatentPosterior posterior,
@@ -324,7 +390,8 @@ absl::Status TrainingSamples::EncodeMissing(const std::vector<int64_t>& samples,
   if (missing.item<double>() == 0) return absl::OkStatus();
   absl::Status status;
   for (const int64_t sample : pictures) {
-    absl::StatusOr<at::Tensor> posterior = PosteriorOf(sample);
+    absl::Status loaded;
+    absl::StatusOr<at::Tensor> posterior = PosteriorOf(sample, loaded);
     status.Update(posterior.status());
     if (posterior.ok()) window[sample].posterior = *std::move(posterior);
   }

@@ -13,9 +13,7 @@
 #include <future>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -49,13 +47,17 @@ class TrainingSamples final {
   int64_t count() const { return static_cast<int64_t>(set_.samples.size()); }
   int64_t prepared() const { return prepared_; }
 
-  // Encodes up to `most` further samples, on all ranks together, or reads them from the cache. Errors, which every rank
-  // gets: those of control/picture.h for a picture, those of Family::Encode.
+  // Encodes up to `most` further samples, on all ranks together, or reads them from the cache. A picture under
+  // BadImages::kSkip that cannot be loaded any more is left out with all of its samples when the last one is prepared:
+  // set() and count() are then those without it, on every rank alike, and a warning counts and names it. Errors, which
+  // every rank gets: those of control::LoadTrainingPicture for another picture, those of Family::Encode.
   absl::Status Prepare(int64_t most);
 
-  // Of the samples that are prepared, those whose picture and those whose caption was in the cache.
+  // Of the samples that were prepared, those whose picture and those whose caption was in the cache.
   int64_t cached_pictures() const { return cached_pictures_; }
   int64_t cached_captions() const { return cached_captions_; }
+  // Which pictures were left out, as the warning says; empty: none.
+  const std::string& left_out() const { return left_out_; }
   // Of the last Prepare, the same on all ranks.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -89,10 +91,13 @@ class TrainingSamples final {
   const control::TrainingSample& SampleOf(int64_t sample) const { return set_.samples[Index(sample)]; }
   const control::Bucket& BucketOf(int64_t sample) const { return set_.buckets[Index(SampleOf(sample).bucket)]; }
 
+  // Of pictures that are to be left out, posteriors are not defined.
   absl::Status EncodePictures(int64_t first, std::vector<at::Tensor>& posteriors);
+  absl::Status PrepareCaption(int64_t sample, const at::Tensor& posterior);
   at::Tensor EmptyPosterior(int64_t sample) const;
-  absl::StatusOr<at::Tensor> PosteriorOf(int64_t sample);
-  absl::StatusOr<at::Tensor> EncodePicture(int64_t sample);
+  // From the cache, or encoded; `loaded` becomes the error where that is one of loading the picture.
+  absl::StatusOr<at::Tensor> PosteriorOf(int64_t sample, absl::Status& loaded);
+  absl::StatusOr<at::Tensor> EncodePicture(const control::Image& image);
   absl::StatusOr<models::EncodedPrompt> EncodeCaption(const std::string& caption, const control::Bucket& bucket,
                                                       bool cached);
   absl::StatusOr<models::EncodedPrompt> EncodeOnThisRank(const std::string& caption, const control::Bucket& bucket);
@@ -112,8 +117,10 @@ class TrainingSamples final {
   absl::Status EncodeMissing(const std::vector<int64_t>& samples, Window& window);
   absl::Status EncodeMissingCaptions(const std::vector<int64_t>& samples, Window& window);
   models::ConditioningRow OnDevice(const models::ConditioningRow& row) const;
-  // Says, once the last sample is prepared, which captions were longer than the model reads.
-  void WarnOfCutCaptions();
+  // Once the last sample is prepared: removes the pictures that are to be left out, and says which captions were longer
+  // than the model reads.
+  absl::Status LeaveOutUnusable();
+  absl::Status WarnOfCutCaptions();
 
   control::TrainingSet set_;
   models::Family& family_;
@@ -122,9 +129,9 @@ class TrainingSamples final {
   SampleCache cache_;
   int64_t cached_pictures_ = 0, cached_captions_ = 0;
   std::vector<std::string> warnings_;
-  std::set<std::string_view> cut_captions_;          // pictures whose captions were cut, as set_ names them
-  std::vector<std::string> first_cut_;               // the first of them
-  std::string what_was_cut_;                         // of the first one
+  std::vector<int64_t> cut_captions_;            // samples whose captions were cut
+  std::vector<control::LeftOutImage> unusable_;  // to be left out, once for each sample
+  std::string left_out_;
   int64_t prepared_ = 0;                             // the first samples
   std::vector<models::ConditioningRow> no_caption_;  // by bucket, once the first sample is prepared
   Window held_;                                      // parts of samples that are not on the disk

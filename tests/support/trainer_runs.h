@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -49,6 +51,8 @@ class TrainerRuns {
 
   const TestFolder& files() const { return files_; }
   void SetModel(const std::string& path) { model_ = path; }
+  // Is called once in each run, by one rank, when all have read the images and none has encoded any.
+  void SetBeforePreparing(std::function<void()> call) { before_preparing_ = std::move(call); }
 
   control::TrainConfig Config(const std::string& output) const {
     control::TrainConfig config;
@@ -78,6 +82,7 @@ class TrainerRuns {
     const parallel::MeshShape shape = config.parallelism.mesh();
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, ranks);
+    std::once_flag prepares;
     std::vector<Result> results(static_cast<size_t>(ranks));
     ThreadRanksOptions options{.groups = parallel::TrainingMeshGroups(mesh)};
     // Replicas of one rank have no world, and RunRanks would add that of all ranks.
@@ -89,7 +94,12 @@ class TrainerRuns {
           const runtime::HostTrainingGroups communicators(at::kCPU, thread.shared_segment(), rank,
                                                           options.communicator);
           Result& result = results[static_cast<size_t>(rank)];
-          result.status = RunRank(config, checkpoint, mesh, rank, communicators.groups(), calls, result);
+          const Calls prepared = [&](runtime::Trainer& trainer, Result& each) -> absl::Status {
+            std::call_once(prepares, before_preparing_);
+            RETURN_IF_ERROR(Prepare(trainer, each));
+            return calls(trainer, each);
+          };
+          result.status = RunRank(config, checkpoint, mesh, rank, communicators.groups(), prepared, result);
         },
         options);
     return results;
@@ -138,15 +148,20 @@ class TrainerRuns {
                                                .shard = share.tensor,
                                                .groups = groups}));
     result.started = trainer->started();
-    while (result.prepared.prepared < result.started.samples) {
-      ASSIGN_OR_RETURN(result.prepared, trainer->PrepareSamples(4));
-      const std::vector<std::string>& warnings = result.prepared.warnings;
-      result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
-    }
     return calls(*trainer, result);
   }
 
+  static absl::Status Prepare(runtime::Trainer& trainer, Result& result) {
+    do {
+      ASSIGN_OR_RETURN(result.prepared, trainer.PrepareSamples(4));
+      const std::vector<std::string>& warnings = result.prepared.warnings;
+      result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
+    } while (result.prepared.prepared < result.prepared.samples);
+    return absl::OkStatus();
+  }
+
   TestFolder files_;
+  std::function<void()> before_preparing_ = [] {};
   std::string model_;
 };
 
