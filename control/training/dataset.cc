@@ -111,10 +111,11 @@ absl::StatusOr<ListedImage> ReadMetadataLine(const std::string& folder, std::str
   if (file == nullptr || file->AsString() == nullptr || file->AsString()->empty()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" must be the name of an image"));
   }
-  if (!StaysWithin(*file->AsString())) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": field \"file_name\" is ",
-                                                   base::QuotedValue(*file->AsString()),
-                                                   "; it must be the name of a file within the folder"));
+  const bool has_nul = absl::StrContains(*file->AsString(), '\0');
+  if (has_nul || !StaysWithin(*file->AsString())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": field \"file_name\" is ", base::QuotedValue(*file->AsString()),
+        has_nul ? "; it must not have a NUL character" : "; it must be the name of a file within the folder"));
   }
   const bool is_text = text != nullptr && text->AsString() != nullptr;
   return ListedImage{

@@ -243,6 +243,25 @@ TEST_F(DatasetTest, LinesOfMetadataThatNameNoImageHaveThePolicyOfImages) {
   EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr("no image can be used: "), HasSubstr("metadata.jsonl line 1")));
 }
 
+// A path has none, and what ranks say of paths to each other is separated by one.
+TEST_F(DatasetTest, ANulInTheNameOfAnImageIsRefusedWithItsLine) {
+  Copy("source.png", "good.png");
+  Write("metadata.jsonl",
+        "{\"file_name\": \"good.png\", \"text\": \"a\"}\n{\"file_name\": \"good.png\\u0000.png\", \"text\": \"b\"}\n");
+  TrainDataset dataset = Folder();
+  dataset.bad_images = BadImages::kSkip;
+  const TrainDataset datasets[] = {dataset};
+  const DatasetOptions options = {.datasets = datasets, .default_resolution = 64};
+  const absl::StatusOr<DatasetListing> listing = DatasetListing::Create(options);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_THAT(listing->paths(), ElementsAre((folder_ / "good.png").string()));
+  const absl::StatusOr<TrainingSet> set = Scan({dataset});
+  ASSERT_TRUE(set.ok()) << set.status();
+  ASSERT_EQ(set->left_out.size(), 1u);
+  EXPECT_THAT(set->left_out[0].path, HasSubstr("metadata.jsonl line 2"));
+  EXPECT_THAT(set->left_out[0].reason, HasSubstr("field \"file_name\" is 'good.png?.png'; it must not have a NUL"));
+}
+
 TEST_F(DatasetTest, AByteOrderMarkIsNoPartOfACaption) {
   Copy("source.png", "a.png");
   Copy("source.png", "b.png");
