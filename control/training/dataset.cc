@@ -407,6 +407,11 @@ std::string LeftOutText(absl::Span<const LeftOutImage> images) {
   return absl::StrCat(Images(images.size()), images.size() == 1 ? " is" : " are", " left out: ", Some(names));
 }
 
+std::string CutCaptionsText(const std::vector<std::string>& pictures, const std::string& first) {
+  return absl::StrCat(pictures.size(), pictures.size() == 1 ? " caption is" : " captions are",
+                      " longer than the model reads and cut: ", Some(pictures), "; of the first ", first);
+}
+
 absl::Status RefusedSinceTheScan(const absl::Status& error) {
   return absl::Status(error.code(), absl::StrCat(error.message(), "; put it back as it was, or set bad_images: skip"));
 }

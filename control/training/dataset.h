@@ -77,6 +77,10 @@ struct TrainingSet {
 // "2 images are left out: a.png (reason), b.png (reason)", which names three at most.
 std::string LeftOutText(absl::Span<const LeftOutImage> images);
 
+// Of pictures whose captions are longer than the model reads, each once, and what was cut of the first: "2 captions are
+// longer than the model reads and cut: a.png, b.png; of the first …", which names three at most.
+std::string CutCaptionsText(const std::vector<std::string>& pictures, const std::string& first);
+
 // The error of a picture under BadImages::kRefuse that was usable when it was scanned and is not any more: `error` and
 // what to do.
 absl::Status RefusedSinceTheScan(const absl::Status& error);

@@ -61,6 +61,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 }
 
 absl::Status LatentFamily::Open() {
+  if (options_.device.is_meta()) return absl::OkStatus();
   if (options_.for_training && options_.stream_blocks) {
     return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
   }

@@ -77,7 +77,8 @@ class LatentFamily : public Family {
   absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
                                               const parallel::ForwardContext& context) override;
 
-  // Loads every component that is to stay in memory and checks the others.
+  // Loads every component that is to stay in memory and checks the others. On the meta device it does neither, and
+  // Encode returns the sizes of its results, and its warnings.
   absl::Status Open();
 
  protected:

@@ -120,6 +120,12 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
     ids.ids.resize(static_cast<size_t>(max_length), config_.tokenizer->pad_id());
     mask.resize(static_cast<size_t>(max_length), 0);
   }
+  if (device_.is_meta()) {
+    const at::TensorOptions meta = at::TensorOptions(at::kFloat).device(device_);
+    encoded.hidden = at::empty({static_cast<int64_t>(ids.ids.size()), config_.config.width()}, meta);
+    if (config_.config.pooled_width() > 0) encoded.pooled = at::empty({config_.config.pooled_width()}, meta);
+    return encoded;
+  }
   TextEncoderInput input{.ids = at::tensor(ids.ids, at::kLong).unsqueeze(0).to(encoder_.device()),
                          .layers_skipped = call.layers_skipped};
   if (call.padding == TextPadding::kMasked) input.mask = at::tensor(mask, at::kLong).unsqueeze(0).to(encoder_.device());

@@ -104,7 +104,7 @@ class TextStage {
   void Hold(bool held) { encoder_.Hold(held); }
   bool IsCached(const TextCall& call) { return cache_->Find(KeyOf(call)) != nullptr; }
 
-  // Sets `cached` to false if the encoder had to run.
+  // Sets `cached` to false if the encoder had to run. On the meta device it does not run: the states have sizes only.
   absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:

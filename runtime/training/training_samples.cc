@@ -37,7 +37,6 @@ models::ConditioningRow OnHost(models::ConditioningRow row) {
 constexpr char kText[] = "text";
 constexpr char kPosterior[] = "posterior";
 constexpr char kWarning[] = "warning";  // about a caption, in UTF-8
-constexpr size_t kNamed = 3;            // pictures of a warning
 // Between what a rank says of its pictures: no path has a NUL.
 constexpr absl::string_view kEnd("\0", 1);
 
@@ -154,20 +153,16 @@ absl::Status TrainingSamples::LeaveOutUnusable() {
 
 absl::Status TrainingSamples::WarnOfCutCaptions() {
   if (cut_captions_.empty()) return absl::OkStatus();
-  std::set<std::string_view> pictures;
-  std::vector<std::string> first;
+  std::set<std::string_view> named;
+  std::vector<std::string> pictures;
   for (const int64_t sample : cut_captions_) {
     const std::string& path = SampleOf(sample).path;
-    if (pictures.insert(path).second && first.size() < kNamed) first.push_back(path);
+    if (named.insert(path).second) pictures.push_back(path);
   }
   const int64_t shown = cut_captions_.front();
   ASSIGN_OR_RETURN(const models::EncodedPrompt caption,
                    EncodeCaption(SampleOf(shown).caption, BucketOf(shown), SampleOf(shown).cache_text_embeddings));
-  const size_t more = pictures.size() - first.size();
-  warnings_.push_back(absl::StrCat(pictures.size(), pictures.size() == 1 ? " caption is" : " captions are",
-                                   " longer than the model reads and cut: ", absl::StrJoin(first, ", "),
-                                   more > 0 ? absl::StrCat(" and ", more, " more") : "", "; of the first ",
-                                   absl::StrJoin(caption.warnings, "; ")));
+  warnings_.push_back(control::CutCaptionsText(pictures, absl::StrJoin(caption.warnings, "; ")));
   cut_captions_ = {};
   return absl::OkStatus();
 }

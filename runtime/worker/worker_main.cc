@@ -1,11 +1,13 @@
 // tessera-worker runs one rank. tessera starts it and controls it through its socket. It writes nothing to standard
-// output unless it is called only for its version or for the speed of a device.
+// output unless it is called only for its version or for the speed of a device. It can also only find the captions that
+// a model cuts.
 #include <ATen/Parallel.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/enum_names.h"
+#include "base/file.h"
 #include "base/machine_processors.h"
 #include "base/standard_streams.h"
 #include "base/status_macros.h"
@@ -27,6 +30,7 @@
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/product_rate.h"
 #include "runtime/engine/rank_rates.h"
+#include "runtime/training/cut_captions.h"
 #include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
@@ -78,6 +82,16 @@ absl::Status PrintProductRate(const Products& products) {
   } catch (const c10::Error& error) {
     return absl::UnavailableError(error.what_without_backtrace());
   }
+  return absl::OkStatus();
+}
+
+// Reads captions from the file of that descriptor and replaces them by the answer.
+absl::Status AnswerCutCaptions(const std::string& model, int descriptor) {
+  const std::string path = absl::StrCat("/proc/self/fd/", descriptor);
+  ASSIGN_OR_RETURN(const std::string captions, base::ReadWholeFile(path, "the captions", size_t{1} << 34));
+  ASSIGN_OR_RETURN(const std::string answer, FindCutCaptions(model, captions));
+  std::ofstream file(path);
+  if (!(file << answer).flush()) return absl::UnavailableError("the answer cannot be written");
   return absl::OkStatus();
 }
 
@@ -134,6 +148,10 @@ int Main(int argc, char** argv) {
   app.add_option(
       "--measure-ranks", rated_dtype,
       "With the other ranks of the group, measure how fast they compute in this dtype and exchange, and end");
+  std::string cutting_model;
+  int captions = -1;
+  app.add_option("--cut-captions", cutting_model, "Look which of the captions this model cuts, and end");
+  app.add_option("--captions", captions, "Descriptor of the file that has them")->check(CLI::NonNegativeNumber);
   app.add_option("--device", products.device, "Of the products");
   app.add_option("--threads", products.threads, "Of the products");
   app.add_option("--rows", products.rows, "Of the products")->check(CLI::PositiveNumber);
@@ -148,6 +166,8 @@ int Main(int argc, char** argv) {
   absl::Status served = place.status();
   if (!products.dtype.empty()) {
     served = PrintProductRate(products);
+  } else if (!cutting_model.empty()) {
+    served = AnswerCutCaptions(cutting_model, captions);
   } else if (place.ok() && !rated_dtype.empty()) {
     served = PrintRankRates(*place, rated_dtype, products);
   } else if (place.ok()) {

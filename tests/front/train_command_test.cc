@@ -325,6 +325,33 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(folder() + "/run"));
 }
 
+TEST_F(TrainCommandTest, ADryRunCountsTheImagesThatAreLeftOutAndTheCaptionsThatAreCutAsTheRunDoes) {
+  std::string longer = "a house";
+  for (int i = 0; i < 100; ++i) longer += " and another house";
+  for (const char* name : {"/1.txt", "/3.txt", "/5.txt"}) std::ofstream(images() + name) << longer;
+  std::ofstream(images() + "/5.png", std::ios::binary) << "no picture";
+  const std::string config = Config("run", 1);
+  const std::string text = absl::StrReplaceAll(
+      Bytes(config), {{"    resolution: 64\n", "    resolution: [64, 96]\n    bad_images: skip\n"}});
+  std::ofstream(config) << text;
+  const auto warnings = [](const Finished& finished) {
+    std::vector<std::string> messages;
+    for (const boost::json::object& warning : finished.Of("warning")) {
+      messages.emplace_back(warning.at("message").as_string());
+    }
+    return messages;
+  };
+  const Finished dry = Train(config, {"--dry-run"});
+  ASSERT_EQ(dry.exit_code, 0) << ErrorOf(dry);
+  EXPECT_THAT(warnings(dry),
+              testing::IsSupersetOf({HasSubstr("1 image is left out: " + images() + "/5.png ("),
+                                     HasSubstr(absl::StrCat("2 captions are longer than the model reads and cut: ",
+                                                            images(), "/1.png, ", images(), "/3.png; of the first"))}));
+  const Finished run = Train(config);
+  ASSERT_EQ(run.exit_code, 0) << ErrorOf(run);
+  EXPECT_EQ(warnings(run), warnings(dry));
+}
+
 TEST_F(TrainCommandTest, ImagesWithoutACaptionAreTrainedOnAndNamed) {
   fs::remove(images() + "/1.txt");
   std::ofstream(images() + "/3.txt") << " \n";

@@ -18,6 +18,7 @@
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/adapter_publisher.h"
+#include "client/cli/train/cut_captions.h"
 #include "client/cli/train/product_rate.h"
 #include "client/cli/train/training_log.h"
 #include "client/cli/train/training_plan.h"
@@ -128,10 +129,22 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const control::TrainingSet set,
                      control::ScanDatasets(control::DatasetOptionsOf(config_, description_)));
     for (const std::string& warning : set.Warnings()) reporter_->OnWarning(warning);
+    RETURN_IF_ERROR(WarnOfCutCaptions(set));
     TrainingPlan plan = PlanTraining(config_, description_, set);
     RETURN_IF_ERROR(MeasureRate(plan));
     PrintPlan(plan, config_, options_.json);
     return ExitCode::kOk;
+  }
+
+  absl::Status WarnOfCutCaptions(const control::TrainingSet& set) {
+    const absl::StatusOr<std::string> cut = FindCutCaptions(load_.model, set, interrupts_);
+    if (absl::IsCancelled(cut.status())) return cut.status();
+    if (!cut.ok()) {
+      reporter_->OnWarning(absl::StrCat("captions that the model cuts are not counted: ", cut.status().message()));
+    } else if (!cut->empty()) {
+      reporter_->OnWarning(*cut);
+    }
+    return absl::OkStatus();
   }
 
   // A run may be planned where its device is not.

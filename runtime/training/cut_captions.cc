@@ -1,0 +1,49 @@
+#include "runtime/training/cut_captions.h"
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "control/training/dataset.h"
+#include "models/families/families.h"
+#include "models/weights/model_folder.h"
+#include "parallel/communicator.h"
+
+namespace tessera::runtime {
+
+absl::StatusOr<std::string> FindCutCaptions(const std::string& model, std::string_view captions) {
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(model));
+  ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(const models::FamilyDescription described, entry->describe(folder));
+  ASSIGN_OR_RETURN(const std::unique_ptr<models::Family> family, entry->load(folder, {.device = at::kMeta}));
+  parallel::SingleRank one;
+  parallel::LocalAttention attention;
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(absl::string_view(captions.data(), captions.size()), '\0');
+  std::set<absl::string_view> named;
+  std::vector<std::string> pictures;
+  std::string first;
+  for (size_t i = 0; i + 1 < parts.size(); i += 2) {
+    const absl::StatusOr<models::EncodedPrompt> encoded =
+        family->Encode({.prompt = std::string(parts[i + 1]),
+                        .options = {},
+                        .clean_caption = described.default_clean_caption,
+                        .max_sequence_length = described.default_max_sequence_length,
+                        .height = described.default_height,
+                        .width = described.default_width},
+                       {.attention = attention, .tensor = one, .world = one});
+    if (!encoded.ok()) {
+      return absl::Status(encoded.status().code(), absl::StrCat(parts[i], ": ", encoded.status().message()));
+    }
+    if (encoded->warnings.empty()) continue;
+    if (pictures.empty()) first = absl::StrJoin(encoded->warnings, "; ");
+    if (named.insert(parts[i]).second) pictures.emplace_back(parts[i]);
+  }
+  return pictures.empty() ? "" : control::CutCaptionsText(pictures, first);
+}
+
+}  // namespace tessera::runtime
