@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -220,14 +221,14 @@ TEST_F(CacheTest, WhatIsLostOrDamagedBetweenTwoStepsIsEncodedAgain) {
   for (const bool removes : {true, false}) {
     config.output = runs_.files() / (removes ? "removed" : "damaged");
     const fs::path cache = config.output + "/cache";
+    std::atomic<bool> disturbed = false;
     for (const Result& rank : runs_.Run(config, "", [&](Trainer&trainer, Result&result) -> absl::Status {
            RETURN_IF_ERROR(TrainerRuns::Train(trainer, 1, result));
            RETURN_IF_ERROR(TrainerRuns::Save(trainer, /*exports=*/false, result));
            // One rank removes them, which the others may or may not see immediately.
-           if (result.saved.exported.empty() && !fs::exists(cache / "done")) {
-             std::ofstream(cache / "done") << "";
+           if (!disturbed.exchange(true)) {
              for (const fs::directory_entry& entry : fs::recursive_directory_iterator(cache)) {
-               if (!entry.is_regular_file() || entry.path().filename() == "done") continue;
+               if (!entry.is_regular_file()) continue;
                if (removes) {
                  fs::remove(entry.path());
                } else {
