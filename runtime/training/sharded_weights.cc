@@ -86,12 +86,6 @@ void ShardedWeights::Keep(Message& message) {
     own_rows_[message.params[i].spec.name] = message.own.narrow(0, first, rows[i].numel()).view(shape);
     first += rows[i].numel();
   }
-  Hold(static_cast<int64_t>(message.own.nbytes()));
-}
-
-void ShardedWeights::Hold(int64_t bytes) {
-  held_bytes_ += bytes;
-  most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
 }
 
 void ShardedWeights::Gather(const Part& part, const Message& message) {
@@ -99,8 +93,6 @@ void ShardedWeights::Gather(const Part& part, const Message& message) {
   // Communicators move bytes and do not support eight-bit numbers.
   const at::Tensor own = dtype == at::kChar ? message.own.view(at::kByte) : message.own;
   const at::Tensor all = ranks_.AllGather(own, message.elements).view(dtype);
-  const auto bytes = static_cast<int64_t>(all.nbytes());
-  Hold(bytes);
   int64_t first = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     for (size_t i = 0; i < message.params.size(); ++i) {
@@ -112,7 +104,6 @@ void ShardedWeights::Gather(const Part& part, const Message& message) {
       first += place.numel();
     }
   }
-  Hold(-bytes);
 }
 
 void ShardedWeights::Bring(int part) {
@@ -123,10 +114,7 @@ void ShardedWeights::Bring(int part) {
   // The caller may be in inference mode, whose tensors cannot be used to compute gradients.
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_gradients;
-  for (const Storage& storage : brought.storages) {
-    Allocate(storage.values, storage.bytes);
-    Hold(storage.bytes);
-  }
+  for (const Storage& storage : brought.storages) Allocate(storage.values, storage.bytes);
   for (const auto& [dtype, message] : brought.messages) Gather(brought, message);
 }
 
@@ -134,10 +122,7 @@ void ShardedWeights::Release(int part) {
   Part& brought = parts_.at(part);
   TORCH_CHECK(brought.uses > 0, "part ", part, " of the model is released more often than it was brought");
   if (--brought.uses > 0 || base::Planted("sharded_weights_stale")) return;
-  for (const Storage& storage : brought.storages) {
-    Free(storage.values);
-    Hold(-storage.bytes);
-  }
+  for (const Storage& storage : brought.storages) Free(storage.values);
 }
 
 }  // namespace tessera::runtime

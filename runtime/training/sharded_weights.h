@@ -34,10 +34,6 @@ class ShardedWeights final : public models::WeightResidency {
   // brought next.
   at::Tensor OwnRows(const models::Param& param) const { return own_rows_.at(param.spec.name); }
 
-  // Bytes of weights that this rank holds now, and their maximum so far.
-  int64_t held_bytes() const { return held_bytes_; }
-  int64_t most_held_bytes() const { return most_held_bytes_; }
-
  private:
   // A storage of the model, in which several parameters may be packed.
   struct Storage {
@@ -60,13 +56,10 @@ class ShardedWeights final : public models::WeightResidency {
   static void AddParam(Part& part, const models::Param& param);
   void Keep(Message& message);
   void Gather(const Part& part, const Message& message);
-  // Adds to the bytes that are held.
-  void Hold(int64_t bytes);
 
   parallel::Communicator& ranks_;
   std::map<int64_t, Part> parts_;
   std::map<std::string, at::Tensor> own_rows_;  // views of Message::own
-  int64_t held_bytes_ = 0, most_held_bytes_ = 0;
 };
 
 // Whether the weights are shared out.

@@ -23,7 +23,6 @@ struct WorkerRank {
   int replicas() const { return data > 0 ? data : 1; }
   int ranks() const { return replicas() * layout.ranks(); }
   int rank_in_layout() const { return rank % layout.ranks(); }
-  int data_rank() const { return rank / layout.ranks(); }
 };
 
 }  // namespace tessera::runtime

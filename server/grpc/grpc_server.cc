@@ -27,6 +27,7 @@ namespace tessera::server {
 namespace {
 
 constexpr int kMaxMessageBytes = 1 << 20;
+constexpr int kTaskThreads = 4;
 constexpr int kMaxMetadataBytes = 16 << 10;
 constexpr auto kHealthPeriod = std::chrono::milliseconds(250);
 constexpr char kServiceName[] = "tessera.v1.ImageService";
@@ -40,7 +41,7 @@ class Server final : public GrpcServer {
   Server(const GrpcServerOptions& options, ImageService& service, CallGate& gate)
       : options_(options),
         service_(service),
-        pool_(std::make_unique<base::TaskPool>(options.task_threads)),
+        pool_(std::make_unique<base::TaskPool>(kTaskThreads)),
         calls_(MakeImageServiceCalls(service, gate, *pool_, options.record)) {}
 
   ~Server() override {

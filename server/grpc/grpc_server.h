@@ -31,7 +31,6 @@ struct GrpcServerOptions {
   std::function<bool()> make_room;                    // closes other connections to free descriptors; may be null
   absl::Duration idle_time = absl::Seconds(75);       // a connection without calls is closed after this time
   absl::Duration handshake_time = absl::Seconds(10);  // until HTTP/2's preface and settings are complete
-  int task_threads = 4;
 };
 
 class GrpcServer {

@@ -25,7 +25,6 @@ struct ApiOptions {
   bool health = false;                   // serve GET /health
   std::function<std::string()> metrics;  // the answer of GET /metrics; null: the path does not exist
   absl::Duration heartbeat = absl::Seconds(15);
-  int task_threads = 4;
   CallRecorder record;
   std::function<absl::Time()> now = absl::Now;
 };

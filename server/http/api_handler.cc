@@ -17,6 +17,8 @@
 namespace tessera::server {
 namespace {
 
+constexpr int kTaskThreads = 4;
+
 std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes = GenerationRoutes(context);
   for (auto more : {JobRoutes(context), ReadRoutes(context), WebPageRoutes(context)}) {
@@ -111,7 +113,7 @@ ApiHandler::ApiHandler(ImageService& service, CallGate& gate, ApiOptions options
     : options_(std::move(options)),
       base_path_(ParseWebUrl(options_.public_url).value_or(WebUrl()).path),
       gate_(gate),
-      pool_(options_.task_threads),
+      pool_(kTaskThreads),
       routes_(AllRoutes({service, gate, pool_, options_})) {}
 
 void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {

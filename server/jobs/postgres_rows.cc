@@ -143,13 +143,6 @@ absl::StatusOr<bool> InsertJob(PostgresConnection& database, const JobRow& job) 
   return true;
 }
 
-absl::StatusOr<std::optional<uint64_t>> FindToken(PostgresConnection& database, const std::string& token) {
-  ASSIGN_OR_RETURN(const PostgresRows rows,
-                   database.Query("SELECT number FROM jobs WHERE token = $1::text", {PostgresValue::Text(token)}));
-  if (rows.size() == 0) return std::optional<uint64_t>();
-  return std::optional<uint64_t>(static_cast<uint64_t>(rows.Int(0, 0)));
-}
-
 absl::StatusOr<bool> InsertIdempotencyKey(PostgresConnection& database, const JobRow& job, const std::string& key_hash,
                                           const std::string& digest) {
   ASSIGN_OR_RETURN(const PostgresRows inserted,

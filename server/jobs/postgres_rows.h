@@ -38,7 +38,6 @@ struct OwnedTask {
 absl::StatusOr<uint64_t> TakeNumber(PostgresConnection& database);
 // Returns false if a job with this token exists, which this process submitted before.
 absl::StatusOr<bool> InsertJob(PostgresConnection& database, const JobRow& job);
-absl::StatusOr<std::optional<uint64_t>> FindToken(PostgresConnection& database, const std::string& token);
 
 // Returns false if the key is known.
 absl::StatusOr<bool> InsertIdempotencyKey(PostgresConnection& database, const JobRow& job, const std::string& key_hash,

@@ -31,6 +31,7 @@ using internal::ToNode;
 using Stream = grpc::ClientReaderWriter<FromNode, ToNode>;
 
 constexpr int kMostMessageBytes = 64 << 20;
+constexpr absl::Duration kLongestBackOff = absl::Seconds(5);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 constexpr absl::Duration kReasonTimeout = absl::Seconds(1);
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
@@ -197,7 +198,7 @@ absl::Status NodeAgent::Run() {
       options_.log({base::LogLevel::kWarning, absl::StrCat("not joined to ", options_.controller, ": ", text)});
     }
     if (!Pause(has_joined_ ? back_off : std::min(back_off, deadline - base::SteadyNow()))) return absl::OkStatus();
-    back_off = std::min(2 * back_off, options_.longest_back_off);
+    back_off = std::min(2 * back_off, kLongestBackOff);
   }
 }
 

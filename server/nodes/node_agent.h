@@ -29,7 +29,7 @@ struct NodeAgentOptions {
   std::vector<std::string> devices;                // names that IsNodeDevice accepts
   std::string version;                             // version of its worker program
   absl::Duration join_timeout = absl::Minutes(5);  // for the first join, while the controller does not answer
-  absl::Duration first_back_off = absl::Milliseconds(200), longest_back_off = absl::Seconds(5);
+  absl::Duration first_back_off = absl::Milliseconds(200);
   std::function<void()> joined = nullptr;  // may be null
   base::EventLog log;
 };

@@ -7,6 +7,14 @@
 #include "control/commands.h"
 
 namespace tessera::server {
+namespace {
+
+// A preempting task is at least this many times shorter than the rest of the batch.
+constexpr double kPreemptingRatio = 4;
+// The part of its own length for which a task may be preempted in total.
+constexpr double kPreemptedShare = 0.5;
+
+}  // namespace
 
 std::vector<TaskId> GroupBatch::InPhase(TaskPhase phase) const {
   std::vector<TaskId> found;
@@ -51,7 +59,7 @@ void GroupBatch::ResumeSuspended() {
 
 bool GroupBatch::MayBePreempted(const ScheduledTask& task, double seconds) const {
   const double length = task.TotalFlops() * group_.speed.SecondsPerFlop(task.spec.shape);
-  return task.preempted_seconds + seconds <= options_.preempted_share * length;
+  return task.preempted_seconds + seconds <= kPreemptedShare * length;
 }
 
 bool GroupBatch::SuspendedAllow(const ScheduledTask& task) const {
@@ -69,7 +77,7 @@ bool GroupBatch::Preempt(const ScheduledTask& task) {
   std::vector<TaskId> leaving;
   for (const TaskId id : batch) {
     const ScheduledTask& running = *tasks_.Find(id);
-    if (running.phase != TaskPhase::kActive || group_.Seconds(running) < options_.preempting_ratio * seconds ||
+    if (running.phase != TaskPhase::kActive || group_.Seconds(running) < kPreemptingRatio * seconds ||
         !MayBePreempted(running, seconds)) {
       return false;
     }

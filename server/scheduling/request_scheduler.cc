@@ -7,6 +7,14 @@
 #include "base/status_macros.h"
 
 namespace tessera::server {
+namespace {
+
+// Of a task without a deadline, after it was enqueued.
+constexpr absl::Duration kDueAfter = absl::Seconds(60);
+// By which each level of priority makes a task due earlier.
+constexpr absl::Duration kPriorityStep = absl::Seconds(30);
+
+}  // namespace
 
 void RequestScheduler::SetMemory(GroupId id, double bytes, const std::string& limit) {
   ScheduledGroup* group = groups_.Find(id);
@@ -33,7 +41,7 @@ absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now
   ScheduledTask task{
       .spec = spec, .step_flops = StepFlops(cost, spec.shape), .decode_flops = DecodeFlops(cost, spec.shape)};
   task.spec.enqueued = std::min(spec.enqueued, now);
-  absl::Time due = task.spec.enqueued + options_.due_after - spec.priority * options_.priority_step;
+  absl::Time due = task.spec.enqueued + kDueAfter - spec.priority * kPriorityStep;
   if (spec.deadline) {
     const double throughput = capacity_.Throughput(spec.shape.model);
     const absl::Duration takes = throughput > 0 ? absl::Seconds(task.TotalFlops() / throughput) : absl::ZeroDuration();

@@ -8,12 +8,12 @@
 //  - Between keys: fair shares. Every key is charged the operations that are planned for it, divided by its weight; the
 //    least charged key with a task that fits goes next. A key that was idle gets no credit for it.
 //  - Within a key: the earliest due time first. A task is due at its deadline minus its predicted duration; without a
-//    deadline, it is due `due_after` after it was enqueued. Each level of priority makes the due time `priority_step`
-//    earlier. Due times are fixed and later tasks are due later, so no task starves.
+//    deadline, it is due 60 s after it was enqueued. Each level of priority makes the due time 30 s earlier. Due times
+//    are fixed and later tasks are due later, so no task starves.
 //  - Tasks of one ShapeClass join and leave the batch of a group at step boundaries. A task of another class waits for
 //    the batch to end, and the batch takes no more tasks once that task has waited `join_timeout`, unless it preempts:
 //  - A task that is much shorter than the rest of the batch suspends the batch in the worker (its latents stay there)
-//    and goes first. No task is preempted in total for longer than `preempted_share` of its length.
+//    and goes first. No task is preempted in total for longer than half of its length.
 //  - A task that must run alone (Blame::isolated) goes before all others and gets a group without other tasks,
 //    suspended ones included.
 //  - A started task stays with its group until it ends, is cancelled, or the group dies.

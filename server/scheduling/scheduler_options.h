@@ -8,11 +8,7 @@
 namespace tessera::server {
 
 struct SchedulerOptions {
-  absl::Duration due_after = absl::Seconds(60);
-  absl::Duration priority_step = absl::Seconds(30);
   absl::Duration join_timeout = absl::Seconds(2);
-  double preempting_ratio = 4;  // a preempting task is at least this many times shorter than the rest of the batch
-  double preempted_share = 0.5;
   absl::Duration large_step = absl::Seconds(1);  // a task is large for a group on which its steps take longer
   int32_t max_resident = 16;                     // tasks in one worker group, suspended ones included
   // Short steps of a batch are planned together as long as they take no longer than this in total; 0: one at a time.

@@ -18,6 +18,7 @@ namespace {
 constexpr absl::Duration kHealthy = absl::Minutes(5);
 // After this many consecutive starts that failed because a worker died or hung, the group takes no more jobs.
 constexpr int kUnluckyStarts = 3;
+constexpr absl::Duration kLongestBackOff = absl::Seconds(60);
 
 // Returns whether the group cannot start until its files, its layout or its device change.
 bool NeedsAChange(const absl::Status& start) {
@@ -133,7 +134,7 @@ void GroupRunner::RunSessions() {
       back_off = options_.first_back_off;
     } else {
       changed_.wait_for(lock, absl::ToChronoMilliseconds(back_off), [this] { return stopping_ || try_now_; });
-      back_off = std::min(2 * back_off, options_.longest_back_off);
+      back_off = std::min(2 * back_off, kLongestBackOff);
     }
     ++restarts_;
   }

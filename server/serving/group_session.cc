@@ -15,6 +15,7 @@ namespace {
 constexpr absl::Duration kOrphanGracePeriod = absl::Seconds(10);
 // Timeout of the connection to workers that already listen.
 constexpr absl::Duration kAdoptionTimeout = absl::Seconds(5);
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 
 }  // namespace
 
@@ -89,7 +90,7 @@ absl::StatusOr<std::shared_ptr<WorkerGroup>> GroupSession::Start(const WorkerGro
   ASSIGN_OR_RETURN(std::shared_ptr<WorkerGroup> group, WorkerGroup::Start(options));
   RETURN_IF_ERROR(Use(group));
   if (options.orphan_grace_period > absl::ZeroDuration()) KeepRecord(/*loaded=*/false);
-  RETURN_IF_ERROR(group->Connect(options_.start_timeout));
+  RETURN_IF_ERROR(group->Connect(kStartTimeout));
   group->Predict(options_.model);
   trace_.OnWorkers(group->Pids());
   return group;

@@ -40,8 +40,6 @@ struct GroupRunnerOptions {
   std::string records;       // folder of group records; empty: workers end with this process
   std::string owner;         // owner of the workers, see WorkerProcessOptions
   absl::Duration first_back_off = absl::Seconds(1);
-  absl::Duration longest_back_off = absl::Seconds(60);
-  absl::Duration start_timeout = absl::Seconds(60);
   ProgressBounds progress;
   AtPoint at_point;                      // called before and after each record; may be empty
   TraceFile* trace = nullptr;            // outlives the runner
