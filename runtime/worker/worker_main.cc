@@ -21,6 +21,7 @@
 #include "base/status_macros.h"
 #include "control/control_channel.h"
 #include "control/worker_version.h"
+#include "models/loading/host_allocator.h"
 #include "models/loading/weight_memory.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/segment/effort_meter.h"
@@ -127,6 +128,7 @@ absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_na
 
 int Main(int argc, char** argv) {
   models::KeepFreedMemory();
+  models::UseHostAllocator();
 
   CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
   control::ChannelOptions options;
