@@ -712,6 +712,7 @@ absl::Status Engine::EndJob(uint64_t job) {
     return absl::OkStatus();
   });
   jobs_.erase(job);
+  if (jobs_.empty()) freed_memory_.Release();
   return flushed;
 }
 

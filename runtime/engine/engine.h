@@ -10,6 +10,7 @@
 
 #include "control/command_handler.h"
 #include "models/families/families.h"
+#include "models/loading/freed_memory.h"
 #include "models/loading/load_plan.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
@@ -148,6 +149,7 @@ class Engine final : public control::CommandHandler {
   std::unique_ptr<LoadedAdapters> adapters_;  // of model_
   std::unique_ptr<Trainer> trainer_;          // of model_, since StartTraining
   std::map<uint64_t, Job> jobs_;
+  models::FreedMemory freed_memory_;        // by jobs that have ended
   std::unique_ptr<StepRecorder> recorder_;  // null: what blocks compute is not kept
   std::unique_ptr<Denoiser> denoiser_;      // of model_ and jobs_
 };
