@@ -48,18 +48,23 @@ struct GroupFiles {
   const char* usage;
   const char* inactive;  // in memory.stat
   const char* active;    // the other file pages in it
+  const char* mapped;    // file and shared memory pages that processes have mapped
+  const char* shared;    // shared memory
   const char* kills;     // the file with "oom_kill"
 };
 
 GroupFiles FilesOfVersion(int version) {
   if (version == 1) {
-    return {{"memory.limit_in_bytes"},
-            "memory.usage_in_bytes",
-            "total_inactive_file",
-            "total_active_file",
-            "memory.oom_control"};
+    return {{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file", "total_active_file",
+            "total_mapped_file",       "total_shmem",           "memory.oom_control"};
   }
-  return {{"memory.max", "memory.high"}, "memory.current", "inactive_file", "active_file", "memory.events"};
+  return {{"memory.max", "memory.high"},
+          "memory.current",
+          "inactive_file",
+          "active_file",
+          "file_mapped",
+          "shmem",
+          "memory.events"};
 }
 
 // Returns the value of a line of memory.stat or a similar file; 0 if it is missing.
@@ -136,7 +141,8 @@ std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root
     const std::string stat = ReadProcText(group.folder + "/memory.stat");
     const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
     const int64_t of_files = StatOf(stat, files.inactive) + StatOf(stat, files.active);
-    least = {.limit = *limit, .in_use = std::max<int64_t>(usage - of_files, 0)};
+    const int64_t mapped = std::max<int64_t>(StatOf(stat, files.mapped) - StatOf(stat, files.shared), 0);
+    least = {.limit = *limit, .in_use = std::max<int64_t>(usage - std::max<int64_t>(of_files - mapped, 0), 0)};
   }
   return least;
 }

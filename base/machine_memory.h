@@ -37,7 +37,9 @@ int64_t ReadTotalMemory(const std::string& root = "");
 // The memory of the control group with the least limit among this process's group and its ancestors.
 struct ControlGroupMemory {
   int64_t limit = 0;
-  int64_t in_use = 0;  // without file pages, which are dropped when memory is short
+  // Without pages of files that no process has mapped. Mapped ones, such as programs and libraries, could also be
+  // dropped when memory is short, but would be read again at once.
+  int64_t in_use = 0;
 };
 std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root = "");
 

@@ -225,6 +225,23 @@ TEST_F(MachineMemoryTest, OfTheGroupWithTheLeastLimitIsSaidWhatIsInUseWithoutPag
   EXPECT_EQ(memory->in_use, 480);
 }
 
+// Without them a program would run on pages that it has to read again and again.
+TEST_F(MachineMemoryTest, PagesOfFilesThatProcessesHaveMappedAreInUse) {
+  folder_.Write("proc/self/cgroup", "0::/new\n");
+  folder_.Write("sys/fs/cgroup/new/memory.max", "1000\n");
+  folder_.Write("sys/fs/cgroup/new/memory.current", "600\n");
+  folder_.Write("sys/fs/cgroup/new/memory.stat",
+                "anon 300\nfile 300\nshmem 50\nfile_mapped 110\nactive_file 100\ninactive_file 150\n");
+  EXPECT_EQ(ReadControlGroupMemory(folder_.path())->in_use, 600 - 250 + (110 - 50)) << "shared memory is no file's";
+  folder_.Write("proc/self/cgroup", "4:memory:/old\n");
+  folder_.Write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "1000\n");
+  folder_.Write("sys/fs/cgroup/memory/old/memory.usage_in_bytes", "600\n");
+  folder_.Write("sys/fs/cgroup/memory/old/memory.stat",
+                "mapped_file 1\nshmem 1\ntotal_shmem 50\ntotal_mapped_file 110\ntotal_active_file 100\n"
+                "total_inactive_file 150\n");
+  EXPECT_EQ(ReadControlGroupMemory(folder_.path())->in_use, 600 - 250 + (110 - 50));
+}
+
 TEST_F(MachineMemoryTest, KillsForWantOfMemoryAreCountedInBothVersions) {
   EXPECT_EQ(ReadOutOfMemoryKills(folder_.path()), 0);
   folder_.Write("proc/self/cgroup", "4:memory:/old\n0::/new\n");

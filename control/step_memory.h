@@ -17,6 +17,12 @@ inline constexpr int64_t kModulationWidths = 6;
 // full resolution, three times.
 inline constexpr int64_t kDecoderValuesPerPixel = 384;
 
+// Beside whole layers, the autoencoder has temporaries of a band of rows, each at most this large in main memory: the
+// normalised rows, what the convolution makes of their order, and its result. Images smaller than a band have as much
+// of them as of layers.
+inline constexpr int64_t kHostBandBytes = int64_t{64} << 20;
+inline constexpr int64_t kBandTemporaries = 3;
+
 // A job's modulations are computed and kept for so many of its steps at a time.
 inline constexpr int64_t kModulatedSteps = 64;
 

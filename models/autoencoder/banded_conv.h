@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include "control/step_memory.h"
 #include "models/loading/param_table.h"
 #include "parallel/image_rows.h"
 
@@ -21,7 +22,7 @@ namespace tessera::models {
 
 // Returns the memory that one band's temporaries may take: on the host about the size of its caches, on a device the
 // size for an image of 1024 x 1024, because a part of it would not keep the device busy.
-inline int64_t BandBytesOn(at::Device device) { return int64_t{device.is_cpu() ? 64 : 512} << 20; }
+inline int64_t BandBytesOn(at::Device device) { return device.is_cpu() ? control::kHostBandBytes : int64_t{512} << 20; }
 
 // Returns the image in the layout that the device's convolutions use: channels-last, except on the host.
 at::Tensor InOrderOf(const at::Tensor& image);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "control/step_memory.h"
 #include "server/scheduling/learned_speed.h"
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
@@ -197,6 +198,30 @@ TEST(CostModel, DividesMemoryByTheLayout) {
   EXPECT_EQ(PeakBytes(cost, shape, 3, {}), 3 * 2 * 64 * 10);
   EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4}), 3 * 2 * 16 * 10);
   EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4, .tensor = 2, .cfg = 2}), 3 * 1 * 16 * 10 / 2);
+}
+
+// Of Stable Diffusion's plan 640 values of a pixel; of a small one, as of the embedded model, 160.
+TEST(CostModel, ADecoderHasTheChannelsOfItsParametersAndNoFewerThanASmallOne) {
+  control::ModelDescription model = Transformer();
+  const auto of_pixel = [&](uint64_t parameters) {
+    model.components = {{.role = control::ComponentRole::kAutoencoder, .parameters = parameters}};
+    return CostOf(model, 4).host_bytes_per_decoded_pixel;
+  };
+  EXPECT_EQ(of_pixel(84'000'000), 640 * 4);
+  EXPECT_EQ(of_pixel(84'000'000 / 4), 320 * 4);
+  EXPECT_EQ(of_pixel(500'000), 160 * 4);
+  EXPECT_EQ(CostOf(model, 4).bytes_per_decoded_pixel, control::kDecoderValuesPerPixel * std::sqrt(500'000 / 84e6) * 4)
+      << "as a worker plans on a device";
+}
+
+// A decoder computes in bands of rows, of which a small image is one.
+TEST(CostModel, ADecoderOfTheHostHasTemporariesOfABandBesideItsLayers) {
+  const ModelCost cost{.bytes_per_token = 1, .bytes_per_decoded_pixel = 10, .host_bytes_per_decoded_pixel = 10};
+  const ShapeClass small = {.model = "m", .height = 8, .width = 8}, large = {.model = "m", .height = 80, .width = 8};
+  EXPECT_EQ(PeakBytes(cost, small, 1, {}), 640);
+  EXPECT_EQ(PeakBytes(cost, small, 1, {.most_band_bytes = 1000}), 2 * 640);
+  EXPECT_EQ(PeakBytes(cost, large, 1, {.most_band_bytes = 1000}), 6400 + 1000);
+  EXPECT_EQ(PeakBytes(cost, large, 1, {.tensor = 10, .most_band_bytes = 1000}), 2 * 640) << "of a rank's rows";
 }
 
 TEST(CostModel, WhereImagesShareNoPassABatchMultipliesModulationsAlone) {

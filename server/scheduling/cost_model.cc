@@ -15,6 +15,10 @@ constexpr double kParametersPerBlock = 12;
 // parameters. The channel counts of other autoencoders scale with the square root of their parameters.
 constexpr double kDecoderFlopsPerParameter = 0.03;
 constexpr double kDecoderParameters = 84e6;
+// Values of a pixel that are alive at once in that plan: at full resolution the first residual reads 256 channels and
+// makes 128, with its branch, its shortcut and their sum. Small autoencoders have few blocks, and 32 channels there.
+constexpr double kDecoderValues = 256 + 3 * 128;
+constexpr double kLeastDecoderValues = kDecoderValues / 4;
 
 double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
   for (const control::ModelComponent& candidate : model.components) {
@@ -25,6 +29,11 @@ double Parameters(const control::ModelDescription& model, control::ComponentRole
 
 double Tokens(const ModelCost& cost, const ShapeClass& shape) {
   return std::ceil(shape.height / cost.pixels_per_token) * std::ceil(shape.width / cost.pixels_per_token);
+}
+
+double HostDecoderValues(double parameters) {
+  if (parameters == 0) return 0;  // there is no decoder
+  return std::max(kDecoderValues * std::sqrt(parameters / kDecoderParameters), kLeastDecoderValues);
 }
 
 double Pixels(const ShapeClass& shape) { return static_cast<double>(shape.height) * shape.width; }
@@ -42,8 +51,10 @@ ModelCost CostOf(const control::ModelDescription& model, int32_t element_bytes) 
           .pixels_per_token = static_cast<double>(std::max(1, model.size_multiple)),
           .bytes_per_token = control::kLiveWidths * width * element_bytes,
           .bytes_per_row = control::kModulationWidths * control::kModulatedSteps * blocks * width * element_bytes,
+          // As the worker plans its memory (control/step_memory.h), so that what it has loaded for is not refused.
           .bytes_per_decoded_pixel =
-              control::kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes};
+              control::kDecoderValuesPerPixel * std::sqrt(decoder / kDecoderParameters) * element_bytes,
+          .host_bytes_per_decoded_pixel = HostDecoderValues(decoder) * element_bytes};
 }
 
 ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& model,
@@ -80,8 +91,10 @@ double PeakBytes(const ModelCost& cost, const ShapeClass& shape, int32_t tasks, 
                       tasks * rows * cost.bytes_per_row / share.pipe;
   // One image is decoded at a time, in bands over all ranks.
   const double ranks = static_cast<double>(share.sequence) * share.tensor * share.cfg * share.pipe;
-  const double decode = Pixels(shape) * cost.bytes_per_decoded_pixel / ranks;
-  return cost.fixed_bytes + std::max(step, decode);
+  const double bytes_per_pixel =
+      share.most_band_bytes > 0 ? cost.host_bytes_per_decoded_pixel : cost.bytes_per_decoded_pixel;
+  const double decode = Pixels(shape) * bytes_per_pixel / ranks;
+  return cost.fixed_bytes + std::max(step, decode + std::min(decode, share.most_band_bytes));
 }
 
 }  // namespace tessera::server

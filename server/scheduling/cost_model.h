@@ -18,12 +18,13 @@ namespace tessera::server {
 struct ModelCost {
   double flops_per_token = 0;
   double flops_per_token_pair = 0;
-  double flops_per_pixel = 0;          // decoder
-  double pixels_per_token = 1;         // along one side: a token covers pixels_per_token² pixels
-  double bytes_per_token = 0;          // peak activations of one row
-  double bytes_per_row = 0;            // modulations of the model's blocks, kept for the duration of a task
-  double bytes_per_decoded_pixel = 0;  // decoder activations
-  double fixed_bytes = 0;              // per step, independent of its size
+  double flops_per_pixel = 0;               // decoder
+  double pixels_per_token = 1;              // along one side: a token covers pixels_per_token² pixels
+  double bytes_per_token = 0;               // peak activations of one row
+  double bytes_per_row = 0;                 // modulations of the model's blocks, kept for the duration of a task
+  double bytes_per_decoded_pixel = 0;       // decoder activations on a device
+  double host_bytes_per_decoded_pixel = 0;  // and in main memory
+  double fixed_bytes = 0;                   // per step, independent of its size
 };
 
 // Returns the coefficients from the description alone: the transformer's parameters and blocks give its width, and
@@ -55,6 +56,7 @@ struct GroupShare {
   int32_t cfg = 1;
   int32_t pipe = 1;
   bool images_share_passes = true;  // then the activations of all tasks of a batch exist at once
+  double most_band_bytes = 0;       // the decoder's temporaries apart from its activations, at most; 0: on a device
 };
 
 double StepFlops(const ModelCost& cost, const ShapeClass& shape);

@@ -8,6 +8,11 @@
 #include "base/byte_text.h"
 
 namespace tessera::server {
+namespace {
+
+std::string BytesText(double bytes) { return base::ByteText(static_cast<uint64_t>(bytes)); }
+
+}  // namespace
 
 const ModelCost& GroupCapacity::CostOf(const std::string& model) const {
   static constexpr ModelCost kUnknown;
@@ -59,8 +64,8 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
   }
   if (CouldEverRun(shape)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", base::GibText(needed),
-                   " beside the weights; the largest group of this model has ", base::GibText(largest),
+      absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", BytesText(needed),
+                   " beside the weights; the largest group of this model has ", BytesText(largest),
                    limit.empty() ? "" : absl::StrCat(" (", limit, ")"), ": ask for a smaller image"));
 }
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/device.h"
+#include "control/step_memory.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/group_record.h"
 #include "server/workers/rank_placement.h"
@@ -36,6 +37,11 @@ control::Device DeviceOf(const GroupRunnerOptions& group, int rank) {
   auto device = control::ParseDevice(control::DeviceOnItsHost(name)).value_or(control::Device());
   if (device.kind == control::DeviceKind::kCuda) device.index = std::max(0, device.index);
   return device;
+}
+
+// What a decoder takes beside its activations where that is known.
+double BandBytes(control::DeviceKind kind) {
+  return kind == control::DeviceKind::kCpu ? control::kBandTemporaries * control::kHostBandBytes : 0;
 }
 
 bool IsOnHost(const GroupRunnerOptions& group) {
@@ -100,7 +106,8 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                    .tensor = mesh.tensor,
                                    .cfg = mesh.cfg,
                                    .pipe = mesh.pipe,
-                                   .images_share_passes = control::ImagesSharePasses(DeviceOf(runner, 0).kind)},
+                                   .images_share_passes = control::ImagesSharePasses(DeviceOf(runner, 0).kind),
+                                   .most_band_bytes = BandBytes(DeviceOf(runner, 0).kind)},
                          .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
     added.model = models_.Find(name);
     monitor_.scheduler(lock).groups().Add(added.description);
@@ -257,20 +264,24 @@ void GroupFleet::ReplaceAbandoned(const Lock& lock) {
   }
 }
 
-// Other processes may end and other groups rest: a single image may count on all that this server's processes leave
-// when they make none. Until a group is loaded, its weights are what is known of it.
+// A single image may count on the group's part of all that this server's processes leave when they make none: workers
+// keep what an image has taken, and other groups may make one at the same time. Until a group is loaded, its weights
+// are what is known of it.
 void GroupFleet::ShareMemory(const Lock& lock) {
   if (!options_.host_memory) return;
   const HostMemory host = options_.host_memory();
-  double weights = 0, unmeasured = 0;
+  double weights = 0, unmeasured = 0, groups = 0;
   for (const Replica& replica : replicas_) {
-    if (replica.ended || !IsOnHost(replica.group) || replica.group.load.stream_blocks) continue;
+    if (replica.ended || !IsOnHost(replica.group)) continue;
+    if (!replica.draining) ++groups;
+    if (replica.group.load.stream_blocks) continue;
     const auto bytes = static_cast<double>(WeightBytes(replica.group.model, replica.group.load.dtype));
     weights += bytes;
     if (!replica.is_in_rest) unmeasured += bytes;
   }
   if (host.total <= weights) return;  // loading will say so
-  const double budget = std::max(host.total - std::max(weights, rest_ + unmeasured), kLeastBudget);
+  const double left = host.total - std::max(weights, rest_ + unmeasured);
+  const double budget = std::max(left / std::max(groups, 1.0), kLeastBudget);
   const std::string limit = absl::StrCat(host.is_limit ? "the memory limit of the server's control group (container)"
                                                        : "the memory of the server's machine",
                                          " is ", base::ByteText(static_cast<uint64_t>(host.total)));

@@ -50,6 +50,26 @@ TEST_F(GroupFleetTest, AnImageMayCountOnAllMemoryThatTheWeightsLeave) {
   EXPECT_EQ(Fits(lock, 1001), absl::StatusCode::kInvalidArgument);
 }
 
+// They may make one at the same time, and keep what the last one took.
+TEST_F(GroupFleetTest, GroupsOfTheHostShareItsMemory) {
+  const Lock lock = monitor_.Acquire();
+  Install(lock, 2);
+  EXPECT_EQ(Fits(lock, 500), absl::StatusCode::kOk);
+  EXPECT_EQ(Fits(lock, 501), absl::StatusCode::kInvalidArgument);
+  std::vector<bool> kept = {true, false};
+  fleet_->DrainOthers(lock, kept);
+  Install(lock, 1);
+  EXPECT_EQ(Fits(lock, 500), absl::StatusCode::kOk) << "the group that ends is not counted";
+}
+
+TEST_F(GroupFleetTest, ADecoderOfTheHostHasTemporaries) {
+  const Lock lock = monitor_.Acquire();
+  monitor_.scheduler(lock).capacity().SetModel("m", {.host_bytes_per_decoded_pixel = 1});
+  Install(lock, 1);
+  EXPECT_EQ(Fits(lock, 500), absl::StatusCode::kOk);
+  EXPECT_EQ(Fits(lock, 501), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(GroupFleetTest, ReplicasHaveNamesByTheirNumbers) {
   const Lock lock = monitor_.Acquire();
   Install(lock, 2);

@@ -19,6 +19,10 @@
 namespace tessera::client {
 namespace {
 
+// What workers take at their first image that no prediction knows, such as kernels that are generated then, and the
+// kernel for all of them.
+constexpr double kUnpredictedBytes = 16 << 20;
+
 // What decides the bytes of a picture: the folder however it is written, and the dtype.
 std::string MeaningOf(const control::LoadParameters& load) {
   std::error_code error;
@@ -82,7 +86,10 @@ server::HostMemory MemoryOfHost() {
   const double total = static_cast<double>(base::ReadTotalMemory());
   const double available = static_cast<double>(base::ReadMachineMemory().available());
   if (const auto group = base::ReadControlGroupMemory(); group && static_cast<double>(group->limit) <= total) {
-    return {.total = total, .available = available, .in_use = static_cast<double>(group->in_use), .is_limit = true};
+    return {.total = total,
+            .available = available,
+            .in_use = static_cast<double>(group->in_use) + kUnpredictedBytes,
+            .is_limit = true};
   }
   return {.total = total,
           .available = available,
