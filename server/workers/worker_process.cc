@@ -187,6 +187,13 @@ std::string ProgramBesideThis(absl::string_view name) {
   return absl::StrCat(path.substr(0, path.rfind('/') + 1), name);
 }
 
+std::string MemoryLimitText(const std::string& system_root) {
+  const std::optional<base::ControlGroupMemory> memory = base::ReadControlGroupMemory(system_root);
+  const int64_t limit = memory ? memory->limit : base::ReadTotalMemory(system_root);
+  return absl::StrCat(memory ? "the memory limit of its control group (container) is " : "the machine's memory is ",
+                      base::ByteText(static_cast<uint64_t>(limit)));
+}
+
 }  // namespace
 
 std::string WorkerExecutable() {
@@ -279,7 +286,8 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Start(const Worker
       options.show_output, options.system_root));
 }
 
-absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const WorkerIdentity& identity) {
+absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const WorkerIdentity& identity,
+                                                                    const std::string& system_root) {
   const absl::string_view name(kSocketName);
   if (!absl::EndsWith(identity.socket, name)) return absl::NotFoundError("it is not a worker's socket");
   const absl::StatusOr<int> process = OpenWorker(identity, WorkerProgram());
@@ -292,7 +300,7 @@ absl::StatusOr<std::unique_ptr<WorkerProcess>> WorkerProcess::Adopt(const Worker
                          .pid_file = *process,
                          .output = -1,
                          .folder = identity.socket.substr(0, identity.socket.size() - name.size())},
-                        /*show_output=*/false, /*system_root=*/""));
+                        /*show_output=*/false, system_root));
 }
 
 WorkerProcess::WorkerProcess(Handles handles, bool show_output, const std::string& system_root)
@@ -355,15 +363,15 @@ std::string WorkerProcess::StateText() {
   WaitForExit(absl::ZeroDuration());
   std::lock_guard<std::mutex> lock(mutex_);
   if (!ended_) return "is running";
+  // How an adopted process has ended is not known.
+  const bool may_be_killed =
+      !wait_status_.has_value() || (WIFSIGNALED(*wait_status_) && WTERMSIG(*wait_status_) == SIGKILL);
+  if (may_be_killed && !killed_here_ && base::ReadOutOfMemoryKills(system_root_) > kills_at_start_) {
+    return absl::StrCat("ran out of memory and was killed by the kernel: ", MemoryLimitText(system_root_));
+  }
   if (!wait_status_.has_value()) return "has ended";
   if (WIFSIGNALED(*wait_status_)) {
     const int signal = WTERMSIG(*wait_status_);
-    if (signal == SIGKILL && !killed_here_ && base::ReadOutOfMemoryKills(system_root_) > kills_at_start_) {
-      const std::optional<base::ControlGroupMemory> memory = base::ReadControlGroupMemory(system_root_);
-      return absl::StrCat(
-          "ran out of memory and was killed by the kernel: the memory limit of its control group (container) is ",
-          memory ? base::ByteText(static_cast<uint64_t>(memory->limit)) : "not known");
-    }
     return absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")");
   }
   return absl::StrCat("ended with exit code ", WEXITSTATUS(*wait_status_));

@@ -61,8 +61,9 @@ class WorkerProcess final : public RankProcess {
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
   // One that another process started; NOT_FOUND unless it runs and is that worker for certain: then the folder of its
   // socket is removed, if it is one and nobody listens there. Nothing is known of its
-  // output, nor of how it ends.
-  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity);
+  // output, nor of how it ends, unless the kernel has killed a process for want of memory meanwhile.
+  static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity,
+                                                              const std::string& system_root = "");
   ~WorkerProcess() override;  // ends the worker if it still runs
 
   WorkerProcess(const WorkerProcess&) = delete;

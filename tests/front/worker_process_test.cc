@@ -115,5 +115,50 @@ TEST(WorkerProcessTest, SaysThatItRanOutOfMemoryAndNamesTheLimit) {
   }
 }
 
+// How an adopted process ends is not known, but for the kernel's count.
+TEST(WorkerProcessTest, SaysOfAnAdoptedWorkerTooThatItRanOutOfMemory) {
+  setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+  for (const bool out_of_memory : {true, false}) {
+    const TestFolder folder;
+    folder.Write("proc/self/cgroup", "4:memory:/box\n");
+    folder.Write("sys/fs/cgroup/memory/box/memory.limit_in_bytes", absl::StrCat(300 << 20, "\n"));
+    folder.Write("sys/fs/cgroup/memory/box/memory.oom_control", "under_oom 0\noom_kill 2\n");
+    const auto started = server::WorkerProcess::Start({.executable = FAKE_WORKER});
+    ASSERT_TRUE(started.ok()) << started.status();
+    ASSERT_TRUE((*started)->Connect(kTimeout).ok());
+    const absl::StatusOr<server::WorkerIdentity> identity = (*started)->identity();
+    ASSERT_TRUE(identity.ok()) << identity.status();
+    const auto adopted = server::WorkerProcess::Adopt(*identity, folder.path());
+    ASSERT_TRUE(adopted.ok()) << adopted.status();
+    EXPECT_EQ((*adopted)->StateText(), "is running");
+    if (out_of_memory) folder.Write("sys/fs/cgroup/memory/box/memory.oom_control", "under_oom 0\noom_kill 3\n");
+    ASSERT_EQ(kill((*started)->pid(), SIGKILL), 0);
+    ASSERT_TRUE((*adopted)->WaitForExit(kTimeout));
+    EXPECT_EQ((*adopted)->StateText(), out_of_memory
+                                           ? "ran out of memory and was killed by the kernel: the memory limit of its "
+                                             "control group (container) is 300.0 MiB"
+                                           : "has ended");
+  }
+  unsetenv("TESSERA_WORKER");
+}
+
+// Without a limit of its group a process is killed when the machine's memory is used up.
+TEST(WorkerProcessTest, NamesTheMachinesMemoryWhereNoGroupHasALimit) {
+  const TestFolder folder;
+  folder.Write("proc/meminfo", "MemTotal:       4194304 kB\n");
+  folder.Write("proc/self/cgroup", "0::/box\n");
+  folder.Write("sys/fs/cgroup/box/memory.events", "oom_kill 2\n");
+  const std::string program = folder.Write(
+      "worker", absl::StrCat("#!/bin/sh\nwhile [ ! -e ", folder / "go", " ]; do sleep 0.01; done\nkill -9 $$\n"));
+  ASSERT_EQ(chmod(program.c_str(), 0700), 0);
+  const auto process = server::WorkerProcess::Start({.executable = program, .system_root = folder.path()});
+  ASSERT_TRUE(process.ok()) << process.status();
+  folder.Write("sys/fs/cgroup/box/memory.events", "oom_kill 3\n");
+  folder.Write("go", "");
+  ASSERT_TRUE((*process)->WaitForExit(kTimeout));
+  EXPECT_EQ((*process)->StateText(),
+            "ran out of memory and was killed by the kernel: the machine's memory is 4.00 GiB");
+}
+
 }  // namespace
 }  // namespace tessera
