@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/file.h"
+#include "base/machine_memory.h"
 
 namespace tessera::server {
 namespace {
@@ -124,6 +125,18 @@ std::string ProcessMetricsText() {
   Append(text, "process_max_fds", "gauge", "File descriptors that may be open.",
          static_cast<double>(MostDescriptors()));
   Append(text, "process_threads", "gauge", "Threads.", stat.Field(20));
+  Append(text, "tessera_memory_limit_bytes", "gauge",
+         "The memory limit of the server's control group (container), or the machine's memory.",
+         static_cast<double>(base::ReadTotalMemory()));
+  if (const std::optional<base::ControlGroupMemory> group = base::ReadControlGroupMemory()) {
+    Append(
+        text, "tessera_memory_in_use_bytes", "gauge",
+        "What is in use in the control group whose limit that is, without pages of files that no process has mapped.",
+        static_cast<double>(group->in_use));
+  }
+  Append(text, "tessera_out_of_memory_kills_total", "counter",
+         "Processes that the kernel has killed in the server's control groups for want of memory.",
+         static_cast<double>(base::ReadOutOfMemoryKills()));
   return text;
 }
 

@@ -7,8 +7,9 @@
 namespace tessera::server {
 
 // Returns complete families in the text format: process_cpu_seconds_total, process_resident_memory_bytes,
-// process_virtual_memory_bytes, process_start_time_seconds, process_open_fds, process_max_fds, process_threads. A
-// family that /proc does not provide is left out.
+// process_virtual_memory_bytes, process_start_time_seconds, process_open_fds, process_max_fds, process_threads, and the
+// memory limit with its effects: tessera_memory_limit_bytes, tessera_memory_in_use_bytes,
+// tessera_out_of_memory_kills_total. A family that the system does not provide is left out.
 std::string ProcessMetricsText();
 
 // Returns one sample with value 1, whose labels describe the build.

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/machine_memory.h"
 
 namespace tessera::server {
 namespace {
@@ -54,6 +55,13 @@ TEST(ProcessMetricsTest, TheProcessIsDescribedUnderPrometheusUsualNames) {
   rlimit limit;
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   EXPECT_EQ(values.at("process_max_fds"), static_cast<double>(limit.rlim_cur));
+}
+
+TEST(ProcessMetricsTest, TheMemoryLimitIsThatOfTheMachineOrItsControlGroup) {
+  const std::map<std::string, double> values = Values(ProcessMetricsText());
+  EXPECT_EQ(values.at("tessera_memory_limit_bytes"), static_cast<double>(base::ReadTotalMemory()));
+  EXPECT_EQ(values.contains("tessera_memory_in_use_bytes"), base::ReadControlGroupMemory().has_value());
+  EXPECT_GE(values.at("tessera_out_of_memory_kills_total"), 0);
 }
 
 TEST(ProcessMetricsTest, OpenDescriptorsAreCounted) {

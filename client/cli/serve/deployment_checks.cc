@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -276,8 +277,13 @@ Finding CheckThreads(int64_t threads) {
 Finding CheckMemory(int64_t bytes) {
   const std::string what = "memory";
   const base::MachineMemory memory = base::ReadMachineMemory();
-  const std::string found = absl::StrCat("weights need ", base::GibText(bytes), "; ", base::GibText(memory.available()),
-                                         " are free in ", memory.available_in());
+  std::string found =
+      absl::StrCat("weights need ", base::ByteText(static_cast<uint64_t>(bytes)), "; ",
+                   base::ByteText(static_cast<uint64_t>(memory.available())), " are free in ", memory.available_in());
+  if (const std::optional<base::ControlGroupMemory> group = base::ReadControlGroupMemory()) {
+    absl::StrAppend(&found, "; the memory limit of the control group (container) is ",
+                    base::ByteText(static_cast<uint64_t>(group->limit)));
+  }
   if (bytes > memory.available()) {
     return {Health::kWarning, what, found, "serve fewer groups, a smaller dtype, or text encoders with unload"};
   }
