@@ -9,8 +9,6 @@
 #include <cerrno>
 #include <string>
 
-#include "absl/strings/match.h"
-#include "base/task_limits.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -23,14 +21,6 @@ constexpr int kDeviceExitCode = 4;
 
 class FewProcessesTest : public ::testing::Test {
  protected:
-  // Those that the tests' own user has count too, unless that is root.
-  static size_t InUse() {
-    for (const base::TaskLimit& limit : base::ReadTaskLimits()) {
-      if (absl::StrContains(limit.name, "RLIMIT_NPROC")) return static_cast<size_t>(limit.used);
-    }
-    return 0;
-  }
-
   // By a process of its user, who alone may do so where root lacks the capability.
   static void LimitToOne(pid_t server) {
     const pid_t child = fork();
@@ -48,7 +38,7 @@ class FewProcessesTest : public ::testing::Test {
                                    .groups = {"{model: nowhere}"},
                                    .grpc = "{port: 0}",
                                    .admin = "{port: 0}",
-                                   .processes = InUse() + 30});
+                                   .processes = ProcessesInUse() + 30});
 };
 
 TEST_F(FewProcessesTest, AServerThatCannotHaveItsThreadsDoesNotStart) {

@@ -11,6 +11,8 @@
 namespace tessera {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr char kToken[] = "a token of twenty-six chars";
 
 }  // namespace
@@ -49,8 +51,8 @@ bool NodeCluster::Start() {
 
 ChildProcess& NodeCluster::Run(const std::string& name, const Node& node) {
   const std::string folder = Folder(name);
-  if (!std::filesystem::exists(folder + "/tls.crt")) WriteFiles(name, authority_);
-  if (!std::filesystem::exists(folder + "/token")) WriteToken(name, kToken);
+  if (!fs::exists(folder + "/tls.crt")) WriteFiles(name, authority_);
+  if (!fs::exists(folder + "/token")) WriteToken(name, kToken);
   ChildOptions child = {.arguments = {TESSERA_EXECUTABLE, "node", "--join",
                                       node.join.empty() ? absl::StrCat(Address(), ":", port_) : node.join, "--tls-dir",
                                       folder, "--token-file", folder + "/token", "--name", name, "--devices",
@@ -58,7 +60,10 @@ ChildProcess& NodeCluster::Run(const std::string& name, const Node& node) {
                         .folder = folder,
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", absl::StrCat(options_.script, " ", node.script)},
-                                        {"XDG_RUNTIME_DIR", folder + "/sockets"}}};
+                                        {"XDG_RUNTIME_DIR", folder + "/sockets"}},
+                        .open_files = node.open_files,
+                        .processes = node.processes};
+  if (node.processes > 0) fs::permissions(folder_.path(), fs::perms(0711));
   if (options_.hosts != nullptr) child.network_namespace = options_.hosts->NamespaceOf(name);
   if (!options_.worker.empty()) child.environment["TESSERA_WORKER"] = options_.worker;
   return *nodes_[name].emplace_back(std::make_unique<ChildProcess>(child));
@@ -72,7 +77,7 @@ std::string NodeCluster::ErrorsOf(const std::string& name, const Node& node) {
 
 void NodeCluster::WriteFiles(const std::string& name, const TestAuthority& authority, long seconds) const {
   const std::string folder = Folder(name);
-  std::filesystem::create_directories(folder + "/sockets");
+  fs::create_directories(folder + "/sockets");
   authority.Write(folder + "/ca.crt");
   authority.Issue(name.empty() ? "controller" : name,
                   {.certificate_chain = folder + "/tls.crt", .private_key = folder + "/tls.key"}, seconds);
@@ -81,7 +86,7 @@ void NodeCluster::WriteFiles(const std::string& name, const TestAuthority& autho
 void NodeCluster::WriteToken(const std::string& name, const std::string& token) const {
   const std::string path = Folder(name) + "/token";
   std::ofstream(path + ".new") << token << "\n";
-  std::filesystem::rename(path + ".new", path);
+  fs::rename(path + ".new", path);
 }
 
 std::vector<pid_t> NodeCluster::Workers(const std::string& name) const {

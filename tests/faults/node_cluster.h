@@ -37,6 +37,7 @@ class NodeCluster {
     std::string join;    // HOST:PORT; empty: the server's listener
     std::string script;  // of its fake workers, behind the cluster's
     std::string join_timeout = "60";
+    size_t open_files = 0, processes = 0;  // as ChildOptions has them
   };
 
   TestServer& server() { return server_; }

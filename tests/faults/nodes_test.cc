@@ -24,9 +24,11 @@
 namespace tessera {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr int kDeviceExitCode = 4;
 constexpr char kFast[] = "beat: 100ms, lost_after: 2s, join_wait: 1s";
 constexpr char kOverTwo[] = "devices: [node-a/cpu:0, node-b/cpu:0]";
 
@@ -395,6 +397,17 @@ TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {
   EXPECT_TRUE(cluster_.HasJoined("node-a"));
   proxy.Cut();
   EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice)) << "with what it was started with it could not";
+}
+
+TEST(NodeLimitsTest, ANodeThatCannotHaveItsFilesOrThreadsDoesNotStart) {
+  NodeCluster cluster({.groups = {"{model: TINY, devices: [node-a/cpu:0]}"}, .worker = FAKE_WORKER});
+  ASSERT_TRUE(cluster.Start());
+  EXPECT_THAT(cluster.ErrorsOf("node-a", {.devices = "cpu:4", .open_files = 32}),
+              AllOf(HasSubstr("(RLIMIT_NOFILE) is 32, and "), HasSubstr("LimitNOFILE=")));
+  EXPECT_EQ(cluster.node("node-a").Wait(), kDeviceExitCode);
+  EXPECT_THAT(cluster.ErrorsOf("node-b", {.devices = "cpu:4", .processes = ProcessesInUse() + 30}),
+              AllOf(HasSubstr("(RLIMIT_NPROC) is "), HasSubstr("more are needed"), HasSubstr("LimitNPROC=")));
+  EXPECT_EQ(cluster.node("node-b").Wait(), kDeviceExitCode);
 }
 
 }  // namespace

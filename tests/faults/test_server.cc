@@ -79,12 +79,6 @@ std::unique_ptr<ChildProcess> TestServer::Launch() {
     child.environment["TESSERA_WORKER"] = options_.worker;
   }
   child.arguments.insert(child.arguments.end(), options_.arguments.begin(), options_.arguments.end());
-  if (options_.processes > 0 && geteuid() == 0) {
-    EXPECT_EQ(chown(folder_.path().c_str(), kOtherUser, kOtherUser), 0);
-    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
-      EXPECT_EQ(lchown(entry.path().c_str(), kOtherUser, kOtherUser), 0) << entry.path();
-    }
-  }
   return std::make_unique<ChildProcess>(child);
 }
 

@@ -20,12 +20,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/task_limits.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {
 namespace {
 
 constexpr int kDeadlineMilliseconds = 60000;
+
+void GiveToOtherUser(const std::string& folder) {
+  EXPECT_EQ(chown(folder.c_str(), kOtherUser, kOtherUser), 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    EXPECT_EQ(lchown(entry.path().c_str(), kOtherUser, kOtherUser), 0) << entry.path();
+  }
+}
 
 bool Readable(int descriptor) {
   pollfd event = {descriptor, POLLIN, 0};
@@ -57,11 +65,19 @@ bool StandsStill(pid_t pid) {
 
 }  // namespace
 
+size_t ProcessesInUse() {
+  for (const base::TaskLimit& limit : base::ReadTaskLimits()) {
+    if (absl::StrContains(limit.name, "RLIMIT_NPROC")) return static_cast<size_t>(limit.used);
+  }
+  return 0;
+}
+
 ChildProcess::ChildProcess(const ChildOptions& options) {
   std::vector<std::string> arguments = options.arguments;
   std::vector<std::string> variables;
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   const std::vector<char*> argument_pointers = Pointers(arguments), variable_pointers = Pointers(variables);
+  if (options.processes > 0 && geteuid() == 0) GiveToOtherUser(options.folder);
   int pipe_ends[2];
   EXPECT_EQ(pipe2(pipe_ends, O_CLOEXEC), 0);
   errors_file_ = memfd_create("errors", MFD_CLOEXEC);

@@ -14,6 +14,9 @@ namespace tessera {
 // Who has no processes, for tests that run as root.
 inline constexpr uid_t kOtherUser = 54321;
 
+// Those that count for ChildOptions::processes before it starts: of this process's user, unless that is root.
+size_t ProcessesInUse();
+
 struct ChildOptions {
   std::vector<std::string> arguments;              // the program first
   std::string folder;                              // where it runs
@@ -21,7 +24,7 @@ struct ChildOptions {
   size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
   size_t open_files = 0;                           // that it may have, as `ulimit -n` says; 0: as many as this process
   // Processes and threads that its user may have, as `ulimit -u` says; 0: as many as this one. Root, for whom there is
-  // no such limit, becomes kOtherUser.
+  // no such limit, becomes kOtherUser, to whom `folder` and what is in it is given.
   size_t processes = 0;
   int errors = -1;             // its standard error; -1: a file that errors() reads
   int network_namespace = -1;  // descriptor of the one that it runs in; -1: this thread's

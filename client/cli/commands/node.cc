@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,10 +18,12 @@
 #include "base/plain_json.h"
 #include "base/standard_streams.h"
 #include "base/status_macros.h"
+#include "base/task_limits.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/serve/process_limits.h"
 #include "control/device.h"
 #include "server/api/generation_request.h"
 #include "server/nodes/node_agent.h"
@@ -91,6 +94,7 @@ absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts, base::E
     }
     agent_options.join_timeout = absl::Seconds(seconds);
   }
+  RETURN_IF_ERROR(PrepareProcessLimits(NeedsOfNode(std::ssize(agent_options.devices)), base::ReadTaskLimits()));
   RETURN_IF_ERROR(server::CheckNodeFiles(agent_options.files));
   ASSIGN_OR_RETURN(agent_options.version, server::VersionOfWorker());
   agent_options.joined = [name = agent_options.name] {

@@ -28,6 +28,11 @@ constexpr int64_t kOwnThreads = 56;
 constexpr int64_t kThreadsOfSharedStore = 6;
 constexpr int64_t kThreadsOfNodes = 24;
 constexpr int64_t kThreadsOfRank = 12;
+// Of a `tessera node` without ranks; for each rank, those that carry its channels and its worker's own, as above.
+constexpr int64_t kNodeFiles = 24;
+constexpr int64_t kNodeFilesOfRank = 8;
+constexpr int64_t kNodeThreads = 24;
+constexpr int64_t kNodeThreadsOfRank = 12;
 
 int64_t RanksOf(const server::GroupConfig& group) {
   const absl::StatusOr<parallel::Layout> layout = parallel::ParseLayout(group.layout);
@@ -63,6 +68,12 @@ ProcessNeeds NeedsOf(const server::ServerConfig& config) {
   int64_t most = files;
   while (server::SharesOf(most).http < files) ++most;
   return {.files = most, .tasks = tasks};
+}
+
+ProcessNeeds NeedsOfNode(int64_t places) {
+  const int64_t processors = base::ReadMachineProcessors().available();
+  return {.files = kNodeFiles + kNodeFilesOfRank * places,
+          .tasks = kNodeThreads + kNodeThreadsOfRank * places + std::max(processors, places)};
 }
 
 absl::Status CheckFileLimit(int64_t needed, int64_t most) {

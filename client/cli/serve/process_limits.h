@@ -1,4 +1,4 @@
-// The limits of open files, processes and threads that a server needs: one that begins below them would close
+// The limits of open files, processes and threads that a server or a node needs: one that begins below them would close
 // connections, or lack threads without which it does nothing.
 #pragma once
 
@@ -18,6 +18,9 @@ struct ProcessNeeds {
 
 // Of a server with this configuration, by its groups, their ranks and their threads.
 ProcessNeeds NeedsOf(const server::ServerConfig& config);
+
+// Of a node that lends so many places.
+ProcessNeeds NeedsOfNode(int64_t places);
 
 // The limit of open files, `most`, suffices. RESOURCE_EXHAUSTED with its name, its value, what is needed and how it is
 // raised.
