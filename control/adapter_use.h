@@ -1,5 +1,5 @@
-// A low-rank adapter (LoRA) as a job uses it: which file, by its content, and how strongly. Plain values,
-// LibTorch-free.
+// AdapterUse describes one use of a low-rank adapter (LoRA) by a job: which file, identified by its content, and with
+// what strength. Plain values, free of LibTorch.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@
 namespace tessera::control {
 
 struct AdapterUse {
-  std::string name;    // as the request called it (IsAdapterName)
-  double scale = 1;    // factor of the adapter's part, beside what rank and alpha say; 0: as if it were absent
+  std::string name;    // as in the request (IsAdapterName)
+  double scale = 1;    // multiplies the adapter's own scale, alpha / rank; 0: the adapter has no effect
   std::string digest;  // SHA-256 of the file, 64 hexadecimal digits in lower case
-  // Absolute path where the workers find the bytes with that digest. Empty in stored jobs: who starts a job knows it.
+  // Absolute path where the workers find the file with that digest. Empty in stored jobs; it is filled in when the job
+  // starts.
   std::string file;
 
   bool operator==(const AdapterUse&) const = default;
@@ -34,27 +35,27 @@ constexpr auto FieldsOf(const AdapterUse*) {
                     Field("file", &AdapterUse::file, base::Text{.most_bytes = kMaxAdapterPathBytes, .is_path = true}));
 }
 
-// The name, digest and path are what the comments of AdapterUse say.
+// Checks that name, digest and path are as the comments of AdapterUse describe them.
 absl::Status CheckRules(const AdapterUse& adapter);
 
-// 1 to kMaxAdapterNameBytes letters, digits and . _ - + of ASCII, the first a letter, a digit or _: so a name is
-// neither a path nor an option, and needs no quotes anywhere.
+// Whether the name has 1 to kMaxAdapterNameBytes ASCII letters, digits and . _ - + and begins with a letter, a digit or
+// _. Such a name is neither a path nor an option, and needs no quotes anywhere.
 bool IsAdapterName(std::string_view name);
-// What IsAdapterName asks, for messages.
+// The rule of IsAdapterName, for messages.
 inline constexpr char kAdapterNameRule[] =
     "valid names have 1 to 128 letters, digits and . _ - + of ASCII and begin with a letter, a digit or _";
 
-// The name that a file at this path has unless it is given another: the last part without its extension, with _ for
-// what no name may have.
+// The default name of the adapter in the file at this path: the last part of the path without its extension, with _ in
+// place of characters that a name must not have.
 std::string AdapterNameOf(std::string_view path);
 
-// Each is there once.
+// Checks that no adapter is listed twice.
 absl::Status CheckRules(const std::vector<AdapterUse>& adapters);
-// INVALID_ARGUMENT about loras unless each is valid and there once.
+// INVALID_ARGUMENT about loras unless each adapter is valid and none is listed twice.
 absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters);
 
-// Equal for jobs that the same adapters change in the same way, so that they may share a batch; empty for those that
-// none changes. The order counts: it decides the last bits of a sum.
+// Returns equal keys for jobs that may share a batch because the same adapters change them in the same way, and an
+// empty key for jobs without a change. The order of the adapters counts: it decides the last bits of a sum.
 std::string AdapterKey(const std::vector<AdapterUse>& adapters);
 
 }  // namespace tessera::control

@@ -1,4 +1,4 @@
-// The blocks of a transformer by the names of what they hold.
+// BlockName returns the transformer block that a tensor or module belongs to.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tessera::control {
 
-// The block that a tensor or module of a transformer belongs to, its name up to the block's number:
-// "transformer_blocks.3" of "transformer_blocks.3.attn.to_q". Empty: to none.
+// The prefix of a tensor's or module's name up to the block's number: "transformer_blocks.3" for
+// "transformer_blocks.3.attn.to_q". Empty if the name belongs to no block.
 inline std::string BlockName(absl::string_view name) {
   size_t begin = 0;
   for (size_t end = name.find('.'); end != absl::string_view::npos; end = name.find('.', begin)) {

@@ -1,4 +1,5 @@
-// CommandHandler executes the commands of a control channel. The worker's engine is one, and so are the fakes of tests.
+// CommandHandler executes the commands of a control channel. The worker's engine implements it, and so do the fakes of
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -14,77 +15,80 @@
 
 namespace tessera::control {
 
-// Takes whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first of them. Decode returns
-// the error of a call that failed.
+// Receives whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first row. If a call
+// fails, Decode returns its error.
 using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
 
-// Makes one image's pixels; called once.
+// Computes one image's pixels; called once.
 using Decoding = std::function<absl::StatusOr<Decoded>(RowSink rows)>;
 
-// Waits until a step that was issued is done, and returns its result; called once.
+// Waits until an issued step is complete, and returns its result; called once.
 using Stepping = std::function<absl::StatusOr<Stepped>()>;
 
-// Does what the commands say, as one rank of a group that is given the same commands. Called from one thread, one
-// command at a time, in the order of the log. Messages of the errors returned are shown to users. May throw: the
-// control channel turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
+// Executes the commands as one rank of a group; all ranks get the same commands. Called from one thread, one command at
+// a time, in the order of the log. Messages of the returned errors are shown to users. May throw: the control channel
+// turns exceptions into errors (std::bad_alloc into RESOURCE_EXHAUSTED).
 class CommandHandler {
  public:
   virtual ~CommandHandler() = default;
 
-  // Reads configuration and headers of the weight files in folder `model`; needs no earlier Load.
+  // Reads the configuration and the headers of the weight files in folder `model`; needs no earlier Load.
   virtual absl::StatusOr<ModelDescription> Describe(const std::string& model) = 0;
 
-  // What computes on a device, which LoadParameters name so. RESOURCE_EXHAUSTED where it is not available.
+  // Identifies the hardware and libraries that compute on a device, named as in LoadParameters. RESOURCE_EXHAUSTED if
+  // the device is not available.
   virtual absl::StatusOr<DeviceIdentity> Identify(const std::string& device) { return DeviceIdentity(); }
 
-  // At most one model is held; an earlier one, its jobs included, is dropped first. RESOURCE_EXHAUSTED, and no other
-  // error, says that the device or its memory is not available.
+  // Loads a model. At most one is held: an earlier one is dropped first, with its jobs. RESOURCE_EXHAUSTED, and no
+  // other error, means that the device or its memory is not available.
   virtual absl::StatusOr<Loaded> Load(const LoadParameters& parameters) = 0;
 
   // `job` is new and not 0. After an error the job does not exist.
   virtual absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) = 0;
 
-  // Encodes the prompts of jobs that will be started soon, where that is worth while; those of how many are at hand
-  // now. What is wrong with one StartJob will say.
+  // Encodes the prompts of jobs that will start soon, if doing so early saves time. Returns the number of prompts that
+  // are now encoded. An invalid job is not reported here but by its StartJob.
   virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs) { return 0; }
 
-  // One timestep for each of these distinct jobs: returns when its work is issued. NOT_FOUND for a job that was never
-  // started or has ended, FAILED_PRECONDITION for one that has no steps left. What is returned is carried out before
-  // the next command, or where steps_ahead() on a thread of its own, one after another: beside the commands that follow
-  // but for Load, so that the next step is issued while this one runs.
+  // Executes one timestep for each of these distinct jobs; returns when the work is issued. NOT_FOUND for a job that
+  // was never started or has ended, FAILED_PRECONDITION for one that has no steps left. The channel calls the returned
+  // function before the next command. If steps_ahead(), it calls it on another thread instead, one step after another
+  // and concurrently with later commands other than Load, so that the next step is issued while this one runs.
   virtual absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) = 0;
   virtual bool steps_ahead() const { return false; }
 
-  // The image as it stands (before the last step: a preview). The job stays as it is. What is returned is carried out
-  // before the next command, or where decodes_beside_steps() on a thread of its own, one after another: beside commands
-  // for this job and others, its end included, but for Load. Rank 0 alone passes rows.
+  // Decodes the job's current latents (before the last step: a preview). The job does not change. The channel calls the
+  // returned function before the next command. If decodes_beside_steps(), it calls it on another thread instead, one
+  // image after another and concurrently with later commands other than Load, for this job and others, its EndJob
+  // included. Only rank 0 passes rows.
   virtual absl::StatusOr<Decoding> Decode(uint64_t job) = 0;
   virtual bool decodes_beside_steps() const { return false; }
 
-  // The latents as they are, on rank 0; the others may return no values.
+  // Returns the job's current latents on rank 0; other ranks may return no values.
   virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
 
-  // What the model predicts at the job's next step, guidance included, from these latents in place of the job's own,
-  // which stay as they are. Computed in one batch with the jobs `beside` it, at their latents. INVALID_ARGUMENT unless
-  // shapes agree.
+  // Predicts the model's output at the job's next step, guidance included, from these latents in place of the job's
+  // own, which do not change. The prediction is computed in one batch with the jobs `beside`, at their latents.
+  // INVALID_ARGUMENT unless shapes agree.
   virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
                                                absl::Span<const uint64_t> beside) = 0;
 
-  // Frees a job; an unknown one is no error.
+  // Frees a job; an unknown one is not an error.
   virtual absl::Status EndJob(uint64_t job) = 0;
 
-  // A training run on the model, which was loaded for training; one at a time, an earlier one is dropped. UNIMPLEMENTED
-  // by a handler that does not train. Between its steps jobs may be run, on the weights as they are.
+  // Begins a training run on the model, which must be loaded for training. There is one run at a time; an earlier one
+  // is dropped. UNIMPLEMENTED if the handler does not train. Jobs may run between training steps, on the current
+  // weights.
   virtual absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart&) { return DoesNotTrain(); }
-  // Encodes at most so many further pictures with their captions; Train needs all of them.
+  // Encodes at most this many further pictures with their captions. Train requires that all of them are encoded.
   virtual absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t) { return DoesNotTrain(); }
-  // One step of the optimizer: forward and backward passes of a whole batch, over all ranks.
+  // Executes one optimizer step: forward and backward passes of a whole batch, over all ranks.
   virtual absl::StatusOr<Trained> Train() { return DoesNotTrain(); }
-  // Writes a checkpoint, and where told to (`exports`) what was trained in the form in which it is served. A checkpoint
-  // that could not be written is no error: the run can go on.
+  // Writes a checkpoint and, if `exports`, the trained weights in the form in which they are served. Failing to write a
+  // checkpoint is not an error: the run can continue.
   virtual absl::StatusOr<TrainingSaved> SaveTraining(bool /*exports*/) { return DoesNotTrain(); }
-  // Writes the adapter as it stands to this file, in place of one that is there; without a checkpoint. One that could
-  // not be written is no error either.
+  // Writes the adapter's current weights to this file, replacing an existing one; writes no checkpoint. Failing to
+  // write it is not an error either.
   virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& /*path*/) { return DoesNotTrain(); }
   virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
 
@@ -92,8 +96,8 @@ class CommandHandler {
   static absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
 };
 
-// How a handler answers the commands that are one call of it. The channel answers the others: those of jobs, whose
-// numbers it checks, and those of the channel.
+// Answers the commands that are one call of the handler. The channel itself answers the others: commands about jobs,
+// whose numbers it checks, and commands to the channel.
 inline auto Answer(CommandHandler& handler, const DescribeModel& command) { return handler.Describe(command.model); }
 inline auto Answer(CommandHandler& handler, const IdentifyDevice& command) { return handler.Identify(command.device); }
 inline absl::StatusOr<PromptsEncoded> Answer(CommandHandler& handler, const EncodePrompts& command) {

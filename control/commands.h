@@ -1,8 +1,10 @@
-// The commands that a front end sends to a worker, and the reply to each. Plain values, free of LibTorch and protobuf.
+// Defines the commands that a front end sends to a worker, and the reply to each. Plain values, free of LibTorch and
+// protobuf.
 //
-// A command is a struct with a Reply, both described (base/fields.h) and listed in Commands. From that the control
-// channel carries, checks and answers it. To add one: its struct here, and how a CommandHandler answers it
-// (control/command_handler.h). Both ends are always of one build, which WorkerVersion ensures.
+// A command is a struct with a Reply. Both are described (base/fields.h), and Commands lists the command; the control
+// channel encodes, checks and answers it from that. To add a command, add its struct here, and in
+// control/command_handler.h how a CommandHandler answers it. Both ends always come from one build, which WorkerVersion
+// ensures.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +22,10 @@
 
 namespace tessera::control {
 
-// A server makes steps of its own under this job; its tasks count up from 1.
+// The job number of the server's own probes. The numbers of other jobs count up from 1.
 inline constexpr uint64_t kProbeJob = ~uint64_t{0};
 
-// Of one command.
+// Limits of one command.
 inline constexpr size_t kMaxPromptsAhead = 1024;
 inline constexpr int32_t kMaxStepsTogether = 64;
 inline constexpr size_t kMaxBatch = 1024;  // jobs
@@ -45,7 +47,7 @@ struct IdentifyDevice {
 };
 constexpr auto FieldsOf(const IdentifyDevice*) { return std::tuple(base::Field("device", &IdentifyDevice::device)); }
 
-// At most one model is held: an earlier one is dropped first, with its jobs.
+// Loads a model. A worker holds at most one: an earlier one is dropped first, with its jobs.
 struct LoadModel {
   LoadParameters parameters;
 
@@ -55,16 +57,16 @@ struct LoadModel {
 constexpr auto FieldsOf(const LoadModel*) { return std::tuple(base::Inline(&LoadModel::parameters)); }
 
 struct JobStarted {
-  int32_t height = 0;  // of the image that will come out
+  int32_t height = 0;  // of the resulting image
   int32_t width = 0;
-  int32_t generated_height = 0;  // of the size that is denoised: differs under resolution binning
+  int32_t generated_height = 0;  // of the image that is denoised; differs under resolution binning
   int32_t generated_width = 0;
   std::string sampler;
   int32_t prompt_tokens = 0;
   int32_t max_sequence_length = 0;
   double seconds = 0;                 // spent on the text encoders
   bool cached = false;                // every prompt was in the cache
-  std::vector<std::string> warnings;  // a prompt cut at the maximum length, and the like
+  std::vector<std::string> warnings;  // for example that a prompt was cut at the maximum length
 };
 constexpr auto FieldsOf(const JobStarted*) {
   using base::Field, base::Integer;
@@ -89,11 +91,12 @@ constexpr auto FieldsOf(const StartJob*) {
 }
 
 struct PromptsEncoded {
-  int32_t prompts = 0;  // that need no encoder any more when their jobs start
+  int32_t prompts = 0;  // prompts that are encoded when their jobs start
 };
 constexpr auto FieldsOf(const PromptsEncoded*) { return std::tuple(base::Field("prompts", &PromptsEncoded::prompts)); }
 
-// Encodes the prompts of jobs that will be started soon, for encoders that are read for each use. Starts nothing.
+// Encodes the prompts of jobs that will start soon, for text encoders that are read from their files for each use.
+// Starts no job.
 struct EncodePrompts {
   std::vector<JobParameters> jobs;
 
@@ -106,9 +109,9 @@ constexpr auto FieldsOf(const EncodePrompts*) {
 struct Stepped {
   int32_t completed = 0;  // steps done by the first job of the batch
   double seconds = 0;
-  // Of the latents of the batch, which are the same on every rank; 0: not known on this one, or it is alone.
+  // Digest of the batch's latents, which are the same on every rank; 0 if this rank does not know it or has no peers.
   uint64_t digest = 0;
-  std::optional<DeviceMemory> device_memory;  // after it; absent as in Loaded
+  std::optional<DeviceMemory> device_memory;  // after the step; absent as in Loaded
 };
 constexpr auto FieldsOf(const Stepped*) {
   using base::Field;
@@ -118,14 +121,14 @@ constexpr auto FieldsOf(const Stepped*) {
 }
 
 struct StepsMade {
-  std::vector<Stepped> steps;  // in order, one at least
+  std::vector<Stepped> steps;  // in order, at least one
 };
 constexpr auto FieldsOf(const StepsMade*) { return std::tuple(base::Field("steps", &StepsMade::steps)); }
 absl::Status CheckRules(const StepsMade& made);
 
-// Timesteps of one batch of jobs, one after another.
+// Executes consecutive timesteps of one batch of jobs.
 struct MakeSteps {
-  std::vector<uint64_t> jobs;  // one at least
+  std::vector<uint64_t> jobs;  // at least one
   int32_t count = 1;
 
   using Reply = StepsMade;
@@ -137,10 +140,10 @@ constexpr auto FieldsOf(const MakeSteps*) {
 }
 absl::Status CheckRules(const MakeSteps& steps);
 
-// A part of the reply to DecodeJob.
+// A part of the reply to DecodeJob: some rows of the image.
 struct Rows {
   int32_t first = 0;
-  std::string rgb;  // whole rows of 8 bits a channel
+  std::string rgb;  // whole rows, 8 bits a channel
 };
 constexpr auto FieldsOf(const Rows*) {
   return std::tuple(base::Field("first", &Rows::first), base::Field("rgb", &Rows::rgb, base::Bytes()));
@@ -150,7 +153,7 @@ struct Decoded {
   int32_t height = 0;
   int32_t width = 0;
   double seconds = 0;
-  int32_t completed = 0;  // steps of the job, whose latents were decoded
+  int32_t completed = 0;  // steps of the job at the time of decoding
 };
 constexpr auto FieldsOf(const Decoded*) {
   using base::Field;
@@ -159,7 +162,8 @@ constexpr auto FieldsOf(const Decoded*) {
                     Field("completed", &D::completed));
 }
 
-// Decodes the latents as they are; before the last step, a preview. Rank 0 sends any number of Rows before the reply.
+// Decodes the job's current latents; before the last step, the result is a preview. Rank 0 sends any number of Rows
+// before the reply.
 struct DecodeJob {
   uint64_t job = 0;
 
@@ -170,7 +174,7 @@ constexpr auto FieldsOf(const DecodeJob*) { return std::tuple(base::Field("job",
 struct Ended {};
 constexpr auto FieldsOf(const Ended*) { return std::tuple(); }
 
-// Frees a job: finished, cancelled or given up. An unknown job is no error.
+// Frees a job that has finished, was cancelled or was given up. An unknown job is not an error.
 struct EndJob {
   uint64_t job = 0;
 
@@ -188,10 +192,10 @@ constexpr auto FieldsOf(const LatentValues*) {
   return std::tuple(base::Field("shape", &LatentValues::shape, List<base::Integer>{.each = {.low = 1}, .most = 8}),
                     base::Field("values", &LatentValues::values, List<base::Number>{.most = 1 << 24}));
 }
-// The values fill the shape, or there are none.
+// The number of values is the product of the shape, or there are no values.
 absl::Status CheckRules(const LatentValues& latents);
 
-// The latents as they are. Ranks other than rank 0 reply without values.
+// Returns the job's current latents. Ranks other than rank 0 reply without values.
 struct ReadLatents {
   uint64_t job = 0;
 
@@ -199,8 +203,9 @@ struct ReadLatents {
 };
 constexpr auto FieldsOf(const ReadLatents*) { return std::tuple(base::Field("job", &ReadLatents::job)); }
 
-// What the model predicts at the job's next step, guidance included, from these latents instead of the job's own, in
-// one batch with the jobs `others` at their own latents. No job changes. Ranks other than rank 0 reply without values.
+// Predicts the model's output at the job's next step, guidance included, from these latents instead of the job's own,
+// in one batch with the jobs `others` at their own latents. No job changes. Ranks other than rank 0 reply without
+// values.
 struct PredictFrom {
   uint64_t job = 0;
   LatentValues latents;
@@ -216,10 +221,10 @@ constexpr auto FieldsOf(const PredictFrom*) {
 absl::Status CheckRules(const PredictFrom& command);
 
 struct TrainingStarted {
-  int64_t step = 0;  // steps of the optimizer done so far
+  int64_t step = 0;  // optimizer steps done so far
   int64_t trained_parameters = 0;
   int64_t samples = 0;     // pictures with captions, repetitions not counted
-  std::string checkpoint;  // the folder that it goes on from; empty: none
+  std::string checkpoint;  // the folder that the run resumes from; empty: none
   std::vector<std::string> warnings;
 };
 constexpr auto FieldsOf(const TrainingStarted*) {
@@ -230,10 +235,10 @@ constexpr auto FieldsOf(const TrainingStarted*) {
                     Field("warnings", &T::warnings));
 }
 
-// Begins a training run on the model, which was loaded for training; an earlier run is dropped.
+// Begins a training run on the model, which must be loaded for training. An earlier run is dropped.
 struct TrainingStart {
   std::string config;      // the text of the run's configuration
-  std::string checkpoint;  // the folder to resume from, or "latest" of the run; empty: the model as it is
+  std::string checkpoint;  // the folder to resume from, or "latest" of the run; empty: start from the model's weights
 
   using Reply = TrainingStarted;
   static constexpr bool kIsLong = true;
@@ -245,8 +250,8 @@ constexpr auto FieldsOf(const TrainingStart*) {
 
 struct SamplesPrepared {
   int64_t prepared = 0;         // so far
-  int64_t samples = 0;          // of so many
-  int64_t cached_pictures = 0;  // of those prepared, whose encoding was on the disk
+  int64_t samples = 0;          // in total
+  int64_t cached_pictures = 0;  // prepared samples whose encoding was read from the disk
   int64_t cached_captions = 0;
   std::vector<std::string> warnings;
 };
@@ -259,7 +264,7 @@ constexpr auto FieldsOf(const SamplesPrepared*) {
 }
 absl::Status CheckRules(const SamplesPrepared& prepared);
 
-// Encodes the next pictures of the run with their captions; TrainStep needs all of them.
+// Encodes the run's next pictures with their captions. TrainStep requires that all of them are encoded.
 struct PrepareSamples {
   int64_t most = 1;  // samples
 
@@ -276,9 +281,9 @@ struct Trained {
   double gradient_norm = 0;  // of all parameters, before clipping
   double learning_rate = 0;
   double seconds = 0;
-  // Loss or gradients were not finite, or the loss exceeded train.max_loss_ratio, and nothing was changed.
+  // The loss or the gradients were not finite, or the loss exceeded train.max_loss_ratio; no weight was changed.
   bool skipped = false;
-  double loss_ratio = 0;  // of the loss to the running mean of the run's finite losses before; 0: there are none
+  double loss_ratio = 0;  // loss divided by the running mean of the run's earlier finite losses; 0: there are none
 };
 constexpr auto FieldsOf(const Trained*) {
   using base::Field;
@@ -288,7 +293,7 @@ constexpr auto FieldsOf(const Trained*) {
                     Field("skipped", &T::skipped), Field("loss_ratio", &T::loss_ratio));
 }
 
-// One step of the optimizer: forward and backward passes of a whole batch, over all ranks.
+// Executes one optimizer step: forward and backward passes of a whole batch, over all ranks.
 struct TrainStep {
   using Reply = Trained;
   static constexpr bool kIsLong = true;
@@ -296,7 +301,7 @@ struct TrainStep {
 constexpr auto FieldsOf(const TrainStep*) { return std::tuple(); }
 
 struct TrainingSaved {
-  std::string checkpoint;  // folder; empty: not written, for the reason in the warnings
+  std::string checkpoint;  // folder; empty: not written, and the warnings contain the reason
   std::string exported;    // file or folder; empty: none
   double seconds = 0;
   std::vector<std::string> warnings;
@@ -308,16 +313,16 @@ constexpr auto FieldsOf(const TrainingSaved*) {
                     Field("seconds", &S::seconds), Field("warnings", &S::warnings));
 }
 
-// Writes a checkpoint. One that cannot be written is no error: the run can go on.
+// Writes a checkpoint. Failing to write one is not an error: the run can continue.
 struct SaveTraining {
-  bool exports = false;  // also what was trained, in the form in which it is served
+  bool exports = false;  // also writes the trained weights in the form in which they are served
 
   using Reply = TrainingSaved;
   static constexpr bool kIsLong = true;
 };
 constexpr auto FieldsOf(const SaveTraining*) { return std::tuple(base::Field("exports", &SaveTraining::exports)); }
 
-// Writes the adapter as it stands to this file, which is replaced. One that cannot be written is no error either.
+// Writes the adapter's current weights to this file, which is replaced. Failing to write it is not an error either.
 struct ExportTraining {
   std::string path;
 
@@ -340,7 +345,7 @@ struct EvaluateTraining {
 };
 constexpr auto FieldsOf(const EvaluateTraining*) { return std::tuple(); }
 
-// Of all controllers of a worker so far. Ranks for which it is equal have executed the same commands.
+// Counts the commands of all controllers of a worker so far. Ranks with equal counts have executed the same commands.
 struct WorkerProgress {
   uint64_t commands = 0;
   uint64_t failures = 0;
@@ -352,13 +357,13 @@ constexpr auto FieldsOf(const WorkerProgress*) {
                     base::Field("failures", &WorkerProgress::failures));
 }
 
-// Asks a worker that has outlived its controllers how far it is.
+// Asks a worker that has outlived its controllers for its progress.
 struct Resume {
   using Reply = WorkerProgress;
 };
 constexpr auto FieldsOf(const Resume*) { return std::tuple(); }
 
-// The worker replies, closes the stream and exits.
+// Ends the worker, which replies, closes the stream and exits.
 struct Shutdown {
   using Reply = Ended;
 };
@@ -368,14 +373,14 @@ using Commands = std::tuple<DescribeModel, IdentifyDevice, LoadModel, StartJob, 
                             EndJob, ReadLatents, PredictFrom, TrainingStart, PrepareSamples, TrainStep, SaveTraining,
                             ExportTraining, EvaluateTraining, Resume, Shutdown>;
 
-// The number of a command in the stream: its place in Commands.
+// The number of a command in the stream: its index in Commands.
 template <class Command, class List = Commands>
 inline constexpr uint32_t kCommandNumber = 0;
 template <class Command, class First, class... Rest>
 inline constexpr uint32_t kCommandNumber<Command, std::tuple<First, Rest...>> =
     std::is_same_v<Command, First> ? 0 : 1 + kCommandNumber<Command, std::tuple<Rest...>>;
 template <class Command>
-inline constexpr uint32_t kCommandNumber<Command, std::tuple<>> = 0;  // found before
+inline constexpr uint32_t kCommandNumber<Command, std::tuple<>> = 0;  // after the last match
 
 // Whether the command may take as long as loading a model.
 template <class Command>

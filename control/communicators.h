@@ -1,4 +1,5 @@
-// Through what ranks exchange tensors, as DeviceIdentity::communicator (control/commands.h) and certificates name it.
+// Names the ways in which ranks exchange tensors, for DeviceIdentity::communicator (control/commands.h) and
+// certificates.
 #pragma once
 
 #include <array>
@@ -8,14 +9,14 @@
 
 namespace tessera::control {
 
-inline constexpr char kHostCommunicator[] = "host";  // memory of the host that they share
-inline constexpr char kNcclCommunicator[] = "nccl";  // where each has a card of its own
+inline constexpr char kHostCommunicator[] = "host";  // host memory that the ranks share
+inline constexpr char kNcclCommunicator[] = "nccl";  // each rank has a GPU to itself
 
-// By what NCCL moves data between two ranks.
+// How NCCL moves data between two ranks.
 enum class Transport : uint8_t {
   kNvlink,
-  kPcie,        // from card to card
-  kPeerToPeer,  // either of the two: nobody tells which
+  kPcie,        // directly between GPUs
+  kPeerToPeer,  // NVLink or PCIe, not known which
   kHostMemory,
   kInfiniband,  // or RDMA over Ethernet
   kSockets,
@@ -26,10 +27,10 @@ constexpr auto NamesOf(Transport) {
                     "InfiniBand", "sockets", "another network"};
 }
 
-// Names of transports, each once, rising.
+// The union of two lists of transport names, sorted, without duplicates.
 std::vector<std::string> UnionOf(const std::vector<std::string>& transports, const std::vector<std::string>& others);
 
-// "nccl over NVLink and sockets"; the communicator alone where no transport is known.
+// "nccl over NVLink and sockets", or the communicator's name alone if no transport is known.
 std::string ExchangeText(const std::string& communicator, const std::vector<std::string>& transports);
 
 }  // namespace tessera::control

@@ -1,9 +1,10 @@
-// The worker's end of the control channel: a Unix socket whose commands feed one CommandHandler.
+// ServeControlChannel is the worker's end of the control channel: it passes the commands that arrive on a Unix socket
+// to one CommandHandler.
 //
-// One controller at a time. Commands are executed strictly in the order of their sequence numbers on the thread that
-// called ServeControlChannel, but for the decoding of handlers that can do that beside (commands.h), which has a thread
-// of its own; another thread reads the stream ahead into a bounded queue. This is the one place where exceptions from
-// the handler are caught.
+// There is one controller at a time. The thread that called ServeControlChannel executes the commands strictly in the
+// order of their sequence numbers. Another thread reads the stream ahead into a bounded queue, and handlers that can
+// finish steps or decode concurrently with later commands (control/command_handler.h) do so on one more thread each.
+// This is the one place where exceptions from the handler are caught.
 #pragma once
 
 #include <string>
@@ -15,23 +16,23 @@
 namespace tessera::control {
 
 struct ChannelOptions {
-  // The socket. Its folder must not exist: it is created here with mode 0700, and both are removed at the end.
+  // Path of the socket. Its folder must not exist: it is created here with mode 0700. Both are removed at the end.
   std::string socket_path;
-  // How long the worker outlives its controller, and waits for another one that wants what is loaded. Whatever a
-  // controller sent before it went is carried out and its jobs are ended, so that the ranks of a group stay alike; the
-  // process ends if that takes longer than this. SIGPIPE is ignored, and from the first controller on the end of the
-  // parent process. Zero: socket and folder are removed as soon as the one controller has connected, and the process
-  // ends, even in the middle of a command, as soon as its stream does.
+  // How long the worker outlives its controller, waiting for another one that uses the loaded model. Commands that the
+  // old controller sent before it disconnected are executed and its jobs are ended, so that the ranks of a group stay
+  // consistent; the process exits if that takes longer than this. SIGPIPE is ignored and, from the first controller on,
+  // so is the end of the parent process. Zero: socket and folder are removed as soon as the one controller has
+  // connected, and the process exits as soon as its stream ends, even in the middle of a command.
   absl::Duration orphan_grace_period = absl::ZeroDuration();
   // How long to wait for the first controller.
   absl::Duration first_controller = absl::Seconds(30);
-  // Rank 0 of its group: the one that answers with pixels and tensors.
+  // Whether this is rank 0 of its group, which replies with pixels and tensors.
   bool sends_results = true;
 };
 
-// Call it before other threads are started: it blocks SIGTERM, so that a thread of its own can remove the socket
-// before the process ends of it. Returns OK after Shutdown and after the last controller has gone;
-// DEADLINE_EXCEEDED when no controller came; an error when the socket cannot be made.
+// Call it before other threads are started: it blocks SIGTERM so that a dedicated thread can remove the socket before
+// the signal ends the process. Returns OK after Shutdown and after the last controller has disconnected,
+// DEADLINE_EXCEEDED if no controller connected, and another error if the socket cannot be created.
 absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& options);
 
 }  // namespace tessera::control

@@ -1,4 +1,5 @@
-// Bytes of a device's own memory, as a rank reports them. Plain values, free of LibTorch.
+// MemoryBudget and DeviceMemory hold byte counts of a device's own memory, as a rank reports them. Plain values, free
+// of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +11,21 @@
 
 namespace tessera::control {
 
-// What a rank may take of a device's memory besides the weights that it holds there.
+// How much of a device's memory a rank may use in addition to the weights that it holds there, in bytes.
 struct MemoryBudget {
-  uint64_t most = 0;  // if no other process takes any of it
+  uint64_t most = 0;  // if no other process uses any
   uint64_t free = 0;  // now; no more than `most`
 
   bool operator==(const MemoryBudget&) const = default;
 };
 
-// What is neither free, used nor cached is taken by other processes and the driver.
+// Use of a device's memory in bytes. The part that is not free, used or cached belongs to other processes and the
+// driver.
 struct DeviceMemory {
   uint64_t total = 0;
-  uint64_t free = 0;    // not taken by any process
+  uint64_t free = 0;    // not allocated by any process
   uint64_t used = 0;    // by tensors of the rank
-  uint64_t cached = 0;  // kept by the rank for tensors to come
+  uint64_t cached = 0;  // kept by the rank for future tensors
 
   bool operator==(const DeviceMemory&) const = default;
 };

@@ -1,41 +1,42 @@
-// The script of a fake worker: how long its work takes, and what goes wrong.
+// FakeScript holds the script of a fake worker: how long its work takes and which faults it injects.
 //
-// Instructions stand in one text with blanks between them. The first of two of one name counts.
-//   step-time=MS            every step takes so long; encode-time, decode-time and load-time likewise; at most 60000
-//   error-every=N           every Nth job that the process starts fails when it is decoded
+// A script is one text whose instructions are separated by blanks. If a name occurs twice, its first instruction
+// counts.
+//   step-time=MS            every step takes this long, at most 60000; also encode-time, decode-time and load-time
+//   error-every=N           decoding fails for every Nth job that the process starts
 //   die-every=N             the process is killed in the middle of every Nth job that it starts
 //   CALL=error              describe, load, start, step3, decode, end: an error reply; decode-probe: the group's own
 //   CALL=throw              a C++ exception
 //   CALL=exhausted          std::bad_alloc
 //   CALL=die                SIGKILL
-//   CALL=hang               never answers
-//   CALL=spin               never answers, and keeps a processor busy
-//   CALL=spin-in-call       the same within a call of a communicator, as one that waits for another rank busily
-//   silent                  work shows no operators: it keeps a processor busy instead, as one long operator does
-//   start=warn              the job is started with a warning
-//   when=FILE               calls go wrong only while FILE exists
-//   faults=FILE             a line more in this file whenever one goes wrong
-//   any-model               describes folders that do not exist, too
-//   exit=CODE               ends before it listens
-//   version=TEXT            says that it is of another release
+//   CALL=hang               never replies
+//   CALL=spin               never replies, and keeps a processor busy
+//   CALL=spin-in-call       like spin, but within a call of a communicator, as if it polled for another rank
+//   silent                  work reports no operators: it keeps a processor busy instead, as one long operator does
+//   start=warn              the job starts with a warning
+//   when=FILE               faults are injected only while FILE exists
+//   faults=FILE             appends a line to this file for each injected fault
+//   any-model               also describes folders that do not exist
+//   exit=CODE               exits before it listens
+//   version=TEXT            reports a different release
 //   mute                    never listens
-//   mute-if-adoptable       never listens where it has an orphan grace period
-//   no-device               refuses to load: the device is not there
-//   no-room                 one rank refuses to load: there is no memory for more than a block at a time
-//   memory=BYTES            a device other than the CPU has so many beside the weights
-//   memory-free=BYTES       so many of them are free; without it all are
-//   identity=A,B,C,D,E      what devices other than the CPU are: device, driver, cuDNN, NCCL, communicator
-//   device-memory=A,B,C,D   a device other than the CPU has so many bytes in all, free, used and cached
-//   salt=N                  other pixels for the same request
-//   drift=N                 other latents from step N on; drift-of-WORD for jobs with that prompt
-//   layout-drift=N          the same in a group of several ranks
-//   batch-drift             another prediction beside other jobs
-//   gate=FILE               the first step of a job whose prompt holds "gated" waits until FILE exists
-//   contents=FILE           its weights have the digest that stands in FILE when it loads
-//   loads=FILE              a line more in this file whenever it loads
-//   sizes=FILE              a line more in this file, WIDTHxHEIGHT, for every image of which it makes a step
-//   encoders=FILE           a line more in this file whenever it reads text encoders that it does not keep
-// An instruction that begins with rankN: is for that rank of the group alone; CALL-of-WORD is for jobs with that
+//   mute-if-adoptable       never listens if it has an orphan grace period
+//   no-device               loading fails: the device is not available
+//   no-room                 loading fails on one rank: there is memory for only one block at a time
+//   memory=BYTES            memory that a device other than the CPU has in addition to the weights
+//   memory-free=BYTES       the free part of it; by default all of it
+//   identity=A,B,C,D,E      identity of devices other than the CPU: device, driver, cuDNN, NCCL, communicator
+//   device-memory=A,B,C,D   bytes of a device other than the CPU: total, free, used and cached
+//   salt=N                  different pixels for the same request
+//   drift=N                 different latents from step N on; drift-of-WORD for jobs with that prompt
+//   layout-drift=N          like drift, in a group of several ranks
+//   batch-drift             a different prediction in a batch with other jobs
+//   gate=FILE               the first step of a job whose prompt contains "gated" waits until FILE exists
+//   contents=FILE           its weights have the digest that FILE contains when it loads
+//   loads=FILE              appends a line to this file for each load
+//   sizes=FILE              appends a line, WIDTHxHEIGHT, to this file for each image in each step
+//   encoders=FILE           appends a line to this file each time it reads text encoders that it does not keep
+// An instruction with the prefix rankN: applies to that rank of the group only; CALL-of-WORD applies to jobs with that
 // prompt.
 #pragma once
 
@@ -51,15 +52,15 @@ namespace tessera::control {
 
 class FakeScript {
  public:
-  // Those for one rank. INVALID_ARGUMENT names an instruction that is none.
+  // Keeps the instructions for `rank`. INVALID_ARGUMENT names an unknown instruction.
   static absl::StatusOr<FakeScript> Read(absl::string_view text, int64_t rank);
 
   bool Has(const std::string& name) const { return instructions_.contains(name); }
-  // Empty, and 0, where the script has none.
+  // Return an empty text and 0 if the script has no such instruction.
   std::string Text(const std::string& name) const;
   int64_t Number(const std::string& name) const;
   absl::Duration Time(const std::string& name) const { return absl::Milliseconds(Number(name)); }
-  // What shall go wrong in a call for a job with this prompt; empty: nothing.
+  // The fault to inject into a call for a job with this prompt; empty: none.
   std::string Fault(const std::string& call, const std::string& prompt) const;
 
  private:

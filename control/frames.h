@@ -1,8 +1,8 @@
-// What travels in a control channel: commands from the front end, replies from the worker.
+// Defines the messages of a control channel: commands from the front end and replies from the worker.
 //
 // The worker listens on a Unix socket. The front end opens one connection per rank and sends every rank the same
-// totally ordered log of commands. Each reply carries the number of its command; the last one to a command is kDone or
-// kError.
+// totally ordered log of commands. Each reply carries the number of its command; the last reply to a command is kDone
+// or kError.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace tessera::control {
 
-inline constexpr size_t kMaxFrameBytes = size_t{160} << 20;  // latents are the largest
+inline constexpr size_t kMaxFrameBytes = size_t{160} << 20;  // latents are the largest content
 
 struct CommandFrame {
   uint64_t sequence = 0;  // 1, 2, 3, …
@@ -30,14 +30,14 @@ constexpr auto FieldsOf(const CommandFrame*) {
 }
 
 enum class ReplyKind : uint8_t {
-  kPart,   // of a reply that comes in several, such as Rows
+  kPart,   // one part of a reply in several parts, such as Rows
   kDone,   // the command's Reply
   kError,  // ErrorReply
 };
 constexpr auto NamesOf(ReplyKind) { return std::array{"part", "done", "error"}; }
 
 struct ReplyFrame {
-  uint64_t sequence = 0;  // those of the command
+  uint64_t sequence = 0;  // of the command that this answers
   uint32_t command = 0;
   ReplyKind kind = ReplyKind::kDone;
   std::string fields;
@@ -50,7 +50,7 @@ constexpr auto FieldsOf(const ReplyFrame*) {
 struct ErrorReply {
   int32_t code = 0;     // absl::StatusCode
   std::string message;  // for users: which field, which value, what is valid
-  std::string field;    // name of the job's parameter with which the message begins; empty: of none
+  std::string field;    // name of the job's parameter that the message begins with; empty: none
 };
 constexpr auto FieldsOf(const ErrorReply*) {
   return std::tuple(base::Field("code", &ErrorReply::code), base::Field("message", &ErrorReply::message),
@@ -63,7 +63,7 @@ inline ErrorReply ErrorReplyOf(const absl::Status& status) {
           .field = base::FieldOf(status)};
 }
 
-// UNKNOWN for a code that does not exist.
+// Returns UNKNOWN for a code that does not exist.
 inline absl::Status StatusOf(const ErrorReply& error) {
   const bool known = error.code > 0 && error.code <= static_cast<int32_t>(absl::StatusCode::kUnauthenticated);
   return base::WithField(

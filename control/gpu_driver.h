@@ -1,5 +1,5 @@
-// What NVIDIA's driver says of the GPUs that this process sees, without CUDA's libraries: the driver's own two are
-// loaded where they are installed. LibTorch-free.
+// GpuDriver returns what NVIDIA's driver reports about the GPUs that this process sees. It needs no CUDA libraries: it
+// loads the driver's own two libraries if they are installed. LibTorch-free.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 namespace tessera::control {
 
 struct DriverGpu {
-  std::string pci_address;  // as base::PciAddress has it
-  std::string uuid;         // "GPU-…", as nvidia-smi -L calls it; of a part of a GPU, its own number
+  std::string pci_address;  // in the form of base::PciAddress
+  std::string uuid;         // "GPU-…" as nvidia-smi -L prints it; for a part of a GPU, the part's UUID
 };
 
-// Tests have one without a driver.
+// An interface, so that tests need no driver.
 class GpuDriver {
  public:
   virtual ~GpuDriver() = default;
 
-  // By CUDA's index: those of CUDA_VISIBLE_DEVICES in its order, where that is set. Unavailable with what is missing,
-  // for a user.
+  // The GPUs in the order of CUDA's indices: those in CUDA_VISIBLE_DEVICES in its order, if it is set. Unavailable,
+  // with a message for users about what is missing.
   virtual absl::StatusOr<std::vector<DriverGpu>> Gpus() = 0;
 
-  // Whether two GPUs reach each other's memory over NVLink, through switches of it or not. Errors as of Gpus.
+  // Whether two GPUs access each other's memory over NVLink, directly or through NVSwitch. Errors as for Gpus.
   virtual absl::StatusOr<bool> HaveNvlink(const std::string& pci_address, const std::string& other) = 0;
 };
 
@@ -33,7 +33,7 @@ struct GpuDriverFiles {
   std::string nvml = "libnvidia-ml.so.1";  // NVIDIA's management library
 };
 
-// Loads nothing before it is asked.
+// Loads the libraries on the first call of a method.
 std::unique_ptr<GpuDriver> MakeGpuDriver(const GpuDriverFiles& files = {});
 
 }  // namespace tessera::control

@@ -1,4 +1,4 @@
-// A picture as pixels.
+// Image holds a picture's pixels.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace tessera::control {
 
-// rgb holds height rows of width pixels of three bytes, without gaps.
+// `rgb` holds `height` rows of `width` pixels of three bytes, without gaps.
 struct Image {
   int width = 0;
   int height = 0;

@@ -1,11 +1,11 @@
-// What a worker is told of a job, and the one walk over it. Plain values without protobuf, so that code with LibTorch
-// can use them.
+// JobParameters holds what a worker needs to execute a job, with one description of its fields. Plain values without
+// protobuf, so that code with LibTorch can use them.
 //
-// The walk serves all that treats parameters alike: the message that travels to workers and lies in the job store
-// (control/job_parameters_wire.h), the check of what came from outside, requests (server/api/request_fields.h).
-// Groups that repeat are a vector of structs here and a repeated message there (adapters: control/adapter_use.h). Bytes
-// that lie in files, such as an adapter or a picture to start from, are named by their digest, so that parameters stay
-// small enough to be stored and sent with every job.
+// One field description drives everything that treats parameters uniformly: the message that is sent to workers and
+// stored in the job store (control/job_parameters_wire.h), the validation of external input, and requests
+// (server/api/request_fields.h). A repeated group is a vector of structs here and a repeated message there (adapters:
+// control/adapter_use.h). File contents, such as an adapter or a picture to start from, are named by their digest, so
+// that parameters stay small enough to be stored and sent with every job.
 #pragma once
 
 #include <array>
@@ -23,20 +23,20 @@
 
 namespace tessera::control {
 
-// Where a job's random numbers come from (runtime/denoising/noise_source.h).
+// Source of a job's random numbers (runtime/denoising/noise_source.h).
 enum class NoiseKind : uint8_t { kTessera, kTorchCpu };
 constexpr auto NamesOf(NoiseKind) { return std::array{"tessera", "torch-cpu"}; }
 
 struct JobParameters {
   std::string prompt;                          // valid UTF-8 without NUL
-  std::optional<std::string> negative_prompt;  // absent and empty differ where guidance is optional
+  std::optional<std::string> negative_prompt;  // absent and empty differ if guidance is optional
   PromptOptions options;
-  int32_t height = 0;  // pixels as the user gave them; resolution binning happens in the worker
+  int32_t height = 0;  // pixels as requested; resolution binning happens in the worker
   int32_t width = 0;
   int32_t steps = 0;
   double guidance_scale = 0;
   uint64_t seed = 0;
-  std::string sampler;  // one of ModelDescription::samplers; empty: the model's own
+  std::string sampler;  // one of ModelDescription::samplers; empty: the model's default
   NoiseKind noise = NoiseKind::kTessera;
   bool clean_caption = false;
   bool resolution_binning = false;
@@ -57,7 +57,7 @@ constexpr auto FieldsOf(const JobParameters*) {
       Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}), base::Inline(&J::options));
 }
 
-// Skip-layer guidance ends after its start.
+// Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);
 
 }  // namespace tessera::control

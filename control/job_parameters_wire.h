@@ -1,4 +1,4 @@
-// A job's parameters as the one message that travels to workers and lies in the job store
+// Converts a job's parameters to and from the message that is sent to workers and stored in the job store
 // (proto/tessera/internal/job_parameters.proto).
 #pragma once
 
@@ -9,8 +9,8 @@ namespace tessera::control {
 
 void ToWire(const JobParameters& job, internal::JobParameters* wire);
 
-// What is absent has its default. Nothing is checked: base::CheckFields does. The first overwrites all of `job`, whose
-// memory serves again.
+// Absent fields get their defaults. Nothing is validated; base::CheckFields does that. The first overload overwrites
+// all of `job` and reuses its memory.
 void FromWire(const internal::JobParameters& wire, JobParameters& job);
 JobParameters FromWire(const internal::JobParameters& wire);
 

@@ -1,5 +1,5 @@
-// LoadParameters: which model a worker loads, in which numbers and where; and what it reports of that. Plain values,
-// free of LibTorch.
+// LoadParameters holds which model a worker loads, in which dtype and on which device; Loaded is what the worker
+// reports. Plain values, free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace tessera::control {
 struct LoadParameters {
   std::string model;  // folder
   Dtype dtype = Dtype::kFp32;
-  std::string device = "cpu";  // as ParseDevice takes it (control/device.h)
-  int32_t threads = 0;         // 0: all of the machine's
+  std::string device = "cpu";  // as for ParseDevice (control/device.h)
+  int32_t threads = 0;         // 0: all of the machine's processors
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
   bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
   Offload offload = Offload::kAuto;
-  std::string record;     // a folder for what the blocks compute (control/step_record.h); empty: not kept
+  std::string record;     // folder for records of the blocks' outputs (control/step_record.h); empty: no record
   bool training = false;  // the transformer's weights will be trained
-  bool quantize = false;  // its matrices are frozen, and held in eight bits; with `training`
-  // Of the transformer's blocks, which are frozen, so many wait in the host's memory for their use
-  // (control/training/model_training.h); with `training`.
+  bool quantize = false;  // its matrices are frozen and stored in 8 bits; requires `training`
+  // Number of the transformer's frozen blocks that are kept in host memory and copied to the device for each use
+  // (control/training/model_training.h); requires `training`.
   int32_t blocks_to_swap = 0;
 };
 
@@ -45,14 +45,14 @@ constexpr auto FieldsOf(const LoadParameters*) {
                     Field("quantize", &L::quantize), Field("blocks_to_swap", &L::blocks_to_swap, Integer{0, 1 << 16}));
 }
 
-// What decides the numbers that come out, besides the worker program: a certificate names it. Empty on the CPU.
+// Identifies the hardware and libraries that, together with the worker program, decide the exact output; certificates
+// contain it. Empty on the CPU.
 struct DeviceIdentity {
-  std::string device;  // its model
+  std::string device;  // the device's model
   std::string driver;
   std::string cudnn;
   std::string nccl;
-  std::string communicator =
-      "host";  // through which ranks exchange tensors; "host": memory of the host that they share
+  std::string communicator = "host";  // how ranks exchange tensors; "host": through host memory that they share
 
   bool operator==(const DeviceIdentity&) const = default;
 };
@@ -66,12 +66,12 @@ constexpr auto FieldsOf(const DeviceIdentity*) {
 
 struct Loaded {
   double seconds = 0;
-  uint64_t weight_bytes = 0;  // as served
-  // Absent where the rank computes in the host's memory, and where the device does not report it.
+  uint64_t weight_bytes = 0;  // in the served dtype
+  // Absent if the rank computes in host memory or the device does not report it.
   std::optional<MemoryBudget> memory_budget;
-  std::optional<DeviceMemory> device_memory;  // absent likewise
-  // SHA-256 of all bytes of its files, 64 hexadecimal digits; empty where another rank of the group reads the same
-  // files, and where the model is trained.
+  std::optional<DeviceMemory> device_memory;  // absent in the same cases
+  // SHA-256 of all bytes of the model's files, 64 hexadecimal digits. Empty if another rank of the group reads the same
+  // files, or if the model is loaded for training.
   std::string contents;
 };
 
