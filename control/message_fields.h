@@ -1,6 +1,7 @@
-// The fields of a protobuf message, by their descriptors, from and into plain values: what walks over plain structs
-// need for each type of a field. Enums have the numbers of the message's, or their names where its field is a text; a
-// name that is none becomes a number that is none. Absent optionals are left out.
+// MessageWriter and MessageReader copy the fields of a protobuf message from and to plain values, by their descriptors.
+// Code that walks over described structs uses them for each type of field. An enum is written with its number, or with
+// its name if the message's field is text; on reading, an unknown name becomes a number that no enumerator has. Absent
+// optionals are not written.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -49,7 +50,7 @@ class MessageWriter {
   void Add(Field to, int32_t from) const { reflection_.AddInt32(message_, to, from); }
   void Add(Field to, int64_t from) const { reflection_.AddInt64(message_, to, from); }
   void Add(Field to, const std::string& from) const { reflection_.AddString(message_, to, from); }
-  // A message has fields of the struct's names.
+  // The message has a field for each field of the struct, with the same name.
   template <base::Described T>
   void Add(Field to, const T& from) const {
     const MessageWriter item(AddMessage(to));

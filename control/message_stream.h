@@ -1,7 +1,7 @@
-// MessageStream sends and receives messages over a connected socket: each is its length, 8 bytes little-endian, and
-// then its bytes. Both ends of the control channel use it. It has no thread, and a message wakes only its reader:
-// gRPC's pollers took more of two processors from a small model's steps than the rest of their commands
-// (docs/architecture.md).
+// MessageStream sends and receives messages over a connected socket. A message is its length, 8 bytes little-endian,
+// followed by its bytes. Both ends of the control channel use it. It has no thread, and a message wakes only its
+// reader. gRPC's pollers, in contrast, took more processor time from a small model's steps than the rest of the control
+// commands did (docs/architecture.md).
 #pragma once
 
 #include <cstddef>
@@ -17,25 +17,25 @@ class MessageStream {
  public:
   enum class Event {
     kMessage,
-    kEnd,     // the peer's, also within a message, or End; nothing comes any more
-    kBroken,  // a length beyond `most_bytes`; nothing comes any more
+    kEnd,     // the peer closed its side, perhaps within a message, or End was called; final
+    kBroken,  // a length above `most_bytes`; final
     kTimeout,
   };
 
-  // `socket`: blocks. `most_bytes`: of one message that is read; a longer one breaks the stream.
+  // `socket` is blocking. `most_bytes` bounds the length of a message that is read; a longer one breaks the stream.
   MessageStream(base::FileDescriptor socket, size_t most_bytes);
 
   // Waits for the next message. Used by one thread.
   Event Read(std::string& message, absl::Duration timeout = absl::InfiniteDuration());
 
-  // Returns when the system has the whole message, which the peer gets even if this process dies then; false when it
-  // will not be read. Thread-safe.
+  // Returns true when the system has taken the whole message; the peer then receives it even if this process dies.
+  // Returns false if the message will not be read. Thread-safe.
   bool Write(const std::string& message);
 
-  // Whether the peer has ended its side, though there may be something left to read. Thread-safe.
+  // Whether the peer has closed its side; there may still be messages to read. Thread-safe.
   bool PeerHasEnded() const;
 
-  // Ends every wait, here and at the peer, who gets what was written before. Thread-safe.
+  // Ends every wait, here and at the peer, which still receives what was written before. Thread-safe.
   void End();
 
  private:
@@ -44,7 +44,7 @@ class MessageStream {
 
   const base::FileDescriptor socket_;
   const size_t most_bytes_;
-  // Of the thread that reads.
+  // Used only by the reading thread.
   std::string unread_;
   bool broken_ = false;
 

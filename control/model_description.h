@@ -1,5 +1,5 @@
-// ModelDescription: what a front end knows of a model. A worker reads it from the configuration and the headers of the
-// weight files. Plain values, free of LibTorch.
+// ModelDescription holds what a front end needs to know about a model. A worker reads it from the configuration and the
+// headers of the weight files. Plain values, free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,18 @@ struct ModelComponent {
   std::vector<std::string> files;  // names relative to the model's folder
 };
 
-// The shape of a transformer: it decides what the ranks send each other, and which blocks make a pipeline stage.
+// The shape of a transformer, which determines what the ranks exchange and how blocks can be divided among pipeline
+// stages.
 struct TransformerShape {
-  parallel::ExchangeModel exchange;  // without blocks where nothing of this is known
-  std::vector<double> block_flops;   // of each block, at the default size
-  int32_t token_side = 0;            // of an image token, in pixels
-  int32_t text_tokens = 0;           // of a prompt of the default length, as blocks see it
+  parallel::ExchangeModel exchange;  // without blocks if it is unknown
+  std::vector<double> block_flops;   // FLOPs of each block at the default size
+  int32_t token_side = 0;            // side of an image token in pixels
+  int32_t text_tokens = 0;           // tokens of a prompt of the default length, as the blocks see it
 
   bool known() const { return !exchange.blocks.empty(); }
 };
 
-// A matrix product of a component, to which an adapter can be added.
+// A matrix product of a component to which an adapter can be added.
 struct MatrixProduct {
   std::string component;
   std::string name;  // diffusers' name of the module
@@ -49,7 +50,7 @@ struct ModelDescription {
   std::string family;
   std::string digest;  // sha-256 over configuration files and headers of weight files, hex
   std::vector<ModelComponent> components;
-  int32_t size_multiple = 1;  // of height and width, unless resolution binning is on
+  int32_t size_multiple = 1;  // height and width are multiples of it, unless resolution binning is on
   int32_t min_size = 1;       // pixels, each side
   int32_t max_size = 1;
   int32_t default_height = 0;
@@ -62,17 +63,17 @@ struct ModelDescription {
   bool default_clean_caption = false;
   int32_t default_max_sequence_length = 0;
   int32_t max_sequence_length = 0;
-  std::vector<std::string> options;  // what of PromptOptions the model reads, by the names in control/prompt_options.h
+  std::vector<std::string> options;  // the PromptOptions that the model reads, named as in control/prompt_options.h
   std::string default_sampler;
   std::vector<std::string> samplers;
   int32_t heads = 0;
   int32_t blocks = 0;
   TransformerShape transformer;
-  std::vector<MatrixProduct> products;  // of the components that take adapters; empty where they are not known
-  std::string original_names;           // of modules, that tools but diffusers have for them: flux, sd3, none
-  std::string libraries;                // that the worker computes with, and how: part of what a certificate is about
-  std::string instruction_set;          // of the processor that the worker computes with (kernels/cpu/isa.h)
-  std::vector<std::string> warnings;    // unknown fields of configuration files, and the like
+  std::vector<MatrixProduct> products;  // of the components that accept adapters; empty if unknown
+  std::string original_names;           // naming scheme of modules in tools other than diffusers: flux, sd3 or none
+  std::string libraries;                // libraries of the worker and their settings; certificates contain it
+  std::string instruction_set;          // that the worker computes with (kernels/cpu/isa.h)
+  std::vector<std::string> warnings;    // for example about unknown fields of configuration files
 };
 
 constexpr auto FieldsOf(const ModelComponent*) {
@@ -86,8 +87,8 @@ constexpr auto FieldsOf(const ModelComponent*) {
 inline constexpr int32_t kMaxImageSide = 1 << 16;  // pixels
 inline constexpr int32_t kMaxTokens = 1 << 16;     // of a prompt
 
-// A transformer that is not known has zeros and no blocks. The bounds are such that everything computed from a shape
-// is computed soon and fits into 63 bits.
+// An unknown transformer has zeros and no blocks. The bounds ensure that everything computed from a shape fits into 63
+// bits and is computed quickly.
 constexpr auto FieldsOf(const TransformerShape*) {
   using base::Field, base::Integer, base::List;
   using S = TransformerShape;
@@ -125,7 +126,8 @@ constexpr auto FieldsOf(const ModelDescription*) {
       Field("products", &M::products), Field("original_names", &M::original_names), Field("libraries", &M::libraries),
       Field("instruction_set", &M::instruction_set), Field("warnings", &M::warnings));
 }
-// Some multiple of size_multiple is from min_size to max_size, and a known transformer has as many blocks as the model.
+// Checks that some multiple of size_multiple lies between min_size and max_size, and that a known transformer has as
+// many blocks as the model.
 absl::Status CheckRules(const ModelDescription& model);
 
 }  // namespace tessera::control

@@ -1,6 +1,6 @@
-// Pictures that the user of this machine names, to train on: PNG and JPEG files of the user's own folders, read with
-// stb_image. Pictures from anyone else go through server/image instead. Pure functions but for ReadPictureFile; they
-// may be called from any thread.
+// Reads PNG and JPEG pictures for training from the folders of this machine's user, with stb_image. Pictures from
+// untrusted sources go through server/image instead. All functions except ReadPictureFile are pure, and all are
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,23 @@ inline constexpr int kMaxPictureSide = 16384;
 inline constexpr int64_t kMaxPicturePixels = int64_t{1} << 27;
 
 struct PictureSize {
-  int width = 0;  // as the picture is to be seen: a camera's turn is applied
+  int width = 0;  // as displayed: the camera's orientation is applied
   int height = 0;
 
   bool operator==(const PictureSize&) const = default;
 };
 
-// The bytes of a file. NotFound, PermissionDenied or FailedPrecondition as the file system says, ResourceExhausted for
-// one of more than kMaxPictureBytes; errors begin with the path.
+// Returns the bytes of a file. NotFound, PermissionDenied or FailedPrecondition depending on the file system's error,
+// ResourceExhausted for a file of more than kMaxPictureBytes. Errors begin with the path.
 absl::StatusOr<std::string> ReadPictureFile(const std::string& path);
 
-// Checks a picture as far as DecodePicture does, all pixels included. InvalidArgument: it is neither PNG nor JPEG.
-// ResourceExhausted: its sides or its pixels are beyond the limits above. DataLoss: it is cut short, it is damaged by
-// the check sums that PNG has, or its pixels cannot be decoded.
+// Checks a picture as DecodePicture does, including all pixels. InvalidArgument: it is neither PNG nor JPEG.
+// ResourceExhausted: its sides or its number of pixels exceed the limits above. DataLoss: it is truncated, a PNG check
+// sum does not match, or its pixels cannot be decoded.
 absl::StatusOr<PictureSize> InspectPicture(std::string_view bytes);
 
-// The pixels, eight bits each, turned as the camera says; what is transparent lies on white. Errors as above.
+// Returns the pixels, 8 bits a channel, with the camera's orientation applied and transparent parts on white. Errors as
+// above.
 absl::StatusOr<Image> DecodePicture(std::string_view bytes);
 
 }  // namespace tessera::control

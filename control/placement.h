@@ -1,4 +1,4 @@
-// What a model is made of, in which numbers it is served, and where its components live. LibTorch-free.
+// Defines the dtypes in which a model is served, the roles of its components, and where they are kept. LibTorch-free.
 #pragma once
 
 #include <array>
@@ -8,18 +8,18 @@
 
 namespace tessera::control {
 
-// Of weights as they are served.
+// The dtype of weights as they are served.
 enum class Dtype { kFp64, kFp32, kBf16 };
 constexpr auto NamesOf(Dtype) { return std::array{"fp64", "fp32", "bf16"}; }
 
-// Of one number.
+// Bytes of one element.
 constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 : dtype == Dtype::kFp32 ? 4 : 2; }
 
-// What a component of a pipeline is for.
+// The role of a component in a pipeline.
 enum class ComponentRole { kOther, kTransformer, kAutoencoder, kTextEncoder };
 constexpr auto NamesOf(ComponentRole) { return std::array{"other", "transformer", "autoencoder", "text_encoder"}; }
 
-// Where a component other than the transformer lives.
+// Where a component other than the transformer is kept.
 enum class ComponentPlacement {
   kRank0,     // on the first rank's device
   kCpu,       // in the first rank's host memory
@@ -27,9 +27,9 @@ enum class ComponentPlacement {
 };
 constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload"}; }
 
-// Whether weights that are used once an image wait in the host's memory, where the device has its own.
+// Whether weights that are used once per image are kept in host memory, on devices with memory separate from it.
 enum class Offload {
-  kAuto,  // where the model would not fit otherwise
+  kAuto,  // if the model would not fit otherwise
   kNever,
   kAlways,
 };

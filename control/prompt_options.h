@@ -1,5 +1,5 @@
-// What a request may say about its conditioning beyond prompt, negative prompt and guidance scale. Every family reads
-// some of it; FamilyDescription::options names which. Plain values, LibTorch-free.
+// PromptOptions holds the conditioning options of a request other than prompt, negative prompt and guidance scale. Each
+// family reads some of them; FamilyDescription::options lists which. Plain values, free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::control {
 
-// Guidance away from a prediction made without some blocks: adds scale · (conditional − skipped) in the steps i with
+// Guidance away from a prediction that skips some blocks: adds scale · (conditional − skipped) in the steps i with
 // steps · start < i < steps · stop.
 struct SkipLayerGuidance {
   std::vector<int32_t> layers;  // empty: off
@@ -21,7 +21,7 @@ struct SkipLayerGuidance {
   bool operator==(const SkipLayerGuidance&) const = default;
 };
 
-// The size an image is said to have been cut from, in pixels; 0: the family's default.
+// The size from which an image is claimed to have been cropped, in pixels; 0: the family's default.
 struct OriginalSize {
   int32_t height = 0, width = 0;
   int32_t crop_top = 0, crop_left = 0;
@@ -30,11 +30,11 @@ struct OriginalSize {
 };
 
 struct PromptOptions {
-  // For the second and third text encoder; empty: the same as the first.
+  // Prompts of the second and third text encoder; empty: the same as the first.
   std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;  // valid UTF-8 without NUL
-  double true_cfg_scale = 1;    // classifier-free guidance of a model that is also told a guidance scale
-  double guidance_rescale = 0;  // 0 … 1: how much of the guided prediction gets the conditional one's deviation
-  int32_t clip_skip = 0;        // further layers of CLIP left out, for the positive prompt
+  double true_cfg_scale = 1;    // classifier-free guidance of a model that also takes a guidance scale as input
+  double guidance_rescale = 0;  // 0 … 1: how far the guided prediction is rescaled to the conditional one's deviation
+  int32_t clip_skip = 0;        // number of further CLIP layers to skip, for the positive prompt
   SkipLayerGuidance skip_layers;
   OriginalSize original_size;
 
@@ -62,7 +62,7 @@ constexpr auto FieldsOf(const OriginalSize*) {
       Field("crop_top", &OriginalSize::crop_top, kPixels), Field("crop_left", &OriginalSize::crop_left, kPixels));
 }
 
-// The valid values are those of some model; a model's own may be fewer.
+// The bounds cover all models; a model may accept a smaller range.
 constexpr auto FieldsOf(const PromptOptions*) {
   using base::Field;
   using P = PromptOptions;
@@ -74,7 +74,7 @@ constexpr auto FieldsOf(const PromptOptions*) {
       base::Inline(&P::skip_layers), base::Inline(&P::original_size));
 }
 
-// Names of the fields above as requests and messages spell them.
+// Names of the fields above in requests and messages.
 namespace prompt_option {
 inline constexpr char kPrompt2[] = "prompt_2";
 inline constexpr char kPrompt3[] = "prompt_3";

@@ -1,4 +1,4 @@
-// The private folder of a worker's socket, and its removal however the worker ends.
+// SocketFolder is the private folder of a worker's socket, which is removed no matter how the worker ends.
 #pragma once
 
 #include <signal.h>
@@ -11,7 +11,8 @@
 
 namespace tessera::control {
 
-// Makes the folder of a socket with mode 0700 (it must not exist) and removes both when it goes. Thread-safe.
+// Creates the folder of a socket with mode 0700 (it must not exist yet); the destructor removes the folder and the
+// socket. Thread-safe.
 class SocketFolder {
  public:
   static absl::StatusOr<std::unique_ptr<SocketFolder>> Create(const std::string& socket_path);
@@ -27,11 +28,11 @@ class SocketFolder {
   const std::string folder_;
 };
 
-// Blocks SIGTERM and SIGHUP in the calling thread and in those that it starts later: call it before there is a folder
-// that they would leave behind. What is blocked.
+// Blocks SIGTERM and SIGHUP in the calling thread and in those that it starts later, and returns the blocked signals.
+// Call it before the folder is created, so that these signals cannot leave it on the disk.
 sigset_t BlockTermination();
 
-// While it lives, the signals that are blocked remove the folder before they end the process.
+// During its lifetime, a blocked signal removes the folder before it ends the process.
 class TerminationThread {
  public:
   TerminationThread(const SocketFolder& folder, const sigset_t& blocked);  // the folder outlives this

@@ -1,10 +1,10 @@
-// The front end's end of one worker's control channel: the command log of one rank.
+// WorkerClient is the front end's end of one worker's control channel: it sends the command log of one rank.
 //
-// Commands get sequence numbers in the order in which they are sent; replies are matched to them. Every wait ends at
-// its deadline and when the worker is gone; to end one earlier, kill the worker. Used by one thread.
+// Commands get sequence numbers in the order in which they are sent, and replies are matched to them. Every wait ends
+// at its deadline or when the worker ends; to end one earlier, kill the worker. Used by one thread.
 //
-// Errors: what the worker reports, with its code; UNAVAILABLE when the worker is gone, says things that the protocol
-// does not know, or does not answer in time, after which it is of no more use.
+// Errors: the worker's own, with their code; UNAVAILABLE if the worker has ended, violates the protocol or does not
+// reply in time. After UNAVAILABLE the client cannot be used again.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,20 @@ namespace tessera::control {
 struct DecodedPicture {
   Image image;
   double seconds = 0;     // spent on decoding
-  int32_t completed = 0;  // steps that were made of it
+  int32_t completed = 0;  // steps of the job at the time of decoding
 };
 
-// UNAVAILABLE: a worker that sends such replies cannot be used any more.
+// UNAVAILABLE: a worker that sends such replies must not be used any more.
 absl::Status ProtocolError(absl::string_view what);
 
 class WorkerClient {
  public:
   struct Options {
     int socket = -1;         // connected; owned by the client from here on
-    absl::Duration timeout;  // for the answer to any one command
-    // Says how the worker ended, when its stream has: "the worker was killed by signal 9 (Killed)".
+    absl::Duration timeout;  // for the reply to any one command
+    // Describes how the worker ended, once its stream has: "the worker was killed by signal 9 (Killed)".
     std::function<std::string()> ending;
-    bool sends_results = true;  // rank 0 of its group: pixels and tensors come from there
+    bool sends_results = true;  // whether this is rank 0 of its group, which sends pixels and tensors
   };
 
   static constexpr int kMaxStepsInFlight = 2;  // commands
@@ -69,15 +69,15 @@ class WorkerClient {
     return reply;
   }
 
-  // As Send(MakeSteps) and Wait<MakeSteps>; FAILED_PRECONDITION if kMaxStepsInFlight of them are not answered yet.
+  // Like Send(MakeSteps) and Wait<MakeSteps>. FAILED_PRECONDITION if kMaxStepsInFlight step commands are unanswered.
   absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count);
   absl::StatusOr<std::vector<Stepped>> WaitForSteps(uint64_t sequence);
 
-  // The reply to a DecodeJob that was sent. `started` has the size that is expected. The picture is empty where pixels
-  // come from another rank.
+  // Returns the reply to a DecodeJob that was sent. `started` has the expected size. The picture is empty if another
+  // rank sends the pixels.
   absl::StatusOr<DecodedPicture> WaitForDecode(uint64_t sequence, const JobStarted& started);
-  // Of these commands one that is answered in full, the first by their order here if there are several. The first of
-  // all when the worker is gone or gives no answer in time: the wait for it returns why.
+  // Returns one of these commands that has its complete reply, the first in this order if there are several. If the
+  // worker has ended or does not reply in time, returns the first of all; waiting for it then returns the error.
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences);
 
  private:

@@ -1,4 +1,4 @@
-// What a worker program prints with --version, by which a front end recognises a worker of its own build.
+// WorkerVersion returns what a worker program prints for --version. A front end accepts only workers of its own build.
 #pragma once
 
 #include <string>

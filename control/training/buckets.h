@@ -1,5 +1,5 @@
-// Aspect-ratio buckets: the few sizes that the pictures of a run are brought to, so that those of one batch are alike.
-// Pure.
+// Aspect-ratio buckets: the few sizes to which the pictures of a run are scaled, so that all pictures of a batch have
+// one size. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@ struct Bucket {
 // "768x1344"
 std::string BucketText(const Bucket& bucket);
 
-// What sizes a model takes, as its description says.
+// The sizes that a model accepts, according to its description.
 struct BucketRule {
   int multiple = 16;  // of both sides
   int min_side = 16;
-  int max_side = 16384;   // min_side == max_side: a model of one size has one bucket, its square
-  double max_aspect = 2;  // of the longer side to the shorter; at least 1
+  int max_side = 16384;   // equal to min_side for a model of one size, whose only bucket is that square
+  double max_aspect = 2;  // longer side divided by the shorter; at least 1
 };
 
-// The buckets of `resolution`: its square, and for each shorter side below it, in steps of about a sixteenth, the
-// longest other side whose area is no larger than the square's; each lying and standing. In order of rising width to
-// height. InvalidArgument where the rule does not allow the square itself: the nearest resolution that it allows is
-// named.
+// Returns the buckets of `resolution`: its square and, for each shorter side below it in steps of about a sixteenth,
+// the longest other side whose area does not exceed the square's, in landscape and in portrait. They are sorted by
+// rising width to height. InvalidArgument if the rule does not allow the square itself; the message names the nearest
+// allowed resolution.
 absl::StatusOr<std::vector<Bucket>> BucketsOf(int64_t resolution, const BucketRule& rule);
 
-// The index of the bucket whose proportions are nearest to those of a picture, by the logarithm of their ratio; of
-// several the first. `buckets` is not empty.
+// The index of the bucket whose aspect ratio is nearest to the picture's, by the logarithm of their quotient; the first
+// of equals. `buckets` is not empty.
 size_t NearestBucket(absl::Span<const Bucket> buckets, int width, int height);
 
 }  // namespace tessera::control

@@ -1,9 +1,9 @@
-// What `tessera train` is told, as its YAML file says it: which model, which images, what is trained and how.
+// TrainConfig holds the YAML configuration of `tessera train`: which model and images to use, what to train and how.
 //
-// Keys have the names of ai-toolkit where it has them, and those of diffusers' training scripts for losses and
-// schedules. A file holds the keys of TrainConfig at its top; each struct below is one mapping. FieldsOf each describes
-// its keys, with the help that `tessera train init` writes beside them (that of a choice follows its valid values).
-// Everything that comes out of ParseTrainConfig is within its range. Pure but for LoadTrainConfig; free of LibTorch.
+// Keys have the names of ai-toolkit if it has them; losses and schedules have those of diffusers' training scripts. The
+// top level of a file holds the keys of TrainConfig, and each struct below is one mapping. FieldsOf describes its keys,
+// with the help that `tessera train init` writes next to them (for a choice, it follows the valid values). All values
+// that ParseTrainConfig returns are within their ranges. Pure except for LoadTrainConfig; free of LibTorch.
 #pragma once
 
 #include <array>
@@ -25,21 +25,21 @@ inline constexpr uint64_t kMaxTrainSteps = 100000000;
 inline constexpr base::Integer kTrainedSide = {16, 16384};  // pixels
 inline constexpr base::Integer kTrainSeed = {0, uint64_t{1} << 53};
 
-// What becomes of an image that, or whose caption, cannot be used: left out with its name in the report, or the run is
+// What happens if an image or its caption cannot be used: the image is left out and named in the report, or the run is
 // refused.
 enum class BadImages : uint8_t { kSkip, kRefuse };
 constexpr auto NamesOf(BadImages) { return std::array{"skip", "refuse"}; }
 
 struct TrainDataset {
   std::string folder_path;
-  std::string caption_ext = "txt";     // of the file beside an image; metadata.jsonl goes before it
-  double caption_dropout_rate = 0.05;  // share of the visits at which the caption is empty
+  std::string caption_ext = "txt";     // of an image's caption file; metadata.jsonl takes precedence
+  double caption_dropout_rate = 0.05;  // share of visits with an empty caption
   std::vector<int64_t> resolution;     // sides in pixels of a square of each bucket's area; empty: the model's default
   int64_t num_repeats = 1;             // visits of each image in an epoch
-  bool is_reg = false;                 // regularisation: the trigger word does not go into its captions
+  bool is_reg = false;                 // regularisation: the trigger word is not added to its captions
   BadImages bad_images = BadImages::kRefuse;
-  bool cache_latents_to_disk = true;  // what the encoders make of pictures, and of captions, is kept in the output
-  bool cache_text_embeddings = true;  // folder, for the run's next start
+  bool cache_latents_to_disk = true;  // keep encoded pictures and captions in the output
+  bool cache_text_embeddings = true;  // folder for the run's next start
 
   bool operator==(const TrainDataset&) const = default;
 };
@@ -62,17 +62,18 @@ constexpr auto FieldsOf(const TrainDataset*) {
 enum class NetworkType : uint8_t { kLora, kFull };
 constexpr auto NamesOf(NetworkType) { return std::array{"lora", "full"}; }
 
-// How A starts; B starts at zero in both. PEFT's names: kaiming is its default, gaussian has deviation 1 / rank.
+// How A is initialised; B is zero in both cases. The names are PEFT's: kaiming is its default, gaussian has deviation 1
+// / rank.
 enum class NetworkInit : uint8_t { kKaiming, kGaussian };
 constexpr auto NamesOf(NetworkInit) { return std::array{"kaiming", "gaussian"}; }
 
 struct TrainNetwork {
   NetworkType type = NetworkType::kLora;
   int64_t linear = 16;       // rank
-  double linear_alpha = 16;  // the path's scale is alpha / rank; a file without it means the rank
+  double linear_alpha = 16;  // the adapter's scale is alpha / rank; if the file omits it, it equals the rank
   NetworkInit init = NetworkInit::kKaiming;
-  std::vector<std::string> target_modules;  // ends of the modules' names; empty: what is usual for the model's family
-  bool from_scratch = false;                // all weights begin as random numbers, not as the model's (full)
+  std::vector<std::string> target_modules;  // suffixes of module names; empty: the family's default modules
+  bool from_scratch = false;                // all weights start as random numbers instead of the model's (full)
 
   bool operator==(const TrainNetwork&) const = default;
 };
@@ -91,21 +92,21 @@ constexpr auto FieldsOf(const TrainNetwork*) {
 enum class LearningRateSchedule : uint8_t { kConstant, kCosine, kWarmupStableDecay };
 constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine", "warmup_stable_decay"}; }
 
-// Of timesteps under flow matching, as --weighting_scheme of diffusers' training scripts.
+// How timesteps are drawn under flow matching: --weighting_scheme of diffusers' training scripts.
 enum class WeightingScheme : uint8_t { kNone, kSigmaSqrt, kLogitNormal, kMode, kCosmap };
 constexpr auto NamesOf(WeightingScheme) { return std::array{"none", "sigma_sqrt", "logit_normal", "mode", "cosmap"}; }
 
-// What a model with a noise table is trained to predict: what its scheduler_config.json says, or one of these.
+// What a model with a noise table is trained to predict: as its scheduler_config.json says, or one of these.
 enum class TrainedPrediction : uint8_t { kScheduler, kEpsilon, kVelocity };
 constexpr auto NamesOf(TrainedPrediction) { return std::array{"scheduler", "epsilon", "v_prediction"}; }
 
-// Of activations and gradients; master weights and moments are fp32, under fp64 fp64.
+// Dtype of activations and gradients. Master weights and moments are fp32, or fp64 under fp64.
 enum class TrainDtype : uint8_t { kBf16, kFp32, kFp64 };
 constexpr auto NamesOf(TrainDtype) { return std::array{"bf16", "fp32", "fp64"}; }
 
-// Of AdamW.
+// Parameters of AdamW.
 struct OptimizerParameters {
-  std::vector<double> betas = {0.9, 0.999};  // two
+  std::vector<double> betas = {0.9, 0.999};  // two values
   double eps = 1e-8;
   double weight_decay = 0.01;  // decoupled
 
@@ -120,30 +121,30 @@ constexpr auto FieldsOf(const OptimizerParameters*) {
 }
 
 struct TrainProcedure {
-  int64_t steps = 1000;                     // of the optimizer
-  int64_t batch_size = 1;                   // images of one pass over all data ranks together
-  int64_t gradient_accumulation_steps = 1;  // passes of one step, whose gradients are averaged
-  bool gradient_checkpointing = true;       // activations within a block are computed again for the gradient
+  int64_t steps = 1000;                     // optimizer steps
+  int64_t batch_size = 1;                   // images of one pass, over all data ranks together
+  int64_t gradient_accumulation_steps = 1;  // passes per step, whose gradients are averaged
+  bool gradient_checkpointing = true;       // recompute the activations within a block for the gradient
   double lr = 1e-4;
   LearningRateSchedule lr_scheduler = LearningRateSchedule::kConstant;
-  int64_t lr_warmup_steps = 0;             // from 0 in a straight line, before the schedule
-  int64_t lr_decay_steps = 0;              // the last ones, in which warmup_stable_decay falls to 0
-  bool low_discrepancy_timesteps = false;  // those of consecutive samples of the order lie evenly
+  int64_t lr_warmup_steps = 0;             // linear from 0, before the schedule
+  int64_t lr_decay_steps = 0;              // at the end, while warmup_stable_decay falls to 0
+  bool low_discrepancy_timesteps = false;  // spread the timesteps of consecutive samples evenly
   WeightingScheme weighting_scheme = WeightingScheme::kNone;
   double logit_mean = 0;
   double logit_std = 1;
   double mode_scale = 1.29;
-  TrainedPrediction prediction_type = TrainedPrediction::kScheduler;  // a flow is trained to nothing else
+  TrainedPrediction prediction_type = TrainedPrediction::kScheduler;  // flow models have no other choice
   double snr_gamma = 0;                                               // min-SNR for epsilon and v prediction; 0: off
-  double guidance_scale = 1;  // that a guidance-distilled model is told in training
-  double max_grad_norm = 1;   // of the global norm; 0: gradients are not clipped
-  double ema_decay = 0;       // 0: no moving average is kept
+  double guidance_scale = 1;                                          // input of a guidance-distilled model in training
+  double max_grad_norm = 1;  // bound of the global norm; 0: gradients are not clipped
+  double ema_decay = 0;      // 0: no moving average
   OptimizerParameters optimizer_params;
   TrainDtype dtype = TrainDtype::kBf16;
-  int64_t max_nonfinite_steps = 10;  // in a row that are skipped before the run stops
-  double max_loss_ratio = 0;         // of a loss to its running mean, beyond which the run stops; 0: it goes on
-  bool quantize = false;             // the frozen base is stored in 8 bits (lora)
-  int64_t blocks_to_swap = 0;        // whose frozen weights wait in the host's memory (lora)
+  int64_t max_nonfinite_steps = 10;  // consecutive skipped steps after which the run stops
+  double max_loss_ratio = 0;         // of a loss to its running mean, above which the run stops; 0: never stops
+  bool quantize = false;             // store the frozen base in 8 bits (lora)
+  int64_t blocks_to_swap = 0;        // blocks whose frozen weights are kept in host memory (lora)
 
   bool operator==(const TrainProcedure&) const = default;
 };
@@ -215,14 +216,15 @@ constexpr auto FieldsOf(const TrainSave*) {
                     Field("max_step_saves_to_keep", &T::max_step_saves_to_keep, Integer{1, 100000}));
 }
 
-// To a running server, which serves the adapter as it is so far, under one name, from a folder that both reach.
+// Publishes the current adapter to a running server under one name. The server reads it from a folder that both can
+// access.
 struct TrainPublish {
   std::string server;          // its admin listener, "http://127.0.0.1:9090"
   std::string adapter_folder;  // of the server's configuration, or the model's folder in it
-  std::string name;            // of the adapter; empty: nothing is published
+  std::string name;            // of the adapter; empty: publish nothing
   int64_t publish_every = 0;   // steps; 0: at the end only
-  std::string api_key_file;    // of a key of the server's admin_keys_file; empty: none
-  std::string server_ca;       // PEM file of who vouches for an https:// server; empty: the system's
+  std::string api_key_file;    // with a key of the server's admin_keys_file; empty: none
+  std::string server_ca;       // PEM file of the CA of an https:// server; empty: the system's
 
   bool operator==(const TrainPublish&) const = default;
 };
@@ -238,8 +240,8 @@ constexpr auto FieldsOf(const TrainPublish*) {
                     Field("server_ca", &T::server_ca, "PEM file for https://; empty: the system's"));
 }
 
-// What of the training state the data ranks share out, by the stages of ZeRO: nothing, the optimizer's state, and the
-// weights as well.
+// Which training state is sharded over the data ranks, by the stages of ZeRO: none, the optimizer's, or that and the
+// weights.
 enum class ZeroStage : uint8_t { kNone, kOptimizer, kFull };
 constexpr auto NamesOf(ZeroStage) { return std::array{"0", "1", "3"}; }
 
@@ -248,8 +250,8 @@ struct TrainParallelism {
   int64_t tensor = 1;
   int64_t ulysses = 1;
   int64_t ring = 1;
-  int64_t pipe = 1;                // stages of blocks, through which the passes of a step go as micro-batches
-  bool sequence_parallel = false;  // tensor ranks share out tokens too: all-gather and reduce-scatter for all-reduce
+  int64_t pipe = 1;                // stages of blocks; the passes of a step are its micro-batches
+  bool sequence_parallel = false;  // shard tokens over tensor ranks: all-gather and reduce-scatter replace all-reduce
   ZeroStage zero = ZeroStage::kNone;
 
   bool operator==(const TrainParallelism&) const = default;
@@ -269,10 +271,10 @@ constexpr auto FieldsOf(const TrainParallelism*) {
 }
 
 struct TrainConfig {
-  std::string model;   // a folder, or a name that the command line knows
+  std::string model;   // a folder, or a name known to the command line
   std::string output;  // folder of checkpoints, samples and results
   int64_t seed = 0;
-  std::string trigger_word;  // in place of [trigger] in captions, in front of those without; empty: none
+  std::string trigger_word;  // replaces [trigger] in captions and precedes captions without it; empty: none
   std::vector<TrainDataset> datasets;
   TrainNetwork network;
   TrainProcedure train;
@@ -298,23 +300,23 @@ constexpr auto FieldsOf(const TrainConfig*) {
       Field("parallelism", &T::parallelism, "Ranks are the product of the first five."));
 }
 
-// InvalidArgument with one line: which key, its value, what is valid, the nearest valid choice where there is one, and
-// the line of the text. Unknown keys are refused with the nearest.
+// InvalidArgument with a one-line message: the key, its value, what is valid, the nearest valid choice if there is one,
+// and the line of the text. An unknown key is refused, and the message names the nearest key.
 absl::StatusOr<TrainConfig> ParseTrainConfig(const std::string& text);
 
-// The same of a file of at most 1 MiB; errors begin with its path.
+// Parses a file of at most 1 MiB. Errors are those of ParseTrainConfig and begin with the path.
 absl::StatusOr<TrainConfig> LoadTrainConfig(const std::string& path);
 
-// Every key with its value, as JSON in a fixed order, for checkpoints and for other processes. ParseTrainConfig reads
-// it back as an equal config; equal configs have equal texts.
+// Every key with its value, as JSON in a fixed order, for checkpoints and other processes. ParseTrainConfig parses it
+// to an equal config, and equal configs have equal texts.
 std::string TrainConfigJson(const TrainConfig& config);
 
-// Whether a run that was begun with `before` may go on with `now`. What changes no sum may differ: model, output and
-// the folders of images, whose contents are compared by their digests, recomputation, block swapping, parallelism,
-// since a checkpoint is read by any topology, what happens with bad images, caches, steps that are not finite, sample,
-// save and publish. So may train.steps, train.lr and train.max_loss_ratio, and where `same_samples` says that the
-// digests of the samples are equal, every key of datasets and trigger_word. InvalidArgument names each other key that
-// differs, with both values.
+// Checks whether a run that was started with `before` may continue with `now`. Keys that change no sum may differ:
+// model, output and the folders of images, whose contents are compared by their digests; recomputation, block swapping
+// and parallelism, because any topology can read a checkpoint; handling of bad images, caches, non-finite steps,
+// sample, save and publish. train.steps, train.lr and train.max_loss_ratio may differ too, and so may every key of
+// datasets and trigger_word if `same_samples`, which says that the digests of the samples are equal. InvalidArgument
+// names each other key that differs, with both values.
 absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, bool same_samples = false);
 
 }  // namespace tessera::control

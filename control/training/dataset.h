@@ -1,8 +1,9 @@
-// The images that a run is made of: what the folders of its configuration hold, with captions and buckets.
+// TrainingSet holds the images of a training run: the contents of the configuration's folders, with captions and
+// buckets.
 //
-// Every process of a run that reads the same folders gets the same samples in the same order. Each file is read once
-// from end to end and decoded, which finds those that are damaged and says what their content is; the processes of a
-// run may share that out (DatasetListing).
+// All processes of a run that read the same folders get the same samples in the same order. Each file is read once from
+// end to end and decoded, which finds damaged files and yields a digest of the content. The processes of a run may
+// divide this work (DatasetListing).
 #pragma once
 
 #include <array>
@@ -20,25 +21,25 @@
 
 namespace tessera::control {
 
-// SHA-256 of a file, in the bytes that it has: a run keeps one of each sample.
+// SHA-256 of a file as raw bytes, because a run keeps one for each sample.
 using PictureDigest = std::array<char, base::kSha256Bytes>;
 
-// 64 hexadecimal digits.
+// The digest as 64 hexadecimal digits.
 std::string DigestText(const PictureDigest& digest);
 
-// One image at one resolution. Its place in TrainingSet::samples is its id, the key of its random numbers.
+// One image at one resolution. Its index in TrainingSet::samples is its id and the key of its random numbers.
 struct TrainingSample {
   std::string path;
   PictureDigest digest = {};
-  std::string caption;  // as the model is to be told it, the trigger word included; may be empty
+  std::string caption;  // as the model receives it, with the trigger word; may be empty
   double caption_dropout_rate = 0;
   PictureSize size;     // of the picture
-  int64_t bucket = 0;   // among TrainingSet::buckets
+  int64_t bucket = 0;   // index in TrainingSet::buckets
   int64_t repeats = 1;  // visits in an epoch
   bool is_reg = false;
   bool cache_latents_to_disk = true;
   bool cache_text_embeddings = true;
-  BadImages bad_images = BadImages::kRefuse;  // kSkip where all folders that list the sample have it
+  BadImages bad_images = BadImages::kRefuse;  // kSkip if all folders that list the sample have it
 
   bool operator==(const TrainingSample&) const = default;
 };
@@ -50,80 +51,81 @@ struct LeftOutImage {
   bool operator==(const LeftOutImage&) const = default;
 };
 
-// Of a reason that may begin with the path, as errors do.
+// Strips the path from a reason that begins with it, as errors do.
 LeftOutImage LeftOut(const std::string& path, const std::string& reason);
 
 struct TrainingSet {
-  std::vector<Bucket> buckets;  // those that have samples, rising
+  std::vector<Bucket> buckets;  // buckets with samples, rising
   std::vector<TrainingSample> samples;
   std::vector<LeftOutImage> left_out;        // under BadImages::kSkip
   std::vector<std::string> without_caption;  // paths of images whose caption is missing or empty
-  std::vector<std::string> unlisted;         // images beside a metadata.jsonl that does not name them
-  std::vector<std::string> unread;           // files of captions of another kind beside a metadata.jsonl
-  int64_t enlarged = 0;                      // samples whose picture is smaller than its bucket
+  std::vector<std::string> unlisted;         // images in the folder of a metadata.jsonl that does not list them
+  std::vector<std::string> unread;           // caption files of another kind in the folder of a metadata.jsonl
+  int64_t enlarged = 0;                      // samples whose picture is smaller than the bucket
 
-  // What the user should know of the above, in whole sentences; each names three files at most.
+  // What the user should know about the above, in whole sentences; each names at most three files.
   std::vector<std::string> Warnings() const;
-  // And forgets the names, which a run does not need.
+  // Returns Warnings and frees the names, which a run does not need.
   std::vector<std::string> TakeWarnings();
 
-  // Removes all samples of pictures that turn out to be unusable after the scan, so that the set is that of a scan
-  // which left them out; the caller reports them (LeftOutText). Returns the places that the removed samples had,
-  // rising. InvalidArgument, and nothing is removed, where one of them is not under BadImages::kSkip, or no sample is
-  // left.
+  // Removes all samples of pictures that turned out to be unusable after the scan, so that the set equals that of a
+  // scan without them. The caller reports them (LeftOutText). Returns the indexes that the removed samples had, rising.
+  // InvalidArgument, with nothing removed, if one of them is not under BadImages::kSkip or if no sample would be left.
   absl::StatusOr<std::vector<int64_t>> LeaveOut(absl::Span<const LeftOutImage> images);
 };
 
-// "2 images are left out: a.png (reason), b.png (reason)", which names three at most.
+// "2 images are left out: a.png (reason), b.png (reason)"; names at most three.
 std::string LeftOutText(absl::Span<const LeftOutImage> images);
 
-// Of pictures whose captions are longer than the model reads, each once, and what was cut of the first: "2 captions are
-// longer than the model reads and cut: a.png, b.png; of the first …", which names three at most.
+// For pictures whose captions are longer than the model reads, each listed once, with the cut part of the first
+// caption: "2 captions are longer than the model reads and cut: a.png, b.png; of the first …"; names at most three.
 std::string CutCaptionsText(const std::vector<std::string>& pictures, const std::string& first);
 
-// The error of a picture under BadImages::kRefuse that was usable when it was scanned and is not any more: `error` and
-// what to do.
+// The error for a picture under BadImages::kRefuse that has become unusable since the scan: `error` and what to do
+// about it.
 absl::Status RefusedSinceTheScan(const absl::Status& error);
 
-// Which folders, and for which model.
+// Selects the folders to scan and the sizes that the model accepts.
 struct DatasetOptions {
   absl::Span<const TrainDataset> datasets;
   std::string trigger_word;
-  int64_t default_resolution = 0;  // of folders that do not say theirs
+  int64_t default_resolution = 0;  // of folders without their own
   BucketRule rule;
 };
 
-// A folder with a metadata.jsonl (one JSON object a line with "file_name", relative to the folder, and "text") has the
-// images that it lists, in its order. Else its images are its files *.png, *.jpg and *.jpeg in order of their names,
-// and the caption of a.png is the text of the file a.txt (or whatever caption_ext says) beside it. An image that is
-// listed more than once with the same caption and options, or in a folder that is, is one sample with more repeats:
-// num_repeats: 2 is the folder twice.
+// If a folder has a metadata.jsonl (one JSON object per line with "file_name", relative to the folder, and "text"), its
+// images are those that the file lists, in its order. Otherwise its images are its files *.png, *.jpg and *.jpeg in the
+// order of their names, and the caption of a.png is the text of the file a.txt (or the extension in caption_ext) in the
+// same folder. An image that is listed several times with equal caption and options, or in a folder that is, becomes
+// one sample with more repeats: num_repeats: 2 equals listing the folder twice.
 //
-// NotFound: a folder is missing. InvalidArgument: a folder without images, a resolution that the model does not take.
-// Under BadImages::kRefuse the images that cannot be used, by their pixels or their captions, and the lines of
-// metadata.jsonl that name none, with their number, names and reasons; under kSkip that no image is left.
+// NotFound: a folder does not exist. InvalidArgument: a folder has no images, or the model does not accept a
+// resolution. Under BadImages::kRefuse, InvalidArgument also lists the images whose pixels or captions cannot be used
+// and the lines of metadata.jsonl that name no image, with their number, names and reasons; under kSkip, that no image
+// is left.
 absl::StatusOr<TrainingSet> ScanDatasets(const DatasetOptions& options);
 
-// What is known of a picture's file.
+// Size and digest of a picture's file.
 struct PictureContent {
   PictureSize size;
   PictureDigest digest = {};
 };
 
-// Reads a picture's file from end to end and decodes it. Errors of control/picture.h, all of which begin with the path.
+// Reads a picture's file from end to end and decodes it. Errors as in control/picture.h; all begin with the path.
 absl::StatusOr<PictureContent> LookAtPicture(const std::string& path);
 
-// ScanDatasets in two parts, so that whoever has several processes can deal out the pictures between them.
+// ScanDatasets in two parts, so that several processes can divide the pictures among them.
 class DatasetListing final {
  public:
-  // Reads names and captions, but no picture. `options` outlive the listing. Errors as ScanDatasets.
+  // Reads names and captions, but no picture. `options` must outlive the listing. Errors as for ScanDatasets.
   static absl::StatusOr<DatasetListing> Create(const DatasetOptions& options);
 
-  // The pictures' files, each once. Two listings of the same names and captions have equal digests.
+  // The pictures' files, each once. Listings with the same names and captions have equal digests.
   const std::vector<std::string>& paths() const { return paths_; }
   std::string Digest() const;
 
-  // The set, with what LookAtPicture says of each of paths(). Takes the captions. Errors as ScanDatasets.
+  // Builds the set from the results of LookAtPicture for each of paths(). Moves the captions into it. Errors as for
+  // ScanDatasets.
   absl::StatusOr<TrainingSet> Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) &&;
 
  private:
@@ -131,11 +133,11 @@ class DatasetListing final {
     const TrainDataset* dataset;
     std::vector<std::vector<Bucket>> buckets;  // of each resolution
     struct Picture {
-      size_t path;                          // among paths_
+      size_t path;                          // index in paths_
       absl::StatusOr<std::string> caption;  // an error says why it cannot be used
     };
     std::vector<Picture> pictures;
-    std::vector<LeftOutImage> lines;  // of metadata.jsonl, "PATH line 3", that name no picture
+    std::vector<LeftOutImage> lines;  // lines of metadata.jsonl that name no picture, as "PATH line 3"
   };
 
   explicit DatasetListing(const DatasetOptions& options) : options_(&options) {}
@@ -148,13 +150,14 @@ class DatasetListing final {
   std::vector<std::string> unlisted_, unread_;
 };
 
-// A caption with every "[trigger]" replaced by the word. One without any gets the word in front where `in_front`.
-// Without a word, "[trigger]" goes away.
+// Replaces every "[trigger]" of a caption by the word. If there is none and `in_front`, puts the word in front. An
+// empty word removes "[trigger]".
 std::string WithTriggerWord(const std::string& caption, const std::string& word, bool in_front);
 
-// The picture of a sample at the size of its bucket, cut to its proportions around the centre. The file must be as the
-// scan found it. Errors begin with the path and say that it has changed: DataLoss where it has another content, be it
-// that of another picture; those of ReadPictureFile where it cannot be read. Else those of DecodePicture.
+// Loads a sample's picture, cropped around the centre to the aspect ratio of its bucket and scaled to its size. The
+// file must be unchanged since the scan; otherwise the error begins with the path and says that it has changed:
+// DataLoss if its content differs, even if it is a valid picture, or the errors of ReadPictureFile if it cannot be
+// read. Other errors are those of DecodePicture.
 absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket);
 
 }  // namespace tessera::control

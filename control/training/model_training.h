@@ -1,5 +1,5 @@
-// What the description of a model says of its training: which sizes it takes, which of its modules an adapter changes,
-// and how much memory a rank will need. Pure.
+// Derives from a model's description what training needs: the sizes that the model accepts, the modules that an adapter
+// changes, and the memory that a rank uses. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,61 +14,60 @@
 
 namespace tessera::control {
 
-// Sides are of whole image tokens and within what the model takes.
+// Sides are whole numbers of image tokens and within the model's limits.
 BucketRule BucketRuleOf(const ModelDescription& model);
 
-// The side of the square that the model makes unless told otherwise, as BucketRuleOf allows it.
+// The side of the square that the model generates by default, rounded to what BucketRuleOf allows.
 int64_t DefaultResolution(const ModelDescription& model);
 
-// Which images a run of that model reads. What it returns refers to the config's datasets.
+// Selects the images that a run of this model reads. The result refers to the config's datasets.
 DatasetOptions DatasetOptionsOf(const TrainConfig& config, const ModelDescription& model);
 
-// The ends of the names, as diffusers has them, of the modules that an adapter changes where network.target_modules is
-// empty: the projections of attention, those of the text too where it takes part in the same attention.
+// The modules that an adapter changes if network.target_modules is empty, as suffixes of diffusers' module names: the
+// projections of attention, including those of the text if it takes part in the same attention.
 std::vector<std::string> DefaultTargetModules(const ModelDescription& model);
 
-// Weights that an adapter of that rank on the default modules has; the rank of the largest, without sharding.
+// Number of weights of an unsharded adapter of this rank on the default modules, each taken as width x width.
 int64_t AdapterParameters(const ModelDescription& model, int64_t rank);
 
-// Which blocks of a transformer wait in the host's memory where `swapped` of them do: spread evenly, the last one among
-// them, so that up to half of the blocks alternate with some that stay, behind whose computation a copy hides.
+// Which blocks of a transformer are kept in host memory if `swapped` of them are. They are spread evenly and include
+// the last block, so that up to half of the blocks alternate with resident ones, whose computation hides the copy.
 std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped);
 
-// InvalidArgument unless the model has as many blocks as train.blocks_to_swap says, and the run may swap them: where
-// data ranks share out the weights of every block, those of a block that waits would be there in whole.
+// InvalidArgument if the model has too few blocks for train.blocks_to_swap, or if the run cannot swap them: with
+// weights sharded over the data ranks, a swapped block would be there unsharded.
 absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model);
 absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model);
 
-// InvalidArgument where train.prediction_type is set for a model that is trained by flow matching alone.
+// InvalidArgument if train.prediction_type is set for a model that is trained by flow matching only.
 absl::Status CheckPredictionType(const TrainConfig& config, const ModelDescription& model);
 
-// Parameters of blocks [begin, end) that wait in the host's memory, and those of the buffers which they pass through on
-// the device: one block is in use and the next one on its way.
+// Number of parameters of blocks [begin, end) that are kept in host memory, and of the device buffers that they are
+// copied to: one for the block in use and one for the next block.
 struct SwappedParameters {
   double waiting = 0, buffers = 0;
 };
 SwappedParameters SwappedParametersOf(const ModelDescription& model, int64_t blocks_to_swap, int64_t begin,
                                       int64_t end);
 
-// Bytes on the rank that needs most, while it trains.
+// Bytes in training, on the rank that needs most.
 struct TrainingMemory {
   uint64_t weights = 0;      // of the transformer in the dtype of the computation, or in 8 bits
   uint64_t adapter = 0;      // under NetworkType::kLora
   uint64_t gradients = 0;    // fp32
   uint64_t optimizer = 0;    // fp32 master weights, both moments, the moving average
-  uint64_t activations = 0;  // that wait for their gradients
+  uint64_t activations = 0;  // activations saved for the gradients
 
   uint64_t total() const { return weights + adapter + gradients + optimizer + activations; }
 };
 
-// An estimate for batches of that bucket, from shapes alone. A pipeline stage has its blocks' share of the weights, and
-// activations of as many micro-batches as 1F1B has under way there. Under ZeroStage::kFull a rank has its share of all
-// weights and one block that is gathered; blocks that wait in the host's memory count as SwappedParametersOf says. A
-// block keeps 34 bytes of a 16-bit run for each token and feature where
-// attention keeps no scores, of which tensor ranks share out 24, and 34 in the sequence-sharded form (Korthikanti et
-// al., "Reducing activation recomputation in large transformer models", 2022); recomputation keeps one block's and the
-// inputs of all. Text encoders and the autoencoder are not in it: they are needed until everything is cached. Shapes
-// that are not known count nothing.
+// Estimates the memory for batches of this bucket from shapes alone. A pipeline stage holds its blocks' share of the
+// weights, and the activations of as many micro-batches as 1F1B has in flight there. Under ZeroStage::kFull a rank
+// holds its share of all weights and one gathered block; blocks in host memory count as SwappedParametersOf says. In a
+// 16-bit run, a block keeps 34 bytes per token and feature if attention keeps no scores; tensor ranks shard 24 of them,
+// or all 34 in the sequence-parallel form (Korthikanti et al., "Reducing activation recomputation in large transformer
+// models", 2022). With recomputation, one block's activations and the inputs of all blocks are kept. Text encoders and
+// the autoencoder are not included: they are needed only until everything is cached. Unknown shapes count as zero.
 TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket);
 
 }  // namespace tessera::control

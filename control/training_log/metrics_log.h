@@ -1,5 +1,5 @@
-// The metrics of a training run as JSON lines: one object for each line, with the step, the time and whatever was
-// measured. What follows a run reads the file while it grows.
+// MetricsLog writes the metrics of a training run as JSON lines: one object per line, with the step, the time and the
+// measured values. Programs that follow a run read the file while it grows.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct Metric {
 // Movable; one thread at a time.
 class MetricsLog {
  public:
-  // Opens the file, which is made if need be, to go on after `last_step`, that of the checkpoint from which the run
-  // resumes (0 for a new run): lines of later steps, which will come again, go, and so does the part of a line that a
-  // killed process left at the end. InvalidArgument, naming the line, if the file is not such a log; errors of the disk
-  // as base::WriteFileAtomically.
+  // Opens or creates the file to continue after `last_step`, the step of the checkpoint from which the run resumes (0
+  // for a new run). Removes the lines of later steps, which the run will repeat, and an incomplete last line that a
+  // killed process left. InvalidArgument, naming the line, if the file is not such a log; disk errors as for
+  // base::WriteFileAtomically.
   static absl::StatusOr<MetricsLog> Open(const std::string& path, int64_t last_step);
 
-  // Adds {"step": 100, "time": 1700000000.25, "loss": 0.5, …, "event": "…"}, where time is in seconds since 1970 and an
-  // empty event is left out. Numbers that are not finite are null. Errors as RecordFile::Append.
+  // Appends {"step": 100, "time": 1700000000.25, "loss": 0.5, …, "event": "…"}, where time is in seconds since 1970 and
+  // an empty event is omitted. Non-finite numbers become null. Errors as for RecordFile::Append.
   absl::Status Append(int64_t step, double time, std::span<const Metric> metrics, std::string_view event = {});
 
  private:

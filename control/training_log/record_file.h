@@ -1,4 +1,5 @@
-// A file that grows by whole records: after an error, as of a full disk, nothing of the record is left in it.
+// RecordFile is a file that grows by whole records: after an error, such as a full disk, it contains no part of the
+// record.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ namespace tessera::control {
 // Movable; one thread at a time.
 class RecordFile {
  public:
-  // Opens the file to add to it; it is made if need be.
+  // Opens the file for appending, and creates it if it does not exist.
   static absl::StatusOr<RecordFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
 
-  // Adds the bytes at the end. ResourceExhausted for a full disk, Unavailable for whatever else; the message names the
-  // path. The file may be used further then.
+  // Appends the bytes. ResourceExhausted for a full disk, otherwise Unavailable; the message names the path. The file
+  // can still be used after an error.
   absl::Status Append(std::string_view record);
 
  private:
@@ -30,7 +31,7 @@ class RecordFile {
 
   base::FileDescriptor file_;
   std::string path_;
-  int64_t bytes_;  // of complete records
+  int64_t bytes_;  // in complete records
 };
 
 }  // namespace tessera::control
