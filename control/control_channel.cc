@@ -40,7 +40,7 @@ namespace tessera::control {
 namespace {
 
 constexpr size_t kQueueLength = 64;
-constexpr size_t kMaxRowBytes = size_t{1} << 20;  // of one Rows
+constexpr size_t kMaxRowBytes = size_t{1} << 20;  // in one Rows reply
 constexpr auto kAcceptPause = std::chrono::milliseconds(10);
 
 absl::Status StatusOfException(const std::exception& error) {
@@ -54,20 +54,21 @@ absl::Status StatusOfException(const std::exception& error) {
   return absl::InternalError(first_line);
 }
 
-// A connected controller. The thread that reads the stream pushes, the thread that executes pops; that one and the one
-// that decodes write.
+// A connected controller. The reading thread pushes its commands and the executing thread pops them; the executing
+// thread and the threads that finish steps and decode write replies.
 class Controller {
  public:
-  // `drops`: what was read but not yet begun when the stream ends is not carried out.
+  // `drops`: when the stream ends, commands that were read but not begun are dropped.
   Controller(base::FileDescriptor socket, bool drops) : stream_(std::move(socket), kMaxFrameBytes), drops_(drops) {}
 
-  // Reading thread.
+  // Called by the reading thread.
   bool Read(CommandFrame& command) {
     std::string message;
     return stream_.Read(message) == MessageStream::Event::kMessage && base::DecodeFields(message, command).ok();
   }
 
-  // Reading thread. Waits for room; false when the executing thread wants no more.
+  // Called by the reading thread. Waits while the queue is full; returns false once the executing thread has called
+  // Release.
   bool Push(CommandFrame command) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return released_ || queue_.size() < kQueueLength; });
@@ -77,7 +78,7 @@ class Controller {
     return true;
   }
 
-  // Reading thread: no more will come. True if a command is being executed.
+  // Called by the reading thread when no more commands follow. Returns whether a command is being executed.
   bool EndStream() {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
@@ -85,19 +86,19 @@ class Controller {
     return busy_ || beside_ > 0;
   }
 
-  // Reading thread. False when the executing thread needs longer than `timeout`.
+  // Called by the reading thread. Returns false if the executing thread needs longer than `timeout`.
   bool WaitUntilReleased(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [this] { return released_; });
   }
 
-  // Reading thread: this object belongs to the executing thread, too, until it returns.
+  // Called by the reading thread. Until it returns, the executing thread uses this object too.
   void WaitUntilReleased() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return released_; });
   }
 
-  // Executing thread. Empty at the end of the stream.
+  // Called by the executing thread. Returns nullopt at the end of the stream.
   std::optional<CommandFrame> Pop() {
     std::unique_lock<std::mutex> lock(mutex_);
     busy_ = false;
@@ -110,7 +111,7 @@ class Controller {
     return command;
   }
 
-  // A command is carried out beside the next ones: from here on, and until here.
+  // Mark the begin and the end of a command that is executed concurrently with the next ones.
   void BeginBeside() {
     std::lock_guard<std::mutex> lock(mutex_);
     ++beside_;
@@ -120,7 +121,7 @@ class Controller {
     --beside_;
     changed_.notify_all();
   }
-  // Executing thread.
+  // Called by the executing thread.
   void WaitForBeside() {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return beside_ == 0; });
@@ -129,12 +130,12 @@ class Controller {
   bool Write(const ReplyFrame& reply) { return stream_.Write(base::EncodeFields(reply)); }
   bool PeerHasEnded() const { return stream_.PeerHasEnded(); }
 
-  // Executing thread: does not touch this object afterwards.
+  // Called by the executing thread, which does not access this object afterwards.
   void Release() {
     std::lock_guard<std::mutex> lock(mutex_);
     busy_ = false;
     released_ = true;
-    changed_.notify_all();  // under the lock: the reading thread may destroy this object right after
+    changed_.notify_all();  // locked, because the reading thread may destroy this object right after
   }
 
  private:
@@ -146,17 +147,17 @@ class Controller {
   std::deque<CommandFrame> queue_;
   bool ended_ = false;
   bool busy_ = false;
-  int beside_ = 0;  // commands
+  int beside_ = 0;  // commands executed concurrently
   bool released_ = false;
 };
 
-// Takes one controller after the other, and reads its commands.
+// Accepts one controller after another, and reads its commands.
 class Listener {
  public:
   static absl::StatusOr<std::unique_ptr<Listener>> Create(const SocketFolder& folder, const std::string& path,
                                                           absl::Duration orphan_grace_period) {
     sockaddr_un address = {.sun_family = AF_UNIX};
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);  // the folder was made for it
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);  // SocketFolder::Create has checked that it fits
     base::FileDescriptor listening(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!listening.valid() || bind(listening.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
         listen(listening.get(), SOMAXCONN) != 0) {
@@ -166,7 +167,7 @@ class Listener {
     return std::unique_ptr<Listener>(new Listener(folder, std::move(listening), orphan_grace_period));
   }
 
-  // Every controller has been released.
+  // Every controller must have been released.
   ~Listener() {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -177,7 +178,7 @@ class Listener {
     acceptor_.join();
   }
 
-  // Executing thread. Null when none came in time.
+  // Called by the executing thread. Returns null if no controller connected in time.
   Controller* WaitForController(absl::Duration timeout) {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_for(lock, absl::ToChronoMilliseconds(timeout), [this] { return controller_ != nullptr; });
@@ -185,7 +186,7 @@ class Listener {
     return controller_;
   }
 
-  // Executing thread: `controller` is invalid afterwards. `last`: no other one is taken.
+  // Called by the executing thread. `controller` is invalid afterwards. `last`: no further controller is accepted.
   void Release(Controller* controller, bool last) {
     std::lock_guard<std::mutex> lock(mutex_);
     controller->Release();
@@ -208,16 +209,17 @@ class Listener {
       base::FileDescriptor connection(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       std::unique_lock<std::mutex> lock(mutex_);
       if (!connection.valid()) {
-        // Without descriptors or memory for the moment.
+        // Descriptors or memory are temporarily exhausted.
         if (changed_.wait_for(lock, kAcceptPause, [this] { return closed_; })) break;
         continue;
       }
-      // What one that has gone left behind is finished soon. Its reader may not know yet that it has.
+      // A disconnected controller's remaining work ends soon. Its reading thread may not have noticed the disconnect
+      // yet.
       changed_.wait(lock,
                     [this] { return controller_ == nullptr || !(leaving_ || controller_->PeerHasEnded()) || closed_; });
       if (closed_) break;
-      if (controller_ != nullptr) continue;  // that one is refused
-      if (reader.joinable()) reader.join();  // it is about to end: it has no lock to wait for
+      if (controller_ != nullptr) continue;  // refuses the new connection
+      if (reader.joinable()) reader.join();  // it ends soon and needs no lock for that
       auto controller = std::make_unique<Controller>(std::move(connection), ends_with_stream_);
       controller_ = controller.get();
       leaving_ = false;
@@ -228,11 +230,11 @@ class Listener {
   }
 
   void ReadCommands(Controller& controller) {
-    base::UseBatchScheduling();  // the command before is carried out meanwhile
+    base::UseBatchScheduling();  // the previous command executes meanwhile
     if (ends_with_stream_) folder_.Remove();
     CommandFrame command;
     for (uint64_t expected = 1; controller.Read(command); ++expected) {
-      // Nothing counts after a wrong number, of which the executing thread tells when its turn comes.
+      // Nothing after a wrong number counts. The executing thread reports it when it reaches the command.
       const bool last = command.command == kCommandNumber<Shutdown> || command.sequence != expected;
       if (!controller.Push(std::move(command)) || last) return controller.WaitUntilReleased();
     }
@@ -241,7 +243,7 @@ class Listener {
       leaving_ = true;
     }
     const bool busy = controller.EndStream();
-    // Within a command it may wait for another rank, which never comes.
+    // A command in execution may wait for another rank, which never replies.
     if (ends_with_stream_ ? busy : !controller.WaitUntilReleased(orphan_grace_period_)) {
       folder_.Remove();
       _exit(0);
@@ -257,19 +259,19 @@ class Listener {
   std::condition_variable changed_;
   // Guarded by mutex_.
   Controller* controller_ = nullptr;
-  bool leaving_ = false;  // the stream of that one has ended
+  bool leaving_ = false;  // its stream has ended
   bool closed_ = false;
 
   std::thread acceptor_;
 };
 
-// Of all controllers so far.
+// Counts the commands of all controllers so far.
 struct Progress {
   std::atomic<uint64_t> commands = 0;
   std::atomic<uint64_t> failures = 0;
 };
 
-// Executes one controller's log. Keeps which jobs exist, so that a handler sees only commands that make sense.
+// Executes one controller's log. Tracks which jobs exist, so that a handler only sees valid commands.
 class LogExecutor {
  public:
   LogExecutor(CommandHandler& handler, Controller& controller, const ChannelOptions& options, Progress& progress)
@@ -279,7 +281,7 @@ class LogExecutor {
         finishes_(options.orphan_grace_period > absl::ZeroDuration()),
         progress_(progress) {}
 
-  // The jobs of a controller that has gone go with it.
+  // Ends the jobs of the disconnected controller.
   ~LogExecutor() {
     controller_.WaitForBeside();
     for (const auto& [job, size] : jobs_) {
@@ -287,7 +289,7 @@ class LogExecutor {
     }
   }
 
-  // Until the stream ends or a number of it is wrong. True when it says that the worker is to end.
+  // Runs until the stream ends, a sequence number is wrong or a Shutdown is read. Returns true for Shutdown.
   bool Run() {
     for (uint64_t expected = 1;; ++expected) {
       const std::optional<CommandFrame> frame = controller_.Pop();
@@ -320,7 +322,7 @@ class LogExecutor {
   }
 
  private:
-  // Which command a reply answers.
+  // The command that a reply answers.
   struct Answered {
     uint64_t sequence = 0;
     uint32_t command = 0;
@@ -343,7 +345,7 @@ class LogExecutor {
     }
   }
 
-  // Carries out a command by this call, on any thread.
+  // Executes a command by this call, on any thread.
   template <typename Call>
   void Carry(const Answered& command, Call call) {
     const absl::Status status = Guarded(call);
@@ -353,7 +355,7 @@ class LogExecutor {
     Fail(command, status);
   }
 
-  // Begins a command here and finishes it on the thread of `pool`, beside those that follow.
+  // Begins a command on this thread and finishes it on the thread of `pool`, concurrently with later commands.
   template <typename Begun, typename Begin, typename Finish>
   void CarryBeside(std::optional<base::TaskPool>& pool, Begin begin, Finish finish) {
     absl::StatusOr<Begun> begun = absl::UnknownError("not begun");
@@ -372,7 +374,7 @@ class LogExecutor {
 
   Answered Current() const { return {.sequence = sequence_, .command = number_}; }
 
-  // False when the controller has gone and the command need not be finished. On any thread.
+  // Returns false if the controller has disconnected and the command need not be finished. Called on any thread.
   bool Send(const Answered& command, ReplyKind kind, std::string fields) {
     const ReplyFrame reply = {
         .sequence = command.sequence, .command = command.command, .kind = kind, .fields = std::move(fields)};
@@ -389,7 +391,7 @@ class LogExecutor {
     Send(command, ReplyKind::kError, base::EncodeFields(ErrorReplyOf(status)));
   }
 
-  // Reads the command from its fields and executes it.
+  // Decodes the command from its fields and executes it.
   template <class... Command>
   absl::Status Execute(const std::string& fields, const std::tuple<Command...>*) {
     absl::Status status = absl::InvalidArgumentError("the command is of no known kind");
@@ -487,7 +489,7 @@ class LogExecutor {
     return Picture{.size = jobs_[command.job], .decoding = std::move(decoding)};
   }
 
-  // On any thread.
+  // Called on any thread.
   absl::Status SendPixels(const Answered& command, const Picture& picture) {
     const Size& size = picture.size;
     const size_t row_bytes = static_cast<size_t>(size.width) * 3;
@@ -537,19 +539,19 @@ class LogExecutor {
     return SendReply(Current(), Ended());
   }
 
-  // Answered by Run.
+  // Run answers these commands.
   absl::Status On(const Resume&) { return absl::OkStatus(); }
   absl::Status On(const Shutdown&) { return absl::OkStatus(); }
 
   CommandHandler& handler_;
   Controller& controller_;
   const bool sends_results_;
-  const bool finishes_;  // commands whose answer nobody waits for
+  const bool finishes_;  // also finishes commands after the controller has disconnected
   Progress& progress_;
-  uint64_t sequence_ = 0;  // of the command in hand
+  uint64_t sequence_ = 0;  // of the current command
   uint32_t number_ = 0;    // its kCommandNumber
   std::map<uint64_t, Size> jobs_;
-  std::optional<base::TaskPool> steps_, decoder_;  // of one thread each; made when first needed
+  std::optional<base::TaskPool> steps_, decoder_;  // one thread each; created on first use
 };
 
 }  // namespace
@@ -560,7 +562,7 @@ absl::Status ServeControlChannel(CommandHandler& handler, const ChannelOptions& 
   TerminationThread termination(*folder, termination_signals);
 
   const bool outlives = options.orphan_grace_period > absl::ZeroDuration();
-  if (outlives) signal(SIGPIPE, SIG_IGN);  // the reader of its output ends with the controller
+  if (outlives) signal(SIGPIPE, SIG_IGN);  // the reader of the worker's output ends with the controller
   ASSIGN_OR_RETURN(const std::unique_ptr<Listener> listener,
                    Listener::Create(*folder, options.socket_path, options.orphan_grace_period));
 

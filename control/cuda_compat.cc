@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first branches that serve CUDA 13, and above which cuda-compat 13.0 works.
+// The oldest driver branch that supports CUDA 13, and the oldest one that cuda-compat 13.0 works with.
 constexpr int kServingBranch = 580;
 constexpr int kOldestCompatBranch = 535;
 constexpr size_t kMaxFileBytes = 4096;
@@ -28,8 +28,8 @@ bool IsDigitAt(absl::string_view text, size_t at) {
   return at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
 }
 
-// Series of data-centre cards whose architectures the plug-in has: A100, H200, B200, L40S, GH200, GB300.
-// "NVIDIA RTX A6000" and "NVIDIA GeForce RTX 4090" are none.
+// Whether the model belongs to a series of data-centre cards whose architectures the plug-in contains: A100, H200,
+// B200, L40S, GH200, GB300. "NVIDIA RTX A6000" and "NVIDIA GeForce RTX 4090" do not.
 bool IsDataCentreCard(absl::string_view card) {
   absl::ConsumePrefix(&card, "NVIDIA ");
   for (const absl::string_view series : {"GH", "GB", "A", "H", "B", "L"}) {

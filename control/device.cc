@@ -11,7 +11,7 @@
 namespace tessera::control {
 namespace {
 
-// Groups of 8, 4, 4, 4 and 12 hexadecimal digits.
+// Consumes groups of 8, 4, 4, 4 and 12 hexadecimal digits.
 bool ConsumeUuid(absl::string_view& text) {
   constexpr absl::string_view kShape = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
   if (text.size() < kShape.size()) return false;

@@ -13,7 +13,7 @@
 namespace tessera::control {
 namespace {
 
-// Of cuda.h and nvml.h.
+// Constants of cuda.h and nvml.h.
 constexpr int kSuccess = 0;
 constexpr int kCudaNoDevice = 100;
 constexpr int kNvlinkCapability = 2;  // NVML_P2P_CAPS_INDEX_NVLINK
@@ -23,7 +23,7 @@ constexpr size_t kAddressBytes = 32;
 
 absl::Status Missing(absl::string_view what) { return absl::UnavailableError(what); }
 
-// A library that stays loaded: the driver keeps threads of its own.
+// A shared library that is never unloaded, because the driver keeps its own threads.
 class Library {
  public:
   explicit Library(const std::string& file) : file_(file), handle_(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) {}

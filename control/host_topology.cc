@@ -17,7 +17,7 @@ GpuPlace PlaceGpu(const DriverGpu& gpu, const std::vector<base::NumaNode>& nodes
   const std::optional<base::PciPlace> found = base::ReadPciPlace(gpu.pci_address, root);
   if (!found) return place;
   place.path = found->path;
-  // The kernel may know none where there is only one.
+  // The kernel may report no node on hosts that have only one.
   const std::optional<int32_t> number =
       !found->numa_node && nodes.size() == 1 ? std::optional(nodes.front().number) : found->numa_node;
   const auto node =
@@ -31,7 +31,8 @@ GpuPlace PlaceGpu(const DriverGpu& gpu, const std::vector<base::NumaNode>& nodes
 GpuLink PcieLink(const GpuPlace& a, const GpuPlace& b) {
   if (a.path.empty() || b.path.empty()) return GpuLink::kPcie;
   const auto shared = std::mismatch(a.path.begin(), a.path.end(), b.path.begin(), b.path.end()).first - a.path.begin();
-  // The root complex, and a port of it, which has one device or one switch below it.
+  // The first two entries of a path are the root complex and one of its ports, which has one device or one switch below
+  // it.
   if (shared >= 2) return GpuLink::kPcieSwitch;
   if (shared == 1 || (a.numa_node && a.numa_node == b.numa_node)) return GpuLink::kPcieSocket;
   if (!a.socket || !b.socket) return GpuLink::kPcie;
@@ -84,7 +85,7 @@ HostTopology ReadHostTopology(GpuDriver& driver, const std::string& root) {
   }
   const size_t count = topology.gpus.size();
   topology.links.assign(count * count, GpuLink::kNvlink);
-  bool asks = true;  // NVML, until it does not answer
+  bool asks = true;  // NVML, until it fails to answer
   for (size_t a = 0; a < count; ++a) {
     for (size_t b = a + 1; b < count; ++b) {
       const GpuPlace &one = topology.gpus[a], &other = topology.gpus[b];
@@ -106,7 +107,7 @@ HostTopology ReadHostTopology(GpuDriver& driver, const std::string& root) {
 }
 
 std::string LinksText(const HostTopology& topology) {
-  std::map<GpuLink, std::vector<std::string>> pairs;  // the fastest first
+  std::map<GpuLink, std::vector<std::string>> pairs;  // fastest first
   for (size_t a = 0; a < topology.gpus.size(); ++a) {
     for (size_t b = a + 1; b < topology.gpus.size(); ++b) {
       pairs[topology.link(a, b)].push_back(absl::StrCat("cuda:", a, " and cuda:", b));

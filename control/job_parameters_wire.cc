@@ -15,13 +15,14 @@ struct DescribedField {
   bool has_presence;
 };
 
-// The message's fields in the order of the walk: looking them up by name for each job would cost more than all else.
+// The message's fields in the order of the described fields. Finding them by name for each job would cost more than
+// everything else here.
 const DescribedField* DescribedFields() {
   static const auto* fields = [] {
     auto* found = new std::vector<DescribedField>;
     base::ForEachFieldOf<JobParameters>([found](const auto& field) {
       const FieldDescriptor* descriptor = internal::JobParameters::descriptor()->FindFieldByName(field.name);
-      if (descriptor == nullptr) std::abort();  // a parameter without its line in the message
+      if (descriptor == nullptr) std::abort();  // a parameter that the message lacks
       found->push_back({descriptor, descriptor->has_presence()});
     });
     return found;

@@ -1,5 +1,5 @@
-// In the place of libcuda.so.1 and libnvidia-ml.so.1, for a test: a driver of two GPUs, which answers as a text in the
-// environment has it.
+// Replaces libcuda.so.1 and libnvidia-ml.so.1 in tests: a driver of two GPUs, whose answers an environment variable
+// defines.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

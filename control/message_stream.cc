@@ -15,8 +15,8 @@
 namespace tessera::control {
 namespace {
 
-constexpr size_t kReadBytes = 32 << 10;  // at once
-constexpr size_t kKeptBytes = 1 << 20;   // of memory, for the next message
+constexpr size_t kReadBytes = 32 << 10;  // per call
+constexpr size_t kKeptBytes = 1 << 20;   // of the buffer, for the next message
 constexpr size_t kLengthBytes = sizeof(uint64_t);
 
 bool SendAll(int socket, std::string_view bytes) {
@@ -49,17 +49,17 @@ MessageStream::Event MessageStream::Read(std::string& message, absl::Duration ti
         return Event::kMessage;
       }
     }
-    // A peer that dies leaves a part of a message.
+    // A peer that dies may leave a partial message.
     if (const Event received = Receive(deadline); received != Event::kMessage) return received;
   }
 }
 
-// Appends what the socket has to what is unread.
+// Appends the socket's available bytes to `unread_`.
 MessageStream::Event MessageStream::Receive(absl::Duration deadline) {
   while (deadline != absl::InfiniteDuration()) {
     pollfd readable = {.fd = socket_.get(), .events = POLLIN, .revents = 0};
     const absl::Duration left = std::clamp(deadline - base::SteadyNow(), absl::ZeroDuration(), absl::Hours(1));
-    // A part of a millisecond is waited for, too.
+    // Rounds up, so that fractions of a millisecond are waited for too.
     const int ready =
         poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(left + absl::Nanoseconds(999'999))));
     if (ready > 0 || (ready < 0 && errno != EINTR)) break;
@@ -85,7 +85,7 @@ bool MessageStream::Write(const std::string& message) {
   const uint64_t length = message.size();
   std::string_view rest = message;
   std::string begin(reinterpret_cast<const char*>(&length), kLengthBytes);
-  begin.append(rest.substr(0, kReadBytes));  // a small message is one call
+  begin.append(rest.substr(0, kReadBytes));  // a small message takes one call
   rest.remove_prefix(std::min(rest.size(), kReadBytes));
   const std::lock_guard<std::mutex> lock(write_mutex_);
   return SendAll(socket_.get(), begin) && SendAll(socket_.get(), rest);

@@ -36,7 +36,7 @@ uint32_t BigEndian32(std::string_view bytes, size_t at) {
 
 absl::Status CutShort() { return absl::DataLossError("the file is cut short"); }
 
-// Numbers of a TIFF block in its own byte order; none beyond its end.
+// Reads numbers of a TIFF block in its own byte order; nullopt beyond its end.
 class TiffBlock {
  public:
   explicit TiffBlock(std::string_view bytes) : bytes_(bytes), little_(bytes.substr(0, 2) == "II") {}
@@ -53,7 +53,7 @@ class TiffBlock {
   bool little_;
 };
 
-// 1 to 8 as EXIF numbers the turns and mirrors of a picture; 1, as it lies, where the block does not say.
+// The orientation of a picture as EXIF numbers it, 1 to 8; 1 (as stored) if the block has none.
 int Orientation(std::string_view exif) {
   const TiffBlock tiff(exif);
   const std::optional<uint32_t> directory = tiff.Number(4, 4);
@@ -69,8 +69,8 @@ int Orientation(std::string_view exif) {
   return 1;
 }
 
-// Chunks: length, type, data, check sum over type and data (PNG specification, section 5). Says how the picture is
-// turned, by its eXIf chunk (section 11.3.4.5).
+// Checks the chunks: length, type, data, check sum over type and data (PNG specification, section 5). Returns the
+// orientation from the eXIf chunk (section 11.3.4.5).
 absl::StatusOr<int> CheckPng(std::string_view bytes) {
   int orientation = 1;
   size_t at = kPngSignature.size();
@@ -90,13 +90,14 @@ absl::StatusOr<int> CheckPng(std::string_view bytes) {
   return CutShort();
 }
 
-// Walks the markers up to the end of the image, which a file that is cut short lacks (ITU T.81, annex B), and says how
-// the picture is turned.
+// Walks the markers up to the end of the image, which a truncated file lacks (ITU T.81, annex B), and returns the
+// orientation.
 absl::StatusOr<int> CheckJpeg(std::string_view bytes) {
   int orientation = 1;
   size_t at = 2;
   while (true) {
-    // Between segments: fill bytes; within a scan: its data, where a zero follows each 0xFF, and restart markers.
+    // Skips fill bytes between segments; within a scan, skips its data, in which a zero follows each 0xFF, and restart
+    // markers.
     while (at + 1 < bytes.size() &&
            (ByteAt(bytes, at) != 0xFF || ByteAt(bytes, at + 1) == 0x00 || ByteAt(bytes, at + 1) == 0xFF ||
             (ByteAt(bytes, at + 1) >= 0xD0 && ByteAt(bytes, at + 1) <= 0xD7))) {
@@ -124,7 +125,7 @@ struct Header {
   int height = 0;
   int orientation = 1;
 
-  bool is_turned() const { return orientation >= 5; }  // rows are columns
+  bool is_turned() const { return orientation >= 5; }  // width and height are exchanged
 };
 
 absl::StatusOr<Header> ReadHeader(std::string_view bytes) {
@@ -156,7 +157,7 @@ absl::StatusOr<Header> ReadHeader(std::string_view bytes) {
 
 using RgbaPixels = std::unique_ptr<stbi_uc, decltype(&std::free)>;
 
-// As stored, four bytes a pixel.
+// Pixels as stored, four bytes each.
 absl::StatusOr<RgbaPixels> StoredPixels(std::string_view bytes, const Header& header) {
   int width = 0, height = 0, channels = 0;
   const auto* data = reinterpret_cast<const stbi_uc*>(bytes.data());
@@ -168,7 +169,7 @@ absl::StatusOr<RgbaPixels> StoredPixels(std::string_view bytes, const Header& he
   return rgba;
 }
 
-// Where the pixel of a stored picture goes that is seen at (x, y).
+// The index in the stored picture of the pixel that is displayed at (x, y).
 size_t StoredIndex(const Header& header, int x, int y) {
   const int right = header.width - 1, bottom = header.height - 1;
   const auto at = [&](int column, int row) { return static_cast<size_t>(row) * header.width + column; };

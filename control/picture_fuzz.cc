@@ -1,4 +1,4 @@
-// Any bytes as a picture that is checked with all its pixels: what is accepted is within the limits.
+// Checks any bytes as a picture with all its pixels. An accepted picture must be within the limits.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -13,7 +13,7 @@ constexpr double kLobes = 3;
 double Sinc(double x) { return x == 0 ? 1 : std::sin(std::numbers::pi * x) / (std::numbers::pi * x); }
 double Lanczos(double x) { return std::abs(x) < kLobes ? Sinc(x) * Sinc(x / kLobes) : 0; }
 
-// Which samples of an axis make one of the new ones, and with what weights, which add up to 1.
+// The source samples of one output sample along an axis, with weights that add up to 1.
 struct Taps {
   int first = 0;
   std::vector<double> weights;
@@ -56,7 +56,7 @@ Image Resample(const Image& image, const PictureBox& box, int width, int height)
   const std::vector<Taps> columns = TapsOf(image.width, box.left, box.right, width);
   const std::vector<Taps> rows = TapsOf(image.height, box.top, box.bottom, height);
   const size_t row_values = size_t{3} * width;
-  // Rows that anything reads, in their new width.
+  // Resamples horizontally only the rows that the vertical pass reads.
   const int first_row = rows.front().first;
   const int end_row = rows.back().first + static_cast<int>(rows.back().weights.size());
   std::vector<float> narrow(row_values * static_cast<size_t>(end_row - first_row));
@@ -69,7 +69,7 @@ Image Resample(const Image& image, const PictureBox& box, int width, int height)
       for (const double weight : taps.weights) {
         for (double& channel : sum) channel += weight * *pixel++;
       }
-      for (const double channel : sum) *out++ = static_cast<float>(std::clamp(channel, 0.0, 255.0));  // as Pillow
+      for (const double channel : sum) *out++ = static_cast<float>(std::clamp(channel, 0.0, 255.0));  // as Pillow does
     }
   }
   Image result = {.width = width, .height = height, .rgb = {}};

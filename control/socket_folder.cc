@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<SocketFolder>> SocketFolder::Create(const std::st
 }
 
 void SocketFolder::Remove() const {
-  // Another thread may bind the socket in between, once.
+  // Another thread may bind the socket between the two calls, at most once.
   do {
     unlink(socket_path_.c_str());
   } while (rmdir(folder_.c_str()) != 0 && errno == ENOTEMPTY && access(socket_path_.c_str(), F_OK) == 0);
@@ -42,7 +42,7 @@ sigset_t BlockTermination() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGHUP);  // from the kernel, to a stopped process whose parent has ended
+  sigaddset(&signals, SIGHUP);  // the kernel sends it to a stopped process whose parent has ended
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kMagic[] = "tessera record 1\n";
 constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
-constexpr int64_t kMostTokens = int64_t{1} << 24;  // of one state; more are no record of ours
+constexpr int64_t kMostTokens = int64_t{1} << 24;  // of one state; a file with more is not a valid record
 
 static_assert(std::endian::native == std::endian::little, "records are little-endian");
 
@@ -83,7 +83,7 @@ absl::StatusOr<RankRecord> ReadRecord(const std::string& path) {
   return record;
 }
 
-// By rank, from 0 on without a gap.
+// Returns the records by rank, which count from 0 without a gap.
 absl::StatusOr<std::vector<RankRecord>> ReadFolder(const std::string& folder) {
   std::vector<RankRecord> ranks;
   while (ranks.empty() || std::filesystem::exists(FileOf(folder, static_cast<int>(ranks.size())))) {
@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<RankRecord>> ReadFolder(const std::string& folder) {
   return ranks;
 }
 
-// All tokens of each place, whichever rank has them.
+// Joins the tokens of each place from all ranks.
 std::map<StatePlace, std::map<int64_t, TokenDigest>> Join(const std::vector<RankRecord>& ranks) {
   std::map<StatePlace, std::map<int64_t, TokenDigest>> joined;
   for (const RankRecord& rank : ranks) {
@@ -111,7 +111,7 @@ std::map<StatePlace, std::map<int64_t, TokenDigest>> Join(const std::vector<Rank
 
 absl::StatusOr<std::unique_ptr<StepRecordWriter>> StepRecordWriter::Create(const std::string& folder, int rank) {
   const std::string path = FileOf(folder, rank);
-  // The stream below cannot be told to refuse a file that is there.
+  // std::ofstream cannot refuse an existing file.
   base::FileDescriptor created(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!created.valid()) {
     if (errno == EEXIST) return absl::AlreadyExistsError(absl::StrCat(folder, " holds the record of another run"));

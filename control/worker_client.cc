@@ -23,7 +23,7 @@ absl::Status ProtocolError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat("the worker broke the control protocol: ", what));
 }
 
-// The stream, and the replies to each command that were read while another one's were waited for.
+// The stream, and the replies that were read while waiting for another command's.
 class WorkerClient::Connection {
  public:
   explicit Connection(Options options)
@@ -34,13 +34,13 @@ class WorkerClient::Connection {
 
   uint64_t Send(uint32_t command, std::string fields) {
     waiting_[++last_sequence_];
-    // A failed write means that the stream has ended, of which the wait for the reply returns the reason.
+    // A failed write means that the stream has ended; the wait for the reply returns the reason.
     stream_.Write(
         base::EncodeFields(CommandFrame{.sequence = last_sequence_, .command = command, .fields = std::move(fields)}));
     return last_sequence_;
   }
 
-  // The next reply to command `sequence`, which is of this kind. After kDone or an error there are no more.
+  // The next reply to command `sequence`, whose command number is `command`. None follow kDone or an error.
   absl::StatusOr<ReplyFrame> Wait(uint64_t sequence, uint32_t command) {
     const auto entry = waiting_.find(sequence);
     if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
@@ -76,7 +76,8 @@ class WorkerClient::Connection {
     return entry->second.back().kind != ReplyKind::kPart;
   }
 
-  // The next reply of any command, into `waiting_`. After an error other than of the deadline nothing comes any more.
+  // Reads the next reply to any command into `waiting_`. After an error other than the deadline's, no more replies
+  // come.
   absl::Status Read(absl::Duration deadline) {
     RETURN_IF_ERROR(broken_);
     std::string message;
@@ -111,8 +112,8 @@ class WorkerClient::Connection {
   const std::function<std::string()> ending_;
   MessageStream stream_;
   uint64_t last_sequence_ = 0;
-  std::map<uint64_t, std::deque<ReplyFrame>> waiting_;  // commands that are not answered in full
-  absl::Status broken_;                                 // why nothing that comes counts any more
+  std::map<uint64_t, std::deque<ReplyFrame>> waiting_;  // commands without a complete reply
+  absl::Status broken_;                                 // why further replies are ignored
 };
 
 WorkerClient::WorkerClient(Options options) : connection_(std::make_unique<Connection>(std::move(options))) {}

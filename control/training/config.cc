@@ -47,7 +47,7 @@ absl::Status CheckDatasets(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
-// How the batch is dealt out, and how many ranks that takes.
+// Checks how the batch is divided, and how many ranks that takes.
 absl::Status CheckRanks(const TrainConfig& config) {
   const TrainParallelism& parallelism = config.parallelism;
   const int64_t ranks = parallel::NumRanks(parallelism.mesh());
@@ -124,7 +124,7 @@ absl::Status CheckTogether(const TrainConfig& config) {
   return CheckPublish(config);
 }
 
-// The values of a tree by their paths, as exact texts.
+// Collects the values of a tree by their paths, as exact texts.
 void Flatten(const base::Json& value, const std::string& path, std::map<std::string, std::string>& leaves) {
   for (const base::JsonMember& member : value.members()) {
     Flatten(member.value, path.empty() ? member.key : absl::StrCat(path, ".", member.key), leaves);
@@ -148,7 +148,7 @@ std::map<std::string, std::string> Leaves(const TrainConfig& config) {
   return leaves;
 }
 
-// What changes no sum of a run, and its length and rate. A name that ends with a point is a mapping.
+// Keys that change no sum of a run, and those of its length and rate. A name that ends with a point is a mapping.
 constexpr const char* kMayChange[] = {"model",
                                       "output",
                                       "train.steps",
@@ -161,7 +161,7 @@ constexpr const char* kMayChange[] = {"model",
                                       "save.",
                                       "publish.",
                                       "parallelism."};
-// The same of each of datasets.
+// The keys of each of datasets that may change.
 constexpr const char* kMayChangeOfDatasets[] = {"folder_path", "bad_images", "cache_latents_to_disk",
                                                 "cache_text_embeddings"};
 constexpr char kDatasets[] = "datasets[";
@@ -177,7 +177,7 @@ bool MayChange(const std::string& path, bool same_samples) {
   });
 }
 
-// For messages.
+// The names for messages.
 std::string NamesThatMayChange() {
   std::vector<std::string> names;
   for (absl::string_view name : kMayChange) {
@@ -208,7 +208,7 @@ absl::StatusOr<TrainConfig> ParseTrainConfig(const std::string& text) {
   config.network.linear_alpha = 0;
   base::ReadYamlFields(mapping, config);
   RETURN_IF_ERROR(mapping.Finish());
-  // Without an alpha of its own, an adapter's is its rank.
+  // By default, an adapter's alpha equals its rank.
   if (config.network.linear_alpha == 0) config.network.linear_alpha = static_cast<double>(config.network.linear);
   RETURN_IF_ERROR(CheckTogether(config));
   return config;

@@ -1,5 +1,5 @@
-// Any bytes as a training configuration: what is accepted prints and reads back as itself and resumes itself, and a
-// bounded error refuses the rest.
+// Parses any bytes as a training configuration. An accepted configuration must print, parse back as itself and resume
+// itself; others are refused with an error of bounded length.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -32,16 +32,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kMetadata[] = "metadata.jsonl";
-// Captions as other tools keep them, which are not read.
+// Caption files of other tools, which are not read.
 constexpr const char* kOtherMetadata[] = {"metadata.csv", "metadata.json", "metadata.parquet"};
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr char kTrigger[] = "[trigger]";
 constexpr size_t kMaxMetadataBytes = 256 << 20;
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxCaptionBytes = 64 << 10;
-constexpr size_t kNamed = 3;  // files of a message
+constexpr size_t kNamed = 3;  // files named in a message
 
-// An image as a folder lists it.
+// An image in a folder's listing.
 struct ListedImage {
   std::string path;
   absl::StatusOr<std::string> caption;  // an error says why it cannot be used, with the name of its file
@@ -52,7 +52,7 @@ bool IsPicture(const fs::path& path) {
   return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
 }
 
-// The pictures in a folder itself, by name; hidden ones are left out.
+// The pictures directly in a folder, by name, without hidden ones.
 absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
   std::error_code error;
   std::vector<std::string> names;
@@ -70,12 +70,12 @@ absl::StatusOr<std::vector<std::string>> PicturesIn(const std::string& folder) {
   return names;
 }
 
-// Without the mark that some editors put in front of UTF-8.
+// Removes the byte order mark that some editors put in front of UTF-8.
 std::string_view WithoutByteOrderMark(std::string_view text) {
   return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
 }
 
-// The caption that the text of a file says. Errors begin with `name`.
+// The caption in the text of a file. Errors begin with `name`.
 absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string& name) {
   std::string caption(WithoutByteOrderMark(text));
   absl::StripAsciiWhitespace(&caption);
@@ -92,13 +92,13 @@ absl::StatusOr<std::string> CaptionOf(const std::string& text, const std::string
   return caption;
 }
 
-// What a folder lists.
+// The listing of a folder.
 struct ListedFolder {
   std::vector<ListedImage> images;
-  std::vector<LeftOutImage> lines;  // of metadata.jsonl that name no image
+  std::vector<LeftOutImage> lines;  // lines of metadata.jsonl that name no image
 };
 
-// A relative name that stays within its folder.
+// Whether the name is relative and stays within its folder.
 bool StaysWithin(const fs::path& name) {
   return name.is_relative() && std::find(name.begin(), name.end(), "..") == name.end();
 }
@@ -145,7 +145,7 @@ absl::StatusOr<ListedFolder> ReadMetadata(const std::string& folder) {
   return listed;
 }
 
-// The text of the file beside an image; empty where there is none.
+// The text of the caption file of an image; empty if there is none.
 absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::string& extension) {
   fs::path path = image;
   path.replace_extension(absl::StartsWith(extension, ".") ? extension : "." + extension);
@@ -163,7 +163,7 @@ absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::stri
   return CaptionOf(*text, path.string());
 }
 
-// InvalidArgument where the folder's captions are in a file, or in files, of a kind that is not read.
+// InvalidArgument if the folder has caption files of a kind that is not read.
 absl::Status CheckCaptionFiles(const TrainDataset& dataset) {
   std::error_code ignored;
   for (const char* name : kOtherMetadata) {
@@ -181,7 +181,7 @@ absl::Status CheckCaptionFiles(const TrainDataset& dataset) {
   return absl::OkStatus();
 }
 
-// The images of one folder.
+// Lists the images of one folder.
 absl::StatusOr<ListedFolder> ListImages(const TrainDataset& dataset, std::vector<std::string>& unlisted,
                                         std::vector<std::string>& unread) {
   const fs::path folder(dataset.folder_path);
@@ -246,7 +246,7 @@ bool IsEnlarged(const Bucket& bucket, const PictureSize& size) {
 // Builds the set picture by picture.
 class Scanner {
  public:
-  // Of so many files, and of about so many samples.
+  // The numbers of files and, approximately, of samples.
   Scanner(std::string trigger_word, std::vector<std::string> unlisted, std::vector<std::string> unread, size_t paths,
           size_t samples)
       : trigger_word_(std::move(trigger_word)), newest_of_path_(paths, kNoSample) {
@@ -256,7 +256,7 @@ class Scanner {
     next_of_path_.reserve(samples);
   }
 
-  // `place` is that of the file among all files.
+  // `place` is the index of the file among all files.
   void Add(const TrainDataset& dataset, size_t place, std::string path, const absl::StatusOr<std::string>& own_caption,
            const absl::StatusOr<PictureContent>& content, const std::vector<std::vector<Bucket>>& buckets) {
     for (const absl::Status& status : {content.status(), own_caption.status()}) {
@@ -300,7 +300,7 @@ class Scanner {
     return std::move(set_);
   }
 
-  // Of a picture, or of a line of metadata.jsonl.
+  // Leaves out a picture or a line of metadata.jsonl.
   void LeaveOut(const TrainDataset& dataset, const std::string& path, std::string reason) {
     if (dataset.bad_images == BadImages::kRefuse) return refused_.push_back(std::move(reason));
     set_.left_out.push_back(LeftOut(path, reason));
@@ -309,7 +309,7 @@ class Scanner {
  private:
   static constexpr int32_t kNoSample = -1;
 
-  // The sample that is visited once more where this one comes again; null where it is new.
+  // The earlier sample whose repeats this one adds to; null if this one is new.
   TrainingSample* Find(size_t place, const TrainingSample& sample) {
     for (int32_t i = newest_of_path_[place]; i != kNoSample; i = next_of_path_[static_cast<size_t>(i)]) {
       TrainingSample& other = set_.samples[static_cast<size_t>(i)];
@@ -321,7 +321,7 @@ class Scanner {
     return nullptr;
   }
 
-  // In their own order in place of that in which they came.
+  // Numbers buckets by size; until then they are numbered in the order of their first sample.
   void NumberBuckets() {
     std::vector<int64_t> place(buckets_.size());
     for (const auto& [bucket, number] : buckets_) {
@@ -333,9 +333,9 @@ class Scanner {
 
   const std::string trigger_word_;
   TrainingSet set_;
-  std::map<Bucket, int64_t> buckets_;    // and their numbers, in the order in which they came
+  std::map<Bucket, int64_t> buckets_;    // with their numbers, in order of first use
   std::vector<int32_t> newest_of_path_;  // the last sample of each file
-  std::vector<int32_t> next_of_path_;    // of each sample, the one before it of the same file
+  std::vector<int32_t> next_of_path_;    // for each sample, the previous sample of the same file
   std::vector<std::string> refused_;
 };
 
@@ -365,7 +365,7 @@ absl::StatusOr<std::vector<int64_t>> TrainingSet::LeaveOut(absl::Span<const Left
   std::map<absl::string_view, const LeftOutImage*> reasons;
   for (const LeftOutImage& image : images) reasons.emplace(image.path, &image);
   std::vector<int64_t> removed;
-  std::vector<bool> has_samples(buckets.size());  // of each bucket, once they are removed
+  std::vector<bool> has_samples(buckets.size());  // for each bucket, after the removal
   int64_t removed_enlarged = 0;
   for (size_t i = 0; i < samples.size(); ++i) {
     const TrainingSample& sample = samples[i];
@@ -386,7 +386,7 @@ absl::StatusOr<std::vector<int64_t>> TrainingSet::LeaveOut(absl::Span<const Left
   std::erase_if(samples, [&](const TrainingSample& sample) { return reasons.contains(sample.path); });
   std::erase_if(without_caption, [&](const std::string& path) { return reasons.contains(path); });
   std::vector<Bucket> kept;
-  std::vector<int64_t> place;  // of each bucket among those that are kept
+  std::vector<int64_t> place;  // index of each bucket among the remaining ones
   for (size_t i = 0; i < buckets.size(); ++i) {
     place.push_back(std::ssize(kept));
     if (has_samples[i]) kept.push_back(buckets[i]);
@@ -475,7 +475,7 @@ absl::StatusOr<DatasetListing> DatasetListing::Create(const DatasetOptions& opti
     listing.folders_.push_back(std::move(folder));
   }
   listing.KeepEachPathOnce();
-  ::malloc_trim(0);  // of many names and captions, what reading them took
+  ::malloc_trim(0);  // returns the memory that reading many names and captions took
   return listing;
 }
 
@@ -483,13 +483,13 @@ void DatasetListing::KeepEachPathOnce() {
   std::vector<size_t> sorted(paths_.size());
   std::iota(sorted.begin(), sorted.end(), 0);
   std::ranges::stable_sort(sorted, [this](size_t one, size_t other) { return paths_[one] < paths_[other]; });
-  std::vector<size_t> first(paths_.size());  // of each path, the place at which it comes first
+  std::vector<size_t> first(paths_.size());  // for each path, its first index
   for (size_t i = 0; i < sorted.size(); ++i) {
     const bool again = i > 0 && paths_[sorted[i]] == paths_[sorted[i - 1]];
     first[sorted[i]] = again ? first[sorted[i - 1]] : sorted[i];
   }
   size_t kept = 0;
-  std::vector<size_t>& place = sorted;  // of those that are kept
+  std::vector<size_t>& place = sorted;  // index among the paths that are kept
   for (size_t i = 0; i < paths_.size(); ++i) {
     if (first[i] != i) continue;
     if (kept != i) paths_[kept] = std::move(paths_[i]);
@@ -516,7 +516,7 @@ std::string DatasetListing::Digest() const {
 
 absl::StatusOr<TrainingSet> DatasetListing::Scan(absl::Span<const absl::StatusOr<PictureContent>> contents) && {
   size_t samples = 0;
-  std::vector<int> uses(paths_.size());  // of each path; the last one takes its text
+  std::vector<int> uses(paths_.size());  // for each path; its last use moves the text
   for (const Folder& folder : folders_) {
     samples += folder.pictures.size() * folder.buckets.size();
     for (const Folder::Picture& picture : folder.pictures) ++uses[picture.path];

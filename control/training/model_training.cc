@@ -11,9 +11,10 @@
 namespace tessera::control {
 namespace {
 
-constexpr double kBlockBytes = 34;   // of a token and feature, at two bytes a number
-constexpr double kSharedBytes = 24;  // of these, what tensor ranks share out
-constexpr size_t kSwapBuffers = 2;   // blocks in the device's memory beside those that stay: in use, and on its way
+constexpr double kBlockBytes = 34;   // per token and feature, at two bytes a number
+constexpr double kSharedBytes = 24;  // the part of it that tensor ranks shard
+constexpr size_t kSwapBuffers =
+    2;  // blocks on the device in addition to the resident ones: the one in use and the next
 
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
@@ -25,26 +26,26 @@ double TransformerParameters(const ModelDescription& model) {
   return parameters;
 }
 
-// Matrices [width, width] of a block's attention that an adapter changes.
+// Number of matrices [width, width] of a block's attention that an adapter changes.
 int64_t ProjectionsOf(const parallel::BlockExchange& block) {
   const int64_t second = block.second_attention ? 4 : 0;
   switch (block.kind) {
     case parallel::BlockKind::kImage:
       return 4 + second;
     case parallel::BlockKind::kCross:
-      return 8 + second;  // from the text to the image there is an attention of its own
+      return 8 + second;  // a second attention, from the text to the image
     case parallel::BlockKind::kJoint:
       return (block.text_ends ? 7 : 8) + second;
     case parallel::BlockKind::kFused:
       break;
   }
-  return 3 + second;  // what comes out is projected together with the MLP
+  return 3 + second;  // the output is projected together with the MLP
 }
 
-// How the transformer's parameters lie in its blocks, in any unit.
+// Sizes of the transformer's blocks, in any unit.
 struct BlockSizes {
   std::vector<double> blocks;
-  double others = 0;  // in none of them
+  double others = 0;  // parameters outside all blocks
 
   double Of(int64_t begin, int64_t end) const {
     return std::accumulate(blocks.begin() + begin, blocks.begin() + end, 0.0);
@@ -52,8 +53,8 @@ struct BlockSizes {
   double sum() const { return others + Of(0, static_cast<int64_t>(blocks.size())); }
 };
 
-// By the matrices, which are nearly all of them; where these are not known, a block in which text and image have
-// weights of their own counts as two.
+// Sizes by the blocks' matrices, which are nearly all of their parameters. If these are unknown, a block with separate
+// weights for text and image counts as two.
 BlockSizes BlockSizesOf(const ModelDescription& model) {
   BlockSizes sizes{.blocks = {}, .others = TransformerParameters(model)};
   std::string last;
@@ -78,7 +79,7 @@ double LargestBlockShare(const ModelDescription& model) {
   return sizes.blocks.empty() ? 0 : *std::ranges::max_element(sizes.blocks) / sizes.sum();
 }
 
-// In the unit of the sizes.
+// The result has the unit of the sizes.
 SwappedParameters SwappedOf(const BlockSizes& sizes, int64_t blocks_to_swap, int64_t begin, int64_t end) {
   SwappedParameters swapped;
   double largest = 0;
@@ -93,11 +94,11 @@ SwappedParameters SwappedOf(const BlockSizes& sizes, int64_t blocks_to_swap, int
   return swapped;
 }
 
-// What the pipeline stage that holds most of something holds.
+// The largest values of any pipeline stage.
 struct LargestStage {
-  double weights = 1;       // share of the transformer's
-  double on_device = 1;     // of them, with the buffers of those that wait in the host's memory
-  double block_inputs = 0;  // blocks, each as often as there are micro-batches under way in its stage
+  double weights = 1;       // share of the transformer's weights
+  double on_device = 1;     // share on the device, including swap buffers but not swapped blocks
+  double block_inputs = 0;  // blocks, each counted once per micro-batch in flight in its stage
 };
 
 LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& model) {
@@ -107,7 +108,7 @@ LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& m
   std::vector<double> costs = model.transformer.block_flops;
   if (costs.size() != static_cast<size_t>(blocks)) costs.assign(static_cast<size_t>(blocks), 1);
   const absl::StatusOr<std::vector<int>> balanced = parallel::BalanceStages(costs, stages);
-  if (blocks == 0 || (stages > 1 && !balanced.ok())) return largest;  // no such run begins
+  if (blocks == 0 || (stages > 1 && !balanced.ok())) return largest;  // such a run is refused
   const std::vector<int> bounds = stages > 1 ? *balanced : std::vector{0, blocks};
   const BlockSizes sizes = BlockSizesOf(model);
   largest = {.weights = 0, .on_device = 0, .block_inputs = 0};
@@ -233,19 +234,19 @@ TrainingMemory PredictMemory(const TrainConfig& config, const ModelDescription& 
   const LargestStage stage = LargestStageOf(config, model);
   const double parameters = of_all_stages * stage.weights;
   const bool shards_weights = parallelism.zero == ZeroStage::kFull && parallelism.data > 1;
-  const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // gathered
+  const double block = shards_weights ? of_all_stages * LargestBlockShare(model) / tensor : 0;  // a gathered block
   const double weights = of_all_stages * stage.on_device * (config.train.quantize ? 1 : element) / weight_share;
-  // Of the two factors of each module tensor ranks share out one.
+  // Tensor ranks shard one of the two factors of each module.
   const double trained = is_lora ? static_cast<double>(AdapterParameters(model, config.network.linear)) *
                                        stage.weights * (1 + 1 / tensor) / 2
                                  : parameters / tensor;
   const double states = config.train.ema_decay > 0 ? 4 : 3;
   TrainingMemory memory;
-  // A block that is gathered is there twice: in its place, and as the message of its parts.
+  // A gathered block exists twice: in its final place, and as the message with its parts.
   memory.weights = static_cast<uint64_t>(weights + 2 * block * (config.train.quantize ? 1 : element));
   memory.adapter = is_lora ? static_cast<uint64_t>(trained * element) : 0;
-  // An adapter's are on every data rank. Those of a block's weights come from autograd in the dtype of the computation
-  // and are summed in fp32.
+  // Every data rank has all gradients of an adapter. Autograd returns those of a block's weights in the dtype of the
+  // computation, and they are summed in fp32.
   memory.gradients = static_cast<uint64_t>(
       shards_weights && !is_lora ? trained * master / data + block * (element + master) : trained * master);
   memory.optimizer = static_cast<uint64_t>(trained * master * states / state_share);

@@ -12,7 +12,7 @@
 namespace tessera::control {
 namespace {
 
-// Fields of the messages, and their wire types (protobuf's encoding).
+// Field numbers of the messages, and their wire types (protobuf's encoding).
 constexpr uint32_t kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
 constexpr uint32_t kEventTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7;
 constexpr uint32_t kSummaryValue = 1;
@@ -33,7 +33,7 @@ void AppendVarint(uint64_t number, std::string& text) {
   text += static_cast<char>(number);
 }
 
-// A protobuf message that is written field by field.
+// Encodes a protobuf message field by field.
 class Message {
  public:
   Message& Int(uint32_t field, uint64_t number) {
@@ -83,7 +83,7 @@ uint32_t MaskedCrc32c(std::string_view bytes) {
 }
 
 absl::StatusOr<EventFile> EventFile::Create(const std::string& folder, double time, int64_t first_step) {
-  // TensorBoard takes every file with "tfevents" in its name, in the order of their names.
+  // TensorBoard reads every file with "tfevents" in its name, in the order of their names.
   const std::string path =
       absl::StrCat(folder, absl::StrFormat("/events.out.tfevents.%010d.", static_cast<int64_t>(time)),
                    absl::Hex(base::RandomNumber<uint64_t>(), absl::kZeroPad16));
@@ -108,7 +108,7 @@ absl::Status EventFile::AddScalars(int64_t step, double time, std::span<const Me
 }
 
 absl::Status EventFile::AddImage(int64_t step, double time, const std::string& name, std::string_view png) {
-  // A signature of 8 bytes, then the chunk IHDR: its length, its name, width and height.
+  // A PNG begins with a signature of 8 bytes and the chunk IHDR: its length, its name, width and height.
   constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
   if (!png.starts_with(kSignature) || png.size() < 24 || png.substr(12, 4) != "IHDR") {
     return absl::InvalidArgumentError(absl::StrCat("picture \"", name, "\" is not a PNG"));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxLogBytes = size_t{1} << 30;
 
-// The complete lines of steps up to `last_step`.
+// Returns the complete lines of steps up to `last_step`.
 absl::StatusOr<std::string> LinesUpTo(const std::string& text, int64_t last_step, const std::string& path) {
   std::string kept;
   int line_number = 0;

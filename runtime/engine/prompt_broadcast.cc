@@ -12,7 +12,7 @@
 namespace tessera::runtime {
 namespace {
 
-// More than any prompt has: what a receiver takes on trust stays bounded.
+// More than any prompt has. It bounds what a receiver allocates on a peer's word.
 constexpr int64_t kMaxDescriptionBytes = int64_t{16} << 20;
 constexpr int64_t kMaxTensorBytes = int64_t{4} << 30;
 constexpr int64_t kMaxDims = 8;
@@ -22,9 +22,9 @@ constexpr int kFirst = 0;
 constexpr std::array kDtypes = {at::kByte, at::kChar,     at::kShort, at::kInt,  at::kLong,         at::kDouble,
                                 at::kHalf, at::kBFloat16, at::kFloat, at::kBool, at::kComplexFloat, at::kComplexDouble};
 
-// A prompt travels as a description of whole 8-byte numbers and texts, and after it the tensors, each once: branches
-// may share a row. Both sides walk the same fields in the same functions, whose structured bindings fail to compile
-// when a field is added and not named.
+// A prompt is sent as a description of whole 8-byte numbers and texts, followed by the tensors, each once because
+// branches may share a row. Both sides walk the same fields in the same functions, whose structured bindings fail to
+// compile when a field is added and not named.
 template <class Archive>
 void Walk(Archive& archive, models::GuidanceTerm& term) {
   auto& [weight, start, stop] = term;
@@ -70,7 +70,7 @@ class Writer {
     bytes_ += text;
   }
   void Put(at::Tensor& tensor) {
-    int64_t index = -1;  // undefined
+    int64_t index = -1;  // undefined tensor
     if (tensor.defined()) {
       const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
       index = std::find_if(tensors_.begin(), tensors_.end(), same) - tensors_.begin();
@@ -93,7 +93,7 @@ class Writer {
   std::vector<at::Tensor> tensors_;
 };
 
-// After a field that is not there or out of range, ok() is false and everything that follows is empty.
+// After a missing field or one out of range, ok() is false and everything that follows is empty.
 class Reader {
  public:
   explicit Reader(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -155,7 +155,7 @@ class Reader {
   void Get(std::vector<Item>& items) {
     size_t size = 0;
     Get(size);
-    Require(size <= left() / sizeof(int64_t));  // the least that an item takes
+    Require(size <= left() / sizeof(int64_t));  // the minimum size of an item
     if (!ok_) return;
     items.resize(size);
     for (Item& item : items) Get(item);
@@ -172,7 +172,7 @@ class Reader {
 };
 
 struct TensorShape {
-  int64_t dtype = 0;  // in kDtypes
+  int64_t dtype = 0;  // index in kDtypes
   std::vector<int64_t> sizes;
 };
 
@@ -182,7 +182,7 @@ void Walk(Archive& archive, TensorShape& shape) {
   archive(dtype, sizes);
 }
 
-// Of a tensor that may travel; nothing else is allocated on a peer's word.
+// Whether a tensor of this shape may be sent. Nothing else is allocated on a peer's word.
 bool IsValid(const TensorShape& shape, int64_t& bytes_left) {
   if (shape.dtype < 0 || shape.dtype >= std::ssize(kDtypes) || std::ssize(shape.sizes) > kMaxDims) return false;
   auto bytes = static_cast<int64_t>(c10::elementSize(kDtypes[static_cast<size_t>(shape.dtype)]));
@@ -198,7 +198,7 @@ struct Message {
   std::vector<at::Tensor> tensors;
 };
 
-// ResourceExhausted for what no receiver would take.
+// ResourceExhausted for a prompt that no receiver would accept.
 absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt) {
   Writer head, body;
   auto code = static_cast<int>(prompt.status().code());
@@ -221,7 +221,7 @@ absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt)
 
 at::Tensor Bytes(int64_t count) { return at::empty({count}, at::kByte); }
 
-// What a prompt is travels between hosts, its tensors between devices.
+// The description is sent between hosts, the tensors between devices.
 void Send(const Message& message, parallel::Communicator& control, parallel::Communicator& world) {
   control.Broadcast(at::full({1}, std::ssize(message.description), at::kLong), kFirst);
   const at::Tensor description = Bytes(std::ssize(message.description));

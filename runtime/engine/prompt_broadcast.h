@@ -1,5 +1,5 @@
-// Hands what one rank encoded to the others: text encoders, their weights and the cache of prompts are the first rank's
-// alone.
+// BroadcastPrompt sends the first rank's encoded prompt to the other ranks. Only the first rank has text encoders and a
+// prompt cache.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,12 +10,12 @@
 
 namespace tessera::runtime {
 
-// Returns on every rank of `world` what the first one gives as `prompt`: the same conditioning, bit for bit, or the
-// same error. What the others give is not looked at. Tensors arrive on `device`, which may differ between ranks; what
-// describes them goes through `control`, the same ranks in host memory.
+// Returns the first rank's `prompt` on every rank of `world`: the same conditioning, bit for bit, or the same error.
+// The other ranks' `prompt` is ignored. Tensors arrive on `device`, which may differ between ranks. Their description
+// is sent through `control`, which connects the same ranks in host memory.
 //
-// Every rank must call it, after an error too. Throws CommError where the ranks cannot be reached, or where what
-// arrives is no prompt.
+// Every rank must call it, also after an error. Throws CommError if the ranks cannot be reached or if the received data
+// is not a prompt.
 absl::StatusOr<models::EncodedPrompt> BroadcastPrompt(absl::StatusOr<models::EncodedPrompt> prompt,
                                                       parallel::Communicator& control, parallel::Communicator& world,
                                                       at::Device device);

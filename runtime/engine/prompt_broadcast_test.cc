@@ -19,7 +19,7 @@ at::Tensor Numbers(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::arange(count).view(shape).to(dtype);
 }
 
-// Every field has a distinct value.
+// A prompt in which every field has a distinct value.
 models::EncodedPrompt ManyFields() {
   const at::Tensor shared = Numbers({3, 4}, at::kBFloat16);
   return {.guidance = {.branches = {{.row = {.text = shared,
@@ -125,7 +125,7 @@ TEST(PromptBroadcastTest, APromptTooLargeToSendIsAnErrorEverywhere) {
   }
 }
 
-// A group of two whose first rank sends the given tensors, as many times as it is asked.
+// A group of two whose first rank sends the given tensors each time that it is asked.
 class Scripted final : public parallel::Communicator {
  public:
   explicit Scripted(std::vector<at::Tensor> sent) : sent_(std::move(sent)) {}

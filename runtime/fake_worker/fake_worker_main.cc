@@ -1,8 +1,8 @@
-// tessera-fake-worker: a worker without a model, driven in place of tessera-worker by `tessera serve --fake-workers`
-// and by every front-end test.
+// tessera-fake-worker is a worker without a model. `tessera serve --fake-workers` and every front-end test run it in
+// place of tessera-worker.
 //
-// Its images are gradients that depend on the prompt, the options, the adapters, the seed and the steps done.
-// TESSERA_FAKE_WORKER holds its script (fake_script.h).
+// Its images are gradients that depend on the prompt, the options, the adapters, the seed and the completed steps.
+// TESSERA_FAKE_WORKER holds its script (control/fake_script.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -42,12 +42,12 @@
 namespace tessera::runtime {
 namespace {
 
-// How many heads a model has without files: every valid number of ranks can share them.
+// The number of heads of a model without files; any valid number of ranks divides it.
 constexpr int32_t kHeadsOfAnyModel = 24;
 
 constexpr absl::Duration kBeat = absl::Milliseconds(20);
 
-// Whatever of a job only some models read; empty where all of it has its default.
+// The job's fields that only some models read; empty if all have their defaults.
 std::string OptionsOf(const control::JobParameters& job) {
   std::string text;
   if (job.negative_prompt.has_value()) absl::StrAppend(&text, "negative ", *job.negative_prompt, ";");
@@ -66,7 +66,8 @@ std::string OptionsOf(const control::JobParameters& job) {
   return text;
 }
 
-// What the job's adapters hold, with their scales, so that other bytes make another image; those of scale 0 make none.
+// The contents of the job's adapters with their scales, so that different bytes make a different image; those of scale
+// 0 are omitted.
 absl::StatusOr<std::string> AdaptersOf(const control::JobParameters& job) {
   std::string text;
   for (const control::AdapterUse& adapter : job.adapters) {
@@ -80,7 +81,7 @@ absl::StatusOr<std::string> AdaptersOf(const control::JobParameters& job) {
 
 class FakeHandler final : public control::CommandHandler {
  public:
-  // `segment`, in which the group watches the rank's progress, may be null.
+  // `segment` is where the group watches the rank's progress; it may be null.
   FakeHandler(control::FakeScript script, const std::string& layout, std::shared_ptr<parallel::HostSegment> segment,
               int rank)
       : script_(std::move(script)),
@@ -285,7 +286,7 @@ class FakeHandler final : public control::CommandHandler {
         .height = job.parameters.height, .width = job.parameters.width, .seconds = seconds, .completed = job.completed};
   }
 
-  // Takes as long as it was ordered. The seconds that it took.
+  // Takes as long as the script says. Returns the seconds that it took.
   double Work(const std::string& time) {
     const absl::Duration began = base::SteadyNow();
     const absl::Duration end = began + script_.Time(time);

@@ -1,4 +1,4 @@
-// Which captions a model cuts, from its tokenizers alone, for `tessera train --dry-run`.
+// FindCutCaptions finds the captions that a model cuts, using only its tokenizers, for `tessera train --dry-run`.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace tessera::runtime {
 
-// `captions` has the path of a picture and a caption of it in turn, each with a NUL at its end. The warning that the
-// run gives when it encodes them (control::CutCaptionsText); empty where none is cut. InvalidArgument for a caption
-// that the model does not take, by its picture; errors of reading the model's configuration and tokenizers.
+// `captions` alternates between the path of a picture and its caption, each terminated by NUL. Returns the warning that
+// a run gives when it encodes them (control::CutCaptionsText), or an empty text if no caption is cut. InvalidArgument,
+// naming the picture, for a caption that the model does not accept; also errors of reading the model's configuration
+// and tokenizers.
 absl::StatusOr<std::string> FindCutCaptions(const std::string& model, std::string_view captions);
 
 }  // namespace tessera::runtime

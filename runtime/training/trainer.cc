@@ -36,10 +36,11 @@ namespace {
 
 constexpr char kLatest[] = "latest";
 
-// The validation loss is that of so many images at most, at the middles of so many equal parts of the noise levels.
+// The validation loss is that of at most this many images, each at the middle of this many equal parts of the noise
+// levels.
 constexpr int64_t kEvaluatedSamples = 8;
 constexpr int64_t kEvaluatedLevels = 8;
-// The visits that the data order counts begin at 0.
+// Outside the visits of the data order, which are counted from 0.
 constexpr int64_t kEvaluationEpoch = -1;
 
 using Clock = std::chrono::steady_clock;
@@ -56,19 +57,19 @@ absl::Status CheckSupported(const control::TrainConfig& config, const TrainedMod
   return absl::OkStatus();
 }
 
-// Why a run does not go on from a checkpoint.
+// Reasons why a run cannot resume from a checkpoint.
 constexpr char kOtherSamples[] = " was trained on other images or captions than datasets has now";
 constexpr char kPutBack[] = "; put them back, or begin a new run";
 
-// Where a checkpoint's step is told to the other ranks.
+// Values that are broadcast to the other ranks in place of a checkpoint's step.
 constexpr int64_t kNoneWhole = -1;
 constexpr int64_t kNone = -2;
 
-// A run that was killed takes a moment to end.
+// A killed run takes a moment to end.
 constexpr absl::Duration kLockTimeout = absl::Seconds(5);
 
-// Two runs must not write into one folder. Held by rank 0, which alone writes checkpoints' names and exports, so that a
-// run whose command was killed keeps the folder until its last write is done.
+// Locks the output, because two runs must not write into one folder. Rank 0 holds the lock: only it writes checkpoints'
+// names and exports. A run whose command was killed therefore keeps the folder until its last write is done.
 absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel::Communicator& all) {
   absl::StatusOr<base::ProcessLock> lock = base::ProcessLock();
   if (all.rank() == 0) {
@@ -84,8 +85,8 @@ absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel
   return lock;
 }
 
-// A run must not mix its checkpoints with those of another one: what it goes on from is the output's own, or the output
-// has none.
+// Prevents a run from mixing its checkpoints with those of another run: the checkpoint that it resumes from must be the
+// output's, or the output must have none.
 absl::Status CheckOutput(const std::string& output, const std::string& checkpoint) {
   if (checkpoint == kLatest || !HasCheckpoints(output)) return absl::OkStatus();
   if (checkpoint.empty()) {
@@ -93,7 +94,7 @@ absl::Status CheckOutput(const std::string& output, const std::string& checkpoin
         output, " has checkpoints of an earlier run; go on with --resume latest, or choose another output"));
   }
   std::error_code ignored;
-  // A checkpoint that is not there is refused when it is read.
+  // Reading a missing checkpoint reports the error.
   if (!std::filesystem::exists(checkpoint, ignored) || BelongsTo(checkpoint, output)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--resume is ", base::Quote(checkpoint), ", and output is ", base::Quote(output),
@@ -101,7 +102,7 @@ absl::Status CheckOutput(const std::string& output, const std::string& checkpoin
                    "or choose another output"));
 }
 
-// Before anything is read of the output. Rank 0 gets what an earlier start had not finished moving.
+// Called before anything in the output is read. Returns on rank 0 what an earlier start had not finished moving aside.
 absl::StatusOr<SetAside> PrepareOutput(const std::string& output, const std::string& checkpoint,
                                        parallel::Communicator& all) {
   absl::StatusOr<SetAside> finished = SetAside();
@@ -113,7 +114,7 @@ absl::StatusOr<SetAside> PrepareOutput(const std::string& output, const std::str
   return finished;
 }
 
-// The same on all ranks, of which one reads the files.
+// Returns the same on all ranks; one rank reads the files.
 absl::StatusOr<ModelContents> ContentsOf(const TrainedModel& model) {
   parallel::Communicator& all = model.groups.all;
   absl::StatusOr<ModelContents> contents = absl::UnknownError("read by the first rank");
@@ -137,7 +138,7 @@ absl::StatusOr<DataOrder> OrderOf(const control::TrainingSet& set, const control
   return DataOrder::Create(samples, config.train.batch_size, static_cast<uint64_t>(config.seed));
 }
 
-// Changes with everything of the samples that a step depends on.
+// The digest covers everything about the samples that a step depends on.
 std::string DigestOf(const control::TrainingSet& set) {
   base::Sha256 digest;
   for (const control::TrainingSample& sample : set.samples) {
@@ -162,7 +163,7 @@ std::optional<PredictionType> PredictionOf(const control::TrainProcedure& train)
 }
 
 ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
-  // Named alike in both, in the same order.
+  // Both enums have the same enumerators in the same order.
   static_assert(static_cast<int>(control::WeightingScheme::kCosmap) == static_cast<int>(WeightingScheme::kCosmap));
   return {.density = {.scheme = static_cast<WeightingScheme>(train.weighting_scheme),
                       .logit_mean = train.logit_mean,
@@ -172,7 +173,7 @@ ObjectiveOptions ObjectiveOf(const control::TrainProcedure& train) {
           .snr_gamma = train.snr_gamma};
 }
 
-// Without parameters where all weights are trained.
+// The adapter has no parameters if all weights are trained.
 absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, const TrainedModel& model) {
   if (config.network.type == control::NetworkType::kFull) return TrainedAdapter();
   std::vector<std::string> modules;
@@ -203,13 +204,13 @@ absl::StatusOr<TrainedAdapter> AdapterOf(const control::TrainConfig& config, con
   return adapter;
 }
 
-// The bounds by which the weights were loaded (LoadOptions::share).
+// The bounds with which the weights were loaded (LoadOptions::share).
 std::vector<int> StageBoundsOf(const TrainedModel& model) {
   const int stages = model.groups.model.pipe.size();
   return stages > 1 ? StageBounds(model.description.transformer.block_flops, stages) : std::vector<int>();
 }
 
-// Of all stages; what is in no block is on each of them.
+// Counts the parameters of all stages. Those outside the blocks are on every stage and counted once.
 int64_t CountTrained(const TrainedModel& model, const Gradients& gradients) {
   parallel::Communicator& pipe = model.groups.model.pipe;
   const at::Tensor of_blocks = at::zeros({1}, at::TensorOptions(at::kDouble).device(model.family.device()));
@@ -256,7 +257,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(control::TrainingSet set,
                    ScanTogether(control::DatasetOptionsOf(config, model.description), model.groups.all, SignOfLife));
   std::vector<std::string> warnings = set.TakeWarnings();
-  ::malloc_trim(0);  // what listing the images took
+  ::malloc_trim(0);  // returns the memory that listing the images took
   ASSIGN_OR_RETURN(DataOrder order, OrderOf(set, config));
   ASSIGN_OR_RETURN(TrainedAdapter adapter, AdapterOf(config, model));
   if (config.network.from_scratch) {
@@ -386,7 +387,7 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   const int64_t passes = config_.train.gradient_accumulation_steps;
   const auto divisor = static_cast<double>(config_.train.batch_size * passes);
   const at::Tensor loss = at::zeros({1}, at::kDouble);
-  // The passes of a step go through the stages of a pipe as its micro-batches.
+  // With pipeline stages, the passes of a step are its micro-batches.
   const int64_t at_once = groups.model.pipe.size() > 1 ? passes : 1;
   for (int64_t first = 0; first < passes; first += at_once) {
     RETURN_IF_ERROR(samples_.Fetch(SamplesOf(cursor_ + first, at_once), SamplesOf(cursor_ + first + at_once, at_once)));
@@ -405,7 +406,7 @@ absl::StatusOr<control::Trained> Trainer::Train() {
                               .loss = loss.item<double>() / divisor,
                               .gradient_norm = gradients_.GlobalNorm(groups),
                               .learning_rate = learning_rate_.At(step_)};
-  // Equal on all ranks, so that they agree.
+  // The values are equal on all ranks, so all ranks decide alike.
   trained.skipped = !std::isfinite(trained.loss) || !std::isfinite(trained.gradient_norm);
   if (!trained.skipped) {
     trained.loss_ratio = loss_mean_.RatioOf(trained.loss);
@@ -432,7 +433,7 @@ absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
   for (int64_t i = 0; i < count; ++i) evaluated.push_back(i * samples_.count() / count);
   RETURN_IF_ERROR(samples_.Fetch(evaluated, {}));
   optimizer_.UseAverage(true);
-  // Every replica evaluates as often as the others, which may wait for its part of the weights.
+  // Every replica evaluates equally often, because others may wait for its shard of the weights.
   for (int64_t first = 0; first < count; first += groups.data.size()) {
     const int64_t i = (first + groups.data.rank()) % count;
     const bool counts = first + groups.data.rank() < count;
@@ -482,7 +483,7 @@ absl::StatusOr<int64_t> Trainer::ReadState(const std::string& state, const std::
                     data_digest = reader.RequiredString("data_digest");
   const int64_t optimizer_step = reader.RequiredInt("optimizer_step", 0);
   cursor_ = reader.RequiredInt("cursor", 0);
-  // Checkpoints of earlier versions have neither.
+  // Checkpoints of earlier versions have neither field.
   loss_mean_ = {.mean = reader.Number("loss_mean", 0, 0), .count = reader.Int("losses", 0, 0)};
   RETURN_IF_ERROR(reader.status());
   ASSIGN_OR_RETURN(const control::TrainConfig before, control::ParseTrainConfig(config));
@@ -562,7 +563,7 @@ absl::Status Trainer::Resume(const std::string& checkpoint) {
 absl::Status Trainer::CheckNotDone() const {
   if (step_ < config_.train.steps) return absl::OkStatus();
   std::error_code error;
-  // A run may have ended between its last checkpoint and what is made of it.
+  // A run may have ended after its last checkpoint and before its export.
   if (step_ == config_.train.steps && !std::filesystem::exists(ExportPath(), error)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("train.steps is ", config_.train.steps, ", and the checkpoint has ",
                                                  step_, " steps already; raise train.steps"));
@@ -570,7 +571,7 @@ absl::Status Trainer::CheckNotDone() const {
 
 absl::Status Trainer::ContinueItsLine() {
   parallel::Communicator& all = model_.groups.all;
-  // On one rank, as others may see the folder differently.
+  // One rank decides, because others may see the folder differently.
   const at::Tensor in_line = at::zeros({1}, at::kLong);
   absl::StatusOr<SetAside> aside = SetAside();
   if (all.rank() == 0) {
@@ -669,7 +670,7 @@ absl::StatusOr<AdapterExport> Trainer::ServedAdapterOf(CheckpointReader& reader)
                         .step = step_,
                         .prediction_type = PredictionTypeName(prediction_type()),
                         .trigger_phrase = config_.trigger_word};
-  // Other stages' modules among them.
+  // The index includes the modules of other stages.
   for (const auto& [name, tensor] : reader.index().tensors) {
     absl::string_view module = name;
     if (!absl::ConsumePrefix(&module, prefix) || !absl::ConsumeSuffix(&module, kLeaf)) continue;
@@ -688,7 +689,7 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
   const models::AdaptableModel adaptable = model_.family.adaptable();
   std::string path = absl::StrCat(config_.output, "/adapter-", step_);
   if (adaptable.originals == models::OriginalNames::kNone) {
-    // diffusers has no loader for the adapters of these families: PEFT reads its own folders.
+    // diffusers has no loader for adapters of these families; PEFT reads its own folder format.
     RETURN_IF_ERROR(WritePeftFolder(path, adapter));
   } else {
     RETURN_IF_ERROR(WriteKohyaFile(path + ".kohya.safetensors", adapter, models::AdapterNames(adaptable)));
@@ -701,7 +702,7 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
 absl::StatusOr<control::TrainingSaved> Trainer::ExportAdapterTo(const std::string& path) {
   if (!trains_adapter()) return absl::FailedPreconditionError("all weights are trained, and no adapter");
   const Clock::time_point begin = Clock::now();
-  // What is served of a checkpoint, and no more, under a name that no run goes on from.
+  // Writes only what the export needs, to a name that no run resumes from.
   const std::string folder = absl::StrCat(config_.output, "/.export");
   std::vector<Piece> served = Pieces();
   std::erase_if(served, [&](const Piece& piece) { return !piece.name.starts_with(ServedPrefix()); });

@@ -21,7 +21,7 @@
 namespace tessera::runtime {
 namespace {
 
-// [1, 3, height, width] in [-1, 1].
+// Pixels as [1, 3, height, width] in [-1, 1].
 at::Tensor PixelsOf(const control::Image& image) {
   const at::Tensor rgb =
       at::from_blob(const_cast<uint8_t*>(image.rgb.data()), {image.height, image.width, 3}, at::kByte);
@@ -37,7 +37,7 @@ models::ConditioningRow OnHost(models::ConditioningRow row) {
 constexpr char kText[] = "text";
 constexpr char kPosterior[] = "posterior";
 constexpr char kWarning[] = "warning";  // about a caption, in UTF-8
-// Between what a rank says of its pictures: no path has a NUL.
+// Separates a rank's reasons by picture; no path contains NUL.
 constexpr absl::string_view kEnd("\0", 1);
 
 bool IsAlike(const at::Tensor& one, const at::Tensor& other) {
@@ -177,7 +177,7 @@ absl::Status TrainingSamples::EncodePictures(int64_t first, std::vector<at::Tens
   const int ranks = groups_.all.size();
   const int64_t cached_before = cached_pictures_;
   absl::Status status;
-  std::vector<std::string> unusable(posteriors.size());  // why this rank's pictures are to be left out
+  std::vector<std::string> unusable(posteriors.size());  // reasons why this rank's pictures are left out
   for (size_t i = 0; i < posteriors.size() && status.ok(); ++i) {
     const int64_t sample = first + static_cast<int64_t>(i);
     if (sample % ranks != groups_.all.rank()) continue;
@@ -220,7 +220,7 @@ std::vector<std::string> TrainingSamples::KeyOf(const char* kind, const std::str
           c10::DeviceTypeName(family_.device().type())};
 }
 
-// The numbers are raised where entries that older versions made are not to be believed.
+// The key's number is raised when entries of older versions must not be used.
 std::string TrainingSamples::PictureKey(int64_t sample) const {
   std::vector<std::string> parts = KeyOf("latents 3", options_.base.autoencoder, BucketOf(sample));
   parts.push_back(control::DigestText(SampleOf(sample).digest));
@@ -295,7 +295,7 @@ absl::StatusOr<models::EncodedPrompt> TrainingSamples::EncodeOnThisRank(const st
                                                                   .height = bucket.height,
                                                                   .width = bucket.width},
                                                                  {.attention = attention, .tensor = one, .world = one});
-  if (encoded.ok()) encoded->cached = false;  // says of captions whether the disk had them
+  if (encoded.ok()) encoded->cached = false;  // for captions, `cached` means that the disk had them
   return encoded;
 }
 
@@ -337,7 +337,7 @@ TrainingSamples::Window TrainingSamples::Read(const std::optional<ContentCache>&
   return window;
 }
 
-// What was read ahead, and the rest from the disk; or from memory.
+// Takes the samples from the read-ahead, then from the disk or from memory.
 TrainingSamples::Window TrainingSamples::Take(const std::vector<int64_t>& samples) {
   Window ahead;
   if (reading_.valid()) ahead = reading_.get();
@@ -399,7 +399,7 @@ absl::Status TrainingSamples::EncodeMissingCaptions(const std::vector<int64_t>& 
   for (const auto& [sample, encoded] : window) {
     if (!encoded.caption) own.push_back(sample);
   }
-  std::set<std::string> missing;  // on any rank, so that those of a replica go through the same ones
+  std::set<std::string> missing;  // on any rank, so that all ranks of a replica encode the same ones
   for (const std::string& names : GatherTexts(absl::StrJoin(own, ","), groups_.all)) {
     for (const absl::string_view name : absl::StrSplit(names, ',', absl::SkipEmpty())) missing.emplace(name);
   }

@@ -1,10 +1,11 @@
-// The pictures and captions of a training run as the transformer is given them: encoded once, before the first step,
-// and kept on the disk. In memory are those of the pass under way and of the next one, which a thread reads.
+// TrainingSamples holds the encoded pictures and captions of a training run. They are encoded once, before the first
+// step, and kept on the disk. Only those of the current pass and of the next one, which a thread reads ahead, are in
+// memory.
 //
-// Each picture is encoded by one of all ranks and each caption by the ranks of every replica that hold the text
-// encoders. Every rank reads those of its passes from the same files, so that all topologies compute with the same
-// numbers. What a rank does not find on the disk when it was encoded, as where the datasets want no files or the disk
-// is full, it keeps in memory.
+// Each picture is encoded by one rank, and each caption by the ranks of every replica that hold the text encoders.
+// Every rank reads the samples of its passes from the same files, so that all topologies compute with the same numbers.
+// Encodings that a rank does not find on the disk, because the datasets disable the cache or the disk is full, are kept
+// in memory.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -28,16 +29,16 @@
 
 namespace tessera::runtime {
 
-// How captions are read, and where encodings are kept.
+// Options for encoding captions, and the place of the encodings.
 struct SampleOptions {
   int64_t max_sequence_length = 0;
-  double guidance_scale = 1;  // that a guidance-distilled model is told
+  double guidance_scale = 1;  // input of a guidance-distilled model
   bool clean_caption = false;
   std::string cache;   // folder
-  ModelContents base;  // of the model that encodes
+  ModelContents base;  // of the encoding model
 };
 
-// Used by one thread. Family and groups outlive it.
+// Used by one thread. Family and groups must outlive it.
 class TrainingSamples final {
  public:
   TrainingSamples(control::TrainingSet set, models::Family& family, const TrainingGroups& groups,
@@ -47,41 +48,41 @@ class TrainingSamples final {
   int64_t count() const { return static_cast<int64_t>(set_.samples.size()); }
   int64_t prepared() const { return prepared_; }
 
-  // Encodes up to `most` further samples, on all ranks together, or reads them from the cache. A picture under
-  // BadImages::kSkip that cannot be loaded any more is left out with all of its samples when the last one is prepared:
-  // set() and count() are then those without it, on every rank alike, and a warning counts and names it. Errors, which
-  // every rank gets: those of control::LoadTrainingPicture for another picture, those of Family::Encode.
+  // Encodes up to `most` further samples, or reads them from the cache. Called on all ranks together. If a picture
+  // under BadImages::kSkip can no longer be loaded, all of its samples are left out once the last sample is prepared:
+  // set() and count() then exclude them on every rank, and a warning counts and names the pictures. Every rank gets the
+  // same errors: those of control::LoadTrainingPicture for other pictures, and those of Family::Encode.
   absl::Status Prepare(int64_t most);
 
-  // Of the samples that were prepared, those whose picture and those whose caption was in the cache.
+  // The number of prepared samples whose picture, or whose caption, was in the cache.
   int64_t cached_pictures() const { return cached_pictures_; }
   int64_t cached_captions() const { return cached_captions_; }
-  // Which pictures were left out, as the warning says; empty: none.
+  // The pictures that were left out, as in the warning; empty: none.
   const std::string& left_out() const { return left_out_; }
-  // Of the last Prepare, the same on all ranks.
+  // Warnings of the last Prepare, the same on all ranks.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Brings samples that are prepared into memory, in place of those of the last call, on all ranks together: `samples`
-  // are those of this rank's replica, in the same order on all of its ranks, and `next` those of the coming call, of
-  // which a thread begins to read; none where the next call is not known. What is damaged or missing on the disk by now
-  // is encoded again; errors, which every rank gets, are those of Prepare.
+  // Loads prepared samples into memory, in place of those of the last call. Called on all ranks together. `samples` are
+  // those of this rank's replica, in the same order on all of its ranks. `next` are those of the next call, which a
+  // thread starts to read; empty if they are unknown. Samples that are now damaged or missing on the disk are encoded
+  // again. Every rank gets the same errors, those of Prepare.
   absl::Status Fetch(const std::vector<int64_t>& samples, const std::vector<int64_t>& next);
 
-  // Of a sample that was fetched: its latents at one visit, drawn from what the autoencoder made of the picture,
-  // [c, h, w] on the host in max(fp32, dtype).
+  // The latents of a fetched sample at one visit, drawn from the autoencoder's distribution for the picture: [c, h, w]
+  // on the host in max(fp32, dtype).
   at::Tensor Latents(const SampleKey& visit) const;
-  // And its caption, or no caption, on the model's device.
+  // The sample's caption, or the empty caption, on the model's device.
   models::ConditioningRow Caption(int64_t sample) const { return OnDevice(*window_.at(sample).caption); }
   models::ConditioningRow NoCaption(int64_t sample) const;
 
  private:
-  // Parts that are not found are empty.
+  // A part that was not found is empty.
   struct Encoded {
     at::Tensor posterior;  // mean and deviation, [2, c, h, w]
     std::optional<models::ConditioningRow> caption;
   };
   using Window = std::map<int64_t, Encoded>;
-  // Of a part that is not on the disk, the key is empty.
+  // Keys of a sample's parts in the cache; empty for a part that is not on the disk.
   struct Wanted {
     int64_t sample = 0;
     std::string picture, caption;
@@ -91,34 +92,35 @@ class TrainingSamples final {
   const control::TrainingSample& SampleOf(int64_t sample) const { return set_.samples[Index(sample)]; }
   const control::Bucket& BucketOf(int64_t sample) const { return set_.buckets[Index(SampleOf(sample).bucket)]; }
 
-  // Of pictures that are to be left out, posteriors are not defined.
+  // Leaves the posteriors of pictures that are to be left out undefined.
   absl::Status EncodePictures(int64_t first, std::vector<at::Tensor>& posteriors);
   absl::Status PrepareCaption(int64_t sample, const at::Tensor& posterior);
   at::Tensor EmptyPosterior(int64_t sample) const;
-  // From the cache, or encoded; `loaded` becomes the error where that is one of loading the picture.
+  // Finds the posterior in the cache or encodes the picture. If the picture cannot be loaded, `loaded` becomes the
+  // error.
   absl::StatusOr<at::Tensor> PosteriorOf(int64_t sample, absl::Status& loaded);
   absl::StatusOr<at::Tensor> EncodePicture(const control::Image& image);
   absl::StatusOr<models::EncodedPrompt> EncodeCaption(const std::string& caption, const control::Bucket& bucket,
                                                       bool cached);
   absl::StatusOr<models::EncodedPrompt> EncodeOnThisRank(const std::string& caption, const control::Bucket& bucket);
-  // Keys of the cache; what they begin with.
+  // Keys of the cache, and the parts that they begin with.
   std::string PictureKey(int64_t sample) const;
   std::string CaptionKey(const std::string& caption, const control::Bucket& bucket) const;
   std::vector<std::string> KeyOf(const char* kind, const std::string& encoder, const control::Bucket& bucket) const;
-  // Keeps in memory what this rank does not find on the disk.
+  // Keeps the parts that this rank does not find on the disk in memory.
   void Hold(int64_t sample, const at::Tensor& posterior, models::ConditioningRow caption);
   Wanted WantedOf(int64_t sample) const;
-  // Where these are; nothing where none is on the disk.
+  // The cache's folder; nullopt if none of these parts is on the disk.
   std::optional<ContentCache> FolderOf(const std::vector<Wanted>& wanted);
   static Window Read(const std::optional<ContentCache>& folder, const std::vector<Wanted>& wanted);
   Window Take(const std::vector<int64_t>& samples);
   void ReadAhead(const std::vector<int64_t>& next);
-  // Collective.
+  // Collective operations.
   absl::Status EncodeMissing(const std::vector<int64_t>& samples, Window& window);
   absl::Status EncodeMissingCaptions(const std::vector<int64_t>& samples, Window& window);
   models::ConditioningRow OnDevice(const models::ConditioningRow& row) const;
-  // Once the last sample is prepared: removes the pictures that are to be left out, and says which captions were longer
-  // than the model reads.
+  // Called once the last sample is prepared. Removes the pictures that are to be left out, and warns of captions that
+  // are longer than the model reads.
   absl::Status LeaveOutUnusable();
   absl::Status WarnOfCutCaptions();
 
@@ -130,13 +132,13 @@ class TrainingSamples final {
   int64_t cached_pictures_ = 0, cached_captions_ = 0;
   std::vector<std::string> warnings_;
   std::vector<int64_t> cut_captions_;            // samples whose captions were cut
-  std::vector<control::LeftOutImage> unusable_;  // to be left out, once for each sample
+  std::vector<control::LeftOutImage> unusable_;  // to be left out, one entry for each sample
   std::string left_out_;
   int64_t prepared_ = 0;                             // the first samples
-  std::vector<models::ConditioningRow> no_caption_;  // by bucket, once the first sample is prepared
+  std::vector<models::ConditioningRow> no_caption_;  // by bucket; set when the first sample is prepared
   Window held_;                                      // parts of samples that are not on the disk
-  Window window_;                                    // what was fetched
-  std::future<Window> reading_;                      // of the coming call; not valid: nothing is read
+  Window window_;                                    // the fetched samples
+  std::future<Window> reading_;                      // samples of the next call; invalid: no read is running
 };
 
 }  // namespace tessera::runtime
