@@ -56,7 +56,7 @@ TEST(AdapterUseTest, TheNameOfAFileIsItsLastPartWithoutTheExtension) {
   }
 }
 
-// Each differs from a valid job in the one thing that its message names.
+// Each case differs from a valid job only in what its message names.
 TEST(AdapterUseTest, WhatNoRequestMaySayIsRefusedByName) {
   struct Case {
     std::vector<AdapterUse> adapters;

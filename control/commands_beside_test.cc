@@ -1,4 +1,4 @@
-// Commands that are carried out beside those behind them: pictures, and steps that are issued ahead.
+// Tests commands that are executed concurrently with later ones: decoding, and steps that are issued ahead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace tessera::control {
 namespace {
 
-// A channel whose handler makes pictures beside steps.
+// A channel whose handler decodes concurrently with steps.
 class DecodingBesideStepsTest : public ControlChannelTest {
  protected:
   DecodingBesideStepsTest() {
@@ -74,7 +74,7 @@ TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "end 5"));
 }
 
-// A channel whose handler issues steps and does not wait for them.
+// A channel whose handler issues steps without waiting for them.
 class StepsAheadTest : public ControlChannelTest {
  protected:
   StepsAheadTest() {

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A value within every bound that is no field's default.
+// Sets a value that is within every bound and is not the default of any field.
 void Change(std::string& value) { value = "x"; }
 void Change(std::optional<std::string>& value) { value = "x"; }
 void Change(NoiseKind& value) { value = NoiseKind::kTorchCpu; }
@@ -35,7 +35,7 @@ std::vector<std::string> Ids() {
   return ids;
 }
 
-// The ids of the parameters in which two jobs differ.
+// The names of the parameters in which two jobs differ.
 std::vector<std::string> Differences(const JobParameters& a, const JobParameters& b) {
   std::vector<std::string> ids;
   base::ForEachField(
@@ -47,7 +47,7 @@ std::vector<std::string> Differences(const JobParameters& a, const JobParameters
 }
 
 TEST(JobParametersTest, EveryMemberIsWalked) {
-  // Where a member is added these no longer compile: the walk wants a line for it too.
+  // These stop compiling when a member is added: it also needs a line in FieldsOf.
   [[maybe_unused]] const auto& [j1, j2, j3, j4, j5, j6, j7, j8, j9, j10, j11, j12, j13, j14] = JobParameters();
   [[maybe_unused]] const auto& [o1, o2, o3, o4, o5, o6, o7, o8, o9] = PromptOptions();
   [[maybe_unused]] const auto& [l1, l2, l3, l4] = SkipLayerGuidance();

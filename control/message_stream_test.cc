@@ -25,10 +25,10 @@ struct Pair {
   base::FileDescriptor a, b;
 };
 
-// `length` as a message begins with it.
+// `length` as encoded at the start of a message.
 std::string LengthBytes(uint64_t length) { return {reinterpret_cast<const char*>(&length), sizeof(length)}; }
 
-// What one end reads of these bytes, after which the other end has gone.
+// What one end reads when the other end sends these bytes and closes.
 struct Outcome {
   int messages = 0;
   Event end = Event::kMessage;
@@ -48,7 +48,7 @@ Outcome Receive(const std::string& bytes, size_t most_bytes = kMostBytes) {
 
 TEST(MessageStreamTest, BringsMessagesOfAnySizeInOrder) {
   Pair pair;
-  const std::vector<size_t> sizes = {0, 1, 200, 70'000, 5'000'000};  // more than the system keeps for a reader
+  const std::vector<size_t> sizes = {0, 1, 200, 70'000, 5'000'000};  // the last is larger than a socket buffer
   std::thread writer([&] {
     MessageStream stream(std::move(pair.a), kMostBytes);
     for (const size_t size : sizes) EXPECT_TRUE(stream.Write(std::string(size, 'x')));

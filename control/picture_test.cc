@@ -29,7 +29,7 @@ Image PictureOf(const std::string& name) {
 
 absl::StatusCode CodeOf(std::string_view bytes) {
   const absl::Status inspected = InspectPicture(bytes).status();
-  // What does not decode for a reason of its structure is refused before.
+  // Structural errors that prevent decoding are found without it.
   EXPECT_EQ(inspected, DecodePicture(bytes).status());
   return inspected.code();
 }
@@ -44,7 +44,8 @@ TEST(PictureTest, APngIsReadWithItsSizeSaidBefore) {
   EXPECT_EQ(image.rgb.size(), 40u * 30 * 3);
 }
 
-// Against Pillow's exif_transpose. The decoders may differ by their inverse transforms; each file's colours are flat.
+// The expected files are from Pillow's exif_transpose. The decoders may differ by their inverse transforms; each file's
+// colours are flat.
 TEST(PictureTest, AJpegIsTurnedAsTheCameraSays) {
   for (int orientation = 1; orientation <= 8; ++orientation) {
     SCOPED_TRACE(orientation);
@@ -61,7 +62,7 @@ TEST(PictureTest, AJpegIsTurnedAsTheCameraSays) {
   }
 }
 
-// The PNG with a chunk of this EXIF orientation before the chunk at `at`.
+// The PNG with a chunk that contains this EXIF orientation inserted at offset `at`, where another chunk begins.
 std::string WithExif(const std::string& png, size_t at, char orientation) {
   const std::string chunk = std::string("eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0", 23) + orientation +
                             std::string("\0\0\0\0\0\0", 6);
@@ -79,7 +80,7 @@ TEST(PictureTest, APngIsTurnedAsItsExifChunkSays) {
     const uint8_t* at = image.rgb.data() + 3 * (static_cast<size_t>(y) * image.width + x);
     return std::vector<uint8_t>(at, at + 3);
   };
-  // Behind the header, and in front of the end.
+  // After the header, and before the end chunk.
   for (const size_t at : {size_t{33}, png.size() - 12}) {
     const absl::StatusOr<Image> half = DecodePicture(WithExif(png, at, 3)), right = DecodePicture(WithExif(png, at, 6));
     ASSERT_TRUE(half.ok()) << half.status();
@@ -128,14 +129,14 @@ TEST(PictureTest, OtherFilesAreNoPictures) {
 }
 
 TEST(PictureTest, APictureBeyondTheLimitsIsRefusedBeforeItIsDecoded) {
-  // The header of a JPEG says 20000 x 100.
+  // Sets the size in the JPEG's header to 20000 x 100.
   std::string bytes = FileOf("orientation_1.jpg");
   const size_t frame = bytes.find("\xFF\xC0");
   ASSERT_NE(frame, std::string::npos);
   bytes[frame + 7] = static_cast<char>(20000 >> 8);
   bytes[frame + 8] = static_cast<char>(20000 & 0xFF);
   EXPECT_EQ(CodeOf(bytes), absl::StatusCode::kResourceExhausted);
-  // Both sides are valid, and together they are too many pixels.
+  // Both sides are valid, but their product is too many pixels.
   for (const size_t side : {frame + 5, frame + 7}) bytes[side] = 0x3E;
   EXPECT_EQ(CodeOf(bytes), absl::StatusCode::kResourceExhausted);
 }

@@ -19,7 +19,7 @@ Image PictureOf(const std::string& name) {
   return image.value_or(Image());
 }
 
-// Pillow rounds to eight bits after the first of the two passes as well, which moves a value by one at most.
+// Pillow also rounds to 8 bits after the first of the two passes, which changes a value by at most one.
 void ExpectNear(const Image& image, const Image& expected) {
   ASSERT_EQ(image.width, expected.width);
   ASSERT_EQ(image.height, expected.height);

@@ -29,7 +29,7 @@ class StepRecordTest : public testing::Test {
     return *std::move(writer);
   }
 
-  // Four tokens at each of two steps and three blocks.
+  // Records four tokens at each of two steps and three blocks.
   void WriteReference() {
     const std::unique_ptr<StepRecordWriter> writer = Writer("reference");
     for (int step = 0; step < 2; ++step) {
@@ -76,7 +76,7 @@ TEST_F(StepRecordTest, TheFirstPlaceInTheOrderOfComputingIsNamedWithItsFarthestR
       for (int block = 0; block < 3; ++block) {
         std::vector<TokenDigest> tokens = {kTokens[2 * rank], kTokens[2 * rank + 1]};
         if (step == 0 && block == 2) tokens[1].product += rank == 1 ? 0.2 : 0.1;
-        if (step == 1) tokens[0].product += 2;  // farther, but later
+        if (step == 1) tokens[0].product += 2;  // a larger distance, but later
         writer->Write({.job = 1, .step = step, .block = block}, 2 * rank, tokens);
       }
     }
@@ -120,7 +120,7 @@ TEST_F(StepRecordTest, EveryCutAndEveryChangedHeaderIsRefused) {
   ASSERT_EQ(whole.size(), kMagicBytes + 6 * kStateBytes);
   for (size_t size = 0; size < whole.size(); ++size) {
     folder_.Write("run/rank-0.record", whole.substr(0, size));
-    if (size >= kMagicBytes && (size - kMagicBytes) % kStateBytes == 0) continue;  // a run that broke off
+    if (size >= kMagicBytes && (size - kMagicBytes) % kStateBytes == 0) continue;  // as left by a run that ended early
     EXPECT_THAT(std::string(Compare().status().message()), HasSubstr("rank-0.record is no whole record")) << size;
   }
   for (const size_t byte : {size_t{0}, kMagicBytes + 31, kMagicBytes + 39}) {

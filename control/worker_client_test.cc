@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A worker that follows a script instead of the protocol, for one client.
+// A worker that serves one client by a script instead of the protocol.
 class ScriptedWorker final {
  public:
   explicit ScriptedWorker(std::function<void(MessageStream&)> script) {
@@ -34,7 +34,7 @@ class ScriptedWorker final {
     });
   }
 
-  // The client ends before.
+  // The client must end before this.
   ~ScriptedWorker() { thread_.join(); }
 
   std::unique_ptr<WorkerClient> Client(absl::Duration timeout = absl::Seconds(60)) const {
@@ -65,7 +65,7 @@ CommandFrame ReadOne(MessageStream& stream) {
   return command;
 }
 
-// Answers the next command with an error.
+// Replies to the next command with an error.
 void AnswerError(MessageStream& stream, const ErrorReply& error) {
   const CommandFrame command = ReadOne(stream);
   stream.Write(base::EncodeFields(ReplyFrame{.sequence = command.sequence,
@@ -74,7 +74,7 @@ void AnswerError(MessageStream& stream, const ErrorReply& error) {
                                              .fields = base::EncodeFields(error)}));
 }
 
-// Reads until the client goes.
+// Reads until the client disconnects.
 void Drain(MessageStream& stream) {
   std::string message;
   while (stream.Read(message) == MessageStream::Event::kMessage) {
@@ -253,7 +253,7 @@ struct SentRows {
   size_t bytes;
 };
 
-// The status of decoding a 2 x 3 image from these rows and then `decoded`.
+// The status of a decoding whose replies are these rows and then `decoded`.
 absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
   ScriptedWorker worker([&](MessageStream& stream) {
     const uint64_t sequence = ReadOne(stream).sequence;

@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 namespace fs = std::filesystem;
 
-// A folder of the pictures in tests/pictures, of which source.png is 40x30 and the turned JPEGs are 24x16 and 16x24.
+// A folder with copies of the pictures in tests/pictures: source.png is 40x30 and the turned JPEGs are 24x16 and 16x24.
 class DatasetTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -128,7 +128,7 @@ TEST_F(DatasetTest, OrTheyAreLeftOutNamedAndCounted) {
   EXPECT_EQ(set->samples.size(), 1u);
   EXPECT_THAT(set->left_out, ElementsAre(LeftOutImage{(folder_ / "cut.png").string(), "the file is cut short"}));
   EXPECT_THAT(set->Warnings()[0], AllOf(HasSubstr("1 image is left out: "), HasSubstr("cut.png")));
-  // A missing one is listed in metadata.jsonl alone.
+  // A missing image can only be listed in metadata.jsonl.
   Write("metadata.jsonl",
         "{\"file_name\": \"gone.png\", \"text\": \"a\"}\n{\"file_name\": \"good.png\", \"text\": \"b\"}\n");
   const absl::StatusOr<TrainingSet> listed = Scan({dataset});
@@ -159,18 +159,18 @@ TEST_F(DatasetTest, SoAreThoseThatCannotBeReadAndThoseBeyondTheLimits) {
                     HasSubstr("huge.jpg (the image has 32"), HasSubstr("valid are sides of at most")));
 }
 
-// Of a file that is whole by its structure.
+// The files' structure is complete.
 TEST_F(DatasetTest, SoAreThoseWhosePixelsCannotBeDecoded) {
   const std::string good = Copy("source.png", "good.png");
   const absl::StatusOr<std::string> jpeg = ReadPictureFile("tests/pictures/orientation_1.jpg");
   ASSERT_TRUE(jpeg.ok());
   const size_t scan = jpeg->find("\xFF\xDA");
   ASSERT_NE(scan, std::string::npos);
-  // The scan's codes are all ones, which no table has.
+  // The scan contains only ones, a code that no table defines.
   std::string bytes = jpeg->substr(0, scan + 2 + 12);
   for (int i = 0; i < 64; ++i) bytes.append("\xFF\x00", 2);
   Write("scan.jpg", bytes + "\xFF\xD9");
-  // The header says one more row than the pixels have.
+  // The header claims one row more than the pixels have.
   const absl::StatusOr<std::string> png = ReadPictureFile(good);
   ASSERT_TRUE(png.ok());
   std::string taller = *png;
@@ -232,18 +232,18 @@ TEST_F(DatasetTest, LinesOfMetadataThatNameNoImageHaveThePolicyOfImages) {
   EXPECT_EQ(set->left_out[0].path, (folder_ / "metadata.jsonl").string() + " line 2");
   EXPECT_THAT(set->left_out[2].reason, HasSubstr("field \"file_name\" must be the name of an image"));
   EXPECT_THAT(set->Warnings(), Contains(AllOf(HasSubstr("5 images are left out: "), HasSubstr("line 2 ("))));
-  // Processes that read other lines have other listings.
+  // The digest shows when processes have read different lines.
   const TrainDataset datasets[] = {dataset};
   const DatasetOptions options = {.datasets = datasets, .default_resolution = 64};
   const std::string before = DatasetListing::Create(options)->Digest();
   Write("metadata.jsonl", "{\"file_name\": \"good.png\", \"text\": \"a\"}\n");
   EXPECT_NE(DatasetListing::Create(options)->Digest(), before);
-  // Where no line is left, the first one says why.
+  // If no line is left, the error quotes the first line's reason.
   Write("metadata.jsonl", "no JSON\n");
   EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr("no image can be used: "), HasSubstr("metadata.jsonl line 1")));
 }
 
-// A path has none, and what ranks say of paths to each other is separated by one.
+// Paths contain no NUL, so ranks separate paths with it when they exchange messages about them.
 TEST_F(DatasetTest, ANulInTheNameOfAnImageIsRefusedWithItsLine) {
   Copy("source.png", "good.png");
   Write("metadata.jsonl",
@@ -369,7 +369,7 @@ TEST(TriggerWordTest, ReplacesItsPlaceOrStandsInFront) {
 
 TEST_F(DatasetTest, ASetThatLeavesPicturesOutLaterIsThatOfAScanWithoutThem) {
   Copy("source.png", "a.png");
-  Copy("orientation_6.jpg", "b.jpg");  // the only upright one
+  Copy("orientation_6.jpg", "b.jpg");  // the only portrait picture
   Copy("transparent.png", "c.png");
   Copy("larger_64x48.png", "d.png");
   Write("a.txt", "a house");
@@ -405,7 +405,7 @@ TEST_F(DatasetTest, ASetLeavesNoPictureOutLaterThatAnyFolderRefusesNorTheLastOne
   TrainDataset skips = Folder();
   skips.bad_images = BadImages::kSkip;
   TrainDataset refuses = Folder(), refuses_others = Folder();
-  refuses_others.is_reg = true;  // other captions, so other samples
+  refuses_others.is_reg = true;  // different captions, and therefore different samples
   for (const std::vector<TrainDataset>& datasets :
        {std::vector{skips, refuses}, std::vector{refuses, skips}, std::vector{skips, refuses_others}}) {
     absl::StatusOr<TrainingSet> set = Scan(datasets, "sks");

@@ -60,14 +60,15 @@ TEST(ModelTrainingTest, SwappedBlocksAreSpreadOverAllSoThatTheyAlternateWithSome
   }
 }
 
-// By hand: of the ten blocks above three are joint ones, of 2 of 76 parts each, and so are the two buffers.
+// By hand: three of the ten blocks above are joint blocks with 2 of 76 parts each, and each of the two buffers has 2
+// parts.
 TEST(ModelTrainingTest, BlocksThatWaitInTheHostsMemoryLeaveTwoBuffersOnTheDevice) {
   TrainConfig config = Config();
   config.train.blocks_to_swap = 10;
   const double whole = 2 * 11'901'408'320.0;
   EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
               whole * (76 - (3 * 2 + 7) + 2 * 2) / 76, 2);
-  // One block leaves one buffer, and saves nothing.
+  // A single block needs one buffer and saves nothing.
   config.train.blocks_to_swap = 1;
   EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights), whole, 2);
   config.train.blocks_to_swap = 57;
@@ -75,13 +76,13 @@ TEST(ModelTrainingTest, BlocksThatWaitInTheHostsMemoryLeaveTwoBuffersOnTheDevice
   const SwappedParameters swapped = SwappedParametersOf(Flux(), 10, 0, 57);
   EXPECT_NEAR(swapped.waiting, 11'901'408'320.0 * 13 / 76, 2);
   EXPECT_NEAR(swapped.buffers, 11'901'408'320.0 * 4 / 76, 2);
-  // The second half has five of them, all fused.
+  // The second half contains five of them, all fused.
   const SwappedParameters of_half = SwappedParametersOf(Flux(), 10, 30, 57);
   EXPECT_NEAR(of_half.waiting, 11'901'408'320.0 * 5 / 76, 2);
   EXPECT_NEAR(of_half.buffers, 11'901'408'320.0 * 2 / 76, 2);
 }
 
-// By hand: two blocks of 120 weights and two of 60, of 1000.
+// By hand: two blocks of 120 weights and two of 60, out of 1000.
 TEST(ModelTrainingTest, WhereTheMatricesAreKnownBlocksAreAsLargeAsTheirs) {
   ModelDescription model;
   model.components = {{.name = "transformer", .role = ComponentRole::kTransformer, .parameters = 1000}};
@@ -114,7 +115,7 @@ TEST(ModelTrainingTest, NoMoreBlocksAreSwappedThanThereAreAndNoneThatAreSharedOu
               HasSubstr("train.blocks_to_swap is 10; with parallelism.zero: 3"));
 }
 
-// By hand: (19 · 8 + 38 · 3) projections of 2 · 3072 · 16 weights.
+// By hand: (19 · 8 + 38 · 3) projections with 2 · 3072 · 16 weights each.
 TEST(ModelTrainingTest, AnAdaptersWeightsAreThoseOfItsFactors) {
   EXPECT_EQ(AdapterParameters(Flux(), 16), (19 * 8 + 38 * 3) * 2 * 3072 * 16);
   const TrainingMemory memory = PredictMemory(Config(), Flux(), {1024, 1024});
@@ -123,7 +124,7 @@ TEST(ModelTrainingTest, AnAdaptersWeightsAreThoseOfItsFactors) {
   EXPECT_EQ(memory.optimizer, 6 * memory.adapter);
 }
 
-// By hand: 4096 + 512 tokens of 3072 features; 57 inputs of two bytes and one block of 34.
+// By hand: 4096 + 512 tokens of 3072 features; 57 inputs at two bytes and one block at 34.
 TEST(ModelTrainingTest, RecomputationKeepsTheInputsOfAllBlocksAndOneBlock) {
   TrainConfig config = Config();
   const uint64_t numbers = uint64_t{4608} * 3072;
@@ -152,7 +153,7 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   EXPECT_EQ(zero.gradients, one.gradients);
   EXPECT_EQ(zero.optimizer, one.optimizer / 4);
   config.parallelism.zero = ZeroStage::kFull;
-  // By hand: of 19 joint and 38 fused blocks, of half their weights each, a joint one has 2 of 76 parts.
+  // By hand: of 19 joint and 38 fused blocks, which have half a joint block's weights, a joint block has 2 of 76 parts.
   const TrainingMemory full = PredictMemory(config, Flux(), {512, 512});
   const double block = 11'901'408'320 * 2.0 / 76;
   EXPECT_EQ(full.weights, static_cast<uint64_t>(one.weights / 4.0 + 2 * 2 * block));
@@ -165,8 +166,9 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   EXPECT_EQ(beside.optimizer, 6 * beside.adapter / 4);
 }
 
-// By hand: 57 blocks of equal cost in two stages, of which the first has 28, among them the 19 joint ones of twice a
-// fused one's weights: 47 of 76 parts, and the second 29 of them. Two micro-batches are under way in the first.
+// By hand: 57 blocks of equal cost in two stages. The first stage has 28 blocks, including the 19 joint ones with twice
+// a fused block's weights: 47 of 76 parts. The second has the other 29 parts. Two micro-batches are in flight in the
+// first.
 TEST(ModelTrainingTest, StagesShareOutBlocksAndKeepOneMicroBatchForEachStageFromThemOn) {
   TrainConfig config = Config();
   config.network.type = NetworkType::kFull;
@@ -182,7 +184,7 @@ TEST(ModelTrainingTest, StagesShareOutBlocksAndKeepOneMicroBatchForEachStageFrom
   EXPECT_EQ(PredictMemory(config, Flux(), {1024, 1024}).activations, numbers * (29 * 2 + 34));
   config.train.batch_size = 4;
   config.parallelism.data = 4;
-  config.parallelism.zero = ZeroStage::kFull;  // and twice a joint block of 2 of 76 parts
+  config.parallelism.zero = ZeroStage::kFull;  // plus two joint blocks of 2 of 76 parts each
   EXPECT_NEAR(static_cast<double>(PredictMemory(config, Flux(), {1024, 1024}).weights),
               static_cast<double>(one.weights) * (47.0 / 4 + 2 * 2) / 76, 2);
 }

@@ -30,7 +30,7 @@ std::string Content(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// While this is there, no file of the process grows beyond that size.
+// During its lifetime, no file of the process can grow beyond this size.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -94,10 +94,10 @@ TEST(MetricsLogTest, OfALineThatHasNoRoomNothingIsLeftAndTheNextOneIsWhole) {
   EXPECT_EQ(Content(folder / "log.jsonl"), before + "{\"step\":3,\"time\":3.0}\n");
 }
 
-// A decoder of its own for what EventFile writes: fields by number, in order.
+// An independent decoder for what EventFile writes: fields by number, in order.
 struct Field {
   uint32_t number = 0;
-  uint64_t integer = 0;  // of varint, fixed32 and fixed64 fields
+  uint64_t integer = 0;  // value of varint, fixed32 and fixed64 fields
   std::string bytes;
 };
 
@@ -145,13 +145,13 @@ std::optional<Field> Find(const std::string& message, uint32_t number) {
   return std::nullopt;
 }
 
-// tensorflow's unmasking: the reverse of what the file should hold.
+// TensorFlow's unmasking, the inverse of the masking in the file.
 uint32_t Unmasked(uint32_t masked) {
   const uint32_t rotated = masked - 0xa282ead8u;
   return rotated >> 17 | rotated << 15;
 }
 
-// The records of a file, whose framing is checked.
+// Returns the records of a file and checks their framing.
 std::vector<std::string> Records(const std::string& path) {
   const std::string file = Content(path);
   std::vector<std::string> records;
@@ -176,7 +176,7 @@ double TimeOf(const std::string& event) {
   return time;
 }
 
-// Value by tag of a scalar event.
+// Values of a scalar event by tag.
 std::map<std::string, float> Scalars(const std::string& event) {
   std::map<std::string, float> scalars;
   for (const Field& value : Decode(Find(event, 5)->bytes)) {

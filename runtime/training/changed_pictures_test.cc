@@ -1,4 +1,4 @@
-// Pictures that change between the scan of a run's folders and their encoding.
+// Tests pictures that change between the scan of a run's folders and their encoding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string Bytes(const fs::path& path) {
 struct Change {
   const char* name;
   std::function<void(const fs::path&)> make;
-  const char* reason;  // why the picture cannot be used any more
+  const char* reason;  // why the picture can no longer be used
 };
 
 const Change kVanishes = {"vanishes", [](const fs::path& path) { fs::remove(path); }, ": cannot open "};
@@ -44,7 +44,7 @@ const Change kBecomesAnother = {"becomes_another",
                                 ""};
 const Change kChanges[] = {kVanishes, kBreaks, kBecomesAnother};
 
-// Of the six pictures, images/2.png, which is alone in its bucket, changes when every rank has scanned it.
+// Of the six pictures, images/2.png changes after every rank has scanned it. It is the only one in its bucket.
 class ChangedPicturesTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -71,7 +71,7 @@ class ChangedPicturesTest : public ::testing::Test {
     config.datasets[0].bad_images = control::BadImages::kSkip;
     return config;
   }
-  // The run on a folder that never had the picture.
+  // Runs on a folder that never contained the picture.
   std::vector<Result> RunWithout(control::TrainConfig config) {
     config.output += "-without";
     config.datasets[0].folder_path = runs_.files() / "without";
@@ -97,7 +97,7 @@ class ChangedPicturesTest : public ::testing::Test {
     ASSERT_FALSE(weights(without[0]).empty());
     EXPECT_TRUE(weights(ranks[0]) == weights(without[0]));
   }
-  // Of the warning, and of an error that quotes it.
+  // Matches the warning, or an error that quotes it.
   auto NamesThePicture(const Change& change) const {
     return AllOf(HasSubstr("1 image is left out: " + Picture().string() + " (the file has changed since the run began" +
                            change.reason),
@@ -122,7 +122,8 @@ TEST_F(ChangedPicturesTest, AreLeftOutUnderSkipAndTheRunIsThatWithoutThem) {
       EXPECT_EQ(rank.prepared.samples, 5);
       EXPECT_THAT(rank.warnings, ElementsAre(NamesThePicture(change)));
     }
-    // Its checkpoint is of the samples that were left, which the next scan finds unless the file is a picture again.
+    // The checkpoint was trained on the remaining samples. The next scan finds the same ones unless the file is a
+    // picture again.
     MakeNone();
     const Result resumed = runs_.Run(config, 1, "latest").front();
     if (*change.reason != '\0') {
@@ -153,7 +154,7 @@ TEST_F(ChangedPicturesTest, AreLeftOutWhereTheCacheHasTheOthersAndWithTheSamples
   std::string longer = "a house";
   for (int i = 0; i < 60; ++i) longer += " and another house";
   for (const char* name : {"images/2.txt", "images/4.txt", "without/4.txt"}) runs_.files().Write(name, longer);
-  // Of each picture the cache has one resolution, that of images/2.png too.
+  // The cache has each picture, including images/2.png, at one resolution.
   control::TrainConfig config = Config("first");
   MakeNone();
   ASSERT_TRUE(runs_.Run(config, 0).front().status.ok());
@@ -175,7 +176,7 @@ TEST_F(ChangedPicturesTest, AreLeftOutWhereTheCacheHasTheOthersAndWithTheSamples
                             AllOf(HasSubstr("1 caption is longer than the model reads and cut: "),
                                   HasSubstr("images/4."), Not(HasSubstr("images/2.")), HasSubstr("was cut to 37"))));
   }
-  // A picture of which the cache has everything is not read again.
+  // A picture whose samples are all in the cache is not read again.
   MakeNone();
   PutBack();
   config.output = runs_.files() / "third";

@@ -27,7 +27,7 @@ std::string Pair(const std::string& picture, const std::string& caption) {
   return absl::StrCat(picture, std::string(1, '\0'), caption, std::string(1, '\0'));
 }
 
-// What the model says when it encodes the caption, weights and all.
+// What the model warns of when it encodes the caption with its weights.
 std::string SaidByTheModel(const std::string& path, const std::string& caption) {
   const models::ModelFolder folder = *models::ModelFolder::Open(path);
   const models::FamilyEntry* entry = *models::FindFamily(folder.class_name());
