@@ -49,7 +49,7 @@ class Bench:
         return path
 
     def run(self, *arguments, **environment):
-        """Its seconds and what it said."""
+        """Runs the command; returns its seconds and its output."""
         began = time.monotonic()
         done = subprocess.run([self.tessera, *map(str, arguments)], capture_output=True, text=True, timeout=DEADLINE, env=os.environ | environment)
         if done.returncode != 0:
@@ -60,7 +60,7 @@ class Bench:
         out = self.folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         seconds, said = self.run("batch", items, "--out", out, *arguments, **environment)
-        # Without what it takes to start the workers.
+        # The rate excludes the start of the workers.
         rate = float(re.findall(r"items, ([0-9.]+) images/s", said)[-1])
         return seconds, rate, sorted(path.read_bytes() for path in out.rglob("*.png"))
 

@@ -23,7 +23,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESSERA = ROOT / "build" / "release" / "bin" / "tessera"
 MODELS = ROOT / "build" / "bench-models"
-# Of the probe prompt, which `tessera bench` draws: PixArt reads no padding, FLUX all of it.
+# Tokens of the probe prompt, which `tessera bench` draws: PixArt reads no padding, FLUX all of it.
 FAMILIES = {
     "pixart": {"folder": "pixart-sigma-xl", "blocks": 4, "text": ["--text-tokens=16"]},
     "flux": {"folder": "flux-dev", "blocks": 3, "text": []},
@@ -53,7 +53,7 @@ def set_native_size(family, side):
 
 
 def predict(arguments, family):
-    """Seconds of a step by layout, from figures that are measured now and kept nowhere."""
+    """Predicted seconds of a step by layout, from figures that are measured now and not stored."""
     with tempfile.TemporaryDirectory() as cache:
         command = [TESSERA, "plan", "--calibrate", "--json", f"--model={model_of(family)}", f"--size={arguments.size}x{arguments.size}"]
         command += [f"--steps={arguments.steps}", *FAMILIES[family]["text"]]

@@ -37,7 +37,7 @@ def header_of(path):
 
 
 def shapes(megabytes):
-    """The factors of LIKE with the one rank that makes a file of that size."""
+    """The shapes of LIKE's factors with the rank that gives a file of this size."""
     factors = {name: tensor["shape"] for name, tensor in header_of(LIKE).items() if name != "__metadata__"}
     is_down = {name: name.endswith("lora_A.weight") for name in factors}
     rank = int(megabytes * 1e6 / 4 / sum(shape[1] if is_down[name] else shape[0] for name, shape in factors.items()))
@@ -93,7 +93,7 @@ class Server:
             return json.loads(answer.read())
 
     def processor_seconds(self):
-        """Of the process that serves, which the one that was started watches over."""
+        """Processor time of the serving process, which the started process supervises."""
         pid = self.process.pid
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         fields = pathlib.Path(f"/proc/{children[0]}/stat").read_text().rpartition(")")[2].split()

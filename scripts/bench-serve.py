@@ -25,11 +25,11 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS = 20
-PROMPT = "a red apple on a wooden table"  # of `tessera bench`
-CLIENTS = {"one": 24, "two": 8}  # by key: equal shares must not depend on who asks more
-BATCHES = (8, 4, 2, 1)  # the last beside one client
+PROMPT = "a red apple on a wooden table"  # as in `tessera bench`
+CLIENTS = {"one": 24, "two": 8}  # by key: equal shares must not depend on which key asks more
+BATCHES = (8, 4, 2, 1)  # the last one together with a single client
 OVERLOAD = 10  # times the peak rate
-QUEUE = 40  # jobs that may wait
+QUEUE = 40  # jobs that can wait
 WARM_UP = 5  # seconds before a rate is measured
 PATIENCE = 300
 
@@ -67,7 +67,7 @@ class Server:
             return 0
 
     def worker_seconds(self):
-        """What the worker itself has worked so far."""
+        """Seconds that the worker itself has worked so far."""
         text = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=PATIENCE).read().decode()
         sums = dict(re.findall(r'tessera_stage_seconds_sum\{stage="(\w+)"\} (\S+)', text))
         return sum(float(sums.get(stage, 0)) for stage in ("encode", "step", "decode"))
@@ -102,7 +102,7 @@ class Connection:
         )
 
     def read(self):
-        """The status, when the whole answer has come; 200 only with a picture."""
+        """The status, once the whole reply has arrived; 200 only with a picture."""
         received = self.socket.recv(1 << 16)
         if not received:
             raise RuntimeError("the server has closed a connection")
@@ -126,11 +126,11 @@ class Connection:
 
 
 class Load:
-    """Many connections for a while: each asks again when it is answered, or requests come at a rate of their own."""
+    """Many connections for a while: each asks again after its reply, or requests come at a fixed rate."""
 
     def __init__(self, server, seconds, clients=None, rate=0):
         self.done = []  # (time, key)
-        self.refusals = []  # seconds until the answer
+        self.refusals = []  # seconds until the reply
         self.sent = 0
         self.selector = selectors.DefaultSelector()
         self.begin = time.monotonic() + WARM_UP
@@ -178,7 +178,7 @@ class Load:
         return status is not None
 
     def rate(self):
-        """Images per second: the slope of their number over time, which does not depend on where batches begin and end."""
+        """Images per second: the slope of their number over time, independent of where batches begin and end."""
         times = [time for time, _ in self.done if time >= self.begin]
         if len(times) < 8:
             raise RuntimeError(f"only {len(times)} images in {self.end - self.begin:.0f} s: use more --seconds")
@@ -191,7 +191,7 @@ class Load:
 
 
 def bench(tessera, batch, seconds):
-    """Images per second without a server, in batches of that size."""
+    """Images per second without a server, in batches of this size."""
     repeat = max(2, round(seconds / (0.4 * batch)))
     command = [tessera, "bench", "--json", "--steps", str(STEPS), "--batch", str(batch), "--repeat", str(repeat)]
     made = subprocess.run(command + ["--prompt-cache", "64"], check=True, capture_output=True, text=True)
@@ -199,7 +199,7 @@ def bench(tessera, batch, seconds):
 
 
 def one_by_one(server, seconds):
-    """Seconds of each request with nothing beside it, and seconds that the worker took for each."""
+    """Seconds of each request without concurrent ones, and the worker's seconds for each."""
     connection = Connection(server, "one")
     connection.image()
     before = server.worker_seconds()

@@ -204,7 +204,7 @@ def encode_data(arguments, model):
 
 
 class PeerWeights:
-    """What AdamW moves: the parameters, or fp32 copies of those that are in bf16."""
+    """The weights that AdamW updates: the parameters, or fp32 copies of bf16 parameters."""
 
     def __init__(self, parameters):
         import torch

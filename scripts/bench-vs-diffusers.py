@@ -31,7 +31,7 @@ def peak_memory():
 
 
 def decoding_seconds(autoencoder, size):
-    """Of the second of two images."""
+    """Seconds of decoding the second of two images."""
     import torch
 
     latents = torch.randn(1, 4, size // 8, size // 8, generator=torch.Generator().manual_seed(1)).to(autoencoder.dtype)
@@ -97,7 +97,7 @@ def run_peer(arguments, dtype, size):
             generator=torch.Generator().manual_seed(1),
             **options,
         )
-        # Differences between ends, so that neither the text encoder nor the set-up counts; hence one step more.
+        # Differences between ends exclude the text encoder and the set-up, so one more step is needed.
         seconds = [later - earlier for earlier, later in zip(ends, ends[1:])]
     print(json.dumps({"seconds": statistics.median(seconds), "peak_memory_bytes": peak_memory()}))
 

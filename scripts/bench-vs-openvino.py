@@ -33,7 +33,7 @@ WARM_UP = 2
 
 
 def text_lengths(arguments, dtype):
-    """Tokens of text that OpenVINO is timed with; the last is what Tessera reads."""
+    """The text lengths in tokens for which OpenVINO is timed; the last is the one that Tessera reads."""
     if arguments.family == "flux":
         return [512]
     if arguments.family == "sd3":
@@ -44,7 +44,7 @@ def text_lengths(arguments, dtype):
 
 
 def example_inputs(family, size, tokens):
-    """One forward pass of a step: two rows with guidance (pixart, sd3), one without (flux)."""
+    """Inputs of one forward pass of a step: two rows with guidance (pixart, sd3), one without (flux)."""
     import torch
 
     side = size // 8

@@ -1,5 +1,5 @@
-"""What the comparisons of one denoising step share: models with random weights in the diffusers layout, at the full width of
-a published model, the environment that the peers live in, and Tessera's side of a comparison.
+"""Code that the comparisons of one denoising step share: models with random weights in the diffusers layout, at the full
+width of a published model, the environment of the peers, and Tessera's side of a comparison.
 
   pixart      PixArt-Sigma XL/2: 1152 wide, 16 heads of 72, text of 300 tokens, 28 blocks
   flux        FLUX.1-dev: 3072 wide, 24 heads of 128, text of 512 tokens, cut to 2 double and 4 single blocks
@@ -7,9 +7,9 @@ a published model, the environment that the peers live in, and Tessera's side of
   sd3         Stable Diffusion 3 medium: 1536 wide, 24 heads of 64, text of 77 + 256 tokens, cut to 6 blocks
   decode      one thin block of a PixArt before the autoencoder of Stable Diffusion XL in full: 128, 256, 512 and 512 channels
 
-The text encoders have the real widths but one thin layer, and but for the last the autoencoder is tiny, because neither is part of a
-denoising step. The peers live in a virtual environment, .deps/bench-venv, which is made when it is missing (4.8 GB: LibTorch with all its
-libraries).
+The text encoders have the real widths but one thin layer, and except for the last the autoencoder is tiny, because neither
+is part of a denoising step. The peers run in a virtual environment, .deps/bench-venv, which is created if missing (4.8 GB:
+LibTorch with all its libraries).
 """
 
 import argparse
@@ -20,13 +20,13 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "scripts" / "bench-requirements.txt"
 ENVIRONMENT = "bench-venv"
-PROMPT = "a red apple on a wooden table"  # what `tessera bench` draws
+PROMPT = "a red apple on a wooden table"  # as in `tessera bench`
 DEFAULT_BLOCKS = {"pixart": 28, "flux": 6, "hunyuandit": 8, "sd3": 6, "decode": 1}
 TORCH_DTYPES = {"bf16": "bfloat16", "fp32": "float32"}
 
 
 def parse_arguments(description, families, tasks, blocks=DEFAULT_BLOCKS):
-    """Options of a comparison. --task is one that a script gives itself when it runs inside the environment."""
+    """Options of a comparison. A script passes --task to itself when it runs inside the environment."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=sorted(families), default="pixart")
     parser.add_argument("--dtype", action="append", choices=sorted(TORCH_DTYPES), help="default: both")
@@ -48,7 +48,7 @@ def parse_arguments(description, families, tasks, blocks=DEFAULT_BLOCKS):
 
 
 def ensure_environment():
-    """The peers' Python."""
+    """Returns the Python of the peers' environment, which is created if missing."""
     command = [ROOT / "scripts" / "python-environment.sh", ENVIRONMENT, REQUIREMENTS.read_text().strip(), "-r", REQUIREMENTS]
     subprocess.run(command, check=True)
     return ROOT / ".deps" / ENVIRONMENT / "bin" / "python"
@@ -319,7 +319,7 @@ def make_model(arguments, dtype):
 
 
 def ensure_model(python, script, arguments, dtype):
-    """Makes the model where it is missing, by running `script` inside the environment with --task=make."""
+    """Makes the model if it is missing, by running `script` inside the environment with --task=make."""
     if model_folder(arguments, dtype).exists():
         return
     print(f"making {model_folder(arguments, dtype)} …", flush=True)

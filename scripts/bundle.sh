@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs Tessera with its shared libraries, but without LibTorch, for another Linux machine (x86-64):
-# dist/tessera-VERSION-linux-x86_64.tar.gz. There it is unpacked anywhere and pointed at a LibTorch folder:
+# Packs Tessera with its shared libraries, but without LibTorch, for another Linux machine (x86-64), as
+# dist/tessera-VERSION-linux-x86_64.tar.gz. Unpack it anywhere and set TESSERA_LIBTORCH to a LibTorch folder:
 #
 #   TESSERA_LIBTORCH=/path/to/site-packages tessera-VERSION-linux-x86_64/bin/tessera generate "red apple"
 #
@@ -35,8 +35,8 @@ done
 
 cp scripts/libtorch-requirements.txt "$tree/"
 
-# What the system's C library provides stays the system's: it must fit its own loader. So does, by default, libstdc++:
-# ours asks for a newer C library than all the rest does.
+# Libraries of the system's C library are not packed: they must match the system's loader. By default libstdc++ is not
+# used from the bundle either, because ours needs a newer C library than everything else does.
 belongs_to_libc() {
   case $1 in
     ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | libutil.so.* | libnss_*) return 0 ;;
@@ -44,8 +44,8 @@ belongs_to_libc() {
   esac
 }
 
-# The libraries of all programs, as the loader finds them here. Those inside the LibTorch folder stay outside, and so do
-# those of the CUDA plug-in: they come with the LibTorch of a GPU machine and need not be here.
+# The libraries of all programs, as the loader finds them here. Libraries in the LibTorch folder are not packed, and
+# neither are those of the CUDA plug-in: they come with the LibTorch of a GPU machine and need not exist here.
 programs=()
 while IFS= read -r -d '' file; do
   if [[ $(head -c 4 "$file" | od -An -tx1) == " 7f 45 4c 46" ]]; then programs+=("$file"); fi
@@ -63,14 +63,14 @@ for soname in "${!libraries[@]}"; do
     libstdc++.so.* | libgcc_s.so.*) install -D -m 644 "$file" "$tree/lib/fallback/$soname" ;;
     *) install -m 644 "$file" "$tree/lib/$soname" ;;
   esac
-  # Packages name their files with or without the /usr in front.
+  # Packages name their files with or without the leading /usr.
   package=$({ dpkg-query -S "$file" || dpkg-query -S "${file#/usr}"; } 2>/dev/null | sed -n '1s/:.*//p' || true)
   if [[ -n $package && -e /usr/share/doc/$package/copyright ]]; then
     cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/tessera/libraries/$package"
   fi
 done
 
-# The newest symbols that anything here asks of the system's libraries decide which systems it runs on.
+# The newest symbols that are imported from the system's libraries decide which systems it runs on.
 newest() { objdump -T "${@:2}" | sed -n "s/.*$1_\([0-9.]*\).*/\1/p" | sort -Vu | tail -n 1; }
 glibc=$(newest GLIBC "${programs[@]}" "$tree"/lib/*.so*)
 glibcxx=$(newest GLIBCXX "${programs[@]}" "$tree"/lib/*.so*)

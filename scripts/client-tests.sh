@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Real clients against the server's edges: the openai package in its versions of both generations, grpcio, the example in
-# Python, schemathesis over the OpenAPI document, without keys, with one, and without the one that is asked for. Each
-# package in a virtual environment of its own under .deps/.
+# Tests the server's interfaces with real clients: the openai package in versions of both generations, grpcio, the
+# Python example, and schemathesis with the OpenAPI document, without keys, with a key, and without the key that is
+# required. Each package has its own virtual environment under .deps/.
 # Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME] [--newest]
@@ -43,7 +43,8 @@ fi
 secret=$(sed -n 's/^ *\(sk-tessera-\)/\1/p' "$work/key")
 tail -n 1 "$work/key" >"$work/keys.txt"
 
-# conformance NAME CONFIGURATION OPTION…: a server of that configuration, held against its OpenAPI document.
+# conformance NAME CONFIGURATION OPTION…: starts a server with that configuration and checks it against its OpenAPI
+# document.
 conformance() {
   local name=$1 configuration=$2
   shift 2
@@ -66,6 +67,6 @@ documented=not_a_server_error,status_code_conformance,content_type_conformance,r
 conformance "without keys" "" --checks "$documented" --exclude-path-regex '/events$'
 conformance "with a key" "keys_file: $work/keys.txt" --checks "$documented" --exclude-path-regex '/events$' \
   --header "Authorization: Bearer $secret"
-# What needs a key says nothing else than that, whatever is asked of it.
+# Without the key, every path that requires one must answer any request with that error only.
 conformance "without the key" "keys_file: $work/keys.txt" --checks "$documented,asks_for_a_key" \
   --exclude-path-regex '^/(livez|readyz|openapi\.json|v1/schema)$'

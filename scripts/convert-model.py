@@ -33,7 +33,7 @@ def fail(message):
 
 
 def wanted(module):
-    """Imports a module, or says how to get it."""
+    """Imports a module, or exits with how to install it."""
     try:
         return __import__(module, fromlist=["x"])
     except ImportError as error:
@@ -41,13 +41,13 @@ def wanted(module):
 
 
 def blockwise(values, scales, block):
-    """values [n] times the scale of their block of `block` each."""
+    """Multiplies values [n] by the scales of their blocks of `block` values."""
     torch = wanted("torch")
     return values * torch.repeat_interleave(scales, block)[: values.numel()]
 
 
 def unpack_4bit(tensors, name, form):
-    """A weight of bitsandbytes in 4 bits: two codes a byte, the high one first, each block with its largest value, which
+    """A 4-bit weight of bitsandbytes: two codes per byte, the high one first; each block has its largest value, which
     itself may be packed into 8 bits."""
     torch = wanted("torch")
     state = json.loads(bytes(tensors[f"{name}.quant_state.bitsandbytes__{form}"].tolist()))
@@ -66,10 +66,10 @@ def unpack_4bit(tensors, name, form):
 
 
 def unpack(tensors):
-    """The tensors with every weight as the model's own code would compute with it. True: something was packed."""
+    """The tensors with every weight as the model's own code would compute with it, and whether any was packed."""
     torch = wanted("torch")
     result, packed = {}, False
-    belongs = set()  # what goes with a packed weight
+    belongs = set()  # tensors that belong to a packed weight
     for name, tensor in tensors.items():
         form = next((f for f in ("nf4", "fp4") if f"{name}.quant_state.bitsandbytes__{f}" in tensors), None)
         scope = name.rsplit(".", 1)[0]
@@ -96,7 +96,7 @@ def unpack(tensors):
             continue
         packed = True
         result[name] = value.to(torch.bfloat16)
-    # Of tensors that share memory safetensors wants copies.
+    # safetensors needs copies of tensors that share memory.
     return {n: t.clone().contiguous() for n, t in result.items() if n not in belongs}, packed
 
 
@@ -137,7 +137,7 @@ def is_index(path):
 
 
 def convert_component(component):
-    """Makes plain safetensors of a component's weights, in place, where they are anything else."""
+    """Converts a component's weights to plain safetensors, in place, unless they already are."""
     files = sorted(p for p in component.iterdir() if p.is_file())
     readable = [p for p in files if p.suffix == ".safetensors"]
     weights = readable or [p for p in files if p.suffix == ".bin"]

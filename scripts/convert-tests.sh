@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the errors about foreign weights advise, done: scripts/convert-model.py on pickles, quantized weights, single files,
-# GGUF and LoRA made by those forms' own libraries. Needs a build, and for the first run Python's package index (5 GB).
+# Follows the advice in the errors about foreign weights: runs scripts/convert-model.py on pickles, quantized weights,
+# single files, GGUF and LoRA files that the libraries of those formats wrote. Needs a build, and for the first run
+# Python's package index (5 GB).
 #
 #   scripts/convert-tests.sh [--preset NAME] [TEST…]
 set -euo pipefail

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# cuda-symbols.sh [FOLDER]: writes kernels/cuda/library_symbols.txt anew, the functions that cuBLAS, cuDNN and NCCL export.
-# A test compares with it what LibTorch and the plug-in ask for, so that no test has to fetch 1 GB of libraries. They come
-# from FOLDER, where wheels are unpacked; without it they are fetched, by hash.
+# cuda-symbols.sh [FOLDER]: regenerates kernels/cuda/library_symbols.txt, the list of functions that cuBLAS, cuDNN and
+# NCCL export. A test compares the imports of LibTorch and the plug-in with it, so that no test has to download 1 GB of
+# libraries. The libraries come from FOLDER, which contains unpacked wheels; without it they are downloaded and verified
+# by hash.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 requirements=scripts/cuda-libraries-requirements.txt

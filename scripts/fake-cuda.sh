@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fake-cuda.sh COMMAND...: runs the command with the fake CUDA of build/release in the place of GPUs, and prints what
-# the steps of its workers cost, kernel by kernel. No picture that comes out shows anything.
+# fake-cuda.sh COMMAND...: runs the command on the fake CUDA of build/release instead of GPUs, and prints the cost of
+# its workers' steps, kernel by kernel. The resulting pictures are meaningless.
 #   scripts/fake-cuda.sh build/release/bin/tessera generate "a cat" --device cuda --dtype bf16
 # The cards: FAKE_CUDA_DEVICES, FAKE_CUDA_MEMORY_MIB and others, see tests/support/fake_cuda/machine.h.
 set -euo pipefail

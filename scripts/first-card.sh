@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Proves and measures Tessera on a machine with an NVIDIA GPU, and packs all that came of it into one file to send; see
-# scripts/first_card.py, which it runs. Where that cannot run, the file holds what the driver says.
+# Proves and measures Tessera on a machine with an NVIDIA GPU by running scripts/first_card.py (see there), and packs
+# all results into one file to send. If that script cannot run, the file contains the driver's output.
 set -u
 here=$(dirname "${BASH_SOURCE[0]}")
 if command -v python3 >/dev/null; then exec python3 "$here/first_card.py" "$@"; fi

@@ -35,18 +35,18 @@ from first_card_report import Deadline, Report, page  # noqa: E402
 from nccl_checks import last_line, report_of  # noqa: E402
 
 GOLDENS = ("tests/golden", "tests/emoji")
-# Of tests/golden, what computes on a device: the rest does not travel to one.
+# The parts of tests/golden that compute on a device; the others are not sent.
 GOLDEN_PARTS = ("functions/", "transformers/", "vae/", "text_encoders/")
-# The axes on which several ranks make one image, two to four of them on the one card.
+# The axes on which several ranks make one image, with two to four ranks on the one GPU.
 LAYOUTS = ("cfg=2", "ulysses=2", "ring=2", "tensor=2", "pipe=2", "pipe=2,patches=2,warmup=1", "cfg=2,ulysses=2")
 MEASURE_SECONDS, FULL_SECONDS = 480, 2400
-# What of the tracked files need not travel to a GPU machine: large test data that is only read where the tests of a
-# release run, the pictures of examples, and the inputs of the fuzzers.
+# Tracked files that a GPU machine does not need: large test data that only the tests of a release read, the pictures of
+# examples, and the inputs of the fuzzers.
 STAYS = (
     "tests/golden/tokenizers/", "tests/golden/saved_tokenizers/", "tests/golden/schedulers/",
     "tests/golden/trajectories/", "tests/golden/training/", "tests/golden-inputs/", "tests/golden-exports/",
     "tests/fuzz/", "examples/emoji/images/", "docs/images/", "deploy/")
-# How a row that failed runs again, so that one visit tells the cause.
+# Variations with which a failed row runs again, so that one visit finds the cause.
 RETRIES = (
     ("without graphs", {"TESSERA_GRAPHS": "off"}),
     ("without registration", {"NCCL_GRAPH_REGISTER": "0", "NCCL_LOCAL_REGISTER": "0"}),
@@ -55,7 +55,7 @@ RETRIES = (
 )
 
 NOT_MEASURED, PASSED, FAILED = "not measured", "passed", "failed"
-# What ran to its end on the fake CUDA, whose times say nothing.
+# The result of rows that completed on the fake CUDA, whose times are meaningless.
 NOT_A_MEASUREMENT = "not a measurement"
 
 
@@ -70,8 +70,8 @@ def travelling_files(root=ROOT):
 
 
 class Row:
-    """A command, and what its output says. `timed`: by a time, which says nothing on the fake CUDA. `missing`: what is not
-    here that it needs, and how to get it; it is then not measured. `compute`: in place of a command."""
+    """A command, and the judge of its output. `timed`: judged by a time, which is meaningless on the fake CUDA. `missing`: what
+    it needs and lacks here, and how to get it; it is then not measured. `compute`: called instead of a command."""
 
     def __init__(self, name, command, judge, seconds=60, cards=1, timed=False, missing="", environment=None, compute=None,
                  again=True):
@@ -94,8 +94,8 @@ def certified(_suite, done):
 
 
 def measured(most=None, each=1):
-    """A judge of bench_shapes: milliseconds, times `each`, beside what is expected of an H200. What another card takes is
-    its own."""
+    """A judge of bench_shapes: milliseconds, times `each`, compared with the expected time of an H200. Times of other cards
+    are not judged."""
 
     def judge(suite, done):
         if done.returncode != 0:
@@ -145,7 +145,7 @@ def operators(_suite, done):
 
 
 def pixels(path):
-    """The compressed pixels of a PNG file, without what is written beside them."""
+    """The compressed pixels of a PNG file, without its other chunks."""
     data, at, found = path.read_bytes(), 8, b""
     while at + 8 <= len(data):
         length = int.from_bytes(data[at:at + 4], "big")
@@ -156,7 +156,7 @@ def pixels(path):
 
 
 def same_pixels(first, second):
-    """A judge: pictures that earlier commands wrote, pair by pair."""
+    """A judge that compares pictures of earlier commands, pair by pair."""
 
     def judge(suite, done):
         if done.returncode != 0:
@@ -183,7 +183,7 @@ def like_the_cpu(least):
 
 
 class Run:
-    """The rows of one visit to a machine, within its time."""
+    """The rows of one visit to a machine, within its time limit."""
 
     def __init__(self, options, programs, work, report, cards):
         self.arguments, self.programs, self.work, self.report, self.cards = options, programs, work, report, cards
@@ -191,7 +191,7 @@ class Run:
         self.seconds = options.seconds
         self.begin = time.monotonic()
         self.figures, self.rows = {}, []
-        self.kept = set()  # names of files that a row's folder holds
+        self.kept = set()  # names of files in a row's folder
         self.environment = dict(os.environ, TESSERA_CERTIFICATES=str(work / "certificates"))
         self.models = nccl_checks.Models(options.flux, self.pipelines(), work, options.weights == "random")
 
@@ -208,7 +208,7 @@ class Run:
         return self.seconds - (time.monotonic() - self.begin)
 
     def execute(self, row, folder, environment):
-        """Runs a row's command to its end or its limit, keeps all that it said, and judges it."""
+        """Runs a row's command to its end or its time limit, keeps its output, and judges it."""
         limit = min(row.seconds, self.seconds_left())
         before = time.monotonic()
         try:
@@ -250,7 +250,7 @@ class Run:
             self.report.keep_row(folder, ["computed"], "-", 0, outcome["detail"] + "\n", "")
         else:
             outcome = self.execute(row, folder, {**self.environment, **row.environment, **(environment or {})})
-        for made in (*self.work.glob("*.png"), *self.work.glob("*.tsv")):  # what this row wrote
+        for made in (*self.work.glob("*.png"), *self.work.glob("*.tsv")):  # files that this row wrote
             if made.name not in self.kept:
                 shutil.copy(made, folder)
                 self.kept.add(made.name)
@@ -289,7 +289,7 @@ class Run:
         return ["--device", self.arguments.device, "--dtype", dtype]
 
     def plan(self):
-        """In the order of what is worth most."""
+        """Plans the rows in the order of their value."""
         tessera, device = self.program("tessera"), self.arguments.device
         yield Row("doctor", [tessera, "doctor"], by_status, again=False)
         yield Row("first image", self.generate("--device", device, "--output", "first.png"), by_status)
@@ -332,7 +332,7 @@ class Run:
                    environment={"TESSERA_KERNEL_TABLE": str(self.work / f"kernels-{name}.tsv")})
 
     def whole_flux(self):
-        """The whole program on a model of full size: loading, steps by graphs, decoding, memory against what was planned."""
+        """The whole program on a model of full size: loading, steps as graphs, decoding, planned and used memory."""
         yield Row("FLUX.1-dev of full size",
                   [self.program("tessera"), "bench", "--json", "--model", self.models.folder("flux_dev"), "--device",
                    self.arguments.device, "--dtype", "bf16", "--size", "1024x1024", "--steps", "50", "--repeat", "1"],
@@ -340,7 +340,7 @@ class Run:
                   missing="" if self.models.made("flux_dev") else self.models.why_not("flux_dev"))
 
     def pictures(self):
-        """That pictures are the CPU's, the same at every run, with graphs and in a batch; and that none fails."""
+        """Checks that pictures equal the CPU's, and each other in every run, with graphs and in a batch; and that none fails."""
         yield Row("picture of the CPU", self.generate("--seed", "1", "--device", "cpu", "--dtype", "fp32", "--output",
                                                       "cpu.png"), by_status, again=False)
         for dtype, least in (("fp32", 40), ("bf16", 20)):
@@ -359,7 +359,7 @@ class Run:
             yield Row(f"batch contract, image {seed}",
                       self.generate("--seed", str(seed), *self.on_device("bf16"), "--output", f"alone-{seed}.png"),
                       same_pixels([f"together-{seed}.png"], [f"alone-{seed}.png"]))
-        # A fault of threads shows in one start of several.
+        # A threading fault may appear only in some starts.
         for start in range(1, 11 if self.arguments.full else 5):
             yield Row(f"start {start} of the same",
                       self.generate("--seed", "1", *self.on_device("bf16"), "--output", "again.png"),
@@ -377,7 +377,7 @@ class Run:
                 f"model: {self.models.folder('flux_dev')}\noutput: {self.work / 'trained'}\nseed: 7\ndatasets:\n"
                 f"  - folder_path: {images}\n    resolution: 512\nnetwork:\n  type: lora\n  linear: 16\n"
                 "train:\n  batch_size: 1\n  lr: 0.0001\n  steps: 4\n  dtype: bf16\n  gradient_checkpointing: true\n")
-            for number in (1, 2):  # of an earlier row, where that made it
+            for number in (1, 2):  # of an earlier row, if it wrote them
                 made = next((self.work / name for name in (f"together-{number}.png", "cpu.png") if (self.work / name).exists()), None)
                 if made:
                     shutil.copy(made, images / f"{number}.png")
@@ -386,7 +386,7 @@ class Run:
                    missing=missing)
 
     def together(self):
-        """What several cards do together over NCCL."""
+        """Rows for several GPUs together over NCCL."""
         tessera = self.program("tessera")
         if self.cards < 2:
             yield Row("several cards over NCCL", [], by_status, cards=2)
@@ -438,7 +438,7 @@ class Run:
 
 
 def share_of_matmul(run):
-    """Of what the device multiplies, what a step of FLUX.1 reaches."""
+    """The share of the device's matrix multiplication rate that a step of FLUX.1 reaches."""
     rate = [run.figures.get(shape, {}).get("teraflops_per_second") for shape in ("flux_dev", "matmul")]
     if None in rate:
         return None
@@ -510,7 +510,7 @@ def is_fake():
 
 
 def find_gpus(device):
-    """What the driver calls each GPU."""
+    """The driver's name of each GPU."""
     if is_fake():
         return ["a fake GPU"] * int(os.environ.get("FAKE_CUDA_DEVICES", 1))
     try:
@@ -537,7 +537,7 @@ def find_libtorch(programs):
 
 
 def commit():
-    """Of a clone; of a bundle, its name."""
+    """The commit of a clone, or the name of a bundle."""
     try:
         done = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=30)
         return done.stdout.strip() if done.returncode == 0 else ROOT.name
@@ -546,7 +546,7 @@ def commit():
 
 
 def place_for_models(weights):
-    """A folder with room for models of full size: memory first, which is read fastest."""
+    """A folder with space for models of full size, preferably in memory, which is read fastest."""
     needed = full_size_models.BYTES["flux_dev"] * 5 // 4 if weights == "random" else 1 << 30
     for place in ("/dev/shm", tempfile.gettempdir(), "."):
         if os.path.isdir(place) and os.access(place, os.W_OK) and shutil.disk_usage(place).free >= needed:

@@ -1,6 +1,6 @@
 """The folder of a run of scripts/first-card.sh: each row's output, the facts of the machine, a page, one archive.
 
-Nothing leaves the machine by itself. What would tell one machine or person from another is removed from every text.
+Nothing is sent automatically. Everything that would identify a machine or person is removed from every text.
 """
 
 import datetime
@@ -14,7 +14,7 @@ import subprocess
 import tarfile
 import threading
 
-# Commands that say what the machine is, by the name of the file that holds their output.
+# Commands that describe the machine, by the name of the file with their output.
 FACTS = {
     "nvidia-smi": ["nvidia-smi", "-q"],
     "topology": ["nvidia-smi", "topo", "-m"],
@@ -37,7 +37,7 @@ names, home folders and addresses of networks were removed; of the environment n
 
 
 class Redaction:
-    """Replaces what names one machine or person."""
+    """Replaces everything that identifies a machine or person."""
 
     def __init__(self, environment=None):
         environment = os.environ if environment is None else environment
@@ -93,7 +93,7 @@ class Report:
                 self.write(f"machine/{name}", f"not to be had: {error}\n")
 
     def sample(self):
-        """Clocks, power and memory of every card, and of each process, until the run ends."""
+        """Records clocks, power and memory of every GPU, and the memory of each process, until the run ends."""
         for name, command in (("clocks.csv", CLOCKS), ("processes.csv", PROCESSES)):
             try:
                 process = subprocess.Popen(command, stdout=open(self.folder / name, "w"), stderr=subprocess.STDOUT)
@@ -108,7 +108,7 @@ class Report:
         return folder
 
     def keep_row(self, folder, command, exit_code, seconds, output, errors):
-        """All that a row's command said, and how it ended."""
+        """Keeps the output of a row's command, and how it ended."""
         place = str(folder.relative_to(self.folder))
         self.write(f"{place}/command", " ".join(map(str, command)) + "\n")
         self.write(f"{place}/exit", f"{exit_code}\n{seconds:.1f} s\n")
@@ -151,7 +151,7 @@ def page(title, facts, rows, seconds):
 
 
 class Deadline:
-    """Ends a process group at a time, so that nothing it started outlives its row."""
+    """Ends a process group at its deadline, so that nothing it started outlives its row."""
 
     def __init__(self, process, seconds):
         self.timer = threading.Timer(max(0, seconds), self.end)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Says which C++ files differ from .clang-format; `scripts/format-check.sh --fix` formats them.
+# Lists C++ files whose formatting differs from .clang-format; `scripts/format-check.sh --fix` formats them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

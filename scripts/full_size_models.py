@@ -1,8 +1,8 @@
 """Model folders for measurements: a golden pipeline whose transformer has the full size of a published model.
 
-Nothing has to be fetched: weights are zeros that take no room on the disk, or random numbers of the spread that trained
-weights have; text encoders and autoencoder stay the golden ones. A device multiplies zeros faster than other numbers,
-because they take less power, and exchanges them as slowly.
+Nothing has to be downloaded: weights are zeros that take no space on the disk, or random numbers with the spread of trained
+weights; text encoders and autoencoder are the golden ones. A device multiplies zeros faster than other numbers,
+because they take less power, but does not exchange them faster.
 """
 
 import json
@@ -10,7 +10,7 @@ import os
 import pathlib
 import shutil
 
-TEXT, SD3_TEXT, SD3_POOLED = 32, 96, 80  # widths of what the golden text encoders make
+TEXT, SD3_TEXT, SD3_POOLED = 32, 96, 80  # widths of the golden text encoders' outputs
 SHARD_BYTES = 9_990_000_000
 
 
@@ -77,7 +77,7 @@ def sd3_transformer(blocks=24):
     yield from linear("proj_out", 64, width)
 
 
-# By name: the golden pipeline, the tensors, and what of the transformer's configuration differs.
+# By name: the golden pipeline, the tensors, and the differences in the transformer's configuration.
 MODELS = {
     "flux_dev": ("flux_dev", flux_transformer,
                  {"attention_head_dim": 128, "num_attention_heads": 24, "num_layers": 19, "num_single_layers": 38,
@@ -89,16 +89,16 @@ MODELS = {
 
 
 def byte_count(shape):
-    count = 2  # of a number in bf16
+    count = 2  # bytes of a number in bf16
     for size in shape:
         count *= size
     return count
 
 
 class RandomWeights:
-    """bf16 numbers of either sign between 0.0005 and 0.03, as Python's own library makes them fast enough."""
+    """bf16 numbers of either sign between 0.0005 and 0.03, which Python's standard library generates fast enough."""
 
-    POOL = 1 << 26  # bytes, from which every tensor takes a part that begins elsewhere
+    POOL = 1 << 26  # bytes; each tensor takes a part that begins at a different offset
     ONE = b"\x80\x3f"
 
     def __init__(self):
@@ -110,7 +110,7 @@ class RandomWeights:
         self.at = 0
 
     def write(self, file, name, count):
-        """`count` bytes of the tensor; the weights of norms are ones."""
+        """Writes `count` bytes of the tensor; the weights of norms are ones."""
         if ".norm_" in name and name.endswith(".weight") and count < 1024:
             file.write(self.ONE * (count // 2))
             return
@@ -139,7 +139,7 @@ def write_file(path, tensors, weights=None):
 
 
 def write_model(name, goldens, folder, random=False):
-    """Of MODELS, into a new folder; `goldens` is tests/golden of a clone. `random` weights take their size on the disk."""
+    """Writes one of MODELS into a new folder. `goldens` is tests/golden of a clone; `random` weights take disk space."""
     weights = RandomWeights() if random else None
     golden, tensors, changes = MODELS[name]
     shutil.copytree(pathlib.Path(goldens, "pipelines", golden), folder)
@@ -164,5 +164,5 @@ def write_model(name, goldens, folder, random=False):
         (transformer / f"{stem}.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
 
 
-# What the weights of each take on the disk.
+# Disk space of each model's weights.
 BYTES = {name: sum(byte_count(shape) for _, shape in tensors()) for name, (_, tensors, _) in MODELS.items()}

@@ -38,7 +38,7 @@ def say(message):
 
 
 def instructions(path):
-    """(instruction, its text) of a Dockerfile."""
+    """Yields (instruction, its text) for a Dockerfile."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n\s*", " ", "\n".join(lines)).splitlines():
         if line.strip():
@@ -47,7 +47,7 @@ def instructions(path):
 
 
 class Stage:
-    """A stage of the Dockerfile: its tree, and what it says about the process that runs in it."""
+    """A stage of the Dockerfile: its file tree, and its settings for the process that runs in it."""
 
     def __init__(self, tree):
         self.tree, self.arguments = tree, {}
@@ -59,7 +59,7 @@ class Stage:
         return self.tree / path.lstrip("/")
 
     def run(self, command):
-        """As root in the tree, with the network of this machine for what is fetched."""
+        """Runs a command as root in the tree, with this machine's network for downloads."""
         mounts = "mount --make-rprivate / && mount -t proc proc {0}/proc && mount --rbind /dev {0}/dev".format(
             shlex.quote(str(self.tree)))
         environment = {**{name: os.environ[name] for name in os.environ if name.lower().endswith("_proxy")},
@@ -144,7 +144,7 @@ def build(work, installed):
             stage = stages[title] = Stage(tree)
             skipped = bool(installed) and title == "build"
         elif stage is None:
-            continue  # ARG BASE, in whose place there is our own
+            continue  # ARG BASE; our own base replaces it
         elif not skipped:
             say(f"  {name} {text[:100]}")
             stage.do(name, text, stages)
@@ -152,7 +152,7 @@ def build(work, installed):
             say(f"  {text} (of {installed})")
             program, _, prefix = text.split()[:3]
             subprocess.run([ROOT / program, installed, stage.at(prefix)], check=True)
-    for name in ("etc/resolv.conf", "etc/hosts"):  # which an engine gives to each container
+    for name in ("etc/resolv.conf", "etc/hosts"):  # an engine adds these to each container
         (stages["image"].tree / name).write_text("")
     shutil.rmtree(base)
     shutil.rmtree(stages["build"].tree)
@@ -160,7 +160,7 @@ def build(work, installed):
 
 
 class Container:
-    """A process in the image's tree, with namespaces of its own. The loopback is all the network that it has."""
+    """A process in the image's tree, in separate namespaces. Its only network is the loopback."""
 
     MOUNTS = r"""
 set -e
@@ -202,7 +202,7 @@ ip link set lo up
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def first(self):
-        """The process that is 1 inside."""
+        """The process that has id 1 inside."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         while not (found := children.read_text().split()):
             if self.process.poll() is not None:
@@ -211,14 +211,14 @@ ip link set lo up
         return found[0]
 
     def exec(self, command, image):
-        """Runs a command inside, as `docker exec` would; its exit code."""
+        """Runs a command inside, as `docker exec` would, and returns its exit code."""
         user, group = image.user.split(":")
         return subprocess.run(["nsenter", "--all", "--root", f"--target={self.first()}", "/usr/bin/setpriv",
                                f"--reuid={user}", f"--regid={group}", "--clear-groups", *command],
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=60).returncode
 
     def call(self, url, *options):
-        """The status and the body of a call from inside its network, by this machine's curl."""
+        """Calls the URL from inside the container's network with this machine's curl; returns the status and the body."""
         done = subprocess.run(["nsenter", "--net", f"--target={self.first()}", "curl", "-s", "--max-time", "120", "-w",
                                "\n%{http_code}", *options, url], capture_output=True, text=True, timeout=180)
         body, _, status = done.stdout.rpartition("\n")
@@ -244,7 +244,7 @@ def size_of(tree):
 
 
 def foreign(tree, uid):
-    """What a user of that number could change if the root were not read-only, but for the usual places."""
+    """Yields the paths that the user with this id could change if the root were not read-only."""
     for folder, folders, names in os.walk(tree):
         for name in folders + names:
             path = pathlib.Path(folder, name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills servers and workers N times (default 1000) under a stream of jobs, in a build folder with tests, and prints what
-# became of every job that was acknowledged, in this run and in all runs of this folder so far:
+# Kills servers and workers N times (default 1000) under a stream of jobs, in a build folder with tests. Prints the
+# outcome of every acknowledged job, in this run and in all earlier runs of this folder:
 # scripts/kill-server.sh [N] [SEED] [BUILD] [STORE]
 #   STORE   sqlite: one server with a queue of its own (the default); postgres: two servers that share one, and its
 #           database is killed too

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills ranks of a training run, its command or everything N times (default 30) at random moments, in a build folder with
-# tests, goes on from the last checkpoint each time, and compares the end with that of a run that nobody disturbed:
+# Kills ranks of a training run, its command or everything N times (default 30) at random moments, in a build folder
+# with tests. Resumes from the last checkpoint each time, and compares the result with that of an undisturbed run:
 # scripts/kill-training.sh [N] [SEED] [BUILD]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

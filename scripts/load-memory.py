@@ -77,7 +77,7 @@ def main():
     if loaded.get("event") != "loaded":
         sys.exit(f"load-memory: {loaded}")
 
-    # Loading begins `seconds` before its reply; what the worker holds by then is its own.
+    # Loading begins `seconds` before its reply; the memory that the worker holds until then is the baseline.
     begin = loaded_at - loaded["seconds"]
     baseline = max((b for t, b in samples if t < begin), default=0)
     peak = max(b for t, b in samples if t >= begin) - baseline

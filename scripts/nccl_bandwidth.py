@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the links between N cards carry by NCCL alone, through torch.distributed: nccl_bandwidth.py N.
+"""Measures the bandwidth between N GPUs with NCCL alone, through torch.distributed: nccl_bandwidth.py N.
 
 Prints one JSON object: bus bandwidth in GB/s, as nccl-tests define it, of three calls with 1, 21 and 256 MiB a rank; 21 MiB
 is what a rank sends in an exchange of FLUX.1 at 1024x1024 on two cards.
@@ -25,7 +25,7 @@ def rank(number, ranks, port):
         own = torch.randn(mib << 19, device="cuda").bfloat16()
         exchanged = torch.empty_like(own)
         gathered = torch.empty(ranks * own.numel(), dtype=own.dtype, device="cuda")
-        # By how much more than `own` a link carries.
+        # The factor is the number of bytes over a link, as a multiple of `own`.
         calls = {"all_reduce": (lambda: dist.all_reduce(own), 2 * (ranks - 1) / ranks),
                  "all_to_all": (lambda: dist.all_to_all_single(exchanged, own), (ranks - 1) / ranks),
                  "all_gather": (lambda: dist.all_gather_into_tensor(gathered, own), ranks - 1)}

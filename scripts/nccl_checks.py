@@ -1,4 +1,4 @@
-"""What scripts/first-card.sh proves and measures on two or more GPUs that exchange tensors through NCCL."""
+"""Proofs and measurements of scripts/first-card.sh on two or more GPUs that exchange tensors through NCCL."""
 
 import json
 import os
@@ -12,18 +12,18 @@ import urllib.request
 
 import full_size_models
 
-# Every axis, and what is made of several; of the embedded model, which has four heads.
+# Every axis and some combinations, for the embedded model, which has four heads.
 LAYOUTS = ("cfg=2", "ulysses=2", "ring=2", "tensor=2", "pipe=2", "pipe=2,patches=2,warmup=1", "cfg=2,ulysses=2",
            "ulysses=4", "ulysses=2,ring=2", "pipe=2,tensor=2", "cfg=2,ulysses=2,ring=2", "cfg=2,ulysses=4")
-# Of FLUX.1-dev at 1024x1024: cards, and how many times as fast as one card they are at least.
+# For FLUX.1-dev at 1024x1024: number of GPUs, and the minimum speed-up over one GPU.
 ULYSSES_SPEEDUPS = ((2, 1.7), (4, 2.8), (8, 4.2))
 CFG_SPEEDUP = 1.9
-# Seconds beyond a start from nothing, until a group serves again after a rank was killed.
+# Seconds, in addition to a start from nothing, until a group serves again after a rank was killed.
 BACK_AFTER_LOAD = 5
 
 
 def cards_of(layout):
-    """How many ranks a layout has."""
+    """The number of ranks of a layout."""
     cards = 1
     for axis in layout.split(","):
         name, _, size = axis.partition("=")
@@ -54,7 +54,7 @@ def report_of(done, event=None):
 
 
 def step_seconds(model, layout):
-    """A judge of `tessera bench`, which keeps how long a step takes."""
+    """A judge of `tessera bench`, which keeps the seconds of a step."""
 
     def judge(suite, done):
         if done.returncode != 0:
@@ -67,7 +67,7 @@ def step_seconds(model, layout):
 
 
 def speedup(model, layout, least):
-    """Of a layout over one card, from what was measured before; None where one of the two was not."""
+    """A layout's speed-up over one GPU, from earlier measurements; None if either is missing."""
 
     def judge(suite):
         one, several = (suite.figures.get((model, of)) for of in ("serial", layout))
@@ -97,7 +97,7 @@ class Server:
                                         env=suite.environment)
 
     def __enter__(self):
-        # A line that never comes must not be waited for without end.
+        # Limits the wait for a line that never comes.
         self.end = threading.Timer(max(0, self.deadline - time.monotonic()), self.process.kill)
         self.end.start()
         for line in self.process.stdout:
@@ -156,7 +156,7 @@ class Server:
 
 
 def kill_a_rank(suite, model, layout, seconds):
-    """A rank is killed while steps run: how long until its group serves again, against a start from nothing."""
+    """Kills a rank while steps run; judges the time until its group serves again against a start from nothing."""
     deadline = time.monotonic() + seconds
     begin = time.monotonic()
     with Server(suite, model, layout, deadline) as server:
@@ -182,8 +182,8 @@ def kill_a_rank(suite, model, layout, seconds):
 
 
 class Models:
-    """Folders of models by name: the user's own FLUX.1-dev if there is one, and otherwise one of the full size, which is made
-    in set-up."""
+    """Folders of models by name: the user's own FLUX.1-dev if there is one, otherwise a model of full size that is made
+    during set-up."""
 
     def __init__(self, flux, golden, work, random):
         self.flux, self.golden, self.work, self.random = flux, golden, work, random
@@ -199,7 +199,7 @@ class Models:
         return self.reasons.get(name, "its model of full size was not made")
 
     def make_in_time(self, name):
-        """Makes it, or keeps the reason why not."""
+        """Makes the model, or keeps the reason why that failed."""
         if self.made(name):
             return
         needed = full_size_models.BYTES[name] * 11 // 10 if self.random else 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Whether two files of the product define one type differently, which no compiler of a single file can see and which a
-# linker settles in silence by taking either. Every file is compiled for link-time optimisation, without code, and all
-# are joined, also those that no program links together; the compiler then compares their types (-Wodr).
+# Checks whether two files of the product define one type differently. No compiler can see that in a single file, and a
+# linker silently takes either definition. Every file is compiled for link-time optimisation, without code, and all are
+# joined, including those that no program links together; the compiler then compares their types (-Wodr).
 #
 #   scripts/odr-check.sh [BUILD_FOLDER] [FILE…]
 #     BUILD_FOLDER  a configured build (build/release)
@@ -18,7 +18,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 flags='-O0 -flto -fno-fat-lto-objects -w'
 
-# One command a line.
+# Prints one command per line.
 commands() {
   local file
   if (($#)); then
@@ -26,7 +26,7 @@ commands() {
     return
   fi
   [[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh" >&2; exit 1; }
-  # Precompiled headers were made with other flags; each is named as text instead.
+  # Precompiled headers were made with other flags, so their text is included instead.
   local header
   for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do cp "$header" "$work/$(basename "$(dirname "$header")" .dir).hxx"; done
   sed -n 's/^ *"command": "\(.*\)",$/\1/p' "$build/compile_commands.json" | sed 's/\\"/"/g; s/\\\\/\\/g' |
@@ -43,7 +43,7 @@ count=$(wc -l <"$work/commands")
 ((count)) || { echo "odr-check.sh: there is no file to look at" >&2; exit 1; }
 xargs -a "$work/commands" -d '\n' -P "$(nproc)" -I{} bash -c '{}' || { echo "odr-check.sh: a file does not compile" >&2; exit 1; }
 
-# Nothing but the joined types is made, so several mains are no matter.
+# Only the joined types are needed, so several definitions of main are allowed.
 g++ -flto -r -nostdlib -O0 -flinker-output=rel -Wl,-z,muldefs "$work"/*.o -o "$work/joined" 2>"$work/messages" ||
   { cat "$work/messages" >&2; exit 1; }
 if grep -q -- '\[-Wodr\]' "$work/messages"; then

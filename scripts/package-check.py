@@ -19,7 +19,7 @@ import tempfile
 import time
 
 DEADLINE = 300
-# What belongs to Debian's own tools and not to the package.
+# Files that belong to Debian's own tools and not to the package.
 OTHERS = re.compile(r"^(var/(cache|log|lib/(apt|dpkg|ucf|pam|systemd))|run|tmp|proc|dev|etc/(ld\.so\.cache|passwd-|group-|shadow-|gshadow-|subuid|subgid))")
 
 
@@ -45,7 +45,7 @@ class Tree:
             shutil.copy(f"/{name}", path / name)
 
     def command(self, text, user="root", network=True):
-        """In the tree, with processes, devices and, unless told otherwise, network of this machine."""
+        """Runs a command in the tree, with this machine's processes and devices and, if `network`, its network."""
         inside = ["chroot", str(self.path)]
         if user != "root":
             inside += ["/usr/bin/setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--no-new-privs",
@@ -96,7 +96,7 @@ def unit_settings(tree):
 
 
 def serve(tree):
-    """What systemd would start, by the user of the unit; a picture over the loopback; the end by SIGTERM."""
+    """Runs the unit's command as its user, as systemd would; requests a picture over the loopback; ends it by SIGTERM."""
     program, environment, folder = unit_settings(tree)
     tree.must(f"install -d -o tessera -g tessera -m 750 {folder}")
     tree.must("install -d -o tessera -g tessera -m 700 /run/tessera")
@@ -148,7 +148,7 @@ def main():
         print("Debian 12 from its mirror", flush=True)
         tree = Tree(work / "tree")
         tree.must("apt-get update")
-        # What it needs is installed first, so that only its own files are counted.
+        # Dependencies are installed first, so that only the package's own files are counted.
         depends = run("dpkg-deb", "--field", package, "Depends", capture_output=True, text=True).stdout
         tree.must(f"apt-get install -y --no-install-recommends {' '.join(re.findall(r'(?:^|, )([^ ,]+)', depends.strip()))}")
         before = tree.files()

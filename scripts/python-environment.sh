@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A virtual environment of Python for tests, made anew where its pins have changed.
+# Creates a virtual environment of Python for tests, and creates it again when its pins have changed.
 #
 #   scripts/python-environment.sh NAME PINS PACKAGE…     it lies in .deps/NAME; PINS says what decides about the packages
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All set-up on Debian 12, x86-64: Debian packages, LibTorch, nvcc, configure, build. run-demo.sh, run-tests.sh and
-# bundle.sh begin with it. Every stage is a no-op where its work is already done.
+# Complete set-up on Debian 12, x86-64: Debian packages, LibTorch, nvcc, configure, build. run-demo.sh, run-tests.sh and
+# bundle.sh run it first. Every stage does nothing if its work is already done.
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
@@ -54,7 +54,7 @@ stage_number=0
 stage_title=
 stage_start=0
 
-# One line per stage: its title, and behind it what came of it.
+# Prints one line per stage: its title, followed by its result.
 begin() {
   stage_number=$((stage_number + 1))
   stage_title=$1
@@ -69,7 +69,8 @@ finish() {
 }
 seconds() { echo "$((SECONDS - stage_start)) s"; }
 
-# stop MESSAGE…: says what is wrong and ends. With a log of this stage: its last lines and where it is.
+# stop MESSAGE…: prints what is wrong and exits. stop_with_log also prints the last lines of this stage's log and its
+# path.
 stop() {
   finish "failed"
   printf '\n' >&2
@@ -123,7 +124,7 @@ if ((free_mib < need_mib)); then
 fi
 finish "${distribution:-Linux}, $cores cores, $memory_gib GiB"
 
-# Two set-ups of one clone take turns.
+# Two set-ups of one clone run one after the other.
 exec 9>build/.setup.lock
 flock -n 9 || { echo "      another set-up is at work in this clone; waiting for it"; flock 9; }
 
@@ -170,8 +171,8 @@ else
   fi
 fi
 
-# What tests need and what would get in the way of this machine if it were installed: nginx, prometheus and PostgreSQL would
-# start to serve, and kubectl would take the place of one that came from elsewhere.
+# Tests need these packages, but installing them would change this machine: nginx, prometheus and PostgreSQL would start
+# to serve, and kubectl would replace one that was installed from elsewhere.
 unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
 if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
   for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus kubernetes-client/usr/bin/kubectl \
@@ -187,7 +188,7 @@ if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
     fi
   done
 fi
-# What the tests of deploy/ need of Python's package index.
+# Packages from Python's index for the tests of deploy/.
 if ((checks)); then
   requirements=scripts/deploy-test-requirements.txt
   if ! scripts/python-environment.sh deploy-tests "$(sha256sum <"$requirements")" -r "$requirements" >>"$log" 2>&1; then
@@ -196,7 +197,7 @@ if ((checks)); then
 fi
 
 # ---- 3: LibTorch
-# fetch_wheels REQUIREMENTS FOLDER NAME: unpacks the wheels into the folder, whole or not at all.
+# fetch_wheels REQUIREMENTS FOLDER NAME: unpacks the wheels into the folder, completely or not at all.
 fetch_wheels() {
   local requirements=$1 folder=$2 name=$3 python="" candidate wheel
   for candidate in /usr/bin/python3 python3; do
@@ -243,7 +244,7 @@ fi
 
 # ---- 4: nvcc
 begin "CUDA compiler" cuda
-# As cmake/Cuda.cmake looks for it.
+# Finds nvcc as cmake/Cuda.cmake does.
 machine_nvcc() {
   local nvcc
   for nvcc in "${CUDA_HOME:-}/bin/nvcc" "${CUDA_PATH:-}/bin/nvcc" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
@@ -266,13 +267,13 @@ else
     fetch_wheels scripts/cuda-requirements.txt .deps/cuda nvcc
     finish "nvcc fetched, hashes match ($(seconds))"
   fi
-  # Where nvcc looks for its libraries.
+  # nvcc looks for its libraries here.
   if [[ -d .deps/cuda ]]; then ln -sfn lib .deps/cuda/nvidia/cu13/lib64; fi
 fi
 
 # ---- 5: configure
 begin "Configure" configure
-# Ninja itself configures again when a CMake file changes; this is for what Ninja does not see.
+# Ninja itself configures again when a CMake file changes; this covers inputs that Ninja does not track.
 configuration=$(echo "$PWD $pins $(cat .deps/cuda/.pins 2>/dev/null) ${TESSERA_CCACHE:-1}" | cat - CMakePresets.json | sha256sum | cut -d' ' -f1)
 if [[ -e $build_dir/build.ninja && $(cat "$build_dir/.configured" 2>/dev/null) == "$configuration" ]]; then
   finish "$preset already there"

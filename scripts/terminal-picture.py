@@ -27,7 +27,7 @@ PROMPT = "$ "
 
 
 def run(command, folder, environment):
-    """What a terminal gets from the command."""
+    """The output of the command on a terminal."""
     process, terminal = pty.fork()
     if process == 0:
         os.chdir(folder)
@@ -52,7 +52,7 @@ def run(command, folder, environment):
 
 
 def screen(text):
-    """The lines that are left on the screen: \\r goes back, ESC [ K clears to the end of the line, colours are left out."""
+    """The lines on the screen at the end: \\r returns to column 0, ESC [ K clears the rest of the line, colours are ignored."""
     lines, column = [""], 0
     for match in re.finditer(r"\x1b\[([0-9;?]*)([A-Za-z])|(.)", text, re.DOTALL):
         _, code, letter = match.groups()
@@ -70,7 +70,7 @@ def screen(text):
             column += 1
     while lines and not lines[-1]:
         lines.pop()
-    # As a terminal goes on in the next line.
+    # Wraps lines as a terminal does.
     return [line[at:at + COLUMNS] for line in lines for at in range(0, max(1, len(line)), COLUMNS)]
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# clang-tidy by the list in .clang-tidy. Every warning is an error.
+# Runs clang-tidy with the checks in .clang-tidy. Every warning is an error.
 #
 #   scripts/tidy.sh [BUILD_FOLDER] [--all]
 #     BUILD_FOLDER  a build that is up to date (build/release)
 #     --all         also the files that include LibTorch: ten seconds each
 #
-# A file is looked at again only when it, what it includes of the project, the list or clang-tidy have changed since it
-# was last found clean on this machine, in whatever clone.
+# A file is checked again only if it, its includes within the project, the list of checks or clang-tidy have changed
+# since it was last clean on this machine, in any clone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -35,11 +35,11 @@ count=$(wc -l <"$build/tidy-files")
 
 commands=$build/tidy
 mkdir -p "$commands"
-# clang refuses GCC's precompiled headers, and takes the same headers as text.
+# clang rejects GCC's precompiled headers, so their text is included instead.
 for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do
   if [[ -e $header ]]; then cp "$header" "$commands/$(basename "$(dirname "$header")" .dir).hxx"; fi
 done
-# clang-tidy comes without OpenMP's header, and refuses an assignment in RapidJSON's that nobody calls.
+# clang-tidy lacks OpenMP's header, and rejects an assignment in RapidJSON that is never called.
 headers=$commands/headers
 mkdir -p "$headers"
 ln -sf "$(g++ -print-file-name=include/omp.h)" "$headers/omp.h"
@@ -48,7 +48,8 @@ sed -i '/{ s = rhs.s; length = rhs.length; }/d' "$headers/rapidjson/document.h"
 sed "s| -Winvalid-pch -include [^ ]*/\([^/ ]*\)\.dir/cmake_pch.hxx| -include $PWD/$commands/\1.hxx|; s| -c | -isystem $PWD/$headers -c |" \
   "$build/compile_commands.json" >"$commands/compile_commands.json"
 
-# What each file was built from, as the compiler has told; "FILE DIGEST" of that and of all else that decides.
+# The inputs of each file, as the compiler reported them. Prints "FILE DIGEST" for them and for everything else that
+# affects the result.
 digests() {
   local list
   list=$(cat .clang-tidy "$requirements" scripts/tidy.sh cmake/*.cmake CMakeLists.txt | sha256sum)
@@ -62,7 +63,7 @@ digests() {
         path = $1
         if (index(path, root) != 1) next
         path = substr(path, length(root) + 1)
-        if (source == "") { source = path; text[source] = list }  # the first is what was compiled
+        if (source == "") { source = path; text[source] = list }  # the first is the compiled file
         if (path in content) text[source] = text[source] " " path " " content[path]
       }
       END { for (source in text) if (source in content) print source, text[source] }' "$commands/contents" - |

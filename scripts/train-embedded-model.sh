@@ -30,7 +30,7 @@ sed -e "s|^output: .*|output: $output|" -e "s|^  steps: .*|  steps: $steps|" exa
 "$tessera" train "$work/train.yaml" "${resume[@]}"
 trained=$output/model-$steps
 
-# mean_loss MODEL: one epoch of steps that change nothing.
+# mean_loss MODEL NAME: prints the mean loss of one epoch with a learning rate of 0.
 mean_loss() {
   cat >"$work/loss.yaml" <<YAML
 model: $1
@@ -45,7 +45,7 @@ YAML
     awk '{ sum += $1 } END { if (NR == 0) exit 1; printf "%.5f\n", sum / NR }'
 }
 
-# sheet MODEL FILE
+# sheet MODEL NAME: writes a sheet of pictures.
 sheet() {
   "$tessera" batch "$work/captions.txt" --model "$1" --out "$work/sheet-$2" --seed 1 --sheet "$output/$2.png" --quiet
 }

@@ -21,7 +21,7 @@ has() {
 has_avx2() { has avx2 fma; }
 has_avx512() { has_avx2 && has avx512f avx512bw avx512dq avx512vl; }
 
-# The widest set is the native one, so its own name makes no difference.
+# The widest set equals native, so it is not listed under its own name.
 list() {
   echo native
   if has_avx512 && { has avx512_bf16 || has amx_tile; }; then echo avx512; fi
@@ -46,7 +46,7 @@ case $name in
   *) echo "with-instruction-set.sh: unknown instruction set $name; valid values are native, avx512, avx2 and reference" >&2; exit 2 ;;
 esac
 unset TESSERA_INSTRUCTION_SET ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA ATEN_CPU_CAPABILITY MKL_ENABLE_INSTRUCTIONS MKL_CBWR
-# ATen believes what it is told and would use what is not there.
+# ATen does not check the variable and would use instructions that the processor lacks.
 if [[ -z $own ]]; then
   exec "$@"
 elif ! grep -qxF -- "$name" < <(list); then
