@@ -55,7 +55,7 @@ absl::Status CheckRules(const std::vector<AdapterUse>& adapters);
 absl::Status CheckAdapters(const std::vector<AdapterUse>& adapters);
 
 // Returns equal keys for jobs that may share a batch because the same adapters change them in the same way, and an
-// empty key for jobs without a change. The order of the adapters counts: it decides the last bits of a sum.
+// empty key for jobs that no adapter changes. The order of the adapters counts: it decides the last bits of a sum.
 std::string AdapterKey(const std::vector<AdapterUse>& adapters);
 
 }  // namespace tessera::control

@@ -25,7 +25,7 @@ struct LoadParameters {
   Offload offload = Offload::kAuto;
   std::string record;     // folder for records of the blocks' outputs (control/step_record.h); empty: no record
   bool training = false;  // the transformer's weights will be trained
-  bool quantize = false;  // its matrices are frozen and stored in 8 bits; requires `training`
+  bool quantize = false;  // the transformer's matrices are frozen and stored in 8 bits; requires `training`
   // Number of the transformer's frozen blocks that are kept in host memory and copied to the device for each use
   // (control/training/model_training.h); requires `training`.
   int32_t blocks_to_swap = 0;

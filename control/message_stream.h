@@ -1,7 +1,7 @@
 // MessageStream sends and receives messages over a connected socket. A message is its length, 8 bytes little-endian,
 // followed by its bytes. Both ends of the control channel use it. It has no thread, and a message wakes only its
-// reader. gRPC's pollers, in contrast, took more processor time from a small model's steps than the rest of the control
-// commands did (docs/architecture.md).
+// reader. On two processors, gRPC's pollers took more time from a small model's steps than the rest of their commands
+// did (docs/architecture.md).
 #pragma once
 
 #include <cstddef>

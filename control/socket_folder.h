@@ -35,7 +35,7 @@ sigset_t BlockTermination();
 // During its lifetime, a blocked signal removes the folder before it ends the process.
 class TerminationThread {
  public:
-  TerminationThread(const SocketFolder& folder, const sigset_t& blocked);  // the folder outlives this
+  TerminationThread(const SocketFolder& folder, const sigset_t& blocked);  // the folder must outlive this
   ~TerminationThread();
 
  private:

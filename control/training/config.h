@@ -92,7 +92,7 @@ constexpr auto FieldsOf(const TrainNetwork*) {
 enum class LearningRateSchedule : uint8_t { kConstant, kCosine, kWarmupStableDecay };
 constexpr auto NamesOf(LearningRateSchedule) { return std::array{"constant", "cosine", "warmup_stable_decay"}; }
 
-// How timesteps are drawn under flow matching: --weighting_scheme of diffusers' training scripts.
+// The weighting of timesteps under flow matching, as --weighting_scheme of diffusers' training scripts.
 enum class WeightingScheme : uint8_t { kNone, kSigmaSqrt, kLogitNormal, kMode, kCosmap };
 constexpr auto NamesOf(WeightingScheme) { return std::array{"none", "sigma_sqrt", "logit_normal", "mode", "cosmap"}; }
 
@@ -128,7 +128,7 @@ struct TrainProcedure {
   double lr = 1e-4;
   LearningRateSchedule lr_scheduler = LearningRateSchedule::kConstant;
   int64_t lr_warmup_steps = 0;             // linear from 0, before the schedule
-  int64_t lr_decay_steps = 0;              // at the end, while warmup_stable_decay falls to 0
+  int64_t lr_decay_steps = 0;              // the last steps, in which warmup_stable_decay falls to 0
   bool low_discrepancy_timesteps = false;  // spread the timesteps of consecutive samples evenly
   WeightingScheme weighting_scheme = WeightingScheme::kNone;
   double logit_mean = 0;

@@ -13,8 +13,7 @@ namespace {
 
 constexpr double kBlockBytes = 34;   // per token and feature, at two bytes a number
 constexpr double kSharedBytes = 24;  // the part of it that tensor ranks shard
-constexpr size_t kSwapBuffers =
-    2;  // blocks on the device in addition to the resident ones: the one in use and the next
+constexpr size_t kSwapBuffers = 2;   // blocks in device buffers: the one in use and the next
 
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
@@ -33,7 +32,7 @@ int64_t ProjectionsOf(const parallel::BlockExchange& block) {
     case parallel::BlockKind::kImage:
       return 4 + second;
     case parallel::BlockKind::kCross:
-      return 8 + second;  // a second attention, from the text to the image
+      return 8 + second;  // includes the cross-attention between text and image
     case parallel::BlockKind::kJoint:
       return (block.text_ends ? 7 : 8) + second;
     case parallel::BlockKind::kFused:

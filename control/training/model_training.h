@@ -35,7 +35,7 @@ int64_t AdapterParameters(const ModelDescription& model, int64_t rank);
 std::vector<int64_t> SwappedBlocks(int64_t blocks, int64_t swapped);
 
 // InvalidArgument if the model has too few blocks for train.blocks_to_swap, or if the run cannot swap them: with
-// weights sharded over the data ranks, a swapped block would be there unsharded.
+// weights sharded over the data ranks, a swapped block would be unsharded.
 absl::Status CheckBlocksToSwap(int64_t blocks_to_swap, const ModelDescription& model);
 absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription& model);
 
