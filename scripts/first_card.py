@@ -29,7 +29,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
-import full_size_models  # noqa: E402: beside this file
+import full_size_models  # noqa: E402: in this folder
 import nccl_checks  # noqa: E402
 from first_card_report import Deadline, Report, page  # noqa: E402
 from nccl_checks import last_line, report_of  # noqa: E402

@@ -2,7 +2,7 @@
 # Kills servers and workers N times (default 1000) under a stream of jobs, in a build folder with tests. Prints the
 # outcome of every acknowledged job, in this run and in all earlier runs of this folder:
 # scripts/kill-server.sh [N] [SEED] [BUILD] [STORE]
-#   STORE   sqlite: one server with a queue of its own (the default); postgres: two servers that share one, and its
+#   STORE   sqlite: one server with its own queue (the default); postgres: two servers that share one, and its
 #           database is killed too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
