@@ -1,4 +1,4 @@
-// The whole HTTP edge over the fake service on a free port of this machine, for tests.
+// ApiFixture runs the whole HTTP edge over the fake image service, on a free port of this machine.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Inputs of attention, and attention written out as sums over plain numbers, for the tests of kernels/.
+// Inputs of attention, and a reference attention written as plain sums, for the tests of kernels/.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -54,7 +54,7 @@ inline AttentionCase ToType(AttentionCase c, at::ScalarType type) {
   return c;
 }
 
-// The definition, in fp64 whatever the inputs' type.
+// The definition of attention, computed in fp64 for inputs of any dtype.
 inline at::Tensor AttentionByDefinition(const AttentionCase& c) {
   const at::Tensor q = c.q.to(at::kDouble).contiguous();
   const at::Tensor k = c.k.to(at::kDouble).contiguous();

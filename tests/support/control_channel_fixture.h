@@ -1,4 +1,5 @@
-// A control channel in a thread, whose handler writes down what it is asked, and a controller without manners.
+// Runs a control channel in a thread with a handler that records its commands, and a controller that can break the
+// protocol.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@
 
 namespace tessera::control {
 
-// Answers everything, and writes down what it was asked.
+// Answers every command and records it.
 class RecordingHandler : public CommandHandler {
  public:
   absl::StatusOr<ModelDescription> Describe(const std::string& model) override {
@@ -107,11 +108,11 @@ class RecordingHandler : public CommandHandler {
   bool decodes_beside_steps() const override { return beside_; }
   bool steps_ahead() const override { return ahead_; }
 
-  // From here on steps are issued, and done when they are let.
+  // From now on steps run ahead: they are issued at once and complete only when the test allows it.
   void StepAhead() { ahead_ = true; }
   void LetStepsEnd() { step_may_end_.Notify(); }
 
-  // From here on pictures are made beside other commands, when they are let.
+  // From now on images are decoded in parallel with other commands, and complete only when the test allows it.
   void DecodeBesideSteps() { beside_ = true; }
   void LetPicturesCome() { picture_may_come_.Notify(); }
 
@@ -120,7 +121,7 @@ class RecordingHandler : public CommandHandler {
     return calls_;
   }
 
-  // What the last command said; read after it has been answered.
+  // The fields of the last command. Read them only after that command has been answered.
   const LoadParameters& load() const { return load_; }
   const JobParameters& job() const { return job_; }
 
@@ -141,7 +142,7 @@ class RecordingHandler : public CommandHandler {
 
 class Session;
 
-// A channel in a thread, with a folder of its own. It outlives its controllers, so that the test's process does too.
+// A channel in a thread, with its own folder. It outlives its controllers, so the test process does too.
 class ControlChannelTest : public ::testing::Test {
  protected:
   ControlChannelTest() { Serve(absl::Seconds(60)); }
@@ -175,7 +176,7 @@ class ControlChannelTest : public ::testing::Test {
   std::thread thread_;
 };
 
-// A controller without manners.
+// A controller that may break the protocol.
 class Session {
  public:
   explicit Session(const std::string& socket_path) : stream_(ConnectWhenListening(socket_path), kMaxFrameBytes) {}
@@ -203,7 +204,7 @@ class Session {
     return Receive();
   }
 
-  // How many replies come until the worker ends the stream.
+  // The number of replies until the worker ends the stream.
   int CountToTheEnd() {
     std::string message;
     int replies = 0;
@@ -224,13 +225,13 @@ inline StartJob StartCommand(uint64_t job) {
 inline MakeSteps StepCommand(const std::vector<uint64_t>& jobs) { return {.jobs = jobs}; }
 inline DecodeJob DecodeCommand(uint64_t job) { return {.job = job}; }
 
-// Whether the reply is the last one to such a command, without an error.
+// Whether `reply` completes a command of that type without an error.
 template <class Command>
 bool Answers(const ReplyFrame& reply) {
   return reply.kind == ReplyKind::kDone && reply.command == kCommandNumber<Command>;
 }
 
-// The reply to such a command; a default one if it is none.
+// The decoded reply to a command of that type. Fails the test if `reply` is of another kind.
 template <class Command>
 typename Command::Reply ReplyOf(const ReplyFrame& reply) {
   typename Command::Reply decoded;
@@ -248,7 +249,7 @@ inline absl::Status ErrorOf(const ReplyFrame& reply) {
 inline std::string MessageOf(const ReplyFrame& reply) { return std::string(ErrorOf(reply).message()); }
 inline absl::StatusCode CodeOf(const ReplyFrame& reply) { return ErrorOf(reply).code(); }
 
-// A new controller is refused until the jobs of the one before it have ended.
+// A new controller is refused until the jobs of its predecessor have ended.
 inline void ControlChannelTest::Stop() {
   WaitUntil("a shutdown that is taken", [this] {
     Session session(socket_path());

@@ -1,5 +1,4 @@
-// For tests of batches on a device whose products round by their shapes: what becomes of a golden model's requests in a
-// batch, and of each alone.
+// Runs the requests of a golden model in a batch and alone, on a device that rounds matrix products by their shapes.
 #pragma once
 
 #include <vector>
@@ -9,7 +8,7 @@
 
 namespace tessera {
 
-// [jobs, c, h, w] after all steps, of the requests of all numbers below `jobs` together, or each in a run of its own.
+// [jobs, c, h, w] after all steps of the requests 0 to jobs - 1: in one batch, or each in a separate run.
 inline at::Tensor LatentsOnDevice(const LayoutRuns& runs, const parallel::Layout& layout, bool together) {
   at::Tensor latents;
   RoundByShapeOnPretendDevice(true);

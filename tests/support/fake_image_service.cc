@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kPreviewSide = 16;
 
-// A picture that differs for every seed.
+// An image that differs for every seed.
 control::Image Gradient(uint64_t seed, int width, int height) {
   control::Image image{.width = width, .height = height, .rgb = {}};
   image.rgb.reserve(size_t{3} * width * height);
@@ -419,7 +419,7 @@ bool FakeImageService::WaitForStep(std::unique_lock<std::recursive_mutex>& lock,
   } else if (options_.step_time > absl::ZeroDuration()) {
     changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.step_time), interrupted);
   } else {
-    lock.unlock();  // others get their turn
+    lock.unlock();  // lets other threads proceed
     lock.lock();
   }
   return !interrupted();
@@ -477,7 +477,7 @@ void FakeImageService::FinishImage(Record& record, int32_t index) {
       server::EncodeOutput(Gradient(seed, request.parameters.width, request.parameters.height), request.output)
           .value_or("");
   for (size_t i = bytes.size(); i < options_.min_file_bytes; ++i) {
-    bytes.push_back(static_cast<char>((i >> 12) + i));  // no two pages of it are alike
+    bytes.push_back(static_cast<char>((i >> 12) + i));  // makes every page different
   }
   server::ImageFile file{.format = request.output.format, .bytes = base::BytesOf(std::move(bytes))};
   if (options_.file_of) file.bytes = options_.file_of(std::move(file.bytes));

@@ -1,9 +1,10 @@
-// The service without workers, for tests of the edges: they stop it where they like. Jobs go through the same states
-// and events; their pictures are small gradients of the seed. Nothing outlives the object.
+// FakeImageService implements the image service without workers, so that tests of the HTTP and gRPC edges can stop it
+// at any point. Jobs go through the same states and events; their images are small gradients of the seed. Nothing
+// persists after the object is destroyed.
 //
-// Words in a prompt ask for trouble: "[refuse]" is refused with a time to retry after, "[fail]" fails at its second
-// step, "[misfit]" as if the model refused its steps, "[die]" as if its workers had died of it, "[warn]" carries a
-// warning.
+// Words in a prompt request failures: "[refuse]" is rejected with a retry delay, "[fail]" fails at its second step,
+// "[misfit]" fails as if the model rejected its steps, "[die]" fails as if the workers had died of it, "[warn]" carries
+// a warning.
 #pragma once
 
 #include <condition_variable>
@@ -24,17 +25,17 @@ namespace tessera {
 struct FakeServiceOptions {
   std::vector<server::ServedModel> models;      // empty: FakeModel() alone
   std::vector<server::ServedAdapter> adapters;  // that LoadAdapter finds
-  absl::Duration step_time;                     // of every step
-  bool paused = false;                          // steps are done only as far as AllowSteps lets them
-  int64_t max_queued = 1000;                    // jobs that have not ended
+  absl::Duration step_time;                     // of each step
+  bool paused = false;                          // steps are done only when AllowSteps permits them
+  int64_t max_queued = 1000;                    // unfinished jobs
   absl::Duration retention = absl::Hours(24);
   std::function<absl::Time()> now = absl::Now;
-  size_t min_file_bytes = 0;                                    // of an image, to which its file is filled up
-  std::function<base::SharedBytes(base::SharedBytes)> file_of;  // what is read of an image, in place of its bytes
-  std::function<void()> before_submit;                          // called by every Submit; may take its time
+  size_t min_file_bytes = 0;                                    // of an image file, which is padded to this size
+  std::function<base::SharedBytes(base::SharedBytes)> file_of;  // replaces the bytes that a reader of an image gets
+  std::function<void()> before_submit;                          // called by every Submit; may block
 };
 
-// What the fake serves unless told otherwise: 16 to 1024 pixels in multiples of 16, four steps.
+// The model that the fake serves by default: 16 to 1024 pixels in multiples of 16, four steps.
 server::ServedModel FakeModel(const std::string& id = "fake");
 
 class FakeImageService final : public server::ImageService {
@@ -54,7 +55,7 @@ class FakeImageService final : public server::ImageService {
                                                           server::WatchedEvents events, Listener listener) override;
   absl::StatusOr<server::ImageFile> OpenImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
-  // Finds those of the options, and lists none of them.
+  // Finds the adapters of the options, but does not list them.
   absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
   absl::Status UnloadAdapter(const std::string& name) override { return LoadAdapter(name).status(); }
   server::ServerInfo Info() override;
@@ -62,12 +63,12 @@ class FakeImageService final : public server::ImageService {
   absl::Status Probe() override;
   std::string MetricsText() override;
 
-  // With `paused`: this many more steps may be done.
+  // Permits this many more steps. Has an effect only with `paused`.
   void AllowSteps(int64_t steps);
   void SetReady(absl::Status ready);
 
-  // Block until a job is in `state`, until so many jobs are, and until there are so many watches; false if that takes
-  // longer than `timeout`.
+  // Block until a job is in `state`, until `count` jobs are in it, and until there are `count` watches. False after
+  // `timeout`.
   bool WaitForState(absl::string_view job, server::JobState state, absl::Duration timeout);
   bool WaitForJobs(server::JobState state, size_t count, absl::Duration timeout);
   bool WaitForWatches(size_t count, absl::Duration timeout);
@@ -92,11 +93,11 @@ class FakeImageService final : public server::ImageService {
   const FakeServiceOptions options_;
   const absl::Time started_;
 
-  // Recursive, because a listener may end its own watch.
+  // Recursive because a listener may end its watch.
   std::recursive_mutex mutex_;
   std::condition_variable_any changed_;
   std::map<std::string, std::shared_ptr<Record>> jobs_;
-  std::vector<std::shared_ptr<Record>> order_;  // by submission
+  std::vector<std::shared_ptr<Record>> order_;  // in order of submission
   std::map<std::pair<std::string, std::string>, std::pair<std::string, std::string>> idempotency_;
   std::map<std::string, std::pair<std::string, server::ImageFile>> images_;  // by id: tenant and file
   absl::Status ready_;

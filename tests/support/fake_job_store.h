@@ -1,4 +1,4 @@
-// A job store in memory, without a disk: for tests of what stands over one. Hooks say what happens during a call.
+// FakeJobStore keeps jobs in memory, for tests of the code that uses a store. Hooks run code during a call.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ namespace tessera {
 
 class FakeJobStore final : public server::JobStore {
  public:
-  // Called without the store's lock: before a claim is made, after a job was read, and before a result is kept.
+  // Called without the store's lock: before a claim, after a job was read, and before a result is stored.
   std::function<void()> on_claim, on_get, on_finish;
 
-  // What every change is answered from now on, and the trouble that it is a sign of.
+  // From now on, every change fails according to `state`, and the store reports that state.
   void SetTrouble(server::StorageState state, absl::Duration duration = absl::ZeroDuration()) {
     const std::lock_guard lock(mutex_);
     trouble_ = {.state = state, .duration = duration};

@@ -1,5 +1,5 @@
-// How much of the tests with random faults is run: one seed, or with TESSERA_LONG=1 (run-tests.sh --long) several and
-// more faults of each. TESSERA_FAULT_SEED is the one seed to run, TESSERA_FAULT_KILLS the number of faults.
+// How many random faults the tests run: one seed, or with TESSERA_LONG=1 (run-tests.sh --long) several seeds and more
+// faults for each. TESSERA_FAULT_SEED selects one seed, TESSERA_FAULT_KILLS the number of faults.
 #pragma once
 
 #include <cstdlib>
@@ -30,7 +30,7 @@ inline int FaultKills(int kills, int in_long_run) {
   return NumberInEnvironment("TESSERA_FAULT_KILLS").value_or(IsLongRun() ? in_long_run : kills);
 }
 
-// The name of a test that has a seed as its parameter: what fails says how to run it again.
+// Names a test with a seed as parameter so that a failure shows how to repeat it.
 inline constexpr auto kSeedName = [](const auto& info) { return absl::StrCat("Seed", info.param); };
 
 }  // namespace tessera

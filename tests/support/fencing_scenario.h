@@ -1,4 +1,5 @@
-// A node's process is replaced by a later one while its connection seems alive, and goes on talking.
+// A scenario in which a node's process is replaced by a later one, while its connection still seems alive and sends
+// messages.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace tessera {
 
-// Keeps what the registry sends.
+// Records what the registry sends.
 class RecordingLink final : public server::NodeLink {
  public:
   void Send(internal::ToNode message) override {
@@ -48,8 +49,8 @@ inline server::RemoteRanksRequest OneRankOn(const std::string& device) {
   return {.segment = *parallel::HostSegment::CreateInHeap({.ranks = 1}), .layout = "serial", .devices = {device}};
 }
 
-// Whether the rank of the later process is still taken to run after its predecessor has said that it, under the same
-// number, ended.
+// Whether the later process's rank still counts as running after the replaced process has reported the end of the rank
+// of the same number.
 inline bool ASuccessorsRankOutlivesItsPredecessorsWord() {
   server::NodeRegistry registry(RegistryOptions());
   const uint64_t before = *registry.Admit(HelloOf("node-a", 1), std::make_shared<RecordingLink>());

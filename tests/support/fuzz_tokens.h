@@ -1,4 +1,4 @@
-// For fuzz targets: what must hold of the tokens of every text.
+// For fuzz targets: the properties that tokens of any text must have.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Aborts if it does not.
+// Aborts if one is violated.
 inline void CheckTokens(const models::Tokenizer& tokenizer, std::string_view text) {
   constexpr int64_t kMaxLength = 16;
   const absl::StatusOr<models::TokenIds> tokens = tokenizer.Encode(text, kMaxLength);

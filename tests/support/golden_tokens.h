@@ -1,4 +1,4 @@
-// For tests: the rows of a golden file of tokens, and a tokenizer compared with them.
+// Reads the rows of a golden token file and compares a tokenizer with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ inline std::vector<int64_t> Ids(const models::Tokenizer& tokenizer, std::string_
   return tokens.ok() ? tokens->ids : std::vector<int64_t>();
 }
 
-// Ids, truncated ids, length and padding of every row.
+// Compares ids, truncated ids, length and padding of every row.
 inline void ExpectGolden(const models::Tokenizer& tokenizer, const GoldenTokens& golden) {
   for (const GoldenRow& row : golden.rows) {
     EXPECT_EQ(Ids(tokenizer, row.prompt), row.ids) << row.prompt;

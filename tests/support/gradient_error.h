@@ -1,4 +1,4 @@
-// Gradients of a function over ranks, compared with central differences.
+// Compares gradients of a function that runs on several ranks with central differences.
 #pragma once
 
 #include <c10/util/irange.h>
@@ -15,13 +15,13 @@
 
 namespace tessera {
 
-// What a functional does with this rank's tensor.
+// Maps this rank's tensor to its result.
 using Functional = std::function<at::Tensor(const at::Tensor&, parallel::Communicator&)>;
 
-// A loss of which every element of `y` has a share of its own, different on each rank.
+// A loss that weights every element of `y` differently, and differently on each rank.
 inline at::Tensor Loss(const at::Tensor& y, int rank) { return (y * y * Random(y.sizes(), 1000 + rank)).sum(); }
 
-// The sum of the ranks' losses, every rank's `x` given.
+// The sum of all ranks' losses for the ranks' inputs `xs`.
 inline double SumOfLosses(const std::vector<at::Tensor>& xs, const Functional& functional) {
   std::vector<double> losses(xs.size());
   RunRanks(static_cast<int>(xs.size()), [&](ThreadRank& rank) {
@@ -41,7 +41,7 @@ inline std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& xs, cons
 }
 
 // The largest difference between the gradients and central differences of the summed loss. `replicated`: all ranks hold
-// one tensor, which is moved on all of them together.
+// the same tensor, which is changed on all of them together.
 inline double GradientError(const std::vector<at::Tensor>& xs, bool replicated, const Functional& functional) {
   const double step = 1e-5;
   const std::vector<at::Tensor> gradients = Gradients(xs, functional);
@@ -65,7 +65,7 @@ inline double GradientError(const std::vector<at::Tensor>& xs, bool replicated, 
   return worst;
 }
 
-// Central differences with this step are good to 1e-10 of the loss's second derivative, and rounding to 1e-10.
+// Central differences with this step are accurate to 1e-10 of the loss's second derivative, and rounding adds 1e-10.
 inline constexpr double kGradientTolerance = 1e-7;
 
 inline std::vector<at::Tensor> OnePerRank(int ranks, const std::function<at::Tensor(int)>& make) {

@@ -1,4 +1,4 @@
-// Jobs on the pretend device with and without graphs of their passes: what every image is may not depend on it.
+// Runs jobs on the pretend device with and without graphs of their passes. The images must not depend on the graphs.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace tessera {
 
-// What a run has made, and how.
+// The results of a run.
 struct GraphRun {
   at::Tensor latents;      // of all jobs, on the host
-  at::Tensor predictions;  // before each step, likewise; undefined where they were not asked for
-  size_t graphs = 0;       // kept at its end
-  int64_t operators = 0;   // that the device was told one by one
+  at::Tensor predictions;  // before each step, on the host; undefined unless requested
+  size_t graphs = 0;       // kept at the end
+  int64_t operators = 0;   // issued individually
 };
 
-// Which of the jobs a step is of, by the step's number; none: the run is over.
+// Indices of the jobs in the batch of a step; empty: the run is over.
 using BatchAt = std::function<std::vector<size_t>(int step)>;
 
 // Changes the jobs before the first step.
@@ -28,7 +28,7 @@ inline std::vector<size_t> AllJobsFor20Steps(int step) {
   return step < 20 ? std::vector<size_t>{0, 1, 2} : std::vector<size_t>{};
 }
 
-// On one rank in fp32; without `graphs` every operator is issued for itself.
+// Runs on one rank in fp32. Without `graphs` every operator is issued individually.
 inline GraphRun RunOnDevice(
     const LayoutRuns& runs, std::optional<runtime::StepGraphsOptions> graphs,
     const BatchAt& batch_at = AllJobsFor20Steps, const PrepareJobs& prepare = [](std::vector<runtime::DenoiseJob>&) {},

@@ -1,4 +1,4 @@
-// A client for tests that sends any bytes and reads what comes, with a deadline on every wait.
+// An HTTP client for tests. It can send arbitrary bytes, and every wait has a deadline.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace tessera {
 
 struct TestResponse {
-  int status = 0;  // 0: the connection ended before a whole response
+  int status = 0;  // 0: the connection ended before a complete response
   std::vector<server::HttpHeader> headers;
   std::string body;  // chunks joined
 
-  std::string Header(const std::string& name) const;  // empty: none
+  std::string Header(const std::string& name) const;  // empty if absent
 };
 
 class HttpTestClient {
@@ -28,19 +28,20 @@ class HttpTestClient {
   HttpTestClient(const HttpTestClient&) = delete;
   HttpTestClient& operator=(const HttpTestClient&) = delete;
 
-  // False once the server has closed the connection.
+  // False if the server has closed the connection.
   bool Send(const std::string& bytes);
   TestResponse ReadResponse(bool has_body = true);
 
-  // Bytes as they come, until `text` is among those read since the last call or the connection ends; all of these.
+  // Reads until `text` arrives or the connection ends. Returns the bytes since the last read, up to and including
+  // `text`.
   std::string ReadUntil(const std::string& text);
-  // Reads and drops everything; true when the server ends the connection, false when the timeout passes first.
+  // Reads and discards everything. True if the server ends the connection, false if the timeout passes first.
   bool WaitForEnd();
 
   void Close();
   void ShutDownSending();
 
-  // One request with its Host header and, for a body, its length; and the response.
+  // Sends one request with a Host header and, for a body, its length. Returns the response.
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
                     const std::vector<server::HttpHeader>& headers = {});
 

@@ -1,4 +1,4 @@
-// The instruction sets whose versions of an operator this machine can run.
+// The instruction sets for which this machine can run an operator's variant.
 #pragma once
 
 #include <vector>

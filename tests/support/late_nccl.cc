@@ -19,14 +19,14 @@ struct kernels::NcclComm {
   void* group = nullptr;  // LateNccl::Group
   int rank = 0;
   void* owner = nullptr;  // LateNccl::Rank
-  int in_progress = 0;    // asks for its state that are to be answered so
+  int in_progress = 0;    // state queries that are still to be answered "in progress"
   int64_t calls = 0;      // groups and collectives
   int64_t collectives = 0;
   int64_t splits = 0;
   kernels::NcclResult error = kernels::NcclResult::kSuccess;
   std::string text;
-  kernels::NcclComm* part = nullptr;  // that is being split off
-  kernels::NcclComm** to = nullptr;   // and where it is wanted
+  kernels::NcclComm* part = nullptr;  // the communicator being split off
+  kernels::NcclComm** to = nullptr;   // where the caller wants `part`
 };
 
 namespace {
@@ -35,8 +35,8 @@ using kernels::NcclComm;
 using kernels::NcclResult;
 using kernels::NcclType;
 
-// Ranks that wait for something else than NCCL, such as the host's communicators, are waited for as long as this before
-// a transfer is made that not both ends wait for; and before all are taken to wait for each other.
+// How long to wait for ranks that wait for something other than NCCL, such as host communicators. After that, a
+// transfer may be made for which only one end waits; and all ranks are taken to wait for each other.
 constexpr std::chrono::milliseconds kElsewhere(300);
 constexpr std::chrono::seconds kTooLong(30);
 constexpr int kPollsThatWait = 40;
@@ -71,7 +71,7 @@ at::Tensor View(const void* memory, size_t count, NcclType type) {
   return at::from_blob(const_cast<void*>(memory), {static_cast<int64_t>(count)}, DtypeOf(type));
 }
 
-// As a number of any floating type.
+// 0xFF bytes are NaN in every floating-point dtype.
 void FillWithNan(void* memory, int64_t bytes) { std::memset(memory, 0xFF, static_cast<size_t>(bytes)); }
 
 struct Range {
@@ -87,10 +87,10 @@ thread_local int group_depth = 0;
 struct LateNccl::Rank {
   int number = 0;  // in the world
   std::array<std::shared_ptr<Op>, 2> last;
-  std::array<std::vector<std::shared_ptr<Op>>, 2> waits_for;  // what is issued next on either stream
+  std::array<std::vector<std::shared_ptr<Op>>, 2> waits_for;  // by the next operation on each stream
   int64_t operators_waited_for = 0;                           // by the side stream
   int64_t calls = 0;
-  std::vector<std::shared_ptr<Op>> awaits;  // latest
+  std::vector<std::shared_ptr<Op>> awaits;  // the operations it waited for last
   int polls = 0;
   bool sleeps = false, ended = false;
   std::vector<Part> grouped;
@@ -99,7 +99,7 @@ struct LateNccl::Rank {
 
 // The ends of a communicator.
 struct LateNccl::Group {
-  std::vector<NcclComm*> ends;  // by rank; null: not there yet
+  std::vector<NcclComm*> ends;  // by rank; null: not joined yet
   std::vector<std::vector<Part*>> collectives;
   std::map<std::pair<int, int>, std::pair<std::vector<Part*>, std::vector<Part*>>> channels;  // sends and receives
 
@@ -111,13 +111,13 @@ struct LateNccl::Part {
   Kind kind;
   const void* from = nullptr;
   void* to = nullptr;
-  size_t count = 0;  // of one rank's part
+  size_t count = 0;  // in one rank's part
   NcclType type = NcclType::kUint8;
   int peer = -1;  // or the root
   NcclComm* comm = nullptr;
-  size_t index = 0;  // among those of its channel, or the group's collectives
+  size_t index = 0;  // in its channel, or among the group's collectives
   Op* op = nullptr;
-  std::vector<char> sent = {};  // as it was when the call was issued
+  std::vector<char> sent = {};  // the contents when the call was issued
   bool done = false;
 
   Group& group() const { return *static_cast<Group*>(comm->group); }
@@ -139,8 +139,8 @@ struct LateNccl::Op {
   int64_t number = 0;  // among the rank's calls on the communicator
   std::vector<Part> parts;
   std::vector<std::shared_ptr<Op>> after;
-  std::vector<void*> blocks;  // freed by their owners
-  bool aside = false;         // on the side stream, and the current one does not wait for it yet
+  std::vector<void*> blocks;  // freed by their owners in the meantime
+  bool aside = false;         // on the side stream, not yet waited for by the current one
   bool demanded = false, done = false, spoiled = false, told = false;
 
   bool IsReady() const { return AreDone(after); }
@@ -160,7 +160,7 @@ LateNccl::Part* LateNccl::Group::Counterpart(const Part& part) const {
   return part.index < others.size() ? others[part.index] : nullptr;
 }
 
-// The functions of the tables.
+// Implements the functions of the tables.
 struct LateNcclTable {
   using Kind = LateNccl::Kind;
 
@@ -277,7 +277,7 @@ struct LateNcclTable {
       return current.load()->IsReached(static_cast<const LateNccl::Mark&>(mark));
     };
     runtime.wait = [](const kernels::DeviceMark& mark) {
-      current.load()->before_.wait(mark);  // which counts it
+      current.load()->before_.wait(mark);  // counts the wait
       current.load()->WaitFor(static_cast<const LateNccl::Mark&>(mark));
     };
     runtime.seconds_between = [](const kernels::DeviceMark& from, const kernels::DeviceMark& to) {
@@ -292,7 +292,7 @@ struct LateNcclTable {
     return stream == &stream_names[LateNccl::kSide] ? LateNccl::kSide : LateNccl::kCompute;
   }
 
-  // The rank of the calling thread, which leaves when the thread ends.
+  // The rank of the calling thread. It leaves the group when the thread ends.
   struct OwnRank {
     LateNccl* nccl = nullptr;
     LateNccl::Rank* rank = nullptr;
@@ -369,7 +369,7 @@ LateNccl::Rank& LateNccl::Own() {
 void LateNccl::Leave(Rank& rank) {
   const Lock lock(mutex_);
   rank.ended = true;
-  // Its device does what was issued.
+  // The device still executes what the rank issued.
   for (const std::shared_ptr<Op>& op : pending_) {
     if (op->rank == &rank) Demand(*op);
   }
@@ -413,7 +413,7 @@ LateNccl::Result LateNccl::Split(NcclComm* comm, int color, int key, NcclComm** 
     groups_.push_back(std::make_unique<Group>());
     group = groups_.back().get();
   }
-  // Keys are in the order of the ranks here; the ends take their places when all have called.
+  // Keys are in rank order here. The final ranks are assigned when all have called.
   group->ends.resize(std::max(group->ends.size(), size_t{0}));
   comms_.push_back(std::make_unique<NcclComm>(NcclComm{.group = group, .rank = key, .owner = &own, .in_progress = 1}));
   group->ends.push_back(comms_.back().get());
@@ -512,7 +512,7 @@ LateNccl::Result LateNccl::Post(std::vector<Part> parts, Stream stream) {
       return range.bytes > 0 && PretendMemory::Instance().LastCall(range.begin) > own.operators_waited_for;
     };
     for (const Part& part : op->parts) {
-      // An operator that the side stream does not wait for has used it.
+      // Whether an operator for which the side stream does not wait has used the memory.
       const bool used = unknown(part.Read()) || unknown(part.Written());
       if (stream == kSide && used) op->spoiled = true;
     }
@@ -536,7 +536,7 @@ LateNccl::Result LateNccl::Post(std::vector<Part> parts, Stream stream) {
   return Result::kInProgress;
 }
 
-// What is received into is nothing yet; what is sent is remembered.
+// Fills receive buffers with NaN and saves the contents of send buffers.
 void LateNccl::Prepare(Op& op) {
   for (Part& part : op.parts) {
     part.op = &op;
@@ -603,7 +603,7 @@ bool LateNccl::AreDone(const std::vector<std::shared_ptr<Op>>& ops) {
   return std::ranges::all_of(ops, [](const auto& op) { return op->done; });
 }
 
-// Makes what can be made: of what both ends wait for, or of everything.
+// Makes all possible transfers: those for which both ends wait, or, with `undemanded`, any one.
 bool LateNccl::Advance(bool undemanded) {
   bool made = false;
   for (bool again = !broken_; again;) {
@@ -615,7 +615,7 @@ bool LateNccl::Advance(bool undemanded) {
     }
     FinishOps();
     made = made || again;
-    // One alone: then see who goes on.
+    // With `undemanded`, makes only one transfer, then lets the ranks continue.
     if (undemanded && made) break;
   }
   if (made) changed_.notify_all();
@@ -630,7 +630,7 @@ void LateNccl::FinishOps() {
     for (Part& part : op->parts) part.sent = {};
     for (void* block : std::exchange(op->blocks, {})) PretendMemory::Instance().Free(block);
   }
-  // Kept where a counterpart may still be compared with it: parts are remembered by their groups.
+  // Done operations are kept because their groups still refer to the parts, for comparison with a counterpart.
   std::erase_if(pending_, [this](const auto& op) {
     if (!op->done) return false;
     done_.push_back(op);
@@ -664,8 +664,8 @@ void LateNccl::Transfer(Part& send, Part& receive) {
   send.done = receive.done = true;
 }
 
-// A collective, of whose parts one is of each rank, in their order. Sums begin with another rank than the first:
-// nothing may depend on that.
+// Executes a collective. `parts` holds one part of each rank, in rank order. Sums begin with rank 1, because nothing
+// may depend on the order of addition.
 void LateNccl::Make(std::vector<Part*>& parts) {
   const size_t ranks = parts.size(), count = parts[0]->count;
   const NcclType type = parts[0]->type;
@@ -794,7 +794,7 @@ bool LateNccl::TakesOver(void* block) {
     const auto uses = [&](const Part& part) { return part.Read().Overlaps(freed) || part.Written().Overlaps(freed); };
     if (std::ranges::none_of(op->parts, uses)) continue;
     if (op->aside) Tell(*op, "what it transfers was freed without waiting for it");
-    // All that the rank's current stream does comes one after another.
+    // The work on a rank's current stream executes in order, so the last operation that uses the block frees it.
     const auto last = std::ranges::find_if(pending_.rbegin(), pending_.rend(), [&](const auto& other) {
       return other->rank == op->rank && std::ranges::any_of(other->parts, uses);
     });

@@ -1,13 +1,13 @@
-// NCCL in one process, over the pretended device, whose ranks are threads. It does what NCCL may do at the worst moment
-// that NCCL may do it:
-//  - a transfer is made only when somebody waits for it: an operator, a copy or a mark behind it on its stream;
-//  - memory that is received into is NaN from the moment the call is issued, and what is sent is read when the transfer
-//    is made. Who does not wait reads NaN, and who uses a send buffer too early sends other numbers;
-//  - a call on the side stream that does not wait for what the current stream did to its memory transfers NaN;
-//  - memory that is freed is anyone's at once, unless the current stream waits for the transfer.
-// Each of these is told by rank and call as well. It checks that the ends of a transfer agree on their size and type
-// and that ranks issue their collectives alike. Where all ranks wait for each other it ends the group with an
-// asynchronous error that says so, instead of hanging.
+// LateNccl simulates NCCL within one process, on the pretend device, with threads as ranks. It executes what NCCL may
+// do at the worst time that NCCL allows:
+// - a transfer is made only when something waits for it: a later operator, copy or mark on its stream;
+// - a receive buffer is NaN from the moment the call is issued, and a send buffer is read when the transfer is made. A
+//   reader that does not wait reads NaN, and a send buffer that is changed too early sends the changed numbers;
+// - a call on the side stream that does not wait for the current stream's use of its memory transfers NaN;
+// - freed memory is reused at once, unless the current stream waits for the transfer.
+// Each violation is also reported with its rank and call. LateNccl checks that both ends of a transfer agree on size
+// and type and that ranks issue the same collectives in the same order. If all ranks wait for each other, it ends the
+// group with an asynchronous error that says so instead of hanging.
 #pragma once
 
 #include <array>
@@ -31,30 +31,30 @@ namespace tessera {
 struct LateNcclFaults {
   int nccl_version = 22809;
   int api_version = kernels::kNcclApiVersion;
-  std::optional<int> other_version_of_rank;  // the thread that asks as that many-th, from 0, has another NCCL
-  bool one_card = false;                     // all ranks compute on one
+  std::optional<int> other_version_of_rank;  // the thread that asks as number n, from 0, finds another NCCL version
+  bool one_card = false;                     // all ranks compute on one device
   bool no_id = false;
   bool init_never_ends = false;
-  bool says_nothing = false;  // of ranks that wait for each other, as NCCL does
-  // The asynchronous error in the rank's call of that number, from 1; 0: none.
+  bool says_nothing = false;  // does not report that ranks wait for each other, like NCCL
+  // Reports an asynchronous error in call `breaks_call` of rank `breaks_rank`. Calls count from 1; 0: no error.
   int breaks_rank = 0;
   int64_t breaks_call = 0;
 };
 
-// One at a time. The pretended device has NCCL as long as it is there.
+// Only one instance may exist at a time. The pretend device has NCCL while it exists.
 class LateNccl final : public LateWork {
  public:
   explicit LateNccl(const LateNcclFaults& faults = {});
   ~LateNccl() override;
 
-  // What nobody may do, as sentences that begin with the rank and its call.
+  // Violations of NCCL's rules, as sentences that begin with the rank and its call.
   std::vector<std::string> problems() const;
-  // Communicators that were made and destroyed so far, by any rank.
+  // Communicators created and destroyed so far, by all ranks.
   int64_t made() const;
   int64_t destroyed() const;
-  // Calls that went to NCCL so far: a group is one.
+  // NCCL calls so far; a group counts once.
   int64_t calls() const;
-  // The bounds of thread blocks of the communicators that were split off, in the order of the calls; 0: none.
+  // The limits of thread blocks (CTAs) of the communicators split off, in call order; 0: no limit.
   std::vector<int> ctas() const;
 
   void BeforeOperator() override;
@@ -73,7 +73,7 @@ class LateNccl final : public LateWork {
   using Lock = std::unique_lock<std::mutex>;
   using Result = kernels::NcclResult;
 
-  // The table's functions, of the calling thread.
+  // The table's functions, called for the current thread's rank.
   Result Init(kernels::NcclComm** comm, int ranks, const kernels::NcclId& id, int rank);
   Result Split(kernels::NcclComm* comm, int color, int key, kernels::NcclComm** part, int ctas);
   Result Add(Part part, void* stream);
@@ -90,9 +90,9 @@ class LateNccl final : public LateWork {
   Rank& Own();
   void Leave(Rank& rank);
 
-  // With the lock held.
+  // The functions below require the lock.
   Result Post(std::vector<Part> parts, Stream stream);
-  // Where the thread captures, the graph posts them.
+  // If the thread captures a graph, launching the graph posts the parts.
   Result PostOrCapture(std::vector<Part> parts, Stream stream);
   void Match(const std::shared_ptr<Op>& op, size_t part);
   void CheckAlike(const Part& one, const Part& other);
@@ -106,7 +106,7 @@ class LateNccl final : public LateWork {
   bool AllWait() const;
   void BlameAll();
   void Break(const std::string& text);
-  // Until all are done; false where they never will be.
+  // Waits until all are done. False if they never will be.
   bool Await(Lock& lock, Rank& rank, const std::vector<std::shared_ptr<Op>>& ops);
   static bool AreDone(const std::vector<std::shared_ptr<Op>>& ops);
   void Tell(const Op& op, const std::string& what);
@@ -122,8 +122,8 @@ class LateNccl final : public LateWork {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::unique_ptr<kernels::NcclComm>> comms_;
   std::vector<std::unique_ptr<Group>> groups_;
-  std::map<std::string, Group*> joining_;            // by the id, or by what is split how
-  std::vector<std::shared_ptr<Op>> pending_, done_;  // groups remember their parts
+  std::map<std::string, Group*> joining_;            // by id, or by what is split and how
+  std::vector<std::shared_ptr<Op>> pending_, done_;  // groups refer to their parts
   std::vector<std::string> problems_;
   bool broken_ = false;
   std::vector<int> ctas_;

@@ -1,6 +1,6 @@
-// For tests of layouts: one golden model, three requests to it, and their latents on any layout. Ranks are threads.
-// With TESSERA_RENDEZVOUS in the environment no rank holds anything for another: an order of calls that gets through
-// then gets through on every device.
+// LayoutRuns runs three requests to one golden model on any layout and returns their latents. Ranks are threads. With
+// TESSERA_RENDEZVOUS in the environment, every send waits for its receive: an order of calls that does not deadlock
+// then does not deadlock on any device.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@
 
 namespace tessera {
 
-// One golden model and requests to it: unequal prompts, with and without guidance, a grid of tokens that nothing
-// divides, and a sampler that draws noise in every step.
+// One golden model and three requests to it: prompts of unequal length, with and without guidance, a token grid that no
+// axis divides evenly, and a sampler that draws noise in every step.
 class LayoutRuns {
  public:
   static constexpr int kSteps = 3;
@@ -56,7 +56,7 @@ class LayoutRuns {
     } else {
       sampler_ = *runtime::WithSampler(sampler_, "ddpm");
     }
-    // Short, where the family can be told: padding would be most of the work.
+    // Short where the family allows it, because padding would be most of the work.
     max_sequence_length_ = description_.default_max_sequence_length;
     if (entry_->family != "hunyuandit") max_sequence_length_ = std::min<int64_t>(max_sequence_length_, 37);
     const bool one_size = description_.min_size == description_.max_size;
@@ -66,7 +66,7 @@ class LayoutRuns {
 
   runtime::SamplerConfig& sampler() { return sampler_; }
 
-  // Request number `index`, with the noise of that seed.
+  // Request number `index`, whose noise has the seed `index`.
   runtime::DenoiseJob Job(models::Family& family, size_t index, int steps = kSteps) const {
     const char* prompts[] = {"a cat", "two cats on a red sofa in the evening sun", ""};
     const double guidance[] = {4, 1, 2.5};
@@ -92,7 +92,7 @@ class LayoutRuns {
     return job;
   }
 
-  // All three, and what a batch of them is.
+  // All three requests.
   std::vector<runtime::DenoiseJob> Jobs(models::Family& family, int steps = kSteps) const {
     std::vector<runtime::DenoiseJob> jobs;
     for (size_t i = 0; i < kJobs; ++i) jobs.push_back(Job(family, i, steps));
@@ -109,8 +109,8 @@ class LayoutRuns {
     return at::stack(latents);
   }
 
-  // Runs `body` on every rank of the layout. What blocks compute is kept in `record`, where that is a folder. A device
-  // other than the host is one whose memory the host addresses.
+  // Runs `body` on every rank of the layout. If `record` is not empty, the outputs of blocks are recorded in that
+  // folder. A device other than the host must use memory that the host can address.
   void OnRanks(const parallel::Layout& layout, at::ScalarType dtype, const std::function<void(const Rank&)>& body,
                const std::string& record = "", at::Device device = at::kCPU) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(layout.mesh, layout.ranks());
@@ -139,7 +139,7 @@ class LayoutRuns {
         options);
   }
 
-  // The latents of all jobs after each step, [steps][jobs, c, h, w], as each rank has them; in memory of the host.
+  // The latents of all jobs after each step on each rank, [ranks][steps][jobs, c, h, w], in host memory.
   std::vector<std::vector<at::Tensor>> Run(const parallel::Layout& layout, at::ScalarType dtype,
                                            const std::string& record = "", at::Device device = at::kCPU) const {
     std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
@@ -150,7 +150,7 @@ class LayoutRuns {
         rank.denoiser.Flush();
         latents[static_cast<size_t>(rank.rank)].push_back(Latents(jobs).cpu());
       }
-      rank.groups.world.Barrier();  // what a device found wrong is known here
+      rank.groups.world.Barrier();  // errors of a device have surfaced by now
     };
     OnRanks(layout, dtype, body, record, device);
     return latents;
@@ -158,7 +158,7 @@ class LayoutRuns {
 
   std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
 
-  // The worst relative difference, over all ranks and steps, from what one rank makes.
+  // The largest relative difference from the latents of a single rank, over all ranks and steps.
   double WorstError(const parallel::Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype,
                     at::Device device = at::kCPU) const {
     double worst = -1;
@@ -175,7 +175,7 @@ class LayoutRuns {
     return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
   }
 
-  // Of the texts the ones that are valid for the model.
+  // The layouts in `texts` that are valid for the model.
   std::vector<parallel::Layout> Valid(const std::vector<const char*>& texts) const {
     return ValidLayouts(texts, description_);
   }

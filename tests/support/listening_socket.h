@@ -1,4 +1,4 @@
-// A connection to a Unix socket of a program that is just starting.
+// Connects to the Unix socket of a program that is starting.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-// As soon as somebody listens there; a failed test if that is not so in time.
+// Connects as soon as a program listens there. Fails the test after a timeout.
 inline base::FileDescriptor ConnectWhenListening(const std::string& path) {
   sockaddr_un address = {.sun_family = AF_UNIX};
   std::strcpy(address.sun_path, path.c_str());

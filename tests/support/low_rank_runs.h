@@ -1,5 +1,5 @@
-// For tests of low-rank factors beside a sharded product: a column product of three packed parts, then a row product of
-// two, as a transformer block has them, each with factors; on any number of ranks, each a thread.
+// Runs products with low-rank factors on any number of ranks, which are threads: a column product of three packed parts
+// followed by a row product of two, as in a transformer block.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace tessera {
 
 class LowRankRuns {
  public:
-  // The worst difference of outputs and of all gradients (of x and of every factor's own part) between so many ranks
-  // and one, relative to the largest expected value of each.
+  // The largest difference between `ranks` ranks and one, over the outputs and all gradients (of x and of each rank's
+  // part of every factor), relative to the largest expected value of each.
   static double WorstError(int ranks) {
     const Result whole = Run(0, 1, nullptr);
     std::vector<double> worst(static_cast<size_t>(ranks), 0);
@@ -58,7 +58,7 @@ class LowRankRuns {
                                        .in = whole.size(1),
                                        .role = param.spec.role,
                                        .in_parts = param.spec.in_parts};
-      // A weight is sharded as B is by its rows, as A is by its columns.
+      // A weight is sharded by rows like B, or by columns like A.
       const parallel::LowRankFactors part =
           models::ShardOf({.a = whole, .b = whole}, module,
                           param.spec.role == models::LinearRole::kReplicated ? models::TensorShard() : shard);

@@ -1,4 +1,4 @@
-// Hosts with GPUs that are not there: a /sys of a test's own, and a driver that tells of it.
+// Simulates hosts with GPUs: a /sys tree in a test's folder, and a driver that describes it.
 #pragma once
 
 #include <algorithm>
@@ -61,13 +61,13 @@ class MadeUpGpuDriver final : public control::GpuDriver {
 
   std::vector<control::DriverGpu> gpus;
   bool all_nvlink = false;                                   // through switches
-  std::vector<std::pair<std::string, std::string>> nvlinks;  // of rising addresses
+  std::vector<std::pair<std::string, std::string>> nvlinks;  // pairs of ascending addresses
   std::string problem, nvml_problem;
   int asked = 0;
 };
 
-// Eight GPUs of two sockets, every two behind a PCIe switch, all of them on NVLink's switches; an InfiniBand device
-// beside each switch.
+// Eight GPUs on two sockets, two behind each PCIe switch, all connected by NVSwitch, with an InfiniBand device at each
+// PCIe switch.
 inline void MakeNvlinkHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   host.AddNode(0, "0-31,64-95", 0, 0);
   host.AddNode(1, "32-63,96-127", 32, 1);
@@ -83,8 +83,8 @@ inline void MakeNvlinkHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   driver.all_nvlink = true;
 }
 
-// Four GPUs without NVLink: the first two behind one switch, the third beside them on its socket, the last on the
-// other.
+// Four GPUs without NVLink: the first two behind one switch, the third on the same socket, the last on the other
+// socket.
 inline void MakePcieHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   host.AddNode(0, "0-15", 0, 0);
   host.AddNode(1, "16-31", 16, 1);

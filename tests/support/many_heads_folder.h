@@ -1,4 +1,4 @@
-// For tests: the golden FLUX model with 24 heads, as FLUX.1 itself has, and five blocks, with random weights.
+// The golden FLUX model with 24 heads, like FLUX.1, and five blocks, with random weights.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -45,7 +45,7 @@ class ManyHeadsFolder {
   std::string path() const { return folder_ / "model"; }
 
  private:
-  // Random, of about the size that keeps activations at theirs.
+  // Random weights, scaled so that activations keep their magnitude.
   void WriteWeights(const models::ParamTable& table) const {
     at::Generator generator = at::detail::createCPUGenerator(11);
     std::vector<std::string> entries;

@@ -1,5 +1,5 @@
-// For tests: a golden model whose transformer has twice the heads, eight of half the width, so that eight ranks can
-// share them out. Its weights are the golden ones, of which what is as wide as a head is cut in half.
+// A golden model whose transformer has twice the heads at half the width, so that eight ranks can share its eight
+// heads. The weights are the golden ones; those whose length is the width of a head are cut in half.
 #pragma once
 
 #include <cstddef>

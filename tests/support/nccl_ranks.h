@@ -1,4 +1,4 @@
-// Ranks that are threads and exchange tensors of the pretended device through a late NCCL (late_nccl.h).
+// Ranks that are threads and exchange tensors of the pretend device through LateNccl (late_nccl.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline void OnNcclRanks(const std::string& text,
       options);
 }
 
-// The error that ends the ranks: the first one that is not an echo of another's.
+// The error that ended the ranks: the first that is not an echo of another rank's error.
 inline parallel::CommError::Details NcclErrorOf(
     const std::string& layout, const std::function<void(int rank, const parallel::RankGroups& groups)>& body,
     const parallel::NcclOptions& nccl = {}) {

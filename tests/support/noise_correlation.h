@@ -1,4 +1,4 @@
-// Streams of noise and how much two of them have in common.
+// Measures the correlation of two noise streams.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@ inline std::vector<double> Draw(const runtime::NoiseKey& key, uint64_t first, si
   return values;
 }
 
-// Correlation of two streams of one million values; independent ones stay within five standard errors.
+// The correlation of one million values of each stream. Independent streams stay within five standard errors.
 inline double Correlation(const runtime::NoiseKey& a, const runtime::NoiseKey& b) {
   const size_t count = 1 << 20;
   const std::vector<double> x = Draw(a, 0, count), y = Draw(b, 0, count);

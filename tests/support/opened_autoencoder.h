@@ -1,4 +1,4 @@
-// An autoencoder that decodes on any number of ranks.
+// OpenedAutoencoder decodes latents on any number of ranks.
 #pragma once
 
 #include <cmath>
@@ -14,8 +14,8 @@
 
 namespace tessera {
 
-// An autoencoder and its weights. `model`: a folder of tests/golden/pipelines, or empty for the shape of the published
-// ones (four levels of two layers) with random weights.
+// An autoencoder and its weights. `model` is a folder of tests/golden/pipelines; if empty, the autoencoder has the
+// shape of published ones (four levels of two layers) and random weights.
 struct OpenedAutoencoder {
   OpenedAutoencoder(const std::string& model, at::ScalarType dtype, at::Device device = at::kCPU)
       : table(dtype, device) {
@@ -58,7 +58,7 @@ struct OpenedAutoencoder {
     return Decode(latents, one);
   }
 
-  // As rank 0 of `ranks` has it.
+  // The image that rank 0 of `ranks` returns.
   at::Tensor DecodeOn(int ranks, const at::Tensor& latents, std::optional<int64_t> band_bytes = std::nullopt) const {
     at::Tensor image;
     RunRanks(ranks, [&](ThreadRank& rank) {

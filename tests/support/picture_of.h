@@ -1,4 +1,4 @@
-// For tests: what a picture is, whoever made it.
+// Compares images independently of the layout that generated them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Pixels and parameters of a file, but for the layout that made it, which is told in it; what is no picture is itself.
+// The pixels and parameters of an image file without its layout. Returns `file` unchanged if it is not an image.
 inline std::string PictureOf(const std::string& file) {
   const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(file);
   if (!decoded.ok()) return file;

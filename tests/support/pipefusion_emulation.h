@@ -1,6 +1,6 @@
-// PipeFusion without a pipeline, for tests: one process runs the patches of every step in their order through all
-// blocks, and keeps the keys and values of the step before in one tensor for each attention. Shares nothing with what
-// it is compared with but the plan's arithmetic (which tokens are a patch), the rows of guidance and the model itself.
+// Emulates PipeFusion without a pipeline. One process runs the patches of every step in order through all blocks, and
+// keeps the previous step's keys and values in one tensor per attention. It shares only the plan's arithmetic (which
+// tokens form a patch), the rows of guidance and the model with the code it is compared with.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@
 
 namespace tessera {
 
-// Text rows, then image rows of which `span` are the pass's own; all others are as they were.
+// Attends to the text rows and all image rows. The pass updates the image rows in `span`; the others keep their last
+// values.
 class EmulatedAttention final : public parallel::AttentionContext {
  public:
   explicit EmulatedAttention(int64_t image_tokens) : image_tokens_(image_tokens) {}
@@ -53,7 +54,7 @@ class EmulatedAttention final : public parallel::AttentionContext {
   std::map<int, Kept> k_, v_;
 };
 
-// Text, mask and extras of these rows: text padded to the longest of them, with a mask where that made padding.
+// Text, mask and extras of these rows. Text is padded to the longest of them, with a mask if there is padding.
 inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob* const> batch,
                                                   std::span<const runtime::GuidedRow> rows,
                                                   at::ScalarType accumulation) {
@@ -84,8 +85,8 @@ inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob*
   return input;
 }
 
-// The latents of jobs that start together and stay together, [jobs, c, h, w] after their last step. The jobs are left
-// as they are, but for their noise.
+// The latents [jobs, c, h, w] after the last step, for jobs that start and run together. Of the jobs, only the noise
+// changes.
 inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runtime::DenoiseJob* const> batch,
                                     int patches, int warmup) {
   const models::Transformer& transformer = family.transformer();
@@ -106,12 +107,12 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   const parallel::TokenLayout cut =
       *parallel::TokenLayout::Create({.image = grid.count(), .patches = patches, .text_work = longest_text});
 
-  // Jobs of which something is computed over the whole image move when the step's last prediction is known.
+  // Jobs that compute something over the whole image advance only after the step's last prediction.
   std::vector<bool> at_once;
   for (const runtime::DenoiseJob* job : batch) {
     at_once.push_back(job->guidance.rescale > 0 || job->sampler->reads_whole_image());
   }
-  // A run of tokens as an image one token high.
+  // A run of tokens as an image that is one token high.
   const auto run = [&](const at::Tensor& whole, parallel::TokenSpan span) {
     return models::Unpack(models::Patchify(whole, side).narrow(1, span.begin, span.count()), {1, span.count()}, side);
   };
@@ -127,7 +128,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
 
   parallel::SingleRank one;
   std::vector<at::Tensor> noise(batch.size());
-  std::vector<std::vector<at::Tensor>> of_step(groups.size());  // predictions so far
+  std::vector<std::vector<at::Tensor>> of_step(groups.size());  // this step's predictions so far
   const auto unrun = [&](const at::Tensor& strip) { return models::Unpack(models::Patchify(strip, side), grid, side); };
   const auto pass = [&](parallel::PatchRange range, int step) {
     const parallel::TokenSpan span{cut.Patch(range.begin).begin, cut.Patch(range.end - 1).end};

@@ -1,4 +1,4 @@
-// For tests of PipeFusion: what becomes of requests whose steps go patch by patch.
+// Runs requests patch by patch with PipeFusion.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ class PipeFusionRuns : public LayoutRuns {
   static constexpr int kSteps = 4;
   using LayoutRuns::LayoutRuns;
 
-  // What `body` makes on each rank, in fp64; throws if it is not the same on all of them, bit for bit.
+  // The result of `body`, in fp64. Throws if it is not bit-identical on all ranks.
   template <class Body>
   at::Tensor Same(const parallel::Layout& layout, const Body& body) const {
     std::vector<at::Tensor> made(static_cast<size_t>(layout.ranks()));
@@ -42,7 +42,7 @@ class PipeFusionRuns : public LayoutRuns {
     });
   }
 
-  // The latents of request 0 after two steps, two of another request, and two more.
+  // The latents of request 0 after four steps, with two steps of another request in the middle.
   at::Tensor RunAround(const parallel::Layout& layout, size_t other_request) const {
     return Same(layout, [&](const Rank& rank) {
       runtime::DenoiseJob job = Job(rank.family, 0, kSteps), other = Job(rank.family, other_request, kSteps);

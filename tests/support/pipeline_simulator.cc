@@ -46,7 +46,7 @@ bool Matches(const parallel::StageOp& send, const parallel::StageOp& receive) {
          send.blocks == receive.blocks && send.slot == receive.slot;
 }
 
-// From one stage to another: holds one message.
+// A channel from one stage to another. Holds one message.
 struct Channel {
   struct InFlight {
     parallel::StageOp send;
@@ -94,13 +94,13 @@ class Simulation {
 
  private:
   struct Stage {
-    size_t next = 0;  // of its plan
+    size_t next = 0;  // index into its plan
     int64_t time = 0, busy = 0;
-    size_t computed = 0;  // passes, in the order expected
+    size_t computed = 0;  // number of passes, in expected order
     std::optional<Pass> state;
     std::set<std::pair<Pass, int>> skips;  // received, by pass and block
     int skip_messages = 0, most_skips = 0;
-    std::set<std::pair<Kind, int>> sent;                       // of the pass last computed: what, to whom
+    std::set<std::pair<Kind, int>> sent;                       // by the last computed pass: message and receiver
     std::map<std::pair<int64_t, int>, std::set<int>> results;  // stage 0: patches by job and step
   };
 
@@ -108,7 +108,7 @@ class Simulation {
     error_ = absl::StrCat("stage ", s, ", ", Name(op), ": ", reason);
   }
 
-  // False if the operation must wait (or is wrong).
+  // False if the operation must wait, or is wrong.
   bool Execute(int s) {
     const parallel::StageOp& op = plans_[s][stage_[s].next];
     bool done = true;
@@ -155,7 +155,7 @@ class Simulation {
     if (stages_ == 1) AddResult(pass);
   }
 
-  // Stage 0 has what `pass` starts from: the start of its job, or the predictions of the step before.
+  // Whether stage 0 has the input of `pass`: the start of its job, or the predictions of the previous step.
   bool MayStart(const Pass& pass) {
     if (!steps_.contains({pass.job, pass.step - 1})) return true;
     const std::set<int>& have = stage_[0].results[{pass.job, pass.step - 1}];
@@ -174,7 +174,7 @@ class Simulation {
     }
   }
 
-  // Everything that the pass last computed makes for others has gone out.
+  // Checks that the last computed pass has sent everything that other stages need.
   void CheckSent(int s, const parallel::StageOp& op) {
     if (stage_[s].computed == 0 || stages_ == 1) return;
     std::set<std::pair<Kind, int>> due;
@@ -239,7 +239,7 @@ class Simulation {
     stage.most_skips = std::max(stage.most_skips, ++stage.skip_messages);
   }
 
-  // At a flush and at a barrier nothing is left of the step.
+  // Checks that a flush or a barrier finds no unfinished work of the step.
   void CheckDrained(int s, const parallel::StageOp& op) {
     Stage& stage = stage_[s];
     if (stage.state || !stage.skips.empty()) return Fail(s, op, "something received was not used");

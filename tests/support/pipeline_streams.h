@@ -1,4 +1,4 @@
-// Pipelines and streams of jobs for the pipeline simulator.
+// Pipelines and job streams for the pipeline simulator.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline parallel::Pipeline Stages(int stages, int patches) {
   return pipeline;
 }
 
-// With skips from the first half of the blocks to the second, the first to the last.
+// Adds skips from the first half of the blocks to the second, from the first to the last and so on inward.
 inline parallel::Pipeline WithSkips(parallel::Pipeline pipeline) {
   const int blocks = pipeline.bounds.back();
   for (int from = 0; from < blocks / 2; ++from) pipeline.skips.push_back({from, blocks - 1 - from});
@@ -39,7 +39,7 @@ inline Plans PlansOf(const parallel::Pipeline& pipeline, const std::vector<paral
   return plans;
 }
 
-// In patch times: a job's whole passes one after the other, then its patches one after the other.
+// In patch times: a job's whole passes in sequence, then its patches in sequence.
 inline int64_t JobTime(int stages, int patches, int steps, int warmup) {
   const int whole = std::min(steps, warmup), by_patch = steps - whole;
   const int64_t period = std::max(stages, patches);

@@ -1,10 +1,10 @@
-// Which of the bugs that are planted in a program's code (base/planted.h) is switched on.
+// PlantedBug enables one of the bugs planted in a program's code (base/planted.h).
 #pragma once
 
 namespace tessera {
 
-// The bug of that name, and no other, is switched on as long as this is there; "": none is. For all threads; made and
-// destroyed while no other thread runs code with planted bugs.
+// Enables only the bug of that name, for all threads, while the object exists; "" enables none. Create and destroy it
+// while no other thread runs code with planted bugs.
 class PlantedBug final {
  public:
   explicit PlantedBug(const char* name);

@@ -40,18 +40,18 @@ thread_local int64_t most_bytes = std::numeric_limits<int64_t>::max();
 
 void ThrowIfFailed() { TORCH_CHECK(!failed, "pretended error: an illegal memory access was encountered"); }
 
-// A stream beside the default one, of each thread, which copies to the device. Its copies are made as late as they may
-// be, when something waits for them; and as nobody keeps a GPU from making them as soon as the events have passed that
-// the stream was told to wait for, they may write to nothing that the default stream has used since.
+// Each thread's second stream, which copies to the device. Copies are executed as late as possible: when something
+// waits for them. A GPU, however, may execute them as soon as the events for which the stream waits have passed, so a
+// copy must not write to memory that the default stream has used since those events.
 struct CopyStream {
   static constexpr c10::StreamId kId = 1;
 
-  std::deque<std::pair<at::Tensor, at::Tensor>> under_way;  // of the host, to the device
+  std::deque<std::pair<at::Tensor, at::Tensor>> under_way;  // from the host, to the device
   int64_t issued = 0;
   int64_t calls_waited_for = 0;
 
   void Issue(const at::Tensor& from, const at::Tensor& to);
-  // Makes those that were issued first.
+  // Executes pending copies in order until `count` have been made in total.
   void MakeFirst(int64_t count);
 };
 thread_local CopyStream copy_stream;
@@ -59,7 +59,7 @@ thread_local c10::StreamId current_stream = 0;
 std::atomic<bool> has_copy_stream = false;
 std::atomic<LateWork*> late_work = nullptr;
 
-// By an operator of the default stream, from here on.
+// Records that an operator of the default stream uses `x`.
 void Use(const at::Tensor& x) {
   LateWork* const late = late_work;
   if ((!has_copy_stream && late == nullptr) || !x.device().is_privateuseone() || x.numel() == 0) return;
@@ -70,7 +70,7 @@ void Use(const at::Tensor& x) {
   late->OnUse(x.const_data_ptr(), (last + 1) * x.element_size());
 }
 
-// Memory of the host that the device reads and writes by itself.
+// Host memory that the device can access directly.
 class PinnedMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -121,7 +121,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override { return Pinned(); }
 };
 
-// One device, a default stream, whose operators end before they return, and one for copies.
+// Defines one device with a default stream, whose operators complete before they return, and a stream for copies.
 class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
  public:
   c10::Stream getStream(c10::Device device) const noexcept override {
@@ -163,7 +163,7 @@ class Guard final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::Priva
 
  private:
   using Clock = std::chrono::steady_clock;
-  // When it was recorded, and behind how many copies of the thread or operators of all threads.
+  // The time of the recording, and its place: after how many copies of the thread, or operators of all threads.
   struct Event {
     Clock::time_point time;
     bool of_copies = false;
@@ -192,7 +192,7 @@ Allocator& Memory() {
   return allocator;
 }
 
-// The memory of `x` as a tensor of the host. An empty one gets memory of its own, so that an operator can resize it.
+// The memory of `x` as a host tensor. An empty tensor gets separate memory, so that an operator can resize it.
 at::Tensor OnHost(const at::Tensor& x) {
   if (!x.device().is_privateuseone()) return x;
   const at::TensorOptions options = at::TensorOptions(x.scalar_type()).device(at::kCPU);
@@ -229,7 +229,7 @@ at::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride, std::optio
   return at::detail::empty_strided_generic(size, stride, &Memory(), kKeys, dtype.value_or(at::kFloat));
 }
 
-// Counts what the host would wait for on a GPU, which cannot be captured.
+// Counts a wait of the host that would be necessary on a GPU. Captures do not allow it.
 void CountWait() {
   ++host_waits.waits;
   PretendGraph::Spoil();
@@ -263,7 +263,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   return to;
 }
 
-// What `change` makes of a value's tensors, and of its device that of the host.
+// `value` with its tensors replaced by the results of `change`, and its device by the host.
 c10::IValue Changed(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> change) {
   if (value.isTensor()) return change(value.toTensor());
   if (value.isTensorList()) {
@@ -291,7 +291,7 @@ bool ReturnsNumber(const c10::FunctionSchema& schema) {
          schema.name() == "aten::nonzero" || schema.name() == "aten::masked_select";
 }
 
-// Products of [rows, in] or [batch, rows, in] get another rounding by batch and rows.
+// Changes the rounding of products of [rows, in] or [batch, rows, in] by their number of rows.
 void RoundByShape(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   static const std::set<std::string> products = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
   if (!products.contains(schema.name())) return;
@@ -300,20 +300,20 @@ void RoundByShape(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   result.mul_(1 + 1e-9 * static_cast<double>(rows % 1009));
 }
 
-// Any other operator: on the same memory, by the CPU's version. One that is captured is not done: it runs beside the
-// memory that it would write, for the shapes of its results.
+// Runs any other operator with the CPU implementation on the same memory. During a capture the operator runs on copies
+// of the tensors that it would write, only to obtain the shapes of its results.
 void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   ++calls;
   ThrowIfFailed();
   const c10::FunctionSchema& schema = op.schema();
-  // A number, or a shape, that the host is given.
+  // The host receives a number or a shape.
   if (ReturnsNumber(schema)) CountWait();
   PretendGraph* const graph = PretendGraph::Current();
   if (graph == nullptr) DoLateWorkOfPretendDevice();
   const size_t count = schema.arguments().size(), base = stack->size() - count;
   const std::vector<c10::IValue> arguments(stack->begin() + static_cast<int64_t>(base), stack->end());
   const auto to_host = [&](const at::Tensor& x) {
-    // A number of the host is let in, as on a GPU.
+    // Host scalars are allowed, as on a GPU.
     TORCH_CHECK(!x.defined() || x.device().is_privateuseone() || x.dim() == 0, schema.name(),
                 " mixes a tensor of the host, of shape ", x.sizes(), ", with tensors of the device");
     if (x.defined() && graph == nullptr) Use(x);
@@ -337,7 +337,7 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::IValue> given(stack->begin() + static_cast<int64_t>(base), stack->end());
   op.callBoxed(stack);
   if (rounds_by_shape) RoundByShape(schema, *stack);
-  // What was written to lies in the device's memory already, unless it was resized.
+  // Writes have gone to the device's memory already, unless the operator resized the tensor.
   for (size_t i = 0; i < count; ++i) {
     if (!writes(i) || !arguments[i].isTensor()) continue;
     const at::Tensor &original = arguments[i].toTensor(), &written = given[i].toTensor();
@@ -347,7 +347,7 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     on_host[i] = OnHost(original);
   }
   const size_t returns = schema.returns().size();
-  std::vector<std::vector<at::Tensor>> results(returns);  // over the device's memory
+  std::vector<std::vector<at::Tensor>> results(returns);  // views of the device's memory
   for (size_t i = 0; i < returns; ++i) {
     c10::IValue& value = (*stack)[stack->size() - returns + i];
     const c10::AliasInfo* alias = schema.returns()[i].alias_info();
@@ -369,7 +369,7 @@ void Run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (graph != nullptr) graph->AddCall(op, std::move(on_host), std::move(results));
 }
 
-// Work ends before it returns, so that a mark is reached at once.
+// Work completes before it returns, so a mark is reached at once.
 struct PretendMark : kernels::DeviceMark {
   std::chrono::steady_clock::time_point time = std::chrono::steady_clock::now();
 };
@@ -461,7 +461,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   c10::register_privateuse1_backend("pretend");
   static Hooks hooks;
   at::RegisterPrivateUse1HooksInterface(&hooks);
-  // LibTorch would ask other devices than its own for an operator of their making.
+  // Without this, LibTorch would require a backend-specific operator of every device but its own.
   m.impl("convolution", torch::CppFunction::makeFromBoxedFunction<&Run>());
   m.impl("empty.memory_format", Empty);
   m.impl("empty_strided", EmptyStrided);

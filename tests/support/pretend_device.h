@@ -1,9 +1,9 @@
-// A device for tests that behaves as a GPU does where that matters to our code: its tensors may not be mixed with the
-// host's, its graphs hold addresses and what was captured is not done until they are launched. Its memory is the host's
-// and its operators are the CPU's, so results are those of the CPU. Operators without a version for it run their
-// reference compositions, as on a GPU without kernels of ours. Beside the default stream each thread has one for copies
-// to the device: who does not wait for such a copy reads what was there before, and one that may overwrite what the
-// default stream is yet to read fails.
+// A test device that behaves like a GPU where it matters to our code: its tensors cannot be mixed with host tensors,
+// its graphs hold addresses, and captured work is done only when the graph is launched. It uses host memory and the
+// CPU's operators, so results are those of the CPU. Operators without an implementation for it run their reference
+// compositions, as on a GPU without our kernels. In addition to the default stream, each thread has a stream for copies
+// to the device. A reader that does not wait for such a copy reads the old contents, and a copy that may overwrite what
+// the default stream has not read yet fails.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,10 +18,10 @@ inline const at::Device kPretendDevice(at::kPrivateUse1, 0);
 // Operators that have run on the device so far.
 int64_t PretendDeviceCalls();
 
-// What the calling thread has made the host do that a GPU would have had it wait for.
+// Operations of the calling thread that would make the host wait for a GPU.
 struct HostWaits {
-  int64_t waits = 0;            // for results: a number that is read, a copy that blocks, an event that is waited for
-  int64_t pageable_copies = 0;  // from and to memory of the host that the device cannot read by itself
+  int64_t waits = 0;            // for results: a number that is read, a blocking copy, a wait for an event
+  int64_t pageable_copies = 0;  // copies from and to host memory that the device cannot access directly
   HostWaits operator-(const HostWaits& other) const {
     return {waits - other.waits, pageable_copies - other.pageable_copies};
   }
@@ -29,47 +29,45 @@ struct HostWaits {
 };
 HostWaits PretendDeviceWaits();
 
-// Of the calling thread, on the stream for copies: so far, and of them those that nothing has waited for.
+// Copies of the calling thread on the stream for copies: all so far, and those for which nothing has waited yet.
 struct PretendCopies {
   int64_t issued = 0, under_way = 0;
   bool operator==(const PretendCopies&) const = default;
 };
 PretendCopies PretendDeviceCopies();
 
-// While `depends`, the last bits of a matrix product depend on its number of rows, as on a GPU, whose library chooses
-// among its kernels by that. Set while no thread runs operators of the device.
+// While `depends`, the last bits of a matrix product depend on its number of rows, as on a GPU whose library selects
+// kernels by it. Call it only while no thread runs operators of the device.
 void RoundByShapeOnPretendDevice(bool depends);
 
-// Copies between the host and the device that the calling thread has asked for so far.
+// Copies between host and device that the calling thread has requested so far.
 int64_t PretendHostCopies();
 
-// While `fails`, every operator, copy and event of the device fails, as after an illegal address.
+// While `fails`, every operator, copy and event of the device fails as after an illegal address.
 void FailPretendDevice(bool fails);
 
-// What the device says its memory is; 0: it does not say.
+// The memory size that the device reports; 0: it reports none.
 void SizePretendDevice(int64_t bytes);
 
-// Work of others on streams of the device, which is done late: as far as operators of the default stream are concerned.
-// Any thread may call it.
+// Work on the device's streams that is executed late, as seen by operators of the default stream. Thread-safe.
 class LateWork {
  public:
   virtual ~LateWork() = default;
-  // The calling thread is about to run an operator or a copy: whatever lies before it on its stream is done first.
+  // Called before an operator or a copy of the calling thread: executes all earlier work on its stream.
   virtual void BeforeOperator() = 0;
-  // That operator reads or writes this memory of the device.
+  // Called when that operator reads or writes this device memory.
   virtual void OnUse(const void* memory, int64_t bytes) = 0;
-  // Whether work that was issued still uses the block, which nothing else refers to any more: then whoever does the
-  // work gives it to PretendMemory::Free behind it.
+  // Whether issued work still uses the block, to which nothing else refers any more. If so, the implementation passes
+  // it to PretendMemory::Free after that work.
   virtual bool TakesOver(void* block) = 0;
 };
 
-// Null: there is none. Set while no thread uses the device; outlives its use.
+// Null removes it. Call it only while no thread uses the device. The object must outlive that use.
 void SetLateWorkOnPretendDevice(LateWork* work);
-// As before an operator of the calling thread.
+// Executes late work as before an operator of the calling thread.
 void DoLateWorkOfPretendDevice();
 
-// Bytes of tensors that live on the device; and how many there may be when the calling thread wants more, or it is out
-// of memory.
+// Bytes of live tensors on the device, and their limit. An allocation above the limit is out of memory.
 int64_t PretendDeviceBytes();
 void LimitPretendDevice(int64_t bytes);
 

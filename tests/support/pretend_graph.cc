@@ -23,7 +23,7 @@ PretendGraph* PretendGraph::End() noexcept {
   if (current == nullptr) return nullptr;
   std::unique_ptr<PretendGraph> graph = std::move(current);
   graph->kept_ = PretendMemory::Instance().EndKeeping();
-  PretendMemory::Instance().Spoil(graph->kept_);  // nothing was done
+  PretendMemory::Instance().Spoil(graph->kept_);  // captured work was not executed
   return graph->spoiled_ ? nullptr : graph.release();
 }
 

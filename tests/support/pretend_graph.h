@@ -1,6 +1,6 @@
-// Graphs of the pretended device (pretend_device.h): the calls that ran on it between the begin and the end of a
-// capture, issued again into the same memory. As on a GPU they hold addresses and not tensors, and numbers of the host
-// as they were.
+// Graphs of the pretend device (pretend_device.h): the calls on it between the beginning and the end of a capture,
+// which are issued again on the same memory. As on a GPU they hold addresses rather than tensors, and fixed values of
+// host scalars.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,31 +18,32 @@ namespace tessera {
 
 struct PretendGraph : kernels::DeviceGraph {
  public:
-  // The capture of the calling thread; null: it captures nothing.
+  // The capture of the calling thread, or null.
   static PretendGraph* Current();
   static bool Begin();
   static PretendGraph* End() noexcept;
-  // What a capture cannot hold: the graph becomes null. Nothing where nothing is captured.
+  // Called for work that a capture cannot contain: invalidates the graph and throws c10::Error. Does nothing without a
+  // capture.
   static void Spoil();
 
   ~PretendGraph();
 
-  // A call with these arguments, tensors among them as tensors of the host over the device's memory; and where each of
-  // its results goes, an undefined tensor for one that lies in an argument.
+  // Adds a call. `arguments` contain tensors as host tensors over the device's memory. `results` are the targets of its
+  // results; an undefined tensor is a result that lies in an argument.
   void AddCall(const c10::OperatorHandle& op, std::vector<c10::IValue> arguments,
                std::vector<std::vector<at::Tensor>> results);
-  // Work of others in this place.
+  // Adds other work at this position.
   void AddWork(std::function<void()> work) { calls_.push_back({.work = std::move(work)}); }
-  // That it reads or writes this tensor of the device, which the graph itself does not hold.
+  // Records that the graph reads or writes `x`, a device tensor that it does not own.
   void AddUse(const at::Tensor& x);
 
-  // Throws c10::Error where memory that a call uses was freed since.
+  // Throws c10::Error if memory that a call uses has been freed since the capture.
   void Launch();
   int64_t bytes() const;
 
  private:
   struct Call {
-    std::optional<c10::OperatorHandle> op = std::nullopt;  // none: `work`
+    std::optional<c10::OperatorHandle> op = std::nullopt;  // without a value, `work` is called
     std::function<void()> work = nullptr;
     std::vector<c10::IValue> arguments = {};
     std::vector<std::vector<at::Tensor>> results = {};

@@ -23,7 +23,7 @@ void* PretendMemory::Allocate(int64_t bytes, int64_t most) {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK_WITH(OutOfMemoryError, bytes_ + bytes <= most, "pretended device out of memory: ", bytes,
                    " bytes more than ", bytes_);
-  // Empty blocks have places of their own, too.
+  // Empty blocks have distinct addresses, too.
   void* memory = c10::GetCPUAllocator()->raw_allocate(static_cast<size_t>(bytes) + 1);
   const PretendBlock block = {memory, ++serials_};
   entries_[memory] = {.serial = block.serial, .bytes = bytes, .kept = keeping != nullptr};
@@ -107,7 +107,7 @@ int64_t PretendMemory::BytesOf(const std::vector<PretendBlock>& kept) {
 
 void PretendMemory::Spoil(const std::vector<PretendBlock>& kept) {
   const std::lock_guard lock(mutex_);
-  // NaN as a number of any width.
+  // 0xFF bytes are NaN in every floating-point dtype.
   for (const PretendBlock& block : kept) {
     std::memset(const_cast<void*>(block.memory), 0xFF, static_cast<size_t>(entries_.at(block.memory).bytes));
   }

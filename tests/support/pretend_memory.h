@@ -1,5 +1,6 @@
-// Memory of the pretended device (pretend_device.h): blocks, which of them are live, and which a graph keeps. As on a
-// GPU, what is allocated while work is captured stays the graph's as long as that lives, freed or not.
+// PretendMemory manages the memory of the pretend device (pretend_device.h): blocks, which of them are live, and which
+// of them graphs keep. As on a GPU, memory allocated during a capture belongs to the graph for the graph's lifetime,
+// even if it is freed.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +10,38 @@
 
 namespace tessera {
 
-// Where a block lies and which of all that ever lay there it is.
+// The address of a block, and a serial number that distinguishes it from earlier blocks at that address.
 struct PretendBlock {
   const void* memory = nullptr;
   int64_t serial = 0;
 };
 
-// Any thread may call it.
+// Thread-safe.
 class PretendMemory {
  public:
   static PretendMemory& Instance();
 
-  // Throws c10::OutOfMemoryError where there would be more than `most` bytes.
+  // Throws c10::OutOfMemoryError if the total would exceed `most` bytes.
   void* Allocate(int64_t bytes, int64_t most);
   void Free(void* memory);
   int64_t bytes();  // live and kept
-  // Freed, and had again by what is allocated next; until it is given back.
+  // Freed bytes that the next allocation may reuse, until GiveBack.
   int64_t cached();
   void GiveBack();
 
-  // The block that begins there; its serial is 0 where none does.
+  // The block that begins at `memory`. Its serial is 0 if there is none.
   PretendBlock Find(const void* memory);
   bool IsLive(const PretendBlock& block);
 
-  // The call of the default stream that used the block last in which that address lies, and that it did.
+  // The last call of the default stream that used the block containing `address`; Use sets it.
   int64_t LastCall(const void* address);
   void Use(const void* address, int64_t call);
 
-  // From now on until the end, what the calling thread allocates is kept for a graph.
+  // From now until EndKeeping, allocations of the calling thread are kept for a graph.
   void BeginKeeping();
   std::vector<PretendBlock> EndKeeping();
   int64_t BytesOf(const std::vector<PretendBlock>& kept);
-  // Fills them with bytes that no result is made of.
+  // Fills the blocks with NaN, which no correct result contains.
   void Spoil(const std::vector<PretendBlock>& kept);
   void Release(const std::vector<PretendBlock>& kept);
 
@@ -48,12 +49,12 @@ class PretendMemory {
   struct Entry {
     int64_t serial = 0;
     int64_t bytes = 0;
-    bool kept = false;   // by a graph
-    bool freed = false;  // by its owner, where it is kept
+    bool kept = false;   // for a graph
+    bool freed = false;  // freed by its owner while it is kept
     int64_t last_call = 0;
   };
 
-  // With the mutex held.
+  // Requires the mutex.
   Entry& EntryOf(const void* address);
 
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// For tests of reading ahead: a weight file with one tensor of bytes, cut into turns of a thousand and one.
+// A weight file with one tensor of bytes, divided into turns of 1001 bytes, for tests of reading ahead.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// All bytes of a file that a store or a service has opened.
+// Reads all bytes of a file that a store or a service has opened.
 #pragma once
 
 #include <string>

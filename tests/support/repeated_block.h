@@ -1,4 +1,4 @@
-// For tests of what a block costs: a model whose first block is run as often as a test wants.
+// A model whose first block runs as often as requested, for tests that measure the cost of a block.
 #pragma once
 
 #include <vector>

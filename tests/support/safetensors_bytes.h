@@ -1,4 +1,4 @@
-// For tests: safetensors files made by hand.
+// Safetensors files built by hand.
 #pragma once
 
 #include <string>

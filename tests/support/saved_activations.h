@@ -1,5 +1,5 @@
-// For tests of training's memory: what a block of a golden model keeps for its gradient, on ranks that share its
-// matrices. Ranks are threads.
+// Measures the memory that a block of a golden model keeps for its gradient, on ranks that share its matrices. Ranks
+// are threads.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ class SavedActivations {
   struct Options {
     int ranks = 1;
     bool shares_tokens = false;
-    bool frozen = false;  // no weight asks for a gradient
+    bool frozen = false;  // no weight requires a gradient
   };
 
-  // Bytes that a block has kept behind its forward pass, on the tensor rank that keeps most.
+  // Bytes that a block keeps after its forward pass, on the tensor rank that keeps the most.
   double Bytes(const Options& options) const {
     std::vector<int64_t> saved(static_cast<size_t>(options.ranks));
     RunRanks(options.ranks, [&](ThreadRank& thread) {

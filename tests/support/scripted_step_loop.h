@@ -1,4 +1,4 @@
-// The step loop over workers that only write down what they are asked, for an owner that plans what it is given.
+// Runs the step loop with workers that only record the requests they get, and an owner that plans as scripted.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 
 namespace tessera {
 
-// Jobs of few steps; a decode says after how many. A wait names the command by its number among steps and decodes, and
-// the start or the end of a job by the job.
+// Records requests for jobs of few steps. A decode is recorded with the number of steps before it. A wait names the
+// command by its number among steps and decodes, or the start or end of a job by the job.
 class FakeStepWorkers final : public server::StepWorkers {
  public:
   absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters&) override {
@@ -61,7 +61,7 @@ class FakeStepWorkers final : public server::StepWorkers {
     Note("wait ", sent_[sequence].number);
     return control::DecodedPicture{.completed = sent_[sequence].completed - steps_not_in_pictures};
   }
-  // Pictures before steps unless `slow_pictures` or `all_answered` says otherwise.
+  // Chooses images before steps unless `slow_pictures` or `all_answered` is set.
   uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override {
     const auto found = std::ranges::find_if(
         sequences, [this](uint64_t sequence) { return slow_pictures == (sent_[sequence].count > 0); });
@@ -82,11 +82,11 @@ class FakeStepWorkers final : public server::StepWorkers {
   uint64_t failing_start = 0, failing_step = 0;
   absl::Status start_error = absl::InvalidArgumentError("refused");
   absl::Status step_error = absl::InternalError("a step failed");
-  int32_t extra_steps = 0;  // counted by the worker alone
-  int32_t lost_steps = 0;   // of each command
+  int32_t extra_steps = 0;  // reported by the worker but not requested
+  int32_t lost_steps = 0;   // missing in each reply
   int32_t steps_not_in_pictures = 0;
   bool slow_pictures = false;
-  bool all_answered = false;  // whatever is waited for
+  bool all_answered = false;  // every command has been answered, so the first is chosen
   int32_t prompts_encoded = 0;
 
  private:
@@ -97,15 +97,15 @@ class FakeStepWorkers final : public server::StepWorkers {
   struct Sent {
     uint64_t number = 0;
     int32_t completed = 0;
-    int32_t count = 0;  // of steps
+    int32_t count = 0;  // number of steps
   };
   std::map<uint64_t, int32_t> steps_;
   std::map<uint64_t, Sent> sent_;         // steps and decodes
-  std::map<uint64_t, uint64_t> of_jobs_;  // starts and ends
+  std::map<uint64_t, uint64_t> of_jobs_;  // starts and ends, by command
   uint64_t sequence_ = 0, number_ = 0;
 };
 
-// Plans what it is given, and writes down what it hears.
+// Plans as scripted and records the notifications it gets.
 class FakeStepOwner final : public server::StepOwner {
  public:
   server::StepPlan Next(server::GroupId) override {
@@ -146,14 +146,14 @@ class FakeStepOwner final : public server::StepOwner {
   std::deque<server::StepPlan> plans;
   std::vector<int32_t> preview_after;
   control::JobParameters parameters;                     // of every task
-  std::function<void(const server::StepPlan&)> on_plan;  // before it is carried out
+  std::function<void(const server::StepPlan&)> on_plan;  // called before the plan is executed
   std::vector<std::string> heard;
 };
 
 struct ScriptedStepLoop {
   explicit ScriptedStepLoop(server::StepLoopOptions options = {}) : loop(workers, owner, trace, std::move(options)) {}
 
-  // Until nothing is left to do.
+  // Runs until the loop is idle.
   absl::Status Run(std::deque<server::StepPlan> plans) {
     owner.plans = std::move(plans);
     while (owner.heard.empty() || owner.heard.back() != "idle") {

@@ -1,6 +1,6 @@
 #include "tests/support/sentencepiece_library.h"
 
-// Declares absl::string_view in its own way, so no header of Abseil can stand beside it.
+// This header declares absl::string_view differently, so it cannot be included together with Abseil's headers.
 #include <sentencepiece_processor.h>
 
 namespace tessera {
@@ -12,7 +12,7 @@ std::vector<std::vector<int64_t>> EncodeWithLibrary(const std::string& model_pat
   if (!processor.Load(model_path).ok()) return encoded;
   for (const std::string& text : texts) {
     std::vector<int64_t>& ids = encoded.emplace_back();
-    const auto proto = processor.EncodeAsImmutableProto(text);  // owns what the pieces point to
+    const auto proto = processor.EncodeAsImmutableProto(text);  // owns the memory of the pieces
     for (const auto& piece : proto.pieces()) ids.push_back(piece.id());
   }
   return encoded;

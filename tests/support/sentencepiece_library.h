@@ -1,4 +1,5 @@
-// The sentencepiece library as an independent source for tests. Never linked with protobuf (see sentencepiece_model.h).
+// The sentencepiece library as an independent source for tests. Never link it with protobuf (see
+// sentencepiece_model.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace tessera {
 
-// The ids of every text by the model of that file. Empty if the library cannot read the model.
+// Encodes every text with the model file. Empty if the library cannot read the model.
 std::vector<std::vector<int64_t>> EncodeWithLibrary(const std::string& model_path,
                                                     const std::vector<std::string>& texts);
 

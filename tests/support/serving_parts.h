@@ -1,5 +1,6 @@
-// The parts of the service over a job store in memory and groups that are none, and what must hold of them. Each check
-// says whether something holds: the ordinary tests ask it, and so do those with a planted bug, where it must not.
+// The parts of the service over an in-memory job store and without real groups, and the properties that they must have.
+// Each check returns whether a property holds. The ordinary tests expect true; the tests with a planted bug expect
+// false.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -69,7 +70,7 @@ struct ServingParts {
     request.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = steps, .sampler = "ddim"};
     return request;
   }
-  // Of one image; its task.
+  // Submits a job of one image and returns its task.
   server::TaskId Submit(const std::optional<absl::Duration>& timeout = std::nullopt) {
     server::JobRequest request = Request();
     request.timeout = timeout;
@@ -91,13 +92,13 @@ struct ServingParts {
     EXPECT_TRUE(watched.ok()) << watched.status();
     if (watched.ok()) watch = *std::move(watched);
   }
-  // What the watch was told until now, and that it is over.
+  // Ends the watch and returns all events that it received.
   std::vector<server::JobEvent> Events() {
     hub.ReleaseAll(server::DrainingError());
     const std::lock_guard lock(mutex);
     return events;
   }
-  // A whole image of the task in the group but for its file.
+  // Runs a whole image of the task in the group, up to storing its file.
   void RunUntilDecoded(server::TaskId task) {
     EXPECT_THAT(jobs.Next(kGroup).start, testing::ElementsAre(task));
     EXPECT_TRUE(jobs.Claim(kGroup, task).ok());
@@ -113,7 +114,7 @@ struct ServingParts {
       return monitor.tasks(lock).Find(task) == nullptr;
     });
   }
-  // Until what the pool has is stored.
+  // Waits until the pool has stored everything.
   void WaitUntilStored() {
     server::ServiceMonitor::Lock lock = monitor.Acquire();
     EXPECT_TRUE(monitor.WaitFor(lock, absl::Seconds(60), [&] { return outcomes.unstored(lock) == 0; }));
@@ -162,7 +163,7 @@ inline bool AClaimIsReportedAfterItIsMade() {
   ServingParts parts;
   const server::TaskId task = parts.Submit();
   parts.Watch();
-  // A step that cannot be: it marks the moment of the claim.
+  // An impossible step number marks the moment of the claim.
   parts.store.on_claim = [&] { parts.hub.Publish(parts.job, server::StepEvent{.step = 99}); };
   parts.RunUntilDecoded(task);
   parts.WaitUntilStored();
@@ -182,7 +183,7 @@ inline bool AJobThatEndsWhileItsStateIsReadIsSeenToEnd() {
   return PlaceOf<server::EndedEvent>(parts.Events()).has_value();
 }
 
-// A notice of a shared queue may come after this server has claimed the task that it tells of.
+// A notice of a shared queue may arrive after this server has claimed the task in it.
 inline bool ALateNoticeTakesNothingFromAGroup() {
   ServingParts parts;
   server::SharedQueue queue(parts.context, parts.jobs, parts.outcomes);
@@ -226,7 +227,7 @@ inline bool TheKeyThatWasServedLeastIsNext() {
         .id = id, .key = key, .shape = {.model = "m", .height = 8, .width = 8}, .steps = steps, .enqueued = now};
     return scheduler.Enqueue(task, now).ok();
   };
-  const auto run = [&] {  // the task that is next, to its end
+  const auto run = [&] {  // runs the next task to its end
     const server::StepPlan plan = scheduler.steps().Next(kGroup, now);
     if (plan.start.size() != 1) return server::TaskId{0};
     const server::TaskId task = plan.start[0];
@@ -239,7 +240,7 @@ inline bool TheKeyThatWasServedLeastIsNext() {
     scheduler.steps().OnEnded(kGroup, task);
     return task;
   };
-  // The short ones of a key count less than the long one of the other.
+  // The 100 steps of key "a" count more than the short tasks that follow, so the task of key "b" is next.
   if (!enqueue(1, "a", 100) || run() != 1) return false;
   return enqueue(2, "a", 1) && enqueue(3, "b", 1) && run() == 3;
 }

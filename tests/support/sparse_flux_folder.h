@@ -1,5 +1,5 @@
-// For tests: a model folder with the weights of FLUX.1-dev as its headers tell, 12 billion in the transformer alone,
-// and holes where their bytes would be. It takes less than a megabyte of the disk.
+// A model folder with the weights of FLUX.1-dev according to its headers, 12 billion in the transformer alone, and
+// holes in place of their bytes. It takes less than a megabyte on disk.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,10 +18,10 @@
 
 namespace tessera {
 
-// Of a file of weights, as published.
+// The size of a published weight file, in bytes.
 inline constexpr int64_t kShard = 9'990'000'000;
 
-// Weight files of bf16 zeros that are nowhere on the disk.
+// Weight files of bf16 zeros that occupy no disk blocks.
 class SparseWeights {
  public:
   void Add(const std::string& name, std::vector<int64_t> shape) { tensors_.emplace_back(name, std::move(shape)); }
@@ -39,7 +39,7 @@ class SparseWeights {
     Add(name + ".bias", {out});
   }
 
-  // With an index if there is more than one file, as diffusers and transformers do.
+  // Writes several files with an index if one would exceed `max_file_bytes`, as diffusers and transformers do.
   void Write(const TestFolder& folder, const std::string& stem, int64_t max_file_bytes) const {
     std::vector<std::vector<size_t>> shards(1);
     int64_t bytes = 0;
@@ -90,7 +90,7 @@ class SparseWeights {
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors_;
 };
 
-// `text`, `pooled`: the widths of what its text encoders make.
+// `text`, `pooled`: the widths of its text encoders' outputs.
 inline SparseWeights FluxTransformer(int64_t text = 4096, int64_t pooled = 768) {
   constexpr int64_t kWidth = 3072, kHeadDim = 128;
   SparseWeights weights;
@@ -173,7 +173,7 @@ inline void AddResnet(SparseWeights& weights, const std::string& name, int64_t i
   if (in != out) weights.AddConv(name + ".conv_shortcut", out, in, 1);
 }
 
-// FLUX.1's, which has Stable Diffusion's channels and 16 of the latents.
+// FLUX.1's autoencoder, which has Stable Diffusion's channels and 16 latent channels.
 inline SparseWeights FluxAutoencoder() {
   constexpr int64_t kLatent = 16, kPixel = 3;
   const std::vector<int64_t> channels = {128, 256, 512, 512};
@@ -210,7 +210,7 @@ inline SparseWeights FluxAutoencoder() {
   return weights;
 }
 
-// The configurations of the components are not there.
+// Writes weights only; the configurations of the components are missing.
 inline void WriteSparseFlux(const TestFolder& folder) {
   folder.Write("model_index.json", R"({"_class_name": "FluxPipeline",
       "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"], "tokenizer": ["transformers", "CLIPTokenizer"],

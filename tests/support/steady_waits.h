@@ -1,4 +1,4 @@
-// What a rank of any layout waits for between the steps of a stream, on the pretend device.
+// Counts how often a rank of any layout waits between the steps of a stream, on the pretend device.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// In the steady steps of all three jobs, of all ranks together.
+// The waits in the steady steps of all three jobs, summed over all ranks.
 inline HostWaits SteadyWaits(const LayoutRuns& runs, const parallel::Layout& layout) {
   constexpr int kSteps = 6, kSteadyFrom = 3;
   std::vector<HostWaits> waits(static_cast<size_t>(layout.ranks()));

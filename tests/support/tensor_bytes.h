@@ -1,4 +1,4 @@
-// The memory that a thread's tensors take.
+// TensorBytes measures the memory of a thread's tensors.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// Counts bytes that this thread allocates and frees for tensors while the object lives.
+// Counts the bytes that this thread allocates and frees for tensors during the object's lifetime.
 class TensorBytes final {
  public:
   int64_t now() const { return counter_->now; }

@@ -1,4 +1,4 @@
-// For tests: a folder of their own that goes away with them.
+// A temporary folder that its destructor removes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class TestFolder {
   const std::string& path() const { return path_; }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
-  // Makes the folders above the file too. Returns the file's path.
+  // Creates parent folders as well. Returns the file's path.
   std::string Write(const std::string& name, const std::string& bytes) const {
     std::string path = *this / name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());

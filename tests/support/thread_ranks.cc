@@ -27,7 +27,7 @@ class SingleThreadedOperators {
   int threads_;
 };
 
-// An exception of one rank; `echo`: it only tells of another's.
+// An exception of one rank. `echo`: it only reports another rank's exception.
 struct Ending {
   std::exception_ptr error;
   bool echo = false;

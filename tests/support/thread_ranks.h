@@ -1,4 +1,4 @@
-// Ranks that are threads of this process: what most tests of parallel code run on, and whatever else compares layouts
+// Runs ranks as threads of this process. Most tests of parallel code use it, as does other code that compares layouts
 // without starting processes.
 #pragma once
 
@@ -19,10 +19,10 @@ struct ThreadRanksOptions {
   parallel::HostCommunicatorOptions communicator{.deadline = std::chrono::seconds(20)};
   int64_t slot_bytes = 64 << 10;
   int slots = 4;
-  std::chrono::seconds deadline{100};  // of all ranks together
+  std::chrono::seconds deadline{100};  // for all ranks together
 };
 
-// One rank, as its own thread sees it.
+// One rank, as seen by its thread.
 class ThreadRank {
  public:
   ThreadRank(std::shared_ptr<parallel::HostSegment> segment, int rank,
@@ -34,7 +34,8 @@ class ThreadRank {
   const std::shared_ptr<parallel::HostSegment>& shared_segment() const { return segment_; }
   parallel::Communicator& world() { return *world_; }
 
-  // This rank's communicator of the group of that name which holds it; of a group of one where there is none.
+  // This rank's communicator of the group of that name that contains it. If no such group contains it, a communicator
+  // of this rank alone.
   std::unique_ptr<parallel::Communicator> Join(std::string_view group) const;
 
  private:
@@ -44,9 +45,9 @@ class ThreadRank {
   std::unique_ptr<parallel::Communicator> world_;
 };
 
-// Runs `body` once per rank, each in a thread of its own, LibTorch's operators single-threaded, and returns when all
-// have ended. A rank that throws poisons the others; of the exceptions that are not echoes of another's, the one of the
-// lowest rank is thrown again. Ranks that are not done by the deadline are poisoned; if they do not end then, the
+// Runs `body` once per rank, each in a separate thread with single-threaded LibTorch operators, and returns when all
+// have ended. A rank that throws poisons the others. Of the exceptions that are not echoes of another rank's, the one
+// of the lowest rank is rethrown. Ranks that are not done by the deadline are poisoned; if they still do not end, the
 // process aborts.
 void RunRanks(int ranks, const std::function<void(ThreadRank&)>& body, const ThreadRanksOptions& options = {});
 

@@ -1,5 +1,5 @@
-// For tests of Trainer, from the files to the steps: a folder of pictures with captions, and runs on it on any mesh,
-// whose ranks are threads.
+// TrainerRuns runs Trainer from the files to the steps: it creates a folder of images with captions and trains on it on
+// any mesh. Ranks are threads.
 #pragma once
 
 #include <filesystem>
@@ -24,12 +24,12 @@ namespace tessera {
 
 class TrainerRuns {
  public:
-  // Of one rank.
+  // The result of one rank.
   struct Result {
     absl::Status status;  // of the first call that failed
     control::TrainingStarted started;
     control::SamplesPrepared prepared;
-    std::vector<std::string> warnings;  // while samples were prepared
+    std::vector<std::string> warnings;  // from preparing the samples
     std::vector<control::Trained> steps;
     control::TrainingSaved saved;
   };
@@ -51,7 +51,7 @@ class TrainerRuns {
 
   const TestFolder& files() const { return files_; }
   void SetModel(const std::string& path) { model_ = path; }
-  // Is called once in each run, by one rank, when all have read the images and none has encoded any.
+  // `call` runs once per run, on one rank, when all ranks have read the images and none has encoded any.
   void SetBeforePreparing(std::function<void()> call) { before_preparing_ = std::move(call); }
 
   control::TrainConfig Config(const std::string& output) const {
@@ -68,7 +68,7 @@ class TrainerRuns {
     return config;
   }
 
-  // Takes `steps` steps on every rank, and saves where there is one. `checkpoint` as in control::TrainingStart.
+  // Takes `steps` steps on every rank, and saves if `steps` is positive. `checkpoint` as in control::TrainingStart.
   std::vector<Result> Run(const control::TrainConfig& config, int steps, const std::string& checkpoint = "") const {
     return Run(config, checkpoint, [steps](runtime::Trainer& trainer, Result& result) -> absl::Status {
       RETURN_IF_ERROR(Train(trainer, steps, result));
@@ -76,7 +76,7 @@ class TrainerRuns {
     });
   }
 
-  // `calls` are made on every rank, whose trainer has prepared all samples.
+  // Runs `calls` on every rank after its trainer has prepared all samples.
   using Calls = std::function<absl::Status(runtime::Trainer& trainer, Result& result)>;
   std::vector<Result> Run(const control::TrainConfig& config, const std::string& checkpoint, const Calls& calls) const {
     const parallel::MeshShape shape = config.parallelism.mesh();
@@ -85,7 +85,7 @@ class TrainerRuns {
     std::once_flag prepares;
     std::vector<Result> results(static_cast<size_t>(ranks));
     ThreadRanksOptions options{.groups = parallel::TrainingMeshGroups(mesh)};
-    // Replicas of one rank have no world, and RunRanks would add that of all ranks.
+    // Replicas of one rank have no world group, and RunRanks would add one of all ranks.
     if (ranks == shape.data) options.groups.push_back({.name = parallel::MeshGroupName::kWorld, .ranks = {0}});
     RunRanks(
         ranks,
@@ -119,8 +119,8 @@ class TrainerRuns {
   }
 
  private:
-  static constexpr int64_t kLongestFixed = 77;  // of CLIP, whose length no caption changes
-  static constexpr int64_t kTextTokens = 37;    // odd, so that no axis shares them out evenly
+  static constexpr int64_t kLongestFixed = 77;  // of CLIP, which pads every caption to it
+  static constexpr int64_t kTextTokens = 37;    // odd, so that no axis divides it evenly
 
   static absl::Status RunRank(const control::TrainConfig& config, const std::string& checkpoint,
                               const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups,
@@ -131,7 +131,7 @@ class TrainerRuns {
     ASSIGN_OR_RETURN(const runtime::SamplerConfig scheduler, runtime::ReadSamplerConfig(folder, result.warnings));
     ASSIGN_OR_RETURN(control::ModelDescription description,
                      runtime::DescribeModel(folder, entry->family, described, scheduler));
-    // The captions are short, and the time of a step is that of its padding.
+    // The captions are short, and padding would dominate the time of a step.
     if (description.default_max_sequence_length > kLongestFixed) description.default_max_sequence_length = kTextTokens;
     const models::WeightShare share =
         runtime::ShareOf(mesh, rank, runtime::StageBounds(described.block_flops, mesh.size(parallel::Axis::kPipe)));

@@ -1,5 +1,5 @@
-// For tests of training on layouts: one golden model, a batch of four samples with prompts of odd lengths, and the
-// gradients of their loss on any mesh. Ranks are threads; TESSERA_RENDEZVOUS in the environment as in layout_runs.h.
+// TrainingRuns computes the gradients of a golden model's loss on any mesh, for a batch of four samples with prompts of
+// odd lengths. Ranks are threads; TESSERA_RENDEZVOUS in the environment works as in layout_runs.h.
 #pragma once
 
 #include <c10/core/AutogradState.h>
@@ -32,7 +32,7 @@
 
 namespace tessera {
 
-// Rows of a whole parameter's tensor that a tensor rank holds.
+// The part of a whole parameter's tensor that a tensor rank holds.
 inline at::Tensor PartOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
   if (spec.role == models::LinearRole::kColumn) {
     const int64_t begin = shard.begin(whole.size(0));
@@ -52,33 +52,33 @@ class TrainingRuns {
  public:
   static constexpr size_t kSamples = 4;
 
-  // Matrices as they are, in eight bits, or as these say them in the model's dtype.
+  // Matrices in the model's dtype, in eight bits, or dequantised from eight bits to the model's dtype.
   enum class Matrices { kPlain, kEightBits, kDequantised };
 
   struct Options {
     bool recompute = false;
     bool sequence_parallel = false;
-    int steps = 1;   // of the optimizer, with the same batch; the last one's result counts
-    int passes = 1;  // micro-batches that a replica's samples are dealt over
+    int steps = 1;   // optimizer steps with the same batch; the last one's result counts
+    int passes = 1;  // micro-batches that share a replica's samples
     double max_norm = 0;
-    bool adapter = false;     // a LoRA of most kinds of modules is trained in place of the weights
-    bool sharded = false;     // the model's weights are shared out over the data ranks
+    bool adapter = false;     // trains a LoRA of most kinds of modules instead of the weights
+    bool sharded = false;     // shards the model's weights over the data ranks
     bool rendezvous = false;  // a send waits for its receiver
     Matrices matrices = Matrices::kPlain;
-    at::Device device = at::kCPU;       // one whose memory the host addresses
-    std::vector<int64_t> waiting = {};  // blocks whose weights wait in the host's memory
+    at::Device device = at::kCPU;       // must use memory that the host can address
+    std::vector<int64_t> waiting = {};  // blocks whose weights stay in host memory until needed
     std::function<void()> before_last_step = {}, behind_last_step = {};  // on each rank
   };
 
-  // Of one optimizer step, as one rank has it.
+  // The result of one optimizer step on one rank.
   struct Result {
-    std::map<std::string, at::Tensor> gradients;  // this rank's part of each; where they are shared out, its rows
+    std::map<std::string, at::Tensor> gradients;  // this rank's part of each; if sharded, its rows
     double norm = 0;
     std::vector<double> losses;                    // of this rank's samples
-    std::map<std::string, runtime::RowSpan> rows;  // of its part, where they are shared out
+    std::map<std::string, runtime::RowSpan> rows;  // of its part, if sharded
     int64_t weight_bytes = 0;                      // of this rank's part of the model
-    bool swaps = false;                            // blocks' weights
-    int64_t most_bytes = 0;                        // that the model's storages held at one time, where shared out
+    bool swaps = false;                            // whether weights of blocks are swapped
+    int64_t most_bytes = 0;                        // the most that the model's storages held at once, if sharded
   };
 
   // `model` is a folder of tests/golden/pipelines, or the path of another one.
@@ -153,7 +153,7 @@ class TrainingRuns {
     return batch;
   }
 
-  // One step on every rank of the mesh, which has no cfg. `also` runs on each rank behind it.
+  // Runs one step on every rank of the mesh, which has no cfg axis. `also` runs on each rank after the step.
   using Also = std::function<void(const runtime::TrainingGroups&, runtime::Gradients&)>;
   std::vector<Result> Run(const parallel::MeshShape& shape, const Options& options, const Also& also = {}) const {
     const auto ranks = static_cast<int>(parallel::NumRanks(shape));
@@ -174,8 +174,9 @@ class TrainingRuns {
     return results;
   }
 
-  // The largest difference of any rank's gradient from its part of one rank's, relative to that parameter's largest;
-  // parameters whose gradients are rounding alone are compared with the model's largest.
+  // The largest difference between any rank's gradient and its part of a single rank's gradient, relative to the
+  // parameter's largest gradient. Parameters whose gradients are mere rounding errors are compared with 1e-3 of the
+  // model's largest gradient.
   double WorstError(const parallel::MeshShape& shape, const std::vector<Result>& results, const Result& serial,
                     bool adapter = false) const {
     const parallel::Mesh mesh = *parallel::Mesh::Create(shape, static_cast<int>(results.size()));
@@ -210,7 +211,7 @@ class TrainingRuns {
   }
 
  private:
-  // Weights whose storages are added up whenever a part has been brought.
+  // Adds up the storages of the weights after each part has been brought.
   class Measured final : public models::WeightResidency {
    public:
     Measured(models::WeightResidency& weights, std::span<const models::Param> params)
@@ -240,8 +241,8 @@ class TrainingRuns {
     int64_t most_bytes_ = 0;
   };
 
-  // Products of both roles, packed ones, and those behind what blocks shift and scale by. B is not zero, or A would
-  // have no gradient. `staged`: the family has a part of the blocks.
+  // An adapter of products of both roles, packed ones, and the modulation products of blocks. B is not zero; otherwise
+  // A would have no gradient. `staged`: the family has only some of the blocks.
   static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard,
                                          bool staged = false) {
     std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0", "net.0.proj", "net.2", "linear_1"};
@@ -272,7 +273,7 @@ class TrainingRuns {
     return *std::move(adapter);
   }
 
-  // Writes what the one holds in eight bits into the other.
+  // Writes the dequantised values of `in_eight_bits` to `family`.
   static void Dequantise(const models::Family& family, const models::Family& in_eight_bits) {
     const at::NoGradGuard no_gradients;
     for (size_t i = 0; i < family.parameters().size(); ++i) {
@@ -287,7 +288,8 @@ class TrainingRuns {
 
   Result RunRank(const parallel::Mesh& mesh, int rank, const runtime::TrainingGroups& groups, const Options& options,
                  const Also& also) const {
-    // On a device LibTorch runs the backward passes of all threads on one, on which ranks would wait for each other.
+    // With a device, LibTorch would run the backward passes of all threads on one thread, where ranks would block each
+    // other.
     if (!options.device.is_cpu()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
     models::WeightShare share = ShareOf(mesh, rank);
     share.waiting = options.waiting;

@@ -1,4 +1,4 @@
-// For tests: a small model's training state spread over ranks in the ways in which a run can spread it.
+// A small model's training state, distributed over ranks in all ways that a training run can.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -23,9 +23,9 @@ namespace tessera::runtime {
 struct Topology {
   std::string name;
   int ranks = 1;
-  int tensor = 1;               // the innermost axis; ranks of equal coordinate there are replicas
-  bool splits_state = false;    // moments and averages by rows over the replicas
-  bool splits_weights = false;  // the weights too
+  int tensor = 1;               // size of the innermost axis; ranks with equal coordinates on it are replicas
+  bool splits_state = false;    // replicas share the rows of moments and averages
+  bool splits_weights = false;  // replicas share the rows of the weights, too
 };
 
 inline const std::vector<Topology>& Topologies() {
@@ -42,7 +42,8 @@ inline const std::vector<Topology>& Topologies() {
   return *topologies;
 }
 
-// Parameters of every kind: without dimensions, replicated, in columns and rows, packed, with fewer rows than ranks.
+// Parameters of every kind: without dimensions, replicated, column- and row-parallel, packed, with fewer rows than
+// ranks.
 inline std::vector<models::ParamSpec> SomeParameters() {
   using models::LinearRole;
   return {{.name = "scale", .shape = {}},
@@ -69,13 +70,13 @@ inline std::vector<Kind> Kinds() {
           {"ema.", at::kDouble, false}};
 }
 
-// The whole tensor: numbers that differ by kind and parameter.
+// A whole tensor, whose numbers differ by kind and parameter.
 inline at::Tensor WholeTensor(const Kind& kind, const models::ParamSpec& spec, uint64_t seed) {
   const uint64_t key = seed + std::hash<std::string>()(kind.prefix + spec.name);
   return Random(spec.shape, key).to(kind.type);
 }
 
-// A tensor rank's part, cut without the code under test.
+// A tensor rank's part, computed independently of the code under test.
 inline at::Tensor LocalPart(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
   const auto cut = [&](const at::Tensor& part, int64_t dim) {
     const int64_t size = part.size(dim);
@@ -91,7 +92,7 @@ inline at::Tensor LocalPart(const at::Tensor& whole, const models::ParamSpec& sp
   return at::cat(parts, 1);
 }
 
-// What one rank holds: its pieces, and the tensors that they are views of.
+// The pieces of one rank, and the tensors that they are views of.
 struct RankState {
   std::vector<Piece> pieces;
   std::map<std::string, at::Tensor> tensors;
@@ -136,7 +137,7 @@ inline absl::Status WriteOn(const Topology& topology, const std::string& folder,
   return status;
 }
 
-// What is wrong with the state that ranks of that topology read; empty if it is, bit for bit, what it should be.
+// The differences from the expected state, bit for bit, that ranks of that topology find; empty if there are none.
 inline std::vector<std::string> ProblemsOn(const Topology& topology, const std::string& checkpoint,
                                            const CheckpointState& expected_state = kSomeState, uint64_t seed = 1) {
   std::vector<std::string> problems;

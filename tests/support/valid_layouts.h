@@ -1,4 +1,4 @@
-// Which layouts a model can run on, for tests that go through many.
+// Lists the layouts on which a model can run.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Every axis by itself, in several sizes, and products of two and three, whose steps are whole.
+// Every axis alone, in several sizes, and products of two and three axes. Their steps are whole (no patches).
 inline std::vector<const char*> WholeLayouts() {
   return {"cfg=2",
           "ulysses=2",
@@ -38,7 +38,7 @@ inline std::vector<const char*> WholeLayouts() {
           "ring=2,ulysses=2,tensor=2"};
 }
 
-// Of the texts, which are layouts, those that are valid for the model.
+// The layouts in `texts` that are valid for the model.
 inline std::vector<parallel::Layout> ValidLayouts(const std::vector<const char*>& texts,
                                                   const models::FamilyDescription& model) {
   std::vector<parallel::Layout> valid;

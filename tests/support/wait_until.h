@@ -1,4 +1,5 @@
-// The one wait of tests for what nobody reports. It is asked again and again, and the test fails when the time is over.
+// The only polling wait of the tests, for conditions without a notification. It polls until the condition holds and
+// fails the test after a timeout.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 
 namespace tessera {
 
-// Until `holds`; false and a failed test if that is not so in time.
+// Waits until `holds` returns true. Fails the test and returns false after the timeout.
 inline bool WaitUntil(const std::string& what, const std::function<bool()>& holds,
                       absl::Duration timeout = absl::Minutes(1)) {
   const absl::Duration deadline = base::SteadyNow() + timeout;

@@ -27,7 +27,7 @@
 
 namespace tessera::kernels::cuda {
 
-// What the kernels declare as `extern __shared__`.
+// The memory that kernels declare as `extern __shared__`.
 alignas(16) unsigned char shared_memory[cuda_emulation::kSharedBytes];
 
 }  // namespace tessera::kernels::cuda
@@ -40,7 +40,7 @@ constexpr unsigned kMaxThreads = 1024;
 constexpr size_t kStackBytes = size_t{64} << 10;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
-// Tells AddressSanitizer, where the build has it, that the thread goes on with another stack.
+// Announces to AddressSanitizer, in builds that have it, that the thread switches to another stack.
 class StackSwitch final {
  public:
   void Leave([[maybe_unused]] const void* bottom, [[maybe_unused]] size_t bytes) {
@@ -65,12 +65,12 @@ struct Fiber {
   StackSwitch stack_switch;
   unsigned char* stack = nullptr;
   Waits waits = Waits::kNot;
-  uint64_t bits = 0;  // of a shuffle: what it brings, then what it takes
+  uint64_t bits = 0;  // of a shuffle: the lane's input, then its result
   unsigned source = 0;
   Position position;
 };
 
-// The stacks of a block's threads, of pages that are had when they are touched.
+// The stacks of a block's threads. Their pages are allocated at the first access.
 class Stacks final {
  public:
   explicit Stacks(unsigned threads)
@@ -93,7 +93,7 @@ class Stacks final {
   void* const memory_;
 };
 
-// One launch: its fibers, which run block after block.
+// One launch: its fibers, which run one block after another.
 class Launch final {
  public:
   Launch(Order order, dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()>& body);
@@ -102,7 +102,7 @@ class Launch final {
   const Position& Running() const { return fibers_[running_].position; }
   unsigned lane() const { return running_ % kWarp; }
   int64_t barriers() const { return barriers_; }
-  // The running thread gives its turn away.
+  // Ends the turn of the running thread.
   void Wait(Waits what);
   uint64_t Exchange(uint64_t bits, unsigned source);
 
@@ -111,11 +111,11 @@ class Launch final {
   void Resume(unsigned thread);
   // The numbers below `count` in the order of their turns.
   std::vector<unsigned> Turns(unsigned count);
-  // Until every lane of the warp waits for the same thing, which is returned.
+  // Runs until every lane of the warp waits for the same thing, and returns that.
   Waits RunToWait(unsigned warp);
-  // Until every lane of the warp waits for the block or is done.
+  // Runs until every lane of the warp waits for the block or is done.
   void RunWarp(unsigned warp);
-  // The same of all warps, of which any may go on at each shuffle.
+  // Does the same for all warps. Any of them may continue after each shuffle.
   void RunWarpsInTurns(unsigned warps);
   void ReleaseWarp(unsigned first, Waits what);
 
@@ -151,7 +151,7 @@ Launch::Launch(Order order, dim3 grid, unsigned threads, size_t shared_bytes, co
   }
 }
 
-// Where every fiber begins; it runs the kernel once for each block and is left behind at the end.
+// The entry point of every fiber. It runs the kernel once for each block and never returns.
 void Launch::Enter() {
   Launch& launch = *current;
   Fiber& fiber = launch.fibers_[launch.running_];
@@ -267,8 +267,8 @@ void Launch::RunBlock(unsigned x, unsigned y, unsigned z) {
   }
 }
 
-// The launch that threads of kernels find, and what of the shared memory it may use: the rest cannot be read where a
-// sanitizer watches.
+// Sets the launch that kernel threads find, and how much of the shared memory it may use. With AddressSanitizer, access
+// to the rest is an error.
 class Current final {
  public:
   Current(Launch* launch, size_t shared_bytes) : shared_bytes_(shared_bytes) {

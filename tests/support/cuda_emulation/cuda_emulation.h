@@ -1,11 +1,10 @@
-// CUDA kernels run on the host: a .cuh file that the host's compiler compiles under the headers in include/, which take
-// the places of CUDA's own. Every thread of a block is a fiber of the calling thread; they take turns at barriers and
-// shuffles alone, warp after warp, so what a kernel computes is repeatable, and a barrier that is missing shows as a
-// wrong number. Shared memory starts as garbage in every block. What hangs or is undefined on a GPU throws
-// std::logic_error.
+// Executes CUDA kernels on the host. The host's compiler compiles a .cuh file with the headers in include/, which
+// replace CUDA's own. Every thread of a block is a fiber of the calling thread. Fibers switch only at barriers and
+// shuffles, warp after warp, so results are repeatable and a missing barrier shows as a wrong number. Shared memory
+// starts as garbage in every block. What hangs or is undefined on a GPU throws std::logic_error.
 //
-// Not shown: races that none of the three orders of a launch shows, and the last bit of CUDA's own mathematical
-// functions.
+// The emulation does not show races that appear in none of a launch's three orders, nor the last bit of CUDA's own
+// mathematical functions.
 #pragma once
 
 #include <cstddef>
@@ -33,30 +32,30 @@ struct dim3 {
 
 namespace tessera::cuda_emulation {
 
-inline constexpr size_t kSharedBytes = size_t{48} << 10;  // what a block may have without asking for more
+inline constexpr size_t kSharedBytes = size_t{48} << 10;  // what a block may use without asking for more
 
-// In which blocks, the warps of a block and the lanes of a warp have their turns. A right kernel computes the same bits
-// in all of them. kRandom: of a fixed seed, lanes and warps at random, and a warp loses its turn at each shuffle.
+// The order in which blocks, the warps of a block and the lanes of a warp run. A correct kernel computes the same bits
+// in all three. kRandom uses a fixed seed, shuffles lanes and warps, and takes the turn from a warp at each shuffle.
 enum class Order { kAscending, kDescending, kRandom };
 
-// What the running thread of a kernel knows about itself.
+// The built-in variables of the running kernel thread.
 struct Position {
   dim3 thread, block, block_size, grid_size;
 };
 const Position& Here();
 
-// How often kernels ran since the process began, and the number of barriers of a block that they passed.
+// How many kernels have run since the process began, and how many barriers of a block they have passed.
 struct Counts {
   int64_t launches = 0, barriers = 0;
 };
 Counts Counted();
 
-// Runs `body` for every thread of every block. Blocks are of one dimension, of whole warps.
+// Runs `body` for every thread of every block. Blocks have one dimension and consist of whole warps.
 void RunKernel(Order order, dim3 grid, unsigned threads, size_t shared_bytes, const std::function<void()>& body);
 
 void BlockBarrier();
 void WarpBarrier(unsigned mask);
-// What the lane `source` of the warp brings to this call; every lane of it must come.
+// The `bits` that lane `source` of the warp passes to this call. Every lane of the warp must call it.
 uint64_t Shuffle(unsigned mask, uint64_t bits, unsigned source);
 unsigned Lane();
 
@@ -93,7 +92,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
                                                tessera::cuda_emulation::Lane() ^ static_cast<unsigned>(lanes));
 }
 
-// Where no such lane is a thread keeps its own value.
+// A thread keeps its own value if there is no such lane.
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, unsigned lanes) {
   const unsigned own = tessera::cuda_emulation::Lane(), source = own + lanes;

@@ -70,8 +70,8 @@ TEST(CudaEmulation, ShufflesWhatTheLanesOfAWarpBring) {
   }
 }
 
-// Warps that add to one number without an atomic operation: as long as none loses its turn in between, the sum is
-// right.
+// The warps add to one number without an atomic operation. The sum is right as long as no warp loses its turn in
+// between.
 TEST(CudaEmulation, ShowsInTheRandomOrderAloneAnUpdateThatAShuffleInterrupts) {
   for (const Order order : kAll) {
     unsigned sum = 0;
@@ -154,14 +154,14 @@ TEST(CudaEmulation, CountsLaunchesAndBarriers) {
   EXPECT_EQ(Counted().barriers - before.barriers, 3);
 }
 
-// Against the definition of the format: 8 bits of precision, ties to even.
+// The expected values follow from the definition of the format: 8 bits of precision, ties to even.
 TEST(CudaEmulation, RoundsToBf16AsTheFormatSays) {
   EXPECT_EQ(__float2bfloat16_rn(1).bits, 0x3f80);
-  EXPECT_EQ(__float2bfloat16_rn(1 + 1.0f / 256).bits, 0x3f80);  // between 1 and 1 + 1/128: to the even one
+  EXPECT_EQ(__float2bfloat16_rn(1 + 1.0f / 256).bits, 0x3f80);  // halfway between 1 and 1 + 1/128: rounds to even
   EXPECT_EQ(__float2bfloat16_rn(1 + 3.0f / 256).bits, 0x3f82);
   EXPECT_EQ(__float2bfloat16_rn(1 + 1.01f / 256).bits, 0x3f81);
   EXPECT_EQ(__float2bfloat16_rn(-2).bits, 0xc000);
-  EXPECT_EQ(__float2bfloat16_rn(3.4028234e38f).bits, 0x7f80);  // the largest fp32 is nearest to infinity
+  EXPECT_EQ(__float2bfloat16_rn(3.4028234e38f).bits, 0x7f80);  // the largest fp32 rounds to infinity
   EXPECT_EQ(__float2bfloat16_rn(__builtin_nanf("")).bits, 0x7fff);
   EXPECT_EQ(__bfloat162float({0x4049}), 3.140625f);
 }

@@ -1,4 +1,5 @@
-// The kernels of kernels/cuda/group_moments.cuh on the host, beside their definition in double precision.
+// Runs the kernels of kernels/cuda/group_moments.cuh on the host and compares them with their definition in double
+// precision.
 #pragma once
 
 #include <cmath>
@@ -10,13 +11,13 @@
 namespace tessera {
 
 struct MomentsCase {
-  int64_t images = 1, groups = 1, channels = 1;  // channels of a group
+  int64_t images = 1, groups = 1, channels = 1;  // channels: per group
   int64_t plane = 64;
   int64_t gap = 0, offset = 0, image_gap = 0;
   double mean = 0.5;
 };
 
-// kChannelsLast: `gap` numbers lie between two pixels, not between two planes.
+// With kChannelsLast, `gap` numbers separate two pixels; otherwise they separate two planes.
 template <typename T, bool kChannelsLast = false>
 class GroupMomentsRun final {
  public:
@@ -56,7 +57,7 @@ class GroupMomentsRun final {
     }
   }
 
-  // The largest error, in units of 2e-6 (fp64: 1e-13) of the deviation for means and of themselves for squares.
+  // The largest error, in units of 2e-6 (fp64: 1e-13) of the deviation for means and of the expected value for squares.
   double Worst() const {
     constexpr double kTolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
     double worst = 0;

@@ -1,4 +1,4 @@
-// The kernel of kernels/cuda/heads.cuh on the host, beside its definition in double precision.
+// Runs the kernel of kernels/cuda/heads.cuh on the host and compares it with its definition in double precision.
 #pragma once
 
 #include <cmath>
@@ -10,13 +10,13 @@
 namespace tessera {
 
 enum class HeadNormKind { kNone, kRootMeanSquare, kLayer };
-// Where the parts go: each dense, or all side by side in the order in which ranks send them to each other: [rank,
-// token, part, image, head of the rank, channel].
+// Where the parts are written: each one dense, or all interleaved in the order in which ranks send them to each other:
+// [rank, token, part, image, head of the rank, channel].
 enum class HeadsPlace { kDense, kForRanks };
 
 struct HeadsCase {
   int64_t images = 1, tokens = 1;
-  int ranks = 1, heads = 1;  // of each rank
+  int ranks = 1, heads = 1;  // heads: per rank
   int head_dim = 64;
   int parts = 3;
   HeadNormKind norm = HeadNormKind::kRootMeanSquare;
@@ -77,7 +77,8 @@ class HeadsRun final {
     return kernels::cuda::RunHeads(arguments, EmulatedLauncher(order));
   }
 
-  // The largest error, in units of what is allowed; infinite where a number is not written or one beside them is.
+  // The largest error, in units of the tolerance. Infinite if an expected number is not written, or a number outside
+  // the result is.
   double Worst() const {
     Errors<T> errors;
     for (int64_t image = 0; image < c_.images; ++image) {
@@ -116,7 +117,7 @@ class HeadsRun final {
   static const T* VectorOf(const Rows<T>& vectors, int part) {
     return static_cast<const T*>(vectors.View().data) + part * vectors.image_stride();
   }
-  // Of queries, keys and values the last have neither; where there is one part it has both.
+  // With three parts, values have neither a norm nor a rotation. A single part has both.
   HeadNormKind Norm(int part) const { return part < 2 ? c_.norm : HeadNormKind::kNone; }
   bool Turns(int part) const { return c_.turns && part < 2; }
 

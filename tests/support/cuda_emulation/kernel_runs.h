@@ -1,5 +1,5 @@
-// What tests of kernels need: memory of a device's numbers, launches on the host, and how near a result must be to its
-// definition in double precision.
+// Tools for tests of kernels: memory in a device's dtype, launches on the host, and the tolerance against a definition
+// in double precision.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,7 +18,7 @@
 
 namespace tessera {
 
-// Launches as kernels/cuda/stream_launcher.cuh does, on the host.
+// Launches kernels on the host with the interface of kernels/cuda/stream_launcher.cuh.
 class EmulatedLauncher final {
  public:
   explicit EmulatedLauncher(cuda_emulation::Order order) : order_(order) {}
@@ -40,7 +40,7 @@ inline constexpr cuda_emulation::Order kOrders[] = {cuda_emulation::Order::kAsce
 inline constexpr cuda_emulation::Order kOtherOrders[] = {cuda_emulation::Order::kDescending,
                                                          cuda_emulation::Order::kRandom};
 
-// A kernel's number: its name, the conversions, and how far from the definition a result may be.
+// The dtype of a kernel: its name, its conversions, and the tolerance of its results.
 template <typename T>
 struct NumberTraits;
 
@@ -49,7 +49,7 @@ struct NumberTraits<__nv_bfloat16> {
   static constexpr kernels::cuda::Number kNumber = kernels::cuda::Number::kBf16;
   static __nv_bfloat16 From(double x) { return __float2bfloat16_rn(static_cast<float>(x)); }
   static double Value(__nv_bfloat16 x) { return __bfloat162float(x); }
-  // One unit in the last of 8 bits, and what fp32 leaves of the terms that the result was summed from.
+  // One unit in the last of 8 bits, plus the rounding of fp32 in the sum of the terms.
   static double Tolerance(double expected, double terms) {
     return std::max(std::ldexp(1.0, std::ilogb(expected == 0 ? 1e-30 : expected) - 7), 1e-30) + 2e-6 * terms;
   }
@@ -73,8 +73,8 @@ struct NumberTraits<double> {
 
 using KernelNumbers = ::testing::Types<__nv_bfloat16, float, double>;
 
-// Rows [images, tokens, channels] in memory that ends with the last of them. Between rows, and before the first, lie
-// NaNs, which show in what is computed from them.
+// Rows [images, tokens, channels] in memory that ends with the last row. NaNs fill the space between rows and before
+// the first, so that a kernel that reads them produces NaN.
 template <typename T>
 class Rows final {
  public:
@@ -92,7 +92,7 @@ class Rows final {
                                         : At(layout.images - 1, layout.tokens - 1, 0) + layout.channels),
                 NumberTraits<T>::From(std::numeric_limits<double>::quiet_NaN())) {}
 
-  // Of normal numbers around `mean`.
+  // Fills the rows with normally distributed numbers around `mean`.
   Rows(const Layout& layout, double mean, double deviation, std::mt19937& random) : Rows(layout) {
     std::normal_distribution<double> normal(mean, deviation);
     for (int64_t image = 0; image < layout.images; ++image) {
@@ -127,11 +127,11 @@ class Rows final {
   std::vector<T> memory_;
 };
 
-// The largest error of results so far, in units of what is allowed.
+// The largest error of all results so far, in units of the tolerance.
 template <typename T>
 class Errors final {
  public:
-  // `terms` is the sum of the absolute terms that the expected value is the sum of.
+  // `terms` is the sum of the absolute values of the terms of the expected sum.
   void Add(double actual, double expected, double terms) {
     const double error = std::abs(actual - expected) / NumberTraits<T>::Tolerance(expected, terms);
     if (!(error <= worst_)) worst_ = std::isnan(error) ? std::numeric_limits<double>::infinity() : error;

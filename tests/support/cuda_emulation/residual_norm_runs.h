@@ -1,4 +1,5 @@
-// The kernel of kernels/cuda/residual_norm.cuh on the host, beside its definition in double precision.
+// Runs the kernel of kernels/cuda/residual_norm.cuh on the host and compares it with its definition in double
+// precision.
 #pragma once
 
 #include <cmath>
@@ -10,10 +11,11 @@
 
 namespace tessera {
 
-// What follows the norm: a factor and an offset for each image, or the same for all images, or a factor alone.
+// The scaling after the norm: a factor and an offset per image, a factor and an offset shared by all images, or a
+// factor alone.
 enum class Scaling { kNone, kModulate, kAffine, kWeight };
 
-// Which parts the kernel is given, as the operators of kernels/ops.h give them.
+// Which optional parts are passed to the kernel, named as in the operators of kernels/ops.h.
 struct NormParts {
   bool y = false, gate = false;
   kernels::cuda::NormKind norm = kernels::cuda::NormKind::kLayer;
@@ -59,7 +61,7 @@ class ResidualNormRun final {
     return kernels::cuda::RunResidualNorm(arguments, EmulatedLauncher(order));
   }
 
-  // The largest error, in units of what is allowed.
+  // The largest error, in units of the tolerance.
   double Worst() const {
     Errors<T> errors;
     const Layout& layout = x_.layout();
@@ -78,7 +80,7 @@ class ResidualNormRun final {
   static Layout Dense(const Layout& layout) {
     return {.images = layout.images, .tokens = layout.tokens, .channels = layout.channels};
   }
-  // As the parts of one modulation lie: a vector, and others behind it.
+  // The layout of one modulation vector in a tensor that also holds others.
   static Layout Vectors(const Layout& layout, int64_t images) {
     return {.images = images, .tokens = 1, .channels = layout.channels, .gap = layout.gap * 2, .offset = layout.offset};
   }
@@ -108,7 +110,7 @@ class ResidualNormRun final {
       if (parts_.then == Scaling::kAffine || parts_.then == Scaling::kWeight) factor = factor_(vector, 0, c);
       if (HasOffset()) offset = offset_(vector, 0, c);
       const double x = row[static_cast<size_t>(c)];
-      // The mean is a term as well: a row far from zero loses digits in the difference.
+      // The mean counts as a term, too: a row far from zero loses digits in the difference.
       const double terms = (std::abs(x) + std::abs(mean)) / deviation * std::abs(factor) + std::abs(offset);
       errors.Add(normalised_(image, token, c), (x - mean) / deviation * factor + offset, terms);
     }

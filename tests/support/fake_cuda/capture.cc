@@ -31,7 +31,7 @@ bool IsHere(const Stream* stream) { return stream == nullptr || stream->device =
 
 Event* Of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
 
-// What the host may know of an event; the mutex is held.
+// Whether the host may query the event. Requires the mutex.
 cudaError_t CheckKnown(const Event& event) {
   if (event.device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
   if (event.graph == nullptr) return cudaSuccess;
@@ -44,7 +44,7 @@ cudaError_t CheckKnown(const Event& event) {
 
 namespace {
 
-// Puts the work behind what the stream has; the mutex is held.
+// Queues the work after everything that the stream already has. Requires the mutex.
 void Spend(Stream& stream, const Work& work) {
   card_clock::Issue();
   Interval interval{.stream = stream.number, .engine = work.engine};
@@ -349,7 +349,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-// A graph and what is made of it are one object here, which lives to the end of the process.
+// A graph and its executable are one object in the fake, which lives until the process ends.
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   *executable = reinterpret_cast<cudaGraphExec_t>(graph);
   return Finish("cudaGraphInstantiateWithFlags");

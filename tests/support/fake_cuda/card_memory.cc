@@ -11,7 +11,7 @@
 namespace tessera::fake_cuda {
 namespace {
 
-// Byte 0 of the file is locked by whoever changes it, byte 1 + i by the process of share i as long as it lives.
+// A process locks byte 0 of the file to change it, and byte 1 + i for its lifetime while it owns share i.
 constexpr off_t kWhole = 0;
 off_t ByteOf(int share) { return 1 + share; }
 

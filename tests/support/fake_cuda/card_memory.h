@@ -1,5 +1,5 @@
-// The memory of one fake card: how much of it each process has taken. Processes that name the same file share the card;
-// what a process had is free again when it has ended, however it ended.
+// Tracks how much memory of one fake card each process has taken. Processes that name the same file share the card. The
+// memory of a process is free again as soon as the process has ended, however it ended.
 #pragma once
 
 #include <sys/types.h>
@@ -10,15 +10,15 @@
 
 namespace tessera::fake_cuda {
 
-// May be used by several threads.
+// Thread-safe.
 class CardMemory final {
  public:
-  // An empty `file`: this process has the card to itself.
+  // With an empty `file`, this process has the card to itself.
   CardMemory(const std::string& file, size_t bytes);
   CardMemory(const CardMemory&) = delete;
   CardMemory& operator=(const CardMemory&) = delete;
 
-  // False where the card has no such room.
+  // False if the card does not have that much free memory.
   bool Take(size_t bytes);
   void GiveBack(size_t bytes);
   size_t FreeBytes();
@@ -26,12 +26,12 @@ class CardMemory final {
  private:
   static constexpr int kMostProcesses = 64;
   struct Share {
-    pid_t process;  // 0: nobody's
+    pid_t process;  // 0: the share is free
     size_t bytes;
   };
 
   void Open();
-  // Of this process; those of processes that have ended are emptied. The file is locked.
+  // The share of this process. Also clears the shares of processes that have ended. Requires the file lock.
   Share& Own();
   size_t Used() const;
 
@@ -39,9 +39,9 @@ class CardMemory final {
   const size_t bytes_;
   std::mutex mutex_;
   int descriptor_ = -1;
-  pid_t process_ = 0;  // that holds the lock of its share
+  pid_t process_ = 0;  // holds the lock of its share
   Share alone_ = {};
-  Share* shares_ = nullptr;  // in the file's memory
+  Share* shares_ = nullptr;  // mapped from the file
 };
 
 }  // namespace tessera::fake_cuda

@@ -10,7 +10,7 @@ namespace tessera::fake_cuda {
 namespace {
 
 constexpr int64_t kLaunch = 2000, kExchangeLaunch = 8000, kCall = 1000;
-// Bytes a nanosecond: of the card's memory, of a PCIe link of five generations, of NVLink.
+// Bytes per nanosecond: of the card's memory, of a PCIe 5.0 link, of NVLink.
 constexpr int64_t kMemoryRate = 3000, kHostRate = 50, kLinkRate = 300;
 
 thread_local int64_t now = 0;
@@ -18,7 +18,7 @@ thread_local int64_t now = 0;
 }  // namespace
 
 Work Work::Kernel(int64_t threads) {
-  constexpr int64_t kBytesOfThread = 32;  // a load and a store of 16 bytes
+  constexpr int64_t kBytesOfThread = 32;  // a load and a store of 16 bytes each
   return {.nanoseconds = kLaunch + threads * kBytesOfThread / kMemoryRate};
 }
 

@@ -1,13 +1,14 @@
-// A clock of the card's own, in nanoseconds: how long what is issued would take on an H100 by its operations and bytes,
-// when each stream gets to it, and when an event is reached. So events can be not ready, and it shows what overlaps.
+// A simulated clock of the card, in nanoseconds. From operation counts and bytes it estimates how long the issued work
+// would take on an H100, when each stream reaches it, and when an event is reached. So events can be pending, and tests
+// can measure what overlaps.
 //
-// Streams run at the same time, but for copies between host and card, of which there is one at a time in each
-// direction. A thread of the host has a time of its own: a call takes 1 us of it, a wait takes it to what is waited
-// for, and a question that is answered with "not ready" takes it a quarter of the way there, so that asking ends.
-// Threads that wait for each other on the host do not share their times, and ranks do not wait for each other: what
-// begins early for that, and how fast kernels are that share the card, is not modelled.
+// Streams run concurrently, except for copies between host and card: only one runs at a time in each direction. Each
+// host thread has its own time. A call takes 1 us of it, a wait advances it to the time waited for, and a query
+// answered with "not ready" advances it a quarter of the way there, so that polling ends. Threads that wait for each
+// other on the host do not share their times, and ranks do not wait for each other. The clock does not model work that
+// begins too early for that reason, nor the speed of kernels that share the card.
 //
-// Off unless FAKE_CUDA_CLOCK is 1: all work is done as soon as it is issued.
+// The clock is off unless FAKE_CUDA_CLOCK is 1: then all work is done as soon as it is issued.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +16,19 @@
 
 namespace tessera::fake_cuda {
 
-// Copies of pageable memory are apart, for which the host waits.
+// Copies of pageable memory have a separate engine because the host waits for them.
 enum class Engine { kCompute, kToDevice, kToHost, kPageable, kNccl };
 
-// What an operation asks of a card.
+// The cost of an operation on a card.
 struct Work {
   Engine engine = Engine::kCompute;
-  int64_t nanoseconds = 2000;  // of a launch alone
+  int64_t nanoseconds = 2000;  // a launch alone
 
   static Work Kernel(int64_t threads);
   static Work Flops(double flops, double flops_per_nanosecond);
-  // On the card.
+  // A copy within the card's memory.
   static Work Copy(int64_t bytes);
-  // Between host and card.
+  // A copy between host and card.
   static Work Transfer(Engine engine, int64_t bytes);
   static Work Exchange(int64_t bytes);
 };
@@ -44,17 +45,18 @@ bool IsOn();
 
 // The calling thread's time.
 int64_t Now();
-// A call of the host's.
+// Charges the calling thread for one call.
 void Issue();
-// Takes the thread to that time, of which nothing passes on the wall.
+// Advances the calling thread's time to `time`. No real time passes.
 void WaitUntil(int64_t time);
-// Whether the thread has got there; the thread's time passes if not.
+// Whether the thread has reached `time`. If not, advances the thread's time.
 bool Ask(int64_t time);
 
-// Of the device, when a copy in that direction may begin; a reference, to be moved to its end. The caller has a lock.
+// When the device may begin its next copy in that direction. The caller sets the reference to the end of that copy and
+// must hold a lock.
 int64_t& CopiesEnd(int device, Engine engine);
 
-// For the log (fake_cuda_log.h).
+// Writes the interval to the log (fake_cuda_log.h).
 void Log(const Interval& interval);
 
 }  // namespace card_clock

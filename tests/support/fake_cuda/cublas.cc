@@ -1,5 +1,6 @@
-// The products of cuBLAS and cuBLASLt: each is logged with its library, dtype, rows, columns, length and batch. Those
-// that LibTorch's CUDA half calls for our operators; the others are stubs. The libraries' headers need not be there.
+// Fakes the matrix products of cuBLAS and cuBLASLt. Each product is logged with its library, dtype, rows, columns,
+// length and batch. Only the functions that LibTorch's CUDA half calls for our operators are here; the others are
+// stubs. The libraries' headers are not required.
 #include <cuda_runtime_api.h>
 #include <library_types.h>
 
@@ -71,14 +72,14 @@ const char* DtypeName(cudaDataType_t type) {
 }
 
 Work WorkOf(const Product& product) {
-  constexpr double kWide = 50e3, kNarrow = 600e3;  // a nanosecond
+  constexpr double kWide = 50e3, kNarrow = 600e3;  // per nanosecond
   const bool wide = product.type == CUDA_R_32F || product.type == CUDA_R_64F;
   return Work::Flops(2.0 * static_cast<double>(product.rows) * static_cast<double>(product.columns) *
                          static_cast<double>(product.length) * static_cast<double>(product.batch),
                      wide ? kWide : kNarrow);
 }
 
-// Which kernel a library takes depends on the shape.
+// The kernel that a library chooses depends on the shape.
 bool HaveCode(const char* library, const Product& product) {
   static std::mutex mutex;
   static auto* const codes = new std::map<std::string, LazyCode>();
@@ -109,7 +110,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 Status cublasCreate_v2(Handle** handle) {
-  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it has memory of the device
+  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it allocates device memory
   *handle = new Handle();
   return kSuccess;
 }

@@ -1,5 +1,5 @@
-// cuDNN's backend, in which LibTorch describes an attention or a convolution as a graph of descriptors. The fake keeps
-// the graph, offers one plan for every graph, and logs what a plan's graph computes when it is executed.
+// Fakes cuDNN's backend, in which LibTorch describes an attention or a convolution as a graph of descriptors. The fake
+// keeps the graph, offers one plan for every graph, and logs what a plan's graph computes when the plan is executed.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using Status = int;  // cudnnStatus_t
 constexpr Status kSuccess = 0, kNotInitialized = 1001, kExecutionFailed = 5000;
 
-// cudnnBackendAttributeType_t and cudnnBackendAttributeName_t, as far as they are read here.
+// The values of cudnnBackendAttributeType_t and cudnnBackendAttributeName_t that are read here.
 enum AttributeType { kInt64 = 3, kNumericalNote = 11, kDescriptor = 15, kBehaviorNote = 19 };
 enum AttributeName {
   kHeuristicGraph = 201,
@@ -43,11 +43,11 @@ struct Handle {
   cudaStream_t stream = nullptr;
 };
 
-// What was set in a descriptor. Descriptors that name it keep it.
+// The attributes set in a descriptor. Descriptors that refer to it keep it alive.
 struct Node {
   std::map<int, std::string> values;
   std::map<int, std::vector<std::shared_ptr<Node>>> children;
-  std::string summary;  // of the graph below it, once it is asked for
+  std::string summary;  // of the graph below it; empty until requested
 };
 
 struct Descriptor {
@@ -85,7 +85,7 @@ std::string Dimensions(const Node& tensor) {
   return text;
 }
 
-// "attention bf16 1x24x4608x128 1x24x128x4608" or "convolution fp32 ..."; "" if the node is neither.
+// "attention bf16 1x24x4608x128 1x24x128x4608" or "convolution fp32 ..."; "" for any other node.
 std::string Describe(const Node& node) {
   struct Kind {
     const char* name;
@@ -103,7 +103,7 @@ std::string Describe(const Node& node) {
   return "";
 }
 
-// The first operation of the graph that Describe knows.
+// The first operation in the graph that Describe recognizes.
 std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   if (!seen.insert(&node).second) return "";
   if (std::string own = Describe(node); !own.empty()) return own;
@@ -115,9 +115,9 @@ std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   return "";
 }
 
-// By the shapes: of each query's products with all keys, or of each pixel's with all weights.
+// Derived from the shapes: the products of each query with all keys, or of each pixel with all weights.
 Work WorkOf(const std::string& summary) {
-  constexpr double kFlops = 500e3;  // a nanosecond
+  constexpr double kFlops = 500e3;  // per nanosecond
   std::istringstream words(summary);
   std::string kind, dtype, first, second;
   words >> kind >> dtype >> first >> second;
@@ -153,7 +153,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 Status cudnnCreate(Handle** handle) {
-  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it has memory of the device
+  if (CheckUnsafe(Unsafe::kAllocation, nullptr) != cudaSuccess) return kNotInitialized;  // it allocates device memory
   *handle = new Handle();
   return kSuccess;
 }
@@ -200,7 +200,7 @@ Status cudnnBackendSetAttribute(Descriptor* descriptor, int name, int type, int6
   return kSuccess;
 }
 
-// One answer for everything that is asked: one plan, without workspace and without notes.
+// Every query has the same answer: one plan, without workspace and without notes.
 Status cudnnBackendGetAttribute(Descriptor* descriptor, int name, int type, int64_t requested, int64_t* count,
                                 void* values) {
   const bool none = type == kNumericalNote || type == kBehaviorNote;

@@ -1,4 +1,4 @@
-// The functions of the driver that LibTorch calls: contexts, and the virtual memory that its expandable segments use.
+// Fakes the driver functions that LibTorch calls: contexts, and the virtual memory of its expandable segments.
 #include <cuda.h>
 
 #include <mutex>
@@ -58,7 +58,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  // LibTorch asks here what kinds of handles memory can be shared by; a plain card shares none.
+  // LibTorch asks which handle types can share memory between processes. A plain card supports none.
   *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED ? 1 : 0;
   return Checked("cuDeviceGetAttribute");
 }
@@ -101,7 +101,8 @@ CUresult cuMemAddressFree(CUdeviceptr begin, size_t) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
                      unsigned long long) {
-  // Unlike cudaMalloc it waits for nothing, and a capture does not forbid it: LibTorch maps what a graph allocates.
+  // Unlike cudaMalloc it does not synchronize and captures do not forbid it: LibTorch maps the memory that a graph
+  // allocates.
   const int device = properties->location.id;
   if (!TheMachine().Take(bytes, device)) return Checked("cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY);
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(new Physical{.bytes = bytes, .device = device});
@@ -130,8 +131,8 @@ CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { r
 
 }  // extern "C"
 
-// LibTorch looks these up together with the others: for what processes share, and for parts of a card. None is called
-// here. They are declared anew, since their names alone are asked for.
+// LibTorch looks these up together with the functions above, for memory shared between processes and for partitions of
+// a card. None is called here. They are declared again without parameters because only their names are looked up.
 #define FAKE_CUDA_UNSUPPORTED(name)                            \
   extern "C" CUresult FakeUnsupported_##name() __asm__(#name); \
   extern "C" CUresult FakeUnsupported_##name() { return Checked(#name, CUDA_ERROR_NOT_SUPPORTED); }

@@ -22,7 +22,7 @@ EventLog::EventLog() {
   if (name == nullptr) return;
   file_ = std::fopen((std::string(name) + "." + std::to_string(getpid())).c_str(), "w");
   line_.reserve(kBuffer + 4096);
-  static EventLog* log = this;  // the one of the process
+  static EventLog* log = this;  // the only one of the process
   std::atexit([] { log->Flush(); });
   std::at_quick_exit([] { log->Flush(); });
 }

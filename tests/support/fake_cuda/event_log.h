@@ -1,6 +1,6 @@
-// What a process asked of the fake CUDA, one line an event: microseconds since the start, number of the thread, the
-// event, its fields. Tests read it with fake_cuda_log.h, which documents the fields. Nothing is written where
-// FAKE_CUDA_LOG is not set; otherwise to a file of that name, a dot and the process's id.
+// Records the calls of a process to the fake CUDA, one event per line: microseconds since the start, thread number,
+// event, fields. Tests read the log with fake_cuda_log.h, which documents the fields. Without FAKE_CUDA_LOG nothing is
+// written; otherwise the file's name is the variable's value, a dot and the process id.
 #pragma once
 
 #include <charconv>
@@ -13,12 +13,12 @@
 
 namespace tessera::fake_cuda {
 
-// May be used by several threads. An event costs some 100 ns, so that the time between events is the program's.
+// Thread-safe. An event costs about 100 ns, so the time between events is essentially that of the program.
 class EventLog final {
  public:
   EventLog();
 
-  // A line of the event and its fields, which are texts and integers.
+  // Writes a line with the event and its fields, which are strings and integers.
   template <class... Fields>
   void Write(std::string_view event, const Fields&... fields) {
     if (file_ == nullptr) return;
@@ -30,7 +30,7 @@ class EventLog final {
     if (line_.size() >= kBuffer) WriteOut();
   }
 
-  // What was written so far is in the file. Called where a process may be about to be killed: at every wait.
+  // Writes buffered events to the file. Called at every wait, because the process may be killed there.
   void Flush();
 
  private:
@@ -50,7 +50,7 @@ class EventLog final {
 
   std::mutex mutex_;
   std::FILE* file_ = nullptr;
-  std::string line_;  // and those before it that are not in the file yet
+  std::string line_;  // the current line and earlier ones not yet in the file
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

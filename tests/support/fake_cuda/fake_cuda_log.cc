@@ -35,7 +35,7 @@ std::string Demangled(const std::string& name) {
   return status == 0 ? std::string(text.get()) : name;
 }
 
-// One line's worth of an operation: dtype and library tell products apart, direction tells copies apart.
+// The short name of an operation. Products include dtype and library, copies include their direction.
 std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
   if (event.kind == "kernel") return kernels.at(event.Number(1));
   if (event.kind == "copy") return absl::StrCat("copy ", event.fields[1]);
@@ -44,7 +44,7 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
-// Of one call, by ncclDataType_t.
+// Bytes that one call sends, by ncclDataType_t.
 int64_t GivenBytes(const FakeCudaEvent& transfer) {
   constexpr std::array<int64_t, 10> kTypeBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return transfer.fields.at(0) == "ncclRecv"
@@ -78,7 +78,7 @@ void AddGraph(FakeCudaStep& step, const FakeCudaStep& graph) {
   }
 }
 
-// Begins and ends, in order; what overlaps is one.
+// Begin and end times in ascending order; overlapping intervals are merged.
 using Intervals = std::vector<std::pair<int64_t, int64_t>>;
 
 Intervals Merged(Intervals intervals) {
@@ -192,10 +192,10 @@ FakeCudaStep FakeCudaLog::AfterSteps() const { return Divide().second; }
 std::pair<std::vector<FakeCudaStep>, FakeCudaStep> FakeCudaLog::Divide() const {
   std::vector<FakeCudaStep> steps;
   FakeCudaStep step;
-  std::map<int64_t, FakeCudaStep> graphs;  // what each has recorded
+  std::map<int64_t, FakeCudaStep> graphs;  // operations recorded in each graph
   std::vector<FakeCudaEvent> waits;
-  std::map<int, std::vector<FakeCudaEvent>> transfers;  // by thread, of the exchange that comes next
-  int64_t begin = -1;                                   // of the step; none yet
+  std::map<int, std::vector<FakeCudaEvent>> transfers;  // by thread, of the next exchange
+  int64_t begin = -1;                                   // of the step; -1: not begun
   for (const FakeCudaEvent& event : events_) {
     if (event.kind == "wait") waits.push_back(event);
     if (event.kind == "malloc") ++step.mallocs;
@@ -212,7 +212,7 @@ std::pair<std::vector<FakeCudaStep>, FakeCudaStep> FakeCudaLog::Divide() const {
       }
     }
     if (!EndsStep(event)) continue;
-    // The reply's wait is on a thread of its own.
+    // The wait for the reply is in a separate thread.
     step.waits = static_cast<int>(std::count_if(
         waits.begin(), waits.end(), [&](const FakeCudaEvent& wait) { return wait.thread == event.thread; }));
     step.issue_milliseconds = static_cast<double>(event.microseconds - begin) / 1000;
@@ -223,8 +223,8 @@ std::pair<std::vector<FakeCudaStep>, FakeCudaStep> FakeCudaLog::Divide() const {
   return {std::move(steps), std::move(step)};
 }
 
-// LibTorch's elementwise and reducing kernels are one template each: what they compute is the name of a type among the
-// arguments.
+// Each of LibTorch's elementwise and reduction kernels is an instance of one template. The type argument says what it
+// computes.
 std::string FakeCudaLog::ShortName(const std::string& mangled) {
   const std::string name = Demangled(mangled);
   static const std::regex own(R"((\w+)(<|\(|$))");

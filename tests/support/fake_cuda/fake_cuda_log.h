@@ -1,6 +1,6 @@
-// What the fake CUDA (machine.h) wrote down of a process, and what it says of the steps of its images.
+// FakeCudaLog reads what the fake CUDA (machine.h) recorded of a process, and computes what each denoising step cost.
 //
-// The events and their fields; GRAPH is the number of the graph that records the operation, 0 where it is executed:
+// The events and their fields. GRAPH is the number of the graph that records the operation, or 0 if it is executed:
 //   name N KERNEL                    the mangled name of the kernel N
 //   kernel GRAPH N BLOCKS THREADS
 //   product GRAPH LIBRARY DTYPE ROWS COLUMNS LENGTH BATCH EPILOGUE   of matrices as cuBLAS sees them: ROWS are features
@@ -8,19 +8,19 @@
 //   convolution GRAPH LIBRARY DTYPE INPUT WEIGHTS
 //   copy GRAPH H2D|D2H|D2D|H2H BYTES pinned|pageable async|sync
 //   memset GRAPH BYTES
-//   nccl GRAPH FUNCTION CALLS COMMUNICATOR   a group of calls, or a single one: of the first one's function
-//   transfer FUNCTION COUNT TYPE PEER COMMUNICATOR RANK RANKS   one call of NCCL's; PEER is the root of a broadcast
-//   communicator NAME RANK RANKS     made
-//   variable NAME=VALUE              of NCCL's in the environment
+//   nccl GRAPH FUNCTION CALLS COMMUNICATOR   a group of calls or a single call; FUNCTION is the first call's
+//   transfer FUNCTION COUNT TYPE PEER COMMUNICATOR RANK RANKS   one NCCL call; PEER is the root of a broadcast
+//   communicator NAME RANK RANKS     created
+//   variable NAME=VALUE              an NCCL variable in the environment
 //   capture GRAPH, captured GRAPH OPERATIONS, graph GRAPH OPERATIONS      begun, ended, launched
 //   capture_failed GRAPH
-//   load_in_capture CODE             a kernel's name, or what a library computes: not there before the capture began
-//   context DEVICE                   made by the first call for the device that needs one
-//   wait FUNCTION                    of the host for the device
+//   load_in_capture CODE             a kernel's name, or what a library computes: not loaded before the capture began
+//   context DEVICE                   created by the first call for the device that needs one
+//   wait FUNCTION                    the host waits for the device
 //   malloc BYTES USED, free BYTES USED, pin BYTES
 //   busy STREAM ENGINE BEGIN END     by the card's clock (clock.h), in nanoseconds; compute, H2D, D2H, pageable or nccl
 //   error FUNCTION CODE
-//   stub FUNCTION                    a function that the fake does not have was called
+//   stub FUNCTION                    a function that the fake does not implement was called
 //   default_stream FUNCTION          an operation on a default stream, by function, library or kernel
 #pragma once
 
@@ -41,16 +41,16 @@ struct FakeCudaEvent {
   int64_t Number(size_t field) const { return std::stoll(fields.at(field)); }
 };
 
-// What one step of denoising cost.
+// The cost of one denoising step.
 struct FakeCudaStep {
-  std::map<std::string, int> operations;  // by kernel or function, in few words
-  int count = 0;                          // of them all; those of a graph count at every launch of it
-  int waits = 0;                          // of the thread that issues, while it issues the step
+  std::map<std::string, int> operations;  // counts by short kernel or function name
+  int count = 0;                          // sum of `operations`; those of a graph count at every launch
+  int waits = 0;                          // in the issuing thread, while it issues the step
   int pageable_copies = 0;
   int mallocs = 0;
   int fp32_products = 0;
-  int exchanges = 0;  // groups of calls of NCCL's, and single ones
-  // Bytes that this process gave to NCCL's functions, by function and communicator; what it receives is not among them.
+  int exchanges = 0;  // groups of NCCL calls, and single calls
+  // Bytes that this process sent through NCCL, by function and communicator. Received bytes are not included.
   std::map<std::pair<std::string, std::string>, int64_t> given_bytes;
   int64_t bytes_to_host = 0;
   // Rows of the products of a dtype and a length, summed.
@@ -60,21 +60,21 @@ struct FakeCudaStep {
 
 class FakeCudaLog final {
  public:
-  // Of one process; an unreadable line fails the test.
+  // Reads the log of one process. An unreadable line fails the test.
   static FakeCudaLog Read(const std::string& path);
-  // Of all processes that wrote under FAKE_CUDA_LOG=prefix, only those that launched a kernel.
+  // Reads the logs of all processes that ran with FAKE_CUDA_LOG=prefix and launched a kernel.
   static std::vector<FakeCudaLog> ReadAll(const std::string& prefix);
 
   const std::vector<FakeCudaEvent>& events() const { return events_; }
   int Count(const std::string& kind) const;
   std::vector<FakeCudaEvent> Of(const std::string& kind) const;
-  // "stub f", "error f 2", "load_in_capture f" or "default_stream f" for each kind of event that a sound run has none
-  // of.
+  // "stub f", "error f 2", "load_in_capture f" or "default_stream f" for each kind of event that a correct run does not
+  // have.
   std::vector<std::string> Faults() const;
-  // Most bytes of device memory that were taken at once.
+  // The maximum of allocated device memory, in bytes.
   int64_t PeakBytes() const;
-  // Nanoseconds of the card's clock in which it was busy with this ("H2D", "nccl"), and those of them in which it
-  // computed meanwhile; from the first product on, so that loading is not among them.
+  // How long an engine ("H2D", "nccl") was busy, in nanoseconds of the card's clock, and how much of that time the card
+  // computed as well. Counted from the first product, so loading is excluded.
   struct Busy {
     int64_t all = 0, computing = 0;
 
@@ -82,24 +82,24 @@ class FakeCudaLog final {
   };
   Busy BusyWith(const std::string& engine) const;
   std::vector<FakeCudaStep> Steps() const;
-  // What came after the last step: the decoding of its image.
+  // The operations after the last step, which decode its image.
   FakeCudaStep AfterSteps() const;
-  // Whether it copies the state of a step, two numbers of 64 bits, to the host.
+  // Whether the event copies the state of a step, two 64-bit numbers, to the host.
   static bool EndsStep(const FakeCudaEvent& event);
 
-  // A kernel's demangled name as a reader would say it: "elementwise direct_copy_kernel_cuda".
+  // A short form of a kernel's demangled name, such as "elementwise direct_copy_kernel_cuda".
   static std::string ShortName(const std::string& mangled);
 
  private:
-  // Those of all steps, and what came after the last one.
+  // All steps, and the operations after the last one.
   std::pair<std::vector<FakeCudaStep>, FakeCudaStep> Divide() const;
 
   std::vector<FakeCudaEvent> events_;
-  std::map<int64_t, std::string> names_;  // of kernels, short
+  std::map<int64_t, std::string> names_;  // short names of kernels
 };
 
-// For a reader: the operations by name of a process's last step but one, the most frequent first; how long the host
-// took to issue the steps between the first and the last; and how much device memory was taken.
+// A readable table of a process's last step but one: its operations by name, the most frequent first; the time that the
+// host took to issue the steps between the first and the last; and the device memory taken.
 std::string FakeCudaTable(const FakeCudaLog& log);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The fake CUDA refuses what CUDA refuses: otherwise a run on it would prove nothing.
+// The fake CUDA must refuse what CUDA refuses; otherwise a run on it would prove nothing.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,8 @@ constexpr size_t kMib = 1 << 20;
 
 constexpr char kTakes[] = "SHARED_CARD_TAKES";  // MiB
 
-// Takes memory of a card of 64 MiB after a context of 10 MiB, says what is free, and ends when its input does.
+// Takes memory of a card of 64 MiB after a context of 10 MiB, prints how much is free, and exits at the end of its
+// input.
 [[noreturn]] void ShareCard() {
   setenv("FAKE_CUDA_CONTEXT_MIB", "10", 1);
   void* memory = nullptr;
@@ -40,7 +41,7 @@ constexpr char kTakes[] = "SHARED_CARD_TAKES";  // MiB
 
 [[maybe_unused]] const bool shares = std::getenv(kTakes) != nullptr && (ShareCard(), true);
 
-// Two small cards. The fake reads its variables at the first call.
+// Two small cards. The fake reads its environment variables at the first call.
 class SmallCards final {
  public:
   SmallCards() {
@@ -88,7 +89,7 @@ cudaError_t Launch(cudaStream_t stream, void (*kernel)() = Kernel) {
   return cudaLaunchKernel(reinterpret_cast<void*>(kernel), dim3(1), dim3(32), nullptr, 0, stream);
 }
 
-// A new one, for captures of the kernel.
+// A new stream for captures. The launch on it loads the kernel before.
 cudaStream_t StreamOfLoadedKernel() {
   cudaStream_t stream = NewStream();
   EXPECT_EQ(Launch(stream), cudaSuccess);
@@ -123,7 +124,7 @@ TEST(FakeCudaTest, AFullCardHasNoMoreMemoryAndTheOtherCardHas) {
 
 class SharedCardTest : public ::testing::Test {
  protected:
-  // This program once more, which ShareCard keeps from its tests.
+  // A second process of this program that runs ShareCard instead of the tests.
   class Process final {
    public:
     Process(const TestFolder& folder, size_t mib) {
@@ -152,7 +153,7 @@ class SharedCardTest : public ::testing::Test {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    // "took" or "full", and MiB that are free then.
+    // "took" or "full", and the MiB that are free after that.
     std::pair<std::string, int> Answer() {
       char line[256], word[8];
       int free = -1;
@@ -161,7 +162,7 @@ class SharedCardTest : public ::testing::Test {
       }
       return {"none", -1};
     }
-    // Without waiting for it, so that what is left of it stays in the table of processes.
+    // Kills the process without reaping it, so that a zombie stays in the process table.
     void Kill() {
       kill(id_, SIGKILL);
       siginfo_t ended;
@@ -248,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
                             }},
                     Illegal{"PageableCopy",
                             [](cudaStream_t stream) {
-                              static void* block = [] {  // not while it records
+                              static void* block = [] {  // the load must not happen during the capture
                                 cudaStreamCaptureMode relaxed = cudaStreamCaptureModeRelaxed;
                                 cudaThreadExchangeStreamCaptureMode(&relaxed);
                                 void* memory = nullptr;
@@ -267,7 +268,7 @@ cudaEvent_t NewEvent() {
   return event;
 }
 
-// Whoever records it.
+// It does not matter which thread recorded the event.
 TEST(FakeCudaTest, AnEventThatWasRecordedInACaptureIsOfNoUseAfterwards) {
   cudaStream_t stream = StreamOfLoadedKernel();
   const cudaEvent_t event = NewEvent();
@@ -427,7 +428,7 @@ TEST(FakeCudaTest, AnOperationOnTheDefaultStreamIsAFault) {
   EXPECT_EQ(on_default(), before + 1);
 }
 
-// With FAKE_CUDA_CLOCK alone, with which CMakeLists.txt runs them.
+// Tests that need FAKE_CUDA_CLOCK. CMakeLists.txt runs them with it.
 class FakeCudaClockTest : public ::testing::Test {
  protected:
   static bool IsOff() { return std::getenv("FAKE_CUDA_CLOCK") == nullptr; }
@@ -445,7 +446,7 @@ class FakeCudaClockTest : public ::testing::Test {
   static void Join(cudaStream_t stream, cudaStream_t other) {
     EXPECT_EQ(cudaStreamWaitEvent(stream, Recorded(other), 0), cudaSuccess);
   }
-  // Of what is issued on the stream, when all of it is done.
+  // When everything that `issue` puts on the stream is done.
   template <typename Issue>
   static float Milliseconds(cudaStream_t stream, const Issue& issue) {
     const cudaEvent_t begin = Recorded(stream);
@@ -458,7 +459,7 @@ class FakeCudaClockTest : public ::testing::Test {
   }
 };
 
-constexpr float kLong = 1.094f, kTolerance = 0.03f;  // of a kernel; launches take 1 us each
+constexpr float kLong = 1.094f, kTolerance = 0.03f;  // of a kernel; each launch takes 1 us
 
 TEST_F(FakeCudaClockTest, AnEventIsNotReadyBeforeItsWorkIsDone) {
   if (IsOff()) return;

@@ -15,11 +15,11 @@ namespace {
 
 struct Kernel {
   const char* name = "";
-  const ModuleImages* module = nullptr;  // null where the kernel is of no module
+  const ModuleImages* module = nullptr;  // null if the kernel belongs to no module
   long number = 0;                       // 0: not launched yet
-  bool has_code = true;                  // for the card
+  bool has_code = true;                  // that the card can run
   LazyCode code;
-  size_t most_shared_bytes = 48 << 10;  // of a block, until the kernel is given more
+  size_t most_shared_bytes = 48 << 10;  // per block, until the kernel is given more
 };
 
 struct Launch {
@@ -40,7 +40,7 @@ Kernels& TheKernels() {
   return *kernels;
 }
 
-// Loads it, where the device does not have it yet.
+// Looks up the kernel and loads it if the device does not have it yet.
 cudaError_t Find(const void* function, Kernel& found) {
   Kernels& kernels = TheKernels();
   const std::lock_guard lock(kernels.mutex);
@@ -56,7 +56,7 @@ cudaError_t Find(const void* function, Kernel& found) {
   return loaded;
 }
 
-// The plug-in's probe is believed only if the device computes: squares of 0 to 63 in an array of int.
+// The plug-in's probe passes only if the device really computes: the squares of 0 to 63 in an array of int.
 void ComputeProbe(void** arguments) {
   int squares[64];
   for (int i = 0; i < 64; ++i) squares[i] = i * i;
@@ -68,7 +68,7 @@ bool IsProbe(const char* name) {
   return std::strstr(name, "tessera") != nullptr && std::strstr(name, "Square") != nullptr;
 }
 
-// As a Hopper card takes it.
+// Checks a launch against the limits of a Hopper card.
 cudaError_t CheckLaunch(const Launch& launch, const Kernel& kernel) {
   constexpr unsigned kMostThreads = 1024, kMostDepth = 64, kMostBlocks = 2147483647, kMostRows = 65535;
   const auto within = [](unsigned number, unsigned most) { return number >= 1 && number <= most; };
@@ -111,7 +111,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 extern "C" {
 
 void** __cudaRegisterFatBinary(void* wrapper) {
-  return reinterpret_cast<void**>(new ModuleImages(wrapper));  // the module's handle, which lives as long
+  return reinterpret_cast<void**>(new ModuleImages(wrapper));  // the module's handle, which is never deleted
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
@@ -177,7 +177,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   *attributes = {};
   Kernel kernel;
-  // LibTorch asks here whether there is code for the card, and takes what it is answered.
+  // LibTorch asks here whether there is code for the card, and trusts the answer.
   if (Find(function, kernel) == cudaErrorStreamCaptureUnsupported) {
     return Finish("cudaFuncGetAttributes", cudaErrorStreamCaptureUnsupported);
   }

@@ -20,7 +20,7 @@ long Number(const char* variable, long otherwise) {
   return text == nullptr ? otherwise : std::atol(text);
 }
 
-// "cudaMalloc:3,1/cudaEventRecord:2".
+// Parses "cudaMalloc:3,1/cudaEventRecord:2".
 std::map<std::string, long> FailingCalls(const char* text) {
   std::map<std::string, long> calls;
   std::stringstream list(text == nullptr ? "" : text);
@@ -31,7 +31,7 @@ std::map<std::string, long> FailingCalls(const char* text) {
   return calls;
 }
 
-// What a function says when it fails as it was asked to.
+// The error that a function returns when it fails on request.
 cudaError_t FailureOf(std::string_view function) {
   if (function.find("Capture") != std::string_view::npos) return cudaErrorStreamCaptureInvalidated;
   const bool allocates =
@@ -173,7 +173,7 @@ bool Machine::CountLaunch() {
   if (!launches_left_ && access(options_.fault_file.c_str(), F_OK) == 0) {
     long launches = 0;
     std::ifstream(options_.fault_file) >> launches;
-    if (unlink(options_.fault_file.c_str()) == 0) launches_left_ = launches;  // this process, and no other, took it
+    if (unlink(options_.fault_file.c_str()) == 0) launches_left_ = launches;  // this process, and no other, removed it
   }
   if (launches_left_ && --*launches_left_ < 0) failed_ = true;
   return !failed_;

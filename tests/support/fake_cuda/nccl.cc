@@ -1,5 +1,5 @@
-// NCCL, of which each process has its own: nothing passes between them. Calls are checked as far as one rank can be,
-// and logged; a test compares the ranks' logs (fake_cuda_log.h).
+// Fakes NCCL within each process: nothing passes between processes. Calls are logged and checked as far as one rank's
+// view allows. A test compares the logs of the ranks (fake_cuda_log.h).
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ struct Id {
   char bytes[128];
 };
 
-// The part of ncclConfig_t that is looked at.
+// The fields of ncclConfig_t that the fake reads.
 struct Config {
   size_t size;
   unsigned magic;
@@ -44,7 +44,7 @@ struct Config {
   int blocking;
 };
 
-// Into the file that the environment names, as NCCL does: who is connected to whom, and by what.
+// Writes which ranks are connected, and by what, to the file that the environment names, as NCCL does.
 void LogConnections(int rank, int ranks) {
   const char* level = std::getenv("NCCL_DEBUG");
   const char* name = std::getenv("NCCL_DEBUG_FILE");
@@ -59,16 +59,16 @@ void LogConnections(int rank, int ranks) {
   std::fflush(file);
 }
 
-// Of the environment: what of NCCL's this process was started with.
+// Logs the NCCL variables in the environment of this process.
 void LogVariables() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "NCCL_", 5) == 0) TheMachine().log().Write("variable", *entry);
   }
 }
 
-// NCCL registers the buffers of captured calls unless it is asked not to. Release 2.28 sees the first mapping of a
-// buffer only, and leaves one that goes on in another unregistered on this rank alone: the ranks then wait for each
-// other for ever, or write where nothing is mapped.
+// NCCL registers the buffers of captured calls unless disabled. Release 2.28 considers only the first mapping of a
+// buffer. A buffer that continues in a second mapping stays unregistered on that rank only, and the ranks then deadlock
+// or write to unmapped memory.
 bool RegistersCapturedBuffers() {
   const char* const registers = std::getenv("NCCL_GRAPH_REGISTER");
   return registers == nullptr || std::strcmp(registers, "0") != 0;
@@ -92,7 +92,7 @@ struct ncclComm {
   std::string name;
   int rank = 0, ranks = 0;
   int splits = 0;
-  bool asked = false;  // whether anybody has asked if it is there
+  bool asked = false;  // whether the process asked if it is ready
   bool connected = false;
 };
 
@@ -115,7 +115,7 @@ static Result Call(const char* function, const void* from, const void* to, size_
       return kInvalidUsage;
     }
   }
-  // A real one connects the ranks with the first call.
+  // NCCL connects the ranks at their first call.
   if (!std::exchange(comm->connected, true)) LogConnections(comm->rank, comm->ranks);
   TheMachine().log().Write("transfer", function, count, type, peer, comm->name, comm->rank, comm->ranks);
   const size_t bytes = from == nullptr ? 0 : count * kTypeBytes[static_cast<size_t>(type)];
@@ -145,7 +145,7 @@ Result ncclCommInitRankConfig(ncclComm** comm, int ranks, Id id, int rank, Confi
   return kInProgress;
 }
 
-// How many ranks share the color is not known to one of them: those of whatever is split are told apart by it.
+// One rank does not know how many ranks share the color. The color distinguishes the parts of one communicator.
 Result ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** part, Config*) {
   if (comm == nullptr || !comm->asked || key < 0) return kInvalidUsage;
   *part = new ncclComm{.name = comm->name + "/" + std::to_string(++comm->splits) + "." + std::to_string(color),

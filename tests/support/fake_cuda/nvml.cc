@@ -1,5 +1,5 @@
-// NVIDIA's management library: which cards have NVLink. LibTorch looks the other functions up together with those that
-// it calls where a card is full.
+// Fakes NVIDIA's management library: which cards have NVLink. LibTorch looks up the other functions together with those
+// that it calls when a card is full.
 #include <cstring>
 
 #include "tests/support/fake_cuda/machine.h"
@@ -13,7 +13,7 @@ static constexpr int kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kNot
 
 int nvmlInit_v2() { return kSuccess; }
 
-// A device is its number, from 1. Domains have four digits or, as LibTorch writes them, eight.
+// A device handle is its number, starting at 1. PCI domains have four digits or, as LibTorch writes them, eight.
 int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
   const size_t length = std::strlen(address);
   for (int i = 0; i < TheMachine().options().devices; ++i) {

@@ -14,7 +14,7 @@
 namespace tessera::fake_cuda {
 namespace {
 
-// As on a Hopper card; what differs between cards and matters is an option.
+// The properties of a Hopper card. Properties that differ between cards and matter are options.
 cudaDeviceProp Properties(int device) {
   const Options& options = TheMachine().options();
   cudaDeviceProp card = {};
@@ -65,7 +65,7 @@ CopyKind KindOf(const void* to, const void* from) {
   return kind;
 }
 
-// A copy that is not asynchronous, or is one of pageable memory, waits for the device.
+// Waits for the device if the copy is synchronous or its memory pageable.
 cudaError_t Copy(const char* function, void* to, const void* from, size_t bytes, cudaStream_t stream, bool async) {
   Machine& machine = TheMachine();
   const CopyKind kind = KindOf(to, from);
@@ -94,7 +94,7 @@ using namespace tessera::fake_cuda;  // NOLINT(build/namespaces): what follows a
 
 extern "C" {
 
-// What every stub (make_stubs.py) calls.
+// Every stub calls this (make_stubs.py).
 void FakeCudaStub(const char* function) { TheMachine().log().Write("stub", function); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
@@ -272,7 +272,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
   return Copy("cudaMemcpyPeerAsync", to, from, bytes, stream, /*async=*/true);
 }
 
-// Rows may lie apart on the host, whose bytes between them must stay as they are.
+// Rows may be separated on the host; the bytes between them must not change.
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
                               size_t height, cudaMemcpyKind, cudaStream_t stream) {
   Machine& machine = TheMachine();
@@ -302,7 +302,7 @@ cudaError_t cudaMemsetAsync(void*, int, size_t bytes, cudaStream_t stream) {
 
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) { return cudaMemsetAsync(memory, value, bytes, nullptr); }
 
-// LibTorch looks up the driver's functions here.
+// LibTorch looks up the driver's functions with this.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
   *function = dlsym(RTLD_DEFAULT, name);

@@ -1,4 +1,4 @@
-// fake-cuda-steps PREFIX: what the steps cost of each process that wrote under FAKE_CUDA_LOG=PREFIX.
+// fake-cuda-steps PREFIX prints the cost of the steps of each process that ran with FAKE_CUDA_LOG=PREFIX.
 #include <cstdio>
 
 #include "tests/support/fake_cuda/fake_cuda_log.h"

@@ -1,4 +1,4 @@
-// In the place of CUDA's header of that name: the number and its conversions.
+// Replaces CUDA's header of that name: defines the number and its conversions.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ struct __nv_bfloat16 {
 
 inline float __bfloat162float(__nv_bfloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
 
-// To the nearest, of two that are equally near to the even one; every NaN becomes one.
+// Rounds to nearest, ties to even. Every NaN becomes the same NaN.
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   if (std::isnan(x)) return {0x7fff};
   const auto bits = std::bit_cast<uint32_t>(x);

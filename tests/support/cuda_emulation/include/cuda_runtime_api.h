@@ -1,4 +1,4 @@
-// In the place of CUDA's header of that name: what kernels and the code that launches them use of it.
+// Replaces CUDA's header of that name: defines what the kernels and their launch code use of it.
 #pragma once
 
 #include <math.h>
