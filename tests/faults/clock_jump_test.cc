@@ -1,4 +1,4 @@
-// A server whose calendar jumps while it works, and one for which an hour without work passes at once.
+// A server whose wall clock jumps while it works, and a server that is idle for a simulated hour.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,7 @@ class ClockJumpTest : public ::testing::Test {
     return absl::FromUnixSeconds(server_.Get(server_.Submit("late")).at("created_at").as_int64()) - absl::Now();
   }
 
-  // Until the server writes lines of a time so far away: absl::Now asks the system every two seconds.
+  // Waits until the log lines of the server show the new time. absl::Now reads the system clock only every two seconds.
   void WaitUntilItIsSeen(absl::Duration far) {
     const std::string month =
         absl::StrCat("{\"time\":\"", absl::FormatTime("%Y-%m-", absl::Now() + far, absl::UTCTimeZone()));
@@ -48,7 +48,8 @@ TEST_F(ClockJumpTest, EndsNoJobNoWorkerAndNoWait) {
   EXPECT_EQ(server_.Ended(server_.Submit("warm up")), "done");
   const std::vector<pid_t> workers = server_.Workers();
   for (const absl::Duration far : {absl::Hours(24 * 365), -absl::Hours(24 * 365)}) {
-    // One whose first step shows no progress until the gate opens, and one that could wait for a quarter of an hour.
+    // The first job's first step makes no progress until the gate opens. The second job has a deadline of a quarter of
+    // an hour.
     const std::string running = server_.Submit("gated apple", R"(, "num_inference_steps": 20)");
     const std::string patient = server_.Submit("pear", R"(, "deadline_ms": 900000)");
     WaitUntil("a job that runs", [&] { return server_.StatusOf(running) == "running"; });
@@ -90,7 +91,7 @@ TEST_F(ClockJumpTest, OneStartWithAWrongClockLosesNoResult) {
   EXPECT_EQ(server_.Terminate(), 0);
 }
 
-// grpc.health.v1.Health/Watch, from the answer on that says SERVING.
+// A grpc.health.v1.Health/Watch call that has received the status SERVING.
 class HealthWatch {
  public:
   explicit HealthWatch(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
@@ -113,7 +114,7 @@ class HealthWatch {
     Happens();
   }
 
-  // It tells nothing more, not even its end.
+  // Whether nothing has arrived since, neither a status nor the end of the call.
   bool IsOpen() {
     void* tag = nullptr;
     bool ok = false;
@@ -162,7 +163,7 @@ class IdleHourTest : public ClockJumpTest {
     EXPECT_TRUE(GetServerInfo(*stub_).ok());
   }
 
-  // Whoever was idle is served as before, by the same processes.
+  // All listeners serve as before, with the same processes.
   void ExpectServed() {
     EXPECT_EQ(server_.Call("GET", "/readyz").status, 200);
     EXPECT_EQ(server_.Ended(server_.Submit("late")), "done");

@@ -1,4 +1,4 @@
-// What a server does with a data folder that is removed, damaged, or made for its eyes alone.
+// How a server handles a data folder that is removed or damaged, and which access rights it gives to its files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ class DataFolderTest : public ::testing::Test {
     server_.WaitUntilReady();
   }
 
-  // A server that has made an image and has ended.
+  // Runs a server that makes an image, and terminates it.
   void Use() {
     Start();
     EXPECT_EQ(server_.Ended(server_.Submit("apple")), "done");
@@ -96,7 +96,7 @@ TEST_F(DataFolderTest, HoldsNoMoreBytesOfImagesThanItMayButTheLastJob) {
 }
 
 TEST_F(DataFolderTest, IsReadByNobodyElseWhateverTheUmask) {
-  server_.Write("trace.json", "of before");  // which everybody could read
+  server_.Write("trace.json", "of before");  // readable by everybody
   const mode_t before = umask(0);
   Start();
   umask(before);

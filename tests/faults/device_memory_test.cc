@@ -1,6 +1,6 @@
-// `tessera serve` whose groups are on devices with memory of their own, as fake workers tell of it. An image of 64x64
-// takes some 3,080 bytes of the fake model in bf16, one of 256x256 12,800: 2,430 of them whatever the size; in fp32
-// they take twice that.
+// `tessera serve` with groups on devices with separate memory, as reported by fake workers. For the fake model in bf16,
+// an image of 64x64 takes about 3,080 bytes and one of 256x256 about 12,800; 2,430 of these do not depend on the size.
+// In fp32 they take twice as much.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ TEST_F(DeviceMemoryTest, AnAdoptedGroupKeepsItsBounds) {
   ExpectRefused();
 }
 
-// Whether a batch was tried is told by workers whose batches differ by more than fp32 explains.
+// The workers' batches differ by more than fp32 explains, so the log shows whether the server tried a batch.
 TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
   const auto shares = [&](const std::string& free, const std::string& group) {
     TestServer& server = Make(absl::StrCat("batch-drift memory=1000000 memory-free=", free), group);
@@ -97,7 +97,7 @@ TEST_F(DeviceMemoryTest, BatchesAreOfWhatIsFreeAndRanksOfOneDeviceShareIt) {
   };
   EXPECT_FALSE(shares("10000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
   EXPECT_TRUE(shares("13000", "{model: TINY, dtype: fp32, devices: [cuda:0]}"));
-  // Each of two ranks has half of an image's tokens.
+  // Each of the two ranks has half of an image's tokens.
   EXPECT_FALSE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0], layout: ulysses=2}"));
   EXPECT_TRUE(shares("12000", "{model: TINY, dtype: fp32, devices: [cuda:0, cuda:1], layout: ulysses=2}"));
 }

@@ -1,4 +1,4 @@
-// What becomes of the callers and the jobs of a server that is told to end.
+// What happens to callers and jobs when a server is asked to terminate.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class DrainTest : public ::testing::Test {
  protected:
-  // With jobs that run until the gate is opened.
+  // Starts a server whose jobs run until the gate is opened.
   void Start(const std::string& drain_time) {
     server_ =
         std::make_unique<TestServer>(TestServerOptions{.worker = FAKE_WORKER,
@@ -28,7 +28,7 @@ class DrainTest : public ::testing::Test {
     server_->WaitUntilReady();
   }
 
-  // A caller who waits for an image.
+  // Sends a request that waits for an image.
   std::unique_ptr<HttpTestClient> Ask(const std::string& more, const std::string& key = "") {
     auto client = std::make_unique<HttpTestClient>(server_->port());
     const std::string body = absl::StrCat(R"({"prompt": "gated", "size": "64x64", "seed": 5)", more, "}");
@@ -40,7 +40,7 @@ class DrainTest : public ::testing::Test {
     return client;
   }
 
-  // Some may not have begun: the first one waits in its first step.
+  // Only one job needs to be running: it blocks in its first step, so the others may still be queued.
   void WaitForJobs(int64_t count) {
     WaitUntil("the jobs", [&] {
       const TestResponse response = server_->Call("GET", "/v1/server");

@@ -1,4 +1,4 @@
-// Which status a caller gets from the real server for what can go wrong with its job.
+// Which status the real server returns for each kind of job failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(ErrorClassesTest, WhatTheWorkerRefusesWhenAJobStartsIsAnErrorOfTheRequest) 
   EXPECT_EQ(server.Ended(job), "failed");
   EXPECT_EQ(boost::json::serialize(server.Get(job).at("error")), error);
   EXPECT_THAT(server.process().errors(), HasSubstr(R"("error":"INVALID_ARGUMENT")"));
-  // The record says it, and not only the process that saw it.
+  // The error is stored in the job record, not only in the process that observed it.
   server.Kill();
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(boost::json::serialize(server.Get(job).at("error")), error);

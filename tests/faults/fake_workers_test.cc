@@ -1,4 +1,4 @@
-// `tessera serve --fake-workers`: the whole server over workers that need no model.
+// `tessera serve --fake-workers` runs the whole server with workers that need no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -116,7 +116,7 @@ TEST_F(FakeWorkersTest, PromptsAskForTrouble) {
   const std::string deadly = server.Submit("[die]");
   EXPECT_EQ(server.Ended(deadly), "failed");
   EXPECT_THAT(boost::json::serialize(server.Get(deadly).at("error")), HasSubstr("was killed by signal 9"));
-  // Whoever kills the server before that leaves the dead worker's socket to the next server.
+  // If the server were killed before the restart, the next server would find the dead worker's socket.
   WaitUntil("restarted", [&] { return server.Group().at("restarts").to_number<int>() == 3; });
 }
 

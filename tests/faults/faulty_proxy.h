@@ -1,4 +1,4 @@
-// A proxy of TCP between two processes on loopback that delays, stalls and cuts what goes through it.
+// FaultyProxy is a TCP proxy between two processes on loopback. It can delay, stall and cut the traffic.
 #pragma once
 
 #include <atomic>
@@ -14,16 +14,16 @@ namespace tessera {
 
 class FaultyProxy {
  public:
-  // Listens on a free port of `address`, and connects to 127.0.0.1.
+  // Listens on a free port of `address` and connects to `port` of 127.0.0.1.
   FaultyProxy(const std::string& address, uint16_t port);
   ~FaultyProxy();
 
   uint16_t port() const { return port_; }
 
-  void Delay(std::chrono::milliseconds time) { delay_ = time; }  // whatever comes from now on
-  void Stall() { stalled_ = true; }                              // nothing goes through until Pass
+  void Delay(std::chrono::milliseconds time) { delay_ = time; }  // for all later traffic
+  void Stall() { stalled_ = true; }                              // passes nothing until Pass
   void Pass() { stalled_ = false; }
-  void Cut();  // every connection there is
+  void Cut();  // closes every open connection
 
  private:
   void Accept();

@@ -1,4 +1,4 @@
-// A server that may have 64 files open, and peers that open more connections than that and say nothing.
+// A server with a limit of 64 open files, and peers that open more connections than that and stay silent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ class FewDescriptorsTest : public ::testing::Test {
 
   TestResponse Admin(const std::string& path) { return HttpTestClient(server_.admin_port()).Call("GET", path); }
 
-  // A figure of /metrics; -1: it is not there.
+  // The value of a metric in /metrics, or -1 if it is missing.
   double Figure(const std::string& name) {
     const std::string metrics = "\n" + Admin("/metrics").body;
     const size_t at = metrics.find(absl::StrCat("\n", name, " "));
@@ -82,7 +82,7 @@ TEST_F(FewDescriptorsTest, IdleConnectionsToGrpcSilenceNeitherTheApiNorAdmin) {
 TEST_F(FewDescriptorsTest, IdleConnectionsToHttpMakeRoomForThoseToGrpc) {
   Connections idle;
   Open(server_.port(), idle);
-  // The server says the first word of HTTP/2: its settings, a frame of the type 4.
+  // The server speaks first in HTTP/2: it sends its settings, a frame of type 4.
   HttpTestClient grpc(server_.grpc_port());
   grpc.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9));
   EXPECT_THAT(grpc.ReadUntil("\4"), ::testing::HasSubstr("\4"));

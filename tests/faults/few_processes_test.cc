@@ -1,4 +1,4 @@
-// A server whose user may have few processes and threads.
+// A server whose user may have only a few processes and threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ constexpr int kDeviceExitCode = 4;
 
 class FewProcessesTest : public ::testing::Test {
  protected:
-  // By a process of its user, who alone may do so where root lacks the capability.
+  // Uses a process of the server's user, which may set the limit even if root lacks the capability.
   static void LimitToOne(pid_t server) {
     const pid_t child = fork();
     if (child == 0) {

@@ -1,5 +1,5 @@
-// Preloaded into a program and what it starts: while the file $FULL_DISK exists, no file below $FULL_DISK_FOLDER grows,
-// as on a full disk. What lies within a file's bytes is written as ever.
+// A library for LD_PRELOAD. In the program and its children, no file below $FULL_DISK_FOLDER can grow while the file
+// $FULL_DISK exists, as on a full disk. Writes within a file's current size succeed.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,13 +12,13 @@
 
 namespace {
 
-// What would be called without this library.
+// The function that would be called without this library.
 template <class Function>
 Function* Next(Function* /*ours*/, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Whether writing up to `end` would need room that is not there.
+// Whether writing up to `end` would make the file grow while the disk is full.
 bool IsFull(int file, off_t end) {
   const char* flag = std::getenv("FULL_DISK");
   const char* folder = std::getenv("FULL_DISK_FOLDER");
@@ -43,7 +43,7 @@ extern "C" {
 ssize_t write(int file, const void* bytes, size_t size) {
   static const auto next = Next(&::write, "write");
   const int error = errno;
-  const off_t at = lseek(file, 0, SEEK_CUR);  // fails for what is no file
+  const off_t at = lseek(file, 0, SEEK_CUR);  // fails unless `file` is a seekable file
   errno = error;
   if (at >= 0 && IsFull(file, at + static_cast<off_t>(size))) return Full();
   return next(file, bytes, size);

@@ -1,5 +1,5 @@
-// A server that has been in use for a while, on a disk that becomes full: its database still finds room in the log that
-// it has, its results find none.
+// A server in use whose disk becomes full: its database can still write to the existing log file, but results cannot be
+// written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// Of 1,000 pages, from which on it is written from its beginning again.
+// The log size, 1,000 pages, from which the database restarts the log at its beginning.
 constexpr uint64_t kLogInUse = 4'000'000;
 constexpr char kSmall[] = R"(, "num_inference_steps": 1)";
 
@@ -40,8 +40,8 @@ class FullDiskTest : public ::testing::Test {
   void Fill() const { server_.Write("full", ""); }
   void MakeRoom() const { fs::remove(server_.folder() + "/full"); }
 
-  // Jobs until the database has begun its log anew, which it puts off while somebody reads: until one does not make the
-  // log longer.
+  // Submits jobs until the database has restarted its log, that is, until a job does not make the log longer. The
+  // database delays the restart while the log has readers.
   void UseLog() {
     const auto log_bytes = [&] {
       std::error_code error;
@@ -62,7 +62,7 @@ class FullDiskTest : public ::testing::Test {
                                   : boost::json::object{{"running_jobs", -1}, {"queued_jobs", -1}};
   }
 
-  // While so many images are stuck, of which one is this job's.
+  // Checks the server's state while `images` images are stuck. One of them belongs to job `stuck`.
   void ExpectFull(const std::string& stuck, int images) {
     WaitUntil("not ready", [&] { return server_.Call("GET", "/readyz").status == 503; });
     for (const char* path : {"/v1/jobs", "/v1/images/generations"}) {
@@ -78,7 +78,7 @@ class FullDiskTest : public ::testing::Test {
     EXPECT_THAT(admin.Call("GET", "/metrics", "", {}).body, HasSubstr("tessera_storage_state{state=\"full\"} 1"));
   }
 
-  // Of these bytes, among the images.
+  // Whether an image file contains exactly `bytes`.
   bool HasFile(const std::string& bytes) const {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data() + "/images")) {
       std::ifstream file(entry.path(), std::ios::binary);

@@ -1,4 +1,4 @@
-// What a process under test holds of the machine, as /proc tells.
+// Measures the resources of a process under test, as shown in /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -11,10 +11,10 @@ struct Holdings {
   double resident_mib = 0;
   double descriptors = 0;
   double threads = 0;
-  double segments = 0;  // of shared memory, mapped
+  double segments = 0;  // mapped shared memory segments
 };
 
-// Nothing once the process has gone.
+// No value if the process has ended.
 std::optional<Holdings> HoldingsOf(pid_t pid);
 
 }  // namespace tessera

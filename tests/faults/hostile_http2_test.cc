@@ -1,5 +1,5 @@
-// HTTP/2 that no gRPC client sends, in frames made here, to the gRPC listener of a real `tessera serve`. After each,
-// the same process still answers a real client.
+// Sends HTTP/2 frames that no gRPC client sends to the gRPC listener of a real `tessera serve`. After each of them the
+// same process must still answer a real client.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ enum FrameType : uint8_t {
   kContinuation = 9
 };
 constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
-constexpr size_t kFrameBytes = 16384;  // the largest frame that every peer takes
+constexpr size_t kFrameBytes = 16384;  // the largest frame that every peer accepts
 
 std::string BigEndian(uint32_t number, int bytes) {
   std::string text;
@@ -41,7 +41,7 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream, const std::str
                       std::string(1, static_cast<char>(flags)), BigEndian(stream, 4), payload);
 }
 
-// RFC 7541, section 5.1, with a prefix of 7 bits and `padding` bytes that add nothing.
+// RFC 7541, section 5.1, with a prefix of 7 bits and `padding` redundant bytes.
 std::string Length(size_t number, size_t padding = 0) {
   if (number < 127 && padding == 0) return std::string(1, static_cast<char>(number));
   std::string text(1, 127);
@@ -52,7 +52,7 @@ std::string Length(size_t number, size_t padding = 0) {
   return text + std::string(padding - 1, '\x80') + std::string(1, '\0');
 }
 
-// Literal, not indexed, no Huffman code.
+// A literal header, not indexed, without Huffman coding.
 std::string Header(const std::string& name, const std::string& value) {
   return absl::StrCat(std::string(1, '\0'), Length(name.size()), name, Length(value.size()), value);
 }
@@ -69,7 +69,7 @@ std::string Repeated(const std::string& text, size_t count) {
   return whole;
 }
 
-// One block of headers in as many frames as it needs.
+// Splits one header block into as many frames as it needs.
 std::string HeaderFrames(uint32_t stream, const std::string& block) {
   std::string frames;
   for (size_t at = 0; at < block.size(); at += kFrameBytes) {
@@ -90,8 +90,8 @@ class HostileHttp2Test : public ::testing::Test {
     server_.WaitUntilReady();
   }
 
-  // Sends them as a client does that has, or has not, agreed to the server's limits; and waits until they are read, or
-  // the server has closed the connection.
+  // Sends `frames` as a client that has, or has not, acknowledged the server's settings. Waits until the server has
+  // read them or closed the connection.
   void Send(const std::string& frames, bool agrees = true) {
     HttpTestClient connection(server_.grpc_port(), absl::Seconds(60));
     connection.Send(absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(kSettings, 0, 0, "")));
@@ -101,7 +101,7 @@ class HostileHttp2Test : public ::testing::Test {
     connection.ReadUntil("tessera!");
   }
 
-  // A real client gets its answer from the process that was started.
+  // Checks that the original process answers a real client.
   void ExpectAlive(const std::string& after) {
     const auto stub = v1::ImageService::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", server_.grpc_port()), grpc::InsecureChannelCredentials()));
@@ -130,7 +130,7 @@ TEST_F(HostileHttp2Test, HeadersThatAbortOtherVersionsOfGrpcAreRefused) {
 }
 
 TEST_F(HostileHttp2Test, HeadersWithoutEndAreRefused) {
-  // 8 MB in one block that never ends; lengths of values and of tables with paddings of 10 kB.
+  // 8 MB in one header block without an end; lengths of values and tables with 10 kB of padding.
   std::string endless = Frame(kHeaders, kEndStream, 1, Call());
   for (int i = 0; i < 500; ++i) endless += Frame(kContinuation, 0, 1, Header("x", std::string(16000, 'a')));
   Send(endless);
@@ -188,7 +188,7 @@ TEST_F(HostileHttp2Test, ConnectionsThatComeAndGoUnusedTakeNoPlace) {
 
 TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingHoldsNobodyUp) {
   const std::string nothing(5, '\0');  // an empty message
-  // It lets the server send as much as it likes.
+  // Opens the flow-control windows fully.
   std::string frames = absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
                                     Frame(kSettings, 0, 0, absl::StrCat(BigEndian(4, 2), BigEndian(0x7fffffff, 4))),
                                     Frame(kWindow, 0, 0, BigEndian(0x7fffffff - 65535, 4)));
@@ -212,7 +212,7 @@ TEST_F(HostileHttp2Test, MoreConnectionsThanThereAreDescriptorsTakeNoneFromOther
   ASSERT_EQ(prlimit(server_.process().pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
   std::vector<std::unique_ptr<HttpTestClient>> connections;
   for (int i = 0; i < 200; ++i) connections.push_back(std::make_unique<HttpTestClient>(server_.grpc_port()));
-  // The last of them has been closed for want of room.
+  // The server has closed the last connection for lack of descriptors.
   EXPECT_TRUE(connections.back()->WaitForEnd());
   EXPECT_LT(open_files(), most - 10);
   EXPECT_EQ(server_.Call("GET", "/v1/models").status, 200);

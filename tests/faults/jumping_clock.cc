@@ -1,8 +1,8 @@
-// Preloaded into a program and what it starts: its calendar's time is that of the machine and as many seconds more as
-// the file $JUMPING_CLOCK holds as its first int64; time that never jumps is ahead by the second one. Waits end when
-// the program's own time says so: none asks the kernel for longer than kSlice, and times that are not from now on are
-// taken back to the machine's. These are the waits of gRPC, Abseil, Asio and the standard library; sleeps, which the
-// server makes short, are left alone.
+// A library for LD_PRELOAD that shifts the clocks of a program and its children. The file $JUMPING_CLOCK holds two
+// int64: the seconds that are added to the wall clock and those added to the monotonic clock. Waits follow the shifted
+// time: none asks the kernel for more than kSlice, and absolute times are converted to the machine's clocks. The
+// library covers the waits of gRPC, Abseil, Asio and the standard library. It does not change sleeps, which are short
+// in the server.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kMillisecond = 1000000, kSecond = 1000 * kMillisecond;
 constexpr int64_t kSlice = 20 * kMillisecond;
 
-// What would be called without this library.
+// The function that would be called without this library.
 template <class Function>
 Function* Next(Function* /*ours*/, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -40,7 +40,7 @@ bool NeverJumps(clockid_t clock) {
          clock == CLOCK_BOOTTIME;
 }
 
-// In seconds.
+// The shift of `clock`, in seconds.
 int64_t Ahead(clockid_t clock) {
   static const volatile int64_t* const seconds = []() -> const volatile int64_t* {
     const char* name = std::getenv("JUMPING_CLOCK");
@@ -61,20 +61,20 @@ int64_t Nanoseconds(const timespec& time) {
 
 timespec Timespec(int64_t nanoseconds) { return {.tv_sec = nanoseconds / kSecond, .tv_nsec = nanoseconds % kSecond}; }
 
-// The program's own.
+// The program's shifted time.
 int64_t Now(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);
   return Nanoseconds(now);
 }
 
-// At the latest a slice from now, on the machine's clock.
+// `program_end` or one slice from now, whichever is earlier, on the machine's clock.
 timespec EndOfSlice(clockid_t clock, int64_t program_end) {
   const int64_t end = std::min(program_end, Now(clock) + kSlice) - Ahead(clock) * kSecond;
   return Timespec(std::max<int64_t>(end, 0));
 }
 
-// Calls `wait(milliseconds)` until it returns something else than 0 or the time is over.
+// Calls `wait(milliseconds)` until it returns a value other than 0 or the time is over.
 template <class Wait>
 int InSlices(int milliseconds, const Wait& wait) {
   if (milliseconds <= 0) return wait(milliseconds);
@@ -106,7 +106,7 @@ long syscall(long number, ...) noexcept {
   const int64_t end = Nanoseconds(*reinterpret_cast<const timespec*>(arguments[3]));
   const timespec slice = EndOfSlice(clock, end);
   const long result = call(reinterpret_cast<long>(&slice));
-  // Who waits so looks again after a signal.
+  // Callers of this wait check their condition again after a signal.
   if (result == -1 && errno == ETIMEDOUT && Now(clock) < end) errno = EINTR;
   return result;
 }
@@ -136,7 +136,7 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   const int64_t end = Nanoseconds(*time);
   const timespec slice = EndOfSlice(clock, end);
   const int result = next(condition, mutex, clock, &slice);
-  return result == ETIMEDOUT && Now(clock) < end ? 0 : result;  // woken for nothing, as it may be at any time
+  return result == ETIMEDOUT && Now(clock) < end ? 0 : result;  // a spurious wakeup, which callers must handle
 }
 
 int poll(pollfd* files, nfds_t count, int milliseconds) {
@@ -149,7 +149,7 @@ int epoll_wait(int epoll, epoll_event* events, int count, int milliseconds) {
   return InSlices(milliseconds, [&](int slice) { return next(epoll, events, count, slice); });
 }
 
-// Asio looks at its own clock when the timer goes off, and sets it again.
+// Asio reads the shifted clock when the timer fires, and sets the timer again.
 int timerfd_settime(int timer, int flags, const itimerspec* time, itimerspec* before) noexcept {
   static const auto next = Next(timerfd_settime, "timerfd_settime");
   itimerspec sooner = *time;

@@ -1,4 +1,5 @@
-// Shares of the keys file, over HTTP with fake workers: who gets how many of the images while several keys want some.
+// The shares of the keys file, over HTTP with fake workers: how the images are divided among keys that have work
+// queued.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr int kJobs = 10, kImages = 10;  // of each key in a round
-constexpr size_t kCounted = 80;          // images that are started while both keys still have some
+constexpr int kJobs = 10, kImages = 10;  // per key and round
+constexpr size_t kCounted = 80;          // images that start while both keys have work queued
 
 struct Key {
   std::string name, secret, line;
@@ -37,7 +38,7 @@ class KeySharesTest : public ::testing::Test {
     server_.options().script = absl::StrCat("gate=", server_.folder(), "/gate");
   }
 
-  // Replaces the file as a whole, as an operator would.
+  // Replaces the whole file, as an operator would.
   void Share(const std::string& of_one, const std::string& of_other) {
     server_.Write("new-keys.txt",
                   absl::StrCat(one_.line, of_one, "\n", other_.line, of_other, "\n", first_.line, "\n"));
@@ -60,7 +61,7 @@ class KeySharesTest : public ::testing::Test {
     return response.status == 200 ? std::string(boost::json::parse(response.body).at("status").as_string()) : "";
   }
 
-  // The jobs of all images so far, in the order in which these were started.
+  // The jobs of all images so far, in the order in which the images were started.
   std::vector<std::string> Started() const {
     std::vector<std::pair<double, std::string>> starts;
     std::ifstream file(server_.folder() + "/trace.json");
@@ -80,8 +81,9 @@ class KeySharesTest : public ::testing::Test {
     return jobs;
   }
 
-  // Lets both keys queue more than is counted behind a job of a third one, and counts whose images are started then:
-  // from the first of `other_` on, because images of `one_`, which submits first, may be taken before there are any.
+  // Both keys queue more images than are counted while a job of a third key blocks the group. Returns how many images
+  // of each key start then. Counting begins with the first image of `other_`, because images of `one_`, which submits
+  // first, may start before `other_` has any.
   std::map<std::string, int> Round() {
     std::filesystem::remove(server_.folder() + "/gate");
     const std::string gated = Submit(first_, R"({"prompt": "gated", "size": "64x64", "num_inference_steps": 1})");
@@ -122,7 +124,7 @@ TEST_F(KeySharesTest, WorkFollowsTheSharesOfTheKeysAndWhatIsWrittenOfThemLater) 
   Share(" share=2", " share=2");
   images = Round();
   EXPECT_NEAR(images["other"], images["one"], 0.2 * images["one"]);
-  // What cannot be read leaves the shares as they were.
+  // An invalid file leaves the shares unchanged.
   Share(" share=0", " share=2");
   images = Round();
   EXPECT_NEAR(images["other"], images["one"], 0.2 * images["one"]);

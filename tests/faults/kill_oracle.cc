@@ -41,7 +41,7 @@ void KillOracle::Learn(TestServer& server) {
 }
 
 bool KillOracle::IsSame(const std::string& file, const std::string& undisturbed) const {
-  // Groups of different layouts say so in their files.
+  // The files of groups with different layouts differ in the layout only.
   if (levels == 0 || file == undisturbed) return PictureOf(file) == PictureOf(undisturbed);
   const absl::StatusOr<server::DecodedImage> image = server::DecodeImage(file),
                                              wanted = server::DecodeImage(undisturbed);
@@ -69,7 +69,7 @@ KillOracle::Tally KillOracle::Judge(TestServer& server) const {
     } else if (status == "failed" && job.kind >= kKinds) {
       ++tally.failed;
     } else if (status == "failed") {
-      // What was alone in a worker that was killed, three times over, is taken for the cause.
+      // A job that was alone in a worker when it was killed, three times, is taken for the cause and fails.
       const std::string error = boost::json::serialize(ended.at("error"));
       ++(error.find("signal") != std::string::npos ? tally.failed : tally.lost);
       std::printf("%s failed: %s\n", job.id.c_str(), error.c_str());

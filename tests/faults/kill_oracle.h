@@ -1,5 +1,5 @@
-// What clients were promised by servers that are killed, and whether every promise was kept: each acknowledged job has
-// ended once, with the image that an undisturbed server makes of its request.
+// KillOracle records what killed servers promised to clients and checks that every promise was kept: each acknowledged
+// job has ended once, with the image that an undisturbed server makes of its request.
 #pragma once
 
 #include <string>
@@ -19,26 +19,26 @@ struct KillOracle {
   struct Acknowledged {
     std::string id;
     int kind = 0;
-    bool cancelled = false;  // the client asked for it
+    bool cancelled = false;  // the client requested it
   };
 
   struct Tally {
     int done = 0, failed = 0, cancelled = 0;
-    int lost = 0;        // not there, never ended, or cancelled by nobody
-    int duplicated = 0;  // jobs that no client knows, or that have more than one image
-    int torn = 0;        // images other than those of the undisturbed run
+    int lost = 0;        // missing, never ended, or cancelled without a request
+    int duplicated = 0;  // jobs unknown to all clients, or with more than one image
+    int torn = 0;        // images that differ from the undisturbed run
 
     std::string Text(size_t acknowledged) const;
   };
 
-  // Has each image made once by a server that nobody disturbs; these jobs are acknowledged too.
+  // Lets an undisturbed server make each image once. These jobs count as acknowledged, too.
   void Learn(TestServer& server);
 
   // Waits for the end of every job.
   Tally Judge(TestServer& server) const;
 
   std::vector<Acknowledged> jobs;
-  int levels = 0;  // by which a pixel may differ from the undisturbed run; 0: every byte of the file is the same
+  int levels = 0;  // permitted difference of a pixel from the undisturbed run; 0: every byte of the file is the same
 
  private:
   bool IsSame(const std::string& file, const std::string& undisturbed) const;

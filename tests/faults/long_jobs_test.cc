@@ -1,5 +1,5 @@
-// Jobs that would hold a group for longer than anybody may: refused where it can be foreseen, and ended with their
-// workers where nobody wants them any more.
+// Jobs that would occupy a group for longer than permitted. They are rejected if the server can predict it; otherwise
+// they end together with their workers once they are cancelled or too late.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ class LongJobsTest : public ::testing::Test {
     server_->WaitUntilReady();
   }
 
-  // A job whose first step never ends, once its worker is at it.
+  // Submits a job whose first step never ends, and waits until a worker executes it.
   std::string Stuck(const std::string& more = "") {
     std::string job = server_->Submit("stuck", more);
     WaitUntil("stuck", [&] { return std::filesystem::exists(server_->folder() + "/stuck"); });
@@ -69,7 +69,7 @@ TEST_F(LongJobsTest, AGroupThatWorksForACancelledJobIsReplacedAndFree) {
   const std::vector<pid_t> before = server_->Workers();
   const std::string stuck = Stuck();
   EXPECT_EQ(server_->Call("DELETE", "/v1/jobs/" + stuck).status, 200);
-  // Only another worker can make it.
+  // Only a new worker can make this image.
   EXPECT_EQ(server_->Ended(server_->Submit("pear")), "done");
   EXPECT_EQ(server_->StatusOf(stuck), "cancelled");
   EXPECT_EQ(Restarts(), 1);

@@ -27,7 +27,7 @@ absl::Status Error(const std::string& what) {
 
 base::FileDescriptor OwnNamespace() { return base::FileDescriptor(open(kOwn, O_RDONLY | O_CLOEXEC)); }
 
-// `words` behind "ip", in that namespace; -1: this thread's.
+// Runs "ip" with `words` in a network namespace; -1: in that of this thread.
 absl::Status RunIp(const std::string& words, int network_namespace = -1) {
   std::vector<std::string> arguments = absl::StrSplit(words, ' ');
   arguments.insert(arguments.begin(), kIp);
@@ -64,7 +64,7 @@ NetworkHosts::~NetworkHosts() {
 
 absl::Status NetworkHosts::AddHost(const std::string& name, const std::string& address) {
   absl::Status made;
-  // A thread of its own, which ends in the namespace that it has made; the descriptor keeps that.
+  // A separate thread creates the namespace and ends in it. The descriptor keeps the namespace alive.
   std::thread([&] {
     if (unshare(CLONE_NEWNET) != 0) {
       made = Error("no network namespace can be made");

@@ -1,5 +1,5 @@
-// Hosts of a network of their own on this machine: network namespaces whose links meet at a bridge. The namespaces have
-// no names, so they go with the last process in them, however a test ends.
+// NetworkHosts simulates several hosts on this machine: network namespaces whose links meet at a bridge. The namespaces
+// have no names, so they vanish with their last process, however a test ends.
 #pragma once
 
 #include <map>
@@ -17,25 +17,26 @@ class NetworkHosts {
  public:
   static constexpr char kFirstAddress[] = "10.77.0.1";
 
-  // The calling thread, and what it starts from then on, is the first host, with the bridge; the others are those of
-  // `names`. UNAVAILABLE, saying why, where this process may make no namespaces or `ip` is not installed.
+  // Makes the calling thread, and the processes that it starts from then on, the first host, which has the bridge.
+  // `names` are the other hosts. Returns UNAVAILABLE with the reason if this process may not create namespaces or `ip`
+  // is not installed.
   static absl::StatusOr<std::unique_ptr<NetworkHosts>> Create(const std::vector<std::string>& names);
-  ~NetworkHosts();  // by the same thread, which is where it was before
+  ~NetworkHosts();  // call it from the same thread; it returns to its former namespace
 
   NetworkHosts(const NetworkHosts&) = delete;
   NetworkHosts& operator=(const NetworkHosts&) = delete;
 
-  // For ChildOptions.
+  // For ChildOptions::network_namespace.
   int NamespaceOf(const std::string& name) const { return hosts_.at(name).get(); }
-  // While it is down nothing goes through, and connections seem alive. A failed test where it cannot be set.
+  // While the link is down nothing passes, and connections seem alive. Fails the test if the link cannot be set.
   void SetLink(const std::string& name, bool up) const;
 
  private:
   NetworkHosts();
   absl::Status AddHost(const std::string& name, const std::string& address);
 
-  const base::FileDescriptor before_;  // the namespace that the thread was in
-  bool moved_ = false;                 // whether it is in another one
+  const base::FileDescriptor before_;  // the thread's former namespace
+  bool moved_ = false;                 // whether the thread is in another namespace
   std::map<std::string, base::FileDescriptor> hosts_;
 };
 

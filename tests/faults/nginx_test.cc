@@ -1,4 +1,5 @@
-// The example of nginx in docs/serve.md, with other ports and files, in front of a real `tessera serve`.
+// Runs nginx with the example configuration of docs/serve.md, with other ports and files, in front of a real `tessera
+// serve`.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ std::string FileText(const std::string& path) {
   return text.str();
 }
 
-// scripts/setup.sh --checks unpacks it; elsewhere it is the system's own. Empty: there is none.
+// The program that scripts/setup.sh --checks unpacks, or else the system's. Empty if there is none.
 std::string Nginx() {
   for (const std::string path : {NGINX, "/usr/sbin/nginx"}) {
     if (access(path.c_str(), X_OK) == 0) return path;
@@ -61,7 +62,7 @@ std::string Example(const std::string& document) {
   return example;
 }
 
-// A connection with TLS, to the host of the example.
+// A TLS connection to the host of the example.
 class TlsClient {
  public:
   TlsClient(uint16_t port, const std::string& certificate) {
@@ -74,7 +75,7 @@ class TlsClient {
     stream_.handshake(asio::ssl::stream_base::client);
   }
 
-  // `headers` end with a line break each.
+  // Every line of `headers` ends with a line break.
   void Send(const std::string& method, const std::string& target, const std::string& body = "",
             const std::string& headers = "") {
     asio::write(stream_, asio::buffer(absl::StrCat(
@@ -82,7 +83,7 @@ class TlsClient {
                              "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body)));
   }
 
-  // All that has come until `text` has, or until the end.
+  // Reads until `text` has arrived or the connection ends. Returns everything read so far.
   std::string ReadUntil(const std::string& text) {
     boost::system::error_code error;
     while (!error && (text.empty() || !absl::StrContains(read_, text))) {
@@ -194,13 +195,13 @@ TEST_F(NginxTest, OfTheDocumentsPassesOnHttpAndEventsAsTheyCome) {
   const std::string job = server_.Submit("gated apple");
   TlsClient events(port_, certificate_);
   events.Send("GET", absl::StrCat("/v1/jobs/", job, "/events"));
-  // The job cannot go on before its beginning was told.
+  // The job cannot continue before its start event has arrived.
   EXPECT_THAT(events.ReadUntil("event: started"), HasSubstr("event: started"));
   server_.Write("gate", "");
   EXPECT_THAT(events.ReadAll(), HasSubstr("event: done"));
 }
 
-// Its files as they are, its policy, and its calls, which a browser sends with the origin that it sees.
+// Checks the page's unchanged files, its policy, and its calls, which a browser sends with the origin of the page.
 TEST_F(NginxTest, OfTheDocumentsPassesOnThePage) {
   for (const auto& [target, file] : {std::pair("/", "index.html"), {"/web/app.js", "app.js"}}) {
     TlsClient page(port_, certificate_);

@@ -1,5 +1,5 @@
-// A server that nodes join, and nodes on the same machine, each a process with a folder, certificate and token of its
-// own, and with a network of its own where there are NetworkHosts.
+// NodeCluster runs a server and the nodes that join it on this machine. Each is a process with a separate folder,
+// certificate and token, and with a separate network if NetworkHosts are given.
 #pragma once
 
 #include <map>
@@ -15,19 +15,19 @@ namespace tessera {
 
 struct NodeClusterOptions {
   std::vector<std::string> groups;  // as in TestServerOptions
-  std::string script;               // of fake workers, on every host; without `worker` there are none
+  std::string script;               // for fake workers on every host; needs `worker`
   std::string worker;               // executable; empty: the real one
-  std::string nodes;                // more of the section of nodes: "beat: 100ms, lost_after: 1s"
+  std::string nodes;                // more fields of the nodes section: "beat: 100ms, lost_after: 1s"
   std::string settings;             // further lines of the configuration
-  // Where nodes run that are named there, with this thread as the server's host; null: all are on loopback. Outlives
-  // the cluster.
+  // Nodes that are named here run on these hosts, and this thread is the server's host. Null: all run on loopback. Must
+  // outlive the cluster.
   const NetworkHosts* hosts = nullptr;
 };
 
 class NodeCluster {
  public:
   explicit NodeCluster(const NodeClusterOptions& options);
-  ~NodeCluster();  // ends the nodes, and none of their workers may be left
+  ~NodeCluster();  // ends the nodes and checks that none of their workers is left
 
   NodeCluster(const NodeCluster&) = delete;
   NodeCluster& operator=(const NodeCluster&) = delete;
@@ -35,32 +35,32 @@ class NodeCluster {
   struct Node {
     std::string devices = "cpu:1";
     std::string join;    // HOST:PORT; empty: the server's listener
-    std::string script;  // of its fake workers, behind the cluster's
+    std::string script;  // for its fake workers, appended to the cluster's
     std::string join_timeout = "60";
     size_t open_files = 0, processes = 0;  // as ChildOptions has them
   };
 
   TestServer& server() { return server_; }
-  bool Start();                            // the server
-  uint16_t port() const { return port_; }  // of its listener for nodes
+  bool Start();                            // starts the server
+  uint16_t port() const { return port_; }  // of the server's listener for nodes
 
-  // Starts a process of that node. Those that were started before under that name go on.
+  // Starts a process of that node. Earlier processes of the same name keep running.
   ChildProcess& Run(const std::string& name, const Node& node);
   ChildProcess& Run(const std::string& name) { return Run(name, Node()); }
-  // The last process that was started of it.
+  // The latest process of that node.
   ChildProcess& node(const std::string& name) { return *nodes_.at(name).back(); }
-  // Waits until it says that it has joined.
+  // Waits until the node reports that it has joined.
   bool HasJoined(const std::string& name) { return node(name).WaitForOutput("joined"); }
-  // Runs one until it ends by itself: what it wrote to its standard error.
+  // Runs a node until it exits. Returns its standard error.
   std::string ErrorsOf(const std::string& name, const Node& node);
 
-  // The files of a node, or of the server (""), which may be written anew at any time.
+  // The folder of a node, or of the server (""). The files in it may be rewritten at any time.
   std::string Folder(const std::string& name) const { return folder_ / (name.empty() ? "controller" : name); }
   void WriteFiles(const std::string& name, const TestAuthority& authority, long seconds = 3600) const;
   void WriteToken(const std::string& name, const std::string& token) const;
   const TestAuthority& authority() const { return authority_; }
 
-  // Those that the processes of a node have started.
+  // The workers that the processes of a node have started.
   std::vector<pid_t> Workers(const std::string& name) const;
 
  private:

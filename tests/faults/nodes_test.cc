@@ -1,4 +1,4 @@
-// Groups over several hosts: a server and its nodes as processes, joined by mutual TLS.
+// Groups across several hosts: a server and its nodes as separate processes, connected with mutual TLS.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ struct GroupOverHosts {
 const GroupOverHosts kTwoHosts[] = {
     {"cfg", "cfg=2", kOverTwo}, {"pipe", "pipe=2", kOverTwo}, {"ulysses", "ulysses=2", kOverTwo}};
 
-// Each picture of a group over hosts is that of a group of the same layout on the server's own, byte for byte.
+// Each image of a group across hosts is byte-identical to that of a group with the same layout on the server's host.
 void ExpectPicturesOfOneHost(const NetworkHosts* hosts, absl::Span<const GroupOverHosts> groups_over_hosts) {
   std::vector<std::string> groups;
   for (const auto& [name, layout, devices] : groups_over_hosts) {
@@ -57,7 +57,7 @@ void ExpectPicturesOfOneHost(const NetworkHosts* hosts, absl::Span<const GroupOv
   const auto picture = [&](const std::string& name) {
     const std::string job = cluster.server().Submit("red apple", absl::StrCat(R"(, "model": ")", name, R"(")"));
     EXPECT_EQ(cluster.server().Ended(job), "done");
-    // Without the parameters in it, which name the group's model.
+    // Compares pixels only, because the file's parameters name the group's model.
     return server::DecodeImage(cluster.server().ImageBytes(cluster.server().Get(job)))->image.rgb;
   };
   for (const GroupOverHosts& group : groups_over_hosts) {
@@ -81,7 +81,7 @@ TEST(NodesTest, PicturesOfGroupsOverTwoAndThreeNetworkNamespacesAreThoseOfOneHos
 }
 #endif
 
-// With fake workers, whose jobs take a while.
+// Uses fake workers whose jobs take some time.
 class NodeFaultsTest : public ::testing::Test {
  protected:
   explicit NodeFaultsTest(const std::string& nodes = kFast,
@@ -103,7 +103,7 @@ class NodeFaultsTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(oracle_.Learn(cluster_.server()));
   }
 
-  // As many jobs as a few seconds of work.
+  // Submits jobs for a few seconds of work.
   void SubmitAll() {
     for (int round = 0; round < 3; ++round) {
       for (int kind = 0; kind < KillOracle::kKinds; ++kind) {
@@ -132,7 +132,7 @@ class NodeFaultsTest : public ::testing::Test {
   void WaitUntilLogged(const std::string& text) {
     WaitUntil(text, [&] { return absl::StrContains(LogOfServer(), text); });
   }
-  // What the server tells operators of it.
+  // The information about a node that the server shows to operators.
   boost::json::object InfoOf(const std::string& name) {
     const boost::json::value info = boost::json::parse(cluster_.server().Call("GET", "/v1/server").body);
     for (const boost::json::value& node : info.at("nodes").as_array()) {
@@ -151,8 +151,8 @@ class NodeFaultsTest : public ::testing::Test {
 constexpr char kJoinedTwice[] =
     "{\"event\":\"joined\",\"node\":\"node-b\"}\n{\"event\":\"joined\",\"node\":\"node-b\"}\n";
 
-// Fake workers load nothing, so this is all that a group over hosts takes beyond loading. A speed is held to its bound
-// in a long run alone.
+// Fake workers load nothing, so this measures everything that a group across hosts needs in addition to loading. The
+// speed is checked against its bound only in a long run.
 TEST_F(NodeFaultsTest, AGroupIsReadySoonAfterItsLastNodeHasJoined) {
   ASSERT_TRUE(cluster_.Start());
   cluster_.Run("node-a");
@@ -229,7 +229,7 @@ TEST_F(NodeFaultsTest, AProcessThatWasLostWhileItWasStoppedMayNotComeBackAfterIt
   ExpectNothingLost();
 }
 
-// Whose connections seem alive for longer than the tests wait for anything.
+// Connections of dead nodes seem alive for longer than any wait of the tests.
 class SeeminglyAliveNodesTest : public NodeFaultsTest {
  protected:
   SeeminglyAliveNodesTest() : NodeFaultsTest("beat: 100ms, lost_after: 300s, join_wait: 1s") {}
@@ -289,7 +289,7 @@ class NodeRefusalsTest : public ::testing::Test {
                   .worker = FAKE_WORKER,
                   .nodes = kFast}) {}
 
-  // The server has said so in its log; nobody has told any internals.
+  // Checks that the server has logged the reason, and that the node's error shows no internals.
   void ExpectRefused(const std::string& errors, const std::string& why) {
     EXPECT_THAT(errors, HasSubstr(why));
     EXPECT_THAT(errors, Not(HasSubstr("ssl_")));
@@ -327,7 +327,7 @@ TEST_F(NodeRefusalsTest, AnAuthorityThatIsNotTheServers) {
 TEST_F(NodeRefusalsTest, ANodesCertificateOfAnotherAuthority) {
   ASSERT_TRUE(cluster_.Start());
   cluster_.WriteFiles("node-a", TestAuthority("another authority"));
-  cluster_.authority().Write(cluster_.Folder("node-a") + "/ca.crt");  // or it would not trust the server
+  cluster_.authority().Write(cluster_.Folder("node-a") + "/ca.crt");  // needed to trust the server
   ExpectRefused(cluster_.ErrorsOf("node-a", {}),
                 "the node's certificate is refused: unable to get local issuer certificate");
 }
@@ -393,7 +393,7 @@ TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {
     cluster_.WriteFiles(name, fresh);
     cluster_.WriteToken(name, "the next token, of other length");
   }
-  cluster_.Run("node-a");  // tries until the listener has read its files
+  cluster_.Run("node-a");  // retries until the listener has read its files
   EXPECT_TRUE(cluster_.HasJoined("node-a"));
   proxy.Cut();
   EXPECT_TRUE(cluster_.node("node-b").WaitForOutput(kJoinedTwice)) << "with what it was started with it could not";

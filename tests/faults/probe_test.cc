@@ -1,4 +1,4 @@
-// The deep probe of a real server whose ranks fail or hang in it.
+// The deep probe of a real server when one of its ranks fails or hangs.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@ class ProbeTest : public ::testing::Test {
     server_.options().admin = "{port: 0}";
   }
 
-  // The second rank of the group goes wrong in the first step of each job while there is a file "when".
+  // While the file "when" exists, the second rank of the group fails in the first step of each job.
   void StartWith(const std::string& fault) {
     server_.options().script =
         absl::StrCat("rank1:step1=", fault, " when=", server_.folder(), "/when faults=", server_.folder(), "/faults");
@@ -65,7 +65,7 @@ TEST_F(ProbeTest, OfARankThatHangsIsGivenUpInAMinuteWhileHealthIsAnswered) {
   std::vector<std::unique_ptr<HttpTestClient>> probes;
   probes.push_back(BeginProbe());
   WaitUntil("a rank that hangs", [&] { return std::filesystem::exists(server_.folder() + "/faults"); });
-  // No thread of the listener is left for others.
+  // All handler threads of the listener are occupied now.
   while (static_cast<int>(probes.size()) < server::HttpServerOptions().handler_threads) probes.push_back(BeginProbe());
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(Admin("/livez").status, 200);
@@ -78,7 +78,7 @@ TEST_F(ProbeTest, OfARankThatHangsIsGivenUpInAMinuteWhileHealthIsAnswered) {
   EXPECT_EQ(response.status, 504) << response.body;
   EXPECT_THAT(response.body, HasSubstr("group tiny-0 gave no answer"));
   EXPECT_THAT(response.body, HasSubstr(R"("code":"deadline_exceeded")"));
-  // The group itself is given up when the first step has taken five minutes since that was seen, and starts again.
+  // The group is restarted when the server has seen no progress of the first step for five minutes.
   EndFaults();
   WaitUntil("the end of the group", [&] {
     clock_.Pass(absl::Minutes(1));

@@ -1,7 +1,7 @@
-// Groups of real workers with the embedded model whose ranks are killed and stopped: every death is told with the
-// number of its rank, and the next group gives the undisturbed picture.
+// Kills and stops ranks of groups of real workers with the embedded model. Every death must be reported with the number
+// of its rank, and the next group must make the undisturbed image.
 //
-// tests/support/fault_runs.h says how many kills there are and with which seeds.
+// tests/support/fault_runs.h explains the number of kills and the seeds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 
 constexpr int kSteps = 4;
 
-// Of a process that has not been waited for; nothing of one that is not there.
+// The processor time of a process that has not been reaped. No value if it does not exist.
 std::optional<absl::Duration> ProcessorTime(pid_t pid) {
   clockid_t clock = 0;
   timespec used = {};
@@ -58,7 +58,7 @@ class RankFaultsTest : public ::testing::Test {
     EXPECT_EQ(CountLeftovers(), 0);
   }
 
-  // Processes and socket folders, when no group is there.
+  // Counts processes and socket folders that remain without a group.
   int CountLeftovers() {
     int left = 0;
     for (const pid_t pid : pids_) left += kill(pid, 0) == 0 || errno != ESRCH;
@@ -67,7 +67,7 @@ class RankFaultsTest : public ::testing::Test {
     return left;
   }
 
-  // Everything from a new group to its picture; `at` is called on the way as each phase begins.
+  // Runs a new group up to its image. Calls `at` at the beginning of each phase.
   absl::StatusOr<std::vector<uint8_t>> MakePicture(
       const std::string& layout, const std::function<void(Phase)>& at = [](Phase) {}) {
     group_.reset();
@@ -138,7 +138,7 @@ TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheU
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   std::printf("%d kills\n", kills);
   std::map<std::string, std::vector<uint8_t>> undisturbed;
-  std::map<std::string, absl::Duration> took;  // processor time of its first rank
+  std::map<std::string, absl::Duration> took;  // processor time of the first rank
   for (const std::string& layout : layouts) {
     absl::StatusOr<std::vector<uint8_t>> picture = MakePicture(layout);
     ASSERT_TRUE(picture.ok()) << picture.status();
@@ -149,7 +149,7 @@ TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheU
   while (done < kills) {
     const std::string& layout = layouts[random() % layouts.size()];
     const auto chosen = static_cast<unsigned>(random());
-    // The moment is one of the rank's own work, however loaded the machine is.
+    // The time of the kill is measured in the rank's processor time, so that it does not depend on the machine's load.
     const absl::Duration after = took[layout] * ((random() % 900) / 1000.0);
     std::future<void> killer;
     std::string name;
@@ -165,7 +165,7 @@ TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheU
     });
     if (picture.ok()) group_.reset();
     killer.get();
-    if (picture.ok()) {  // it was faster
+    if (picture.ok()) {  // the image was done before the kill
       wrong += *picture != undisturbed[layout];
       continue;
     }
@@ -186,7 +186,7 @@ TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheU
   EXPECT_EQ(wrong, 0);
 }
 
-// `tessera generate` itself, killed.
+// Kills `tessera generate` itself.
 TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
   std::mt19937 random(7);
   for (int i = 0; i < 5; ++i) {

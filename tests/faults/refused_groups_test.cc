@@ -1,4 +1,5 @@
-// Groups that cannot start: they take no jobs, say why, keep nobody else from serving, and go on trying.
+// Groups that cannot start: they take no jobs, report the reason, do not prevent other groups from serving, and keep
+// retrying.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 
 class RefusedGroupsTest : public ::testing::Test {
  protected:
-  // Calls fail while the file "broken" is there.
+  // Calls fail while the file "broken" exists.
   void Start(const std::string& script, const std::vector<std::string>& groups) {
     server_ = std::make_unique<TestServer>(
         TestServerOptions{.worker = FAKE_WORKER, .groups = groups, .settings = "drain_time: 100ms\n"});
@@ -114,7 +115,7 @@ TEST_F(RefusedGroupsTest, AServerOfWhichNoModelCanBeReadDoesNotStart) {
   EXPECT_THAT(server_->ErrorsOfStart(), AllOf(HasSubstr("model tiny"), HasSubstr("describe fails as its script says")));
 }
 
-// Replicas of one model, whose weights have the digest that stands in a file.
+// Replicas of one model. A file contains the digest of its weights.
 class ReplacedWeightsTest : public RefusedGroupsTest {
  protected:
   void StartWith(const std::string& digest) {
@@ -127,7 +128,7 @@ class ReplacedWeightsTest : public RefusedGroupsTest {
 
   void Replace(const std::string& digest) { server_->Write("digest", digest); }
 
-  // The groups whose weights are those of other replicas no more.
+  // The groups whose weights differ from those of the other replicas.
   std::vector<boost::json::object> Refused() {
     std::vector<boost::json::object> refused;
     for (const size_t group : {0, 1}) {
@@ -164,7 +165,7 @@ TEST_F(ReplacedWeightsTest, AReplicaWithOtherWeightsIsRefusedUntilTheOldOnesAreB
 TEST_F(ReplacedWeightsTest, SighupBringsAllReplicasToTheNewOnes) {
   ASSERT_NO_FATAL_FAILURE(StartWith("aaaa"));
   Replace("bbbb");
-  server_->Write("models/tiny/model_index.json", "{}");  // as a model is replaced: a file of it is another one
+  server_->Write("models/tiny/model_index.json", "{}");  // replacing a model changes one of its files
   ASSERT_TRUE(server_->ServingProcess().has_value());
   kill(*server_->ServingProcess(), SIGHUP);
   WaitUntil("the new weights", [&] { return absl::StrContains(Picture(), "Weights hash: bbbb"); });

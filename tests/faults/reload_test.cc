@@ -1,4 +1,4 @@
-// What a server makes of SIGHUP, of other signals, and of a configuration that changes under it.
+// How a server handles SIGHUP, other signals, and changes of its configuration file.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -40,7 +40,7 @@ class ReloadTest : public ::testing::TestWithParam<bool> {
     server_->Write("tessera.yaml", absl::StrReplaceAll(before, {{what, with}}));
   }
 
-  // SIGHUP, and the line that tells what became of it.
+  // Sends SIGHUP and returns the log from then on, up to the line with the result.
   std::string HangUp() {
     const size_t before = server_->process().errors().size();
     server_->process().Signal(SIGHUP);
@@ -125,7 +125,7 @@ TEST_P(ReloadTest, SignalsWithoutAMeaningDoNothing) {
   for (const int number : {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGPOLL, SIGPIPE, SIGRTMIN, SIGRTMAX}) {
     server_->process().Signal(number);
   }
-  HangUp();  // which arrives after them
+  HangUp();  // arrives after the other signals
   EXPECT_EQ(server_->Ended(server_->Submit("apple")), "done");
   EXPECT_EQ(server_->Terminate(), 0);
 }
@@ -157,7 +157,7 @@ TEST_P(ReloadTest, AGroupThatGoesFinishesWhatItHasAndWhatWaitsForItFails) {
                  absl::StrCat(config, "  - {model: ", server_->folder(), "/models/other, layout: serial}\n"));
   HangUp();
   WaitUntil("the new group", [&] { return StatusOf(R"(, "model": "other")") == 202; });
-  // Of two sizes: the second waits for the first.
+  // The two jobs have different sizes, so the second waits for the first.
   const std::string runs = server_->Submit("apple", R"(, "model": "other", "num_inference_steps": 200)");
   WaitUntil("running", [&] { return server_->StatusOf(runs) == "running"; });
   const TestResponse waiting = server_->Call(

@@ -1,4 +1,4 @@
-// `tessera batch --server` against a real server over fake workers, with kills of both.
+// `tessera batch --server` against a real server with fake workers, while both are killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 class RemoteBatchTest : public BatchTest {
  protected:
   RemoteBatchTest() {
-    worker_ = "/nowhere/worker";  // no worker is started here
+    worker_ = "/nowhere/worker";  // no local worker may be started
     model_ = "";
   }
 
@@ -38,7 +38,7 @@ class RemoteBatchTest : public BatchTest {
     return more;
   }
 
-  // Of all jobs that the server has ever accepted.
+  // The number of all jobs that the server has ever accepted.
   int64_t Jobs() {
     int64_t jobs = 0;
     std::string after;
@@ -55,8 +55,8 @@ class RemoteBatchTest : public BatchTest {
     }
   }
 
-  // The front end behind its supervisor, which starts the next one on the same port.
-  // Once it serves: of one that dies five times before it says anything the supervisor thinks no good.
+  // Kills the serving process. Its supervisor starts the next one on the same port. The kill waits until the server is
+  // ready, because the supervisor gives up after five deaths before the first output.
   void KillFrontEnd() {
     server_->WaitUntilReady();
     server_->CrashServingProcess(SIGKILL);
@@ -89,7 +89,7 @@ TEST_F(RemoteBatchTest, KillsOfTheClientAndOfTheServerLoseAndRepeatNothing) {
     WaitUntil("a moment to disturb", [&] { return Journaled("out") >= std::min<int64_t>(more, kItems); });
     if (kills % 2 == 0) {
       KillFrontEnd();
-      if (random() % 2 == 0) continue;  // the client's destructor kills it, at any moment of its recovery
+      if (random() % 2 == 0) continue;  // the client's destructor kills it, at some time during its recovery
       const int64_t further = std::min<int64_t>(Journaled("out") + 4, kItems);
       WaitUntil("the client to go on", [&] { return Journaled("out") >= further; });
     }

@@ -1,5 +1,5 @@
-// A caller that sends its request again, because it did not hear the answer, gets its job: over HTTP, from the real
-// server, whatever bound is reached meanwhile.
+// A caller that repeats its request because it did not receive the answer gets the same job, over HTTP from the real
+// server, even if a limit has been reached in the meantime.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Bad requests, over and over, leave nothing behind in a real server.
+// Repeated bad requests do not increase the memory of a real server.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,9 +11,9 @@
 namespace tessera {
 namespace {
 
-// Some hundred bytes kept of each request would be ten times as much.
+// A leak of some hundred bytes per request would be ten times as much.
 constexpr double kResolutionMib = 0.5;
-constexpr int kFirstPasses = 10;  // in which pools and arenas grow to their size
+constexpr int kFirstPasses = 10;  // pools and arenas grow to their final size during these
 constexpr int kPasses = 3 * kTrendBlocks;
 
 TEST(ResidentMemoryTest, DoesNotGrowByBadRequests) {
@@ -23,7 +23,7 @@ TEST(ResidentMemoryTest, DoesNotGrowByBadRequests) {
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
   std::vector<BadBody> table = ReadBadBodies();
-  // A few are valid for the fake worker's model.
+  // Some bodies are valid for the fake worker's model.
   std::erase_if(table, [&](const BadBody& row) {
     return server.Call("POST", "/v1/images/generations", row.body).status != row.status;
   });

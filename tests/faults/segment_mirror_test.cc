@@ -20,10 +20,11 @@ constexpr std::chrono::seconds kDeadline{60};
 constexpr std::chrono::milliseconds kPause{5};
 constexpr int kHub = 0;
 
-// One world on several hosts in one process: each has a segment and a mirror of its own, and a thread carries batches.
+// Simulates one world on several hosts within this process. Each host has a separate segment and mirror, and a thread
+// that carries its batches.
 class Hosts {
  public:
-  // Host 0 is the hub. `host_of_rank` may leave out hosts.
+  // Host 0 is the hub. Some hosts may have no rank in `host_of_rank`.
   explicit Hosts(std::vector<int> host_of_rank, int hosts, bool rendezvous = false)
       : host_of_rank_(std::move(host_of_rank)), rendezvous_(rendezvous) {
     HostGroup world = {.name = "world"};
@@ -56,7 +57,7 @@ class Hosts {
   }
 
  private:
-  // What this host has collected goes through the hub, as over the streams of nodes. Batches of one host stay in order.
+  // Sends this host's batches through the hub, like the streams of nodes. Batches of one host stay in order.
   void Carry(int host) {
     SegmentMirror& mirror = *mirrors_[static_cast<size_t>(host)];
     while (!ending_) {
@@ -151,7 +152,7 @@ TEST(SegmentMirrorTest, PoisonAndBeatsOfOneHostReachAllOthers) {
   EXPECT_EQ(hosts.segment(kHub).Beats(0), 41u);
 }
 
-// What a host may not say.
+// Updates that a host must not send.
 class RefusedUpdatesTest : public ::testing::Test {
  protected:
   std::string Refusal(const SegmentUpdate& update, int from = 1) {
@@ -166,7 +167,7 @@ class RefusedUpdatesTest : public ::testing::Test {
     return slot;
   }
 
-  // Ranks 0 and 1 are on host 1, rank 2 is here.
+  // Ranks 0 and 1 are on host 1, rank 2 is on the hub.
   const std::shared_ptr<HostSegment> segment_ = *HostSegment::CreateInHeap(
       {.ranks = 3, .groups = {{.name = "world", .ranks = {0, 1, 2}}}, .slot_bytes = 4096, .slots = 2});
   SegmentMirror mirror_{segment_, {1, 1, 0}, kHub};

@@ -1,4 +1,4 @@
-// `tessera serve` whose workers die, and which dies itself, with workers that need no model.
+// `tessera serve` whose workers die and which is killed itself, with workers that need no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ class ServeFaultsTest : public ::testing::Test {
     return job;
   }
 
-  // What the same request gives when nothing happens.
+  // The image of the same request without faults.
   std::string Undisturbed(const std::string& prompt) {
     TestServer quiet({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}});
     if (!quiet.Start()) return "";
@@ -92,11 +92,11 @@ TEST_F(ServeFaultsTest, AKilledServerLosesNoJob) {
   EXPECT_EQ(PictureOf(server.ImageBytes(server.Get(done))), Undisturbed("pear"));
 }
 
-// Steps are long, so that each is a command of its own, and two of a job are sent before the first is answered.
+// Steps are long, so each is a separate command, and two steps of a job are sent before the first is answered.
 TEST_F(ServeFaultsTest, AJobThatFailsTakesNoStepFromThoseThatJoinedIt) {
   const std::string two_steps = R"(, "num_inference_steps": 2)";
   TestServer& server = Start("step-time=70 step2-of-gated-fail=error");
-  // First of all, that two share a batch: of more nobody knows when the other one fails.
+  // The server first learns that two jobs can share a batch. Whether three can is still unknown when a job fails.
   const std::string longer = Running("gated");
   std::vector<std::string> jobs = {server.Submit("pear", two_steps)};
   server.Write("gate", "");
@@ -150,7 +150,7 @@ TEST_F(ServeFaultsTest, TerminationFinishesWhatRunsAndKeepsWhatWaits) {
   EXPECT_EQ(server.process().Wait(), 0) << server.process().errors();
   ASSERT_TRUE(server.Start());
   EXPECT_EQ(server.StatusOf(running), "done") << "it was finished before the end";
-  // What is killed between a socket folder and its worker leaves the folder to the next server.
+  // If a worker is killed after its socket folder was created, the folder is left to the next server.
   server.WaitUntilReady();
 }
 
@@ -169,14 +169,14 @@ TEST_F(ServeFaultsTest, APoisonJobFailsAloneAndTheOthersAreMade) {
 
 TEST_F(ServeFaultsTest, AStepThatFailsCostsNoNeighbourAStep) {
   TestServer& server = Start("step3-of-gated=error");
-  // A batch of two, so that the next one is not tried beforehand.
+  // A batch of two, so that the server need not try the next one beforehand.
   const std::string first = Running("gated apple");
   const std::string second = server.Submit("pear");
   server.Write("gate", "");
   EXPECT_EQ(server.Ended(first), "done");
   EXPECT_EQ(server.Ended(second), "done");
   std::filesystem::remove(server.folder() + "/gate");
-  // A fourth step of the one, with the other in it, is sent before the third has failed.
+  // A fourth step, with both jobs, is sent before the third has failed.
   const std::string failing = Running("gated");
   const std::string innocent = server.Submit("pear");
   server.Write("gate", "");
@@ -258,7 +258,7 @@ TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {
 }
 
 TEST_F(ServeFaultsTest, AnOrderlyEndDoesNotWaitForThoseWhoFollowQueuedJobs) {
-  // Longer than anybody here waits.
+  // Longer than the test waits.
   TestServer server(
       {.worker = FAKE_WORKER, .script = "load=hang", .groups = {"{model: TINY}"}, .settings = "drain_time: 10m\n"});
   ASSERT_TRUE(server.Start());

@@ -1,4 +1,4 @@
-// What `tessera serve` writes on standard error for those who run it.
+// What `tessera serve` writes to standard error for operators.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ std::string Text(const object& line, const char* name) {
 
 class ServeLogTest : public ::testing::Test {
  protected:
-  // Runs a server through health checks, a call, a job that fails and, where `deadly`, one that kills its workers; what
-  // it wrote.
+  // Runs a server through health checks, a call, a job that fails and, if `deadly`, a job that kills its workers.
+  // Returns the log lines.
   std::vector<object> LinesOfARun(const std::vector<std::string>& arguments, bool deadly) {
     TestServer server({.worker = FAKE_WORKER,
                        .script = "step-time=0",
@@ -60,7 +60,7 @@ class ServeLogTest : public ::testing::Test {
     for (const absl::string_view line : absl::StrSplit(server.process().errors(), '\n', absl::SkipEmpty())) {
       boost::json::error_code error;
       const boost::json::value value = boost::json::parse(base::StdView(line), error);
-      // Workers say a word of their own when they are told to die.
+      // Workers print a message of another form when a job kills them.
       if (error || !value.is_object()) continue;
       lines.push_back(value.as_object());
     }
@@ -99,7 +99,7 @@ TEST_F(ServeLogTest, EveryLineHasALevelAndAFailedJobLeavesOneWithItsReason) {
   EXPECT_EQ(Text(deadly, "level"), "error");
   EXPECT_GE(Count(lines, "group", "nowhere-0"), 3u);
   EXPECT_EQ(Count(lines, "route", "/v1/models"), 1u);
-  // Health checks are no lines; those that were not ready yet were answered otherwise than the next one.
+  // Health checks are not logged, except for /readyz answers whose status changes while the server becomes ready.
   EXPECT_EQ(Count(lines, "route", "/livez"), 0u);
   EXPECT_EQ(Count(lines, "route", "/metrics"), 0u);
   EXPECT_LE(Count(lines, "route", "/readyz"), 3u);
@@ -141,7 +141,7 @@ class StalledLogTest : public ::testing::Test {
     return dropped;
   }
 
-  // One line each.
+  // Each call writes one line.
   void CallUntilLinesAreDropped() {
     HttpTestClient client(server_->port());
     for (int i = 0; i < 20 && Dropped() == 0; ++i) {

@@ -1,7 +1,7 @@
-// A server whose workers and whose own process are killed at random moments and at every failpoint, while clients
-// submit, cancel and wait; and an oracle that asks for every acknowledged job in the end.
+// Kills a server and its workers at random times and at every failpoint, while clients submit, cancel and wait. At the
+// end an oracle checks every acknowledged job.
 //
-// tests/support/fault_runs.h says how many kills there are and with which seeds; the tally goes to the end of the file
+// tests/support/fault_runs.h explains the number of kills and the seeds. The tally is appended to the file
 // TESSERA_FAULT_TALLY.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class ServerKillsTest : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(oracle_.Learn(server));
   }
 
-  // A client that does not know whether its request has arrived sends it again under the same key.
+  // A client that does not know whether its request has arrived repeats it with the same key.
   void Submit(TestServer& server) { Submit(server, static_cast<int>(random_() % KillOracle::kKinds)); }
   void Submit(TestServer& server, int kind) {
     if (unanswered_.empty()) unanswered_ = absl::StrCat("key-", ++keys_, "-", kind);
@@ -46,11 +46,12 @@ class ServerKillsTest : public ::testing::Test {
     unanswered_.clear();
     oracle_.jobs.push_back({.id = std::string(boost::json::parse(response.body).at("id").as_string()), .kind = sent});
     if (random_() % 8 != 0) return;
-    oracle_.jobs.back().cancelled = true;  // or not, when no answer comes
+    oracle_.jobs.back().cancelled = true;  // has no effect if the request is not answered
     server.Call("DELETE", "/v1/jobs/" + oracle_.jobs.back().id);
   }
 
-  // Some moment of the work: at once, which may be while the workers start, or as one of the last jobs begins or ends.
+  // Waits for some time during the work: none at all, possibly while the workers start, or until one of the last jobs
+  // begins or ends.
   void WaitForAMoment(TestServer& server) {
     if (random_() % 3 == 0) return;
     const std::string& job =
@@ -92,12 +93,12 @@ class ServerKillsTest : public ::testing::Test {
     }
   }
 
-  // What brings a server to the failpoint; others are reached by any job.
+  // Provokes the failpoint. Failpoints not mentioned here are reached by any job.
   void Provoke(TestServer& server, absl::string_view point) {
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
     if (absl::StartsWith(point, "fail.")) Submit(server, KillOracle::kFailing);
     if (absl::StartsWith(point, "fail_queued.")) Submit(server, KillOracle::kTooLate);
-    // Groups whose workers die again and again before they have worked are not started again at once.
+    // A group whose workers die repeatedly before they have worked is not restarted at once.
     if (absl::StartsWith(point, "group_died.") && IsWorking(server)) {
       for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
     }
@@ -105,7 +106,8 @@ class ServerKillsTest : public ::testing::Test {
 
   void DieAt(TestServer& server, const std::string& point) {
     const std::string settings = server.options().settings;
-    // Images that are committed with their jobs, as those before and after these points are, get their files later.
+    // Images that are committed with their jobs get their files later and do not reach these failpoints. All other
+    // images of the test are committed.
     if (absl::StrContains(point, "_file") && absl::StartsWith(point, "finish.")) {
       absl::StrAppend(&server.options().settings, "committed_image_bytes: 0\n");
     }
@@ -117,7 +119,7 @@ class ServerKillsTest : public ::testing::Test {
       while (alive && absl::Now() < deadline) {
         ASSERT_NO_FATAL_FAILURE(Provoke(server, point));
         alive = server.Call("GET", "/livez").status == 200;
-        // What still runs when a server ends is given back.
+        // Jobs that still run when a server terminates are given back.
         if (absl::StartsWith(point, "give_back.") && IsWorking(server)) break;
       }
       code = server.Terminate();
@@ -167,12 +169,12 @@ class ServerKillsTest : public ::testing::Test {
 
   std::mt19937 random_;
   KillOracle oracle_;
-  std::string unanswered_;  // the key of the request that is to be sent again
+  std::string unanswered_;  // the key of the request to be repeated
   int keys_ = 0;
   int worker_kills_ = 0, server_kills_ = 0, kills_of_all_ = 0, failpoint_kills_ = 0, stops_ = 0, terminations_ = 0;
 };
 
-// With a seed of its own for the moments and kinds of the disturbances.
+// The seed determines the times and kinds of the faults.
 class SeededServerKillsTest : public ServerKillsTest, public ::testing::WithParamInterface<int> {
  protected:
   SeededServerKillsTest() { random_.seed(static_cast<unsigned>(GetParam())); }
@@ -192,12 +194,12 @@ TEST_P(SeededServerKillsTest, NoFailpointLosesAJob) {
                      .settings = "drain_time: 1ms\n"});
   ASSERT_NO_FATAL_FAILURE(Prepare(server));
   for (const absl::string_view point : server::Failpoints()) {
-    if (absl::StartsWith(point, "sweep.")) continue;  // of no job that anyone waits for
+    if (absl::StartsWith(point, "sweep.")) continue;  // concerns only jobs that no client waits for
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
     server.Kill();
     ASSERT_NO_FATAL_FAILURE(DieAt(server, std::string(point)));
     if (!absl::StartsWith(point, "record.")) continue;
-    // Without workers to adopt.
+    // Repeats the failpoint without workers to adopt.
     server.Kill();
     for (const pid_t worker : server.Workers()) kill(worker, SIGKILL);
     ASSERT_NO_FATAL_FAILURE(DieAt(server, std::string(point)));
@@ -219,7 +221,8 @@ TEST_F(ServerKillsTest, NoFailpointLeavesAFileOfAJobThatIsNoMore) {
       if (entry.is_regular_file()) files.push_back(entry.path());
     }
     EXPECT_FALSE(files.empty());
-    // Retention is time in which a server works, kept when it ends: the first sweep of the next process finds it.
+    // Retention counts the time that a server runs, and the server saves it at termination. The first sweep of the next
+    // process therefore finds the job expired.
     WaitUntil("it has worked so long", [&] { return absl::Now() >= expired; });
     EXPECT_EQ(server.Terminate(), 0);
     ASSERT_NO_FATAL_FAILURE(DieAt(server, point));
@@ -255,12 +258,12 @@ TEST_F(ServerKillsTest, TheOracleSeesWhatIsLostDuplicatedOrTorn) {
 
 #ifdef HAS_REAL_WORKER
 TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModel) {
-  // Replicas of one rank and one thread: with more, what else is in the batch changes the rounding.
+  // Replicas of one rank and one thread: with more, the rounding would depend on the other jobs of the batch.
   Run("", "", {"{model: emoji, layout: serial, threads: 1, count: 2}"}, FaultKills(3, 7));
 }
 
 TEST_P(SeededServerKillsTest, TheSameWithTheEmbeddedModelOnSeveralRanks) {
-  oracle_.levels = 1;  // another group, or another batch, rounds differently
+  oracle_.levels = 1;  // another group or another batch rounds differently
   Run("", "", {"{model: emoji, layout: \"cfg=2\", threads: 1}", "{model: emoji, layout: \"ulysses=2\", threads: 1}"},
       FaultKills(3, 7));
 }

@@ -1,7 +1,8 @@
-// Two servers with two groups each and one queue, while servers, groups and the database are killed in turn and clients
-// go on submitting, to whichever server answers; and the oracle of server_kills_test.cc in the end.
+// Two servers with two groups each share one queue. The servers, the groups and the database are killed in turn while
+// clients keep submitting to whichever server answers. At the end the oracle of server_kills_test.cc checks the jobs.
 //
-// Two clients at first, then twice as many. tests/support/fault_runs.h says how many kills there are.
+// The first half runs with two clients, the second with twice as many. tests/support/fault_runs.h explains the number
+// of kills.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,8 +25,8 @@
 namespace tessera {
 namespace {
 
-constexpr int kSubmitters = 2;      // at first
-constexpr int64_t kLongQueue = 40;  // then clients wait
+constexpr int kSubmitters = 2;      // in the first half
+constexpr int64_t kLongQueue = 40;  // above this, clients wait
 constexpr int kJobsBetweenKills = 4;
 
 class SharedQueueKillsTest : public testing::TestWithParam<int> {
@@ -37,8 +38,8 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
     }
   }
 
-  // Sends one job until it is acknowledged, to one server or the other, always under the same key: whether an answer
-  // that did not come was lost on its way to the server or back, it is one job.
+  // Sends one job to a random server until it is acknowledged, always with the same key. So it is one job even if an
+  // answer was lost.
   void Submit(std::mt19937& random) {
     const int kind = static_cast<int>(random() % KillOracle::kKinds);
     const std::string key = absl::StrCat("key-", ++keys_);
@@ -67,7 +68,7 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
            boost::json::parse(response.body).at("queued_jobs").to_number<int64_t>() > kLongQueue;
   }
 
-  // The next in turn of: the servers, their four groups, the database.
+  // Kills the next of the servers, their four groups and the database, in turn.
   void KillNext() {
     const int turn = kills_++ % 7;
     if (turn < 2) {
@@ -90,7 +91,7 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
     }
   }
 
-  // Jobs that were acknowledged in a second.
+  // Returns the number of jobs acknowledged per second.
   double RunUntil(int kills, int submitters) {
     const size_t before = Acknowledged();
     const absl::Duration began = base::SteadyNow();
@@ -118,7 +119,7 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
   PostgresCluster cluster_{/*syncs=*/true};
   SharedServers servers_;
   std::mutex mutex_;
-  KillOracle oracle_;  // its jobs are guarded by mutex_ while submitters run
+  KillOracle oracle_;  // jobs are guarded by mutex_ while submitters run
   std::atomic<int> keys_ = 0;
   int kills_ = 0, server_kills_ = 0, group_kills_ = 0, database_kills_ = 0;
 };
@@ -126,7 +127,7 @@ class SharedQueueKillsTest : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(, SharedQueueKillsTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
 
 TEST_P(SharedQueueKillsTest, EveryAcknowledgedJobEndsOnceWithItsOwnImage) {
-  const int kills = FaultKills(40, 67);  // three seeds of a long run
+  const int kills = FaultKills(40, 67);  // a long run has three seeds
   for (size_t i = 0; i < servers_.size(); ++i) ASSERT_TRUE(servers_.at(i).Start());
   servers_.at(0).WaitUntilReady();
   ASSERT_NO_FATAL_FAILURE(oracle_.Learn(servers_.at(0)));

@@ -1,5 +1,5 @@
-// The query by which KEDA decides how many servers there are, asked of a real Prometheus over two servers with one
-// queue: it is the queue, and not twice the queue.
+// Runs KEDA's query for the number of servers on a real Prometheus, with two servers that share one queue. The result
+// must be the queue, not twice the queue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kModel[] = "tiny";
 
-// scripts/setup.sh --checks unpacks it; elsewhere it is the system's own.
+// The program that scripts/setup.sh --checks unpacks, or else the system's.
 std::string PrometheusProgram() {
   for (const std::string path : {PROMETHEUS, "/usr/bin/prometheus"}) {
     if (access(path.c_str(), X_OK) == 0) return path;
@@ -32,7 +32,7 @@ std::string PrometheusProgram() {
   return "";
 }
 
-// As the cluster's object has it, about another model.
+// The query of the cluster's ScaledObject, for this test's model.
 std::string KedaQuery() {
   std::ifstream file(SCALED_OBJECT);
   for (std::string line; std::getline(file, line);) {
@@ -71,7 +71,7 @@ class Prometheus {
     });
   }
 
-  // The one number of an instant query; nothing while it has none.
+  // The single value of an instant query, if it has one.
   std::optional<double> Ask(const std::string& query) {
     HttpTestClient client(port_);
     const TestResponse response = client.Call("GET", "/api/v1/query?query=" + Encoded(query), "", {});
@@ -91,7 +91,7 @@ class Prometheus {
   uint16_t port_ = 0;
 };
 
-// What the server itself says.
+// The value that the server itself reports.
 double Gauge(TestServer& server) {
   HttpTestClient client(server.admin_port());
   const std::string name = absl::StrCat("tessera_queued_device_seconds{model=\"", kModel, "\"} ");
@@ -111,7 +111,7 @@ TEST(SharedQueueMetricsTest, TheQueryOfKedaIsTheQueueAndNotTwiceTheQueue) {
   SharedServers servers(cluster);
   std::vector<uint16_t> ports;
   for (int i = 0; i < 2; ++i) {
-    // No group is ever ready, so that the queue stays as it is.
+    // No group ever becomes ready, so the queue does not change.
     TestServer& server = servers.Add({.worker = FAKE_WORKER,
                                       .script = "load=hang",
                                       .groups = {"{model: TINY, layout: serial}"},
@@ -131,7 +131,7 @@ TEST(SharedQueueMetricsTest, TheQueryOfKedaIsTheQueueAndNotTwiceTheQueue) {
   };
   for (size_t i = 0; i < 2; ++i) WaitUntil("each reports ten jobs", [&] { return is_ten(Gauge(servers.at(i))); });
   WaitUntil("so does the query", [&] { return is_ten(prometheus.Ask(query)); });
-  // Prometheus has both servers: a sum would be twice the queue.
+  // Prometheus scrapes both servers, so a sum would be twice the queue.
   WaitUntil("twice in all", [&] {
     const std::optional<double> sum = prometheus.Ask(absl::StrReplaceAll(query, {{"max(", "sum("}}));
     return sum.has_value() && is_ten(*sum / 2);

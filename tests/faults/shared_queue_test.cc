@@ -1,5 +1,5 @@
-// Two servers with one queue in PostgreSQL: what one accepts the other makes, cancels and reports, and what either
-// does when the other, or the database, is gone.
+// Two servers with one queue in PostgreSQL: each makes, cancels and reports the jobs that the other accepted. The tests
+// also cover the loss of one server and of the database.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kSerial[] = "{model: TINY, layout: serial}";
-constexpr char kNever[] = "load=hang";  // no group is ever ready
+constexpr char kNever[] = "load=hang";  // no group ever becomes ready
 
 PostgresCluster& Cluster() {
   static PostgresCluster cluster(/*syncs=*/false);
@@ -45,7 +45,7 @@ TEST_F(SharedQueueTest, WhatOneServerAcceptsTheOtherMakesAndBothTell) {
   TestServer& accepts = Start(kNever);
   TestServer& makes = Start("step-time=1");
   const std::string job = accepts.Submit("red apple");
-  // The events of a job are reported where it is watched, wherever it is made.
+  // A job's events are reported on the server where it is watched, even if another server makes it.
   HttpTestClient watcher(accepts.port());
   ASSERT_TRUE(watcher.Send(absl::StrCat("GET /v1/jobs/", job, "/events HTTP/1.1\r\nHost: localhost\r\n\r\n")));
   EXPECT_THAT(watcher.ReadUntil("event: done"), HasSubstr("event: done"));
@@ -63,7 +63,7 @@ TEST_F(SharedQueueTest, OneServerCancelsWhatTheOtherRuns) {
   WaitUntil("it runs", [&] { return cancels.StatusOf(job) == "running"; });
   EXPECT_EQ(cancels.Call("DELETE", "/v1/jobs/" + job).status, 200);
   EXPECT_EQ(runs.StatusOf(job), "cancelled");
-  // Its group is free for others long before the job would have ended.
+  // The group is free for other jobs long before the cancelled job would have ended.
   EXPECT_EQ(cancels.Ended(cancels.Submit("green apple", R"(, "num_inference_steps": 1)")), "done");
   EXPECT_EQ(runs.Terminate(), 0);
   EXPECT_EQ(cancels.Terminate(), 0);

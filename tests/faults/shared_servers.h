@@ -1,4 +1,4 @@
-// Servers that share one queue: a database of their own, one folder of images, and as many servers as a test wants.
+// SharedServers are servers that share one queue: a separate database, one folder of images, and any number of servers.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ class SharedServers {
  public:
   explicit SharedServers(PostgresCluster& cluster) : database_(cluster.NewDatabase()) {}
 
-  // Not started yet. `options` without a store and a data folder; `lease` as in the configuration.
+  // Adds a server without starting it. `options` has no store and no data folder; `lease` as in the configuration.
   TestServer& Add(TestServerOptions options, const std::string& lease = "1s") {
     options.data_folder = folder_ / "data";
     options.settings += absl::StrCat("store: {dsn: \"", database_.dsn, "\", password_file: ", database_.password_file,

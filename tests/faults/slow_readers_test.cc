@@ -1,5 +1,5 @@
-// A real server whose clients take stored pictures slowly: what they hold of its memory, and what they get when the
-// file goes away meanwhile.
+// Clients of a real server that read stored images slowly: how much of the server's memory they hold, and what they
+// receive if the file is removed in the meantime.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// More than the buffers of both ends of a connection take.
+// More than the buffers at both ends of a connection hold.
 constexpr size_t kLarge = 16 << 20;
 
 class SlowReadersTest : public ::testing::Test {
@@ -37,7 +37,7 @@ class SlowReadersTest : public ::testing::Test {
                  .groups = {"{model: nowhere}"},
                  .arguments = {"--no-supervisor"}}) {}
 
-  // Starts a server whose folder has a picture of so many bytes.
+  // Starts a server with a stored image of `bytes` bytes.
   void StartWith(size_t bytes) {
     std::mt19937_64 random(bytes);
     while (picture_.size() < bytes) absl::StrAppend(&picture_, absl::Hex(random(), absl::kZeroPad16));
@@ -55,12 +55,12 @@ class SlowReadersTest : public ::testing::Test {
     return client;
   }
 
-  // What a client gets of the body from now on.
+  // The rest of the body that the client receives.
   std::string RestOf(HttpTestClient& client) const { return client.ReadUntil(picture_.substr(picture_.size() - 64)); }
 
   TestServer server_;
   std::string picture_;
-  std::string path_;  // of its URL
+  std::string path_;  // of the image's URL
   fs::path file_;
 
  private:
@@ -87,7 +87,7 @@ class SlowReadersTest : public ::testing::Test {
 
 TEST_F(SlowReadersTest, HoldNoMoreThanTheBoundOfAllConnections) {
   constexpr size_t kReaders = 150;
-  constexpr double kBoundMib = 4, kSlackMib = 20;  // of connections, threads and the heap; the pictures are 600 MiB
+  constexpr double kBoundMib = 4, kSlackMib = 20;  // of connections, threads and the heap; the images are 600 MiB
   ASSERT_NO_FATAL_FAILURE(StartWith(4 << 20));
   const auto resident = [&] { return HoldingsOf(server_.process().pid())->resident_mib; };
   EXPECT_TRUE(server_.Call("GET", path_).body == picture_);

@@ -1,8 +1,9 @@
-// A server under mixed load for a long time: clients that submit, wait, follow, cancel and hang up at any stage,
-// workers that are killed all the while and, in the first part, a server that is killed too. Every acknowledged job
-// must end as it should, and nothing that the server or its oldest worker holds may grow.
+// A server under mixed load for a long time: clients submit, wait, follow, cancel and disconnect at any stage; workers
+// are killed all the time and, in the first part, the server as well. Every acknowledged job must end correctly, and no
+// resource of the server or of its oldest worker may grow.
 //
-// TESSERA_SOAK_MINUTES: of the whole run. Without it a few seconds are run with fake workers, too short for a trend.
+// TESSERA_SOAK_MINUTES is the length of the whole run. Without it the test runs a few seconds with fake workers, too
+// short for a trend.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -38,18 +39,18 @@ std::string Fields(int kind) {
                       R"(, "seed": )", kind);
 }
 
-// What became of requests.
+// The results of requests.
 struct Outcomes {
   int acknowledged = 0, done = 0, failed = 0, cancelled = 0;
-  int lost = 0;  // not there, never ended, or ended as nobody wanted
-  int torn = 0;  // images other than those of the undisturbed run
+  int lost = 0;  // missing, never ended, or ended with an unexpected status
+  int torn = 0;  // images that differ from the undisturbed run
   int hung_up = 0, refused = 0, unanswered = 0;
 };
 
 class SoakTest : public ::testing::TestWithParam<int> {
  protected:
   void Prepare(TestServer& server) {
-    server.options().arguments = {"--no-supervisor"};  // what the process holds is measured
+    server.options().arguments = {"--no-supervisor"};  // so that process() is the measured process
     ASSERT_TRUE(server.Start());
     server.WaitUntilReady();
     for (int kind = 0; kind < kKinds; ++kind) {
@@ -71,13 +72,13 @@ class SoakTest : public ::testing::TestWithParam<int> {
     std::printf("%s\n", text.c_str());
   }
 
-  // A job that was alone in a worker which died three times is given up for it.
+  // A job fails as the presumed cause if it was alone in a worker that died, three times.
   void CountFailure(const std::string& error) {
     if (absl::StrContains(error, "signal")) return Count(&Outcomes::failed);
     Complain(&Outcomes::lost, absl::StrCat("failed: ", error));
   }
 
-  // A job of its own, followed or left alone, cancelled or not, to its end.
+  // Runs one job to its end. It may be followed or not, cancelled or not.
   void RunJob(TestServer& server, std::mt19937& random, const std::string& key) {
     const int kind = static_cast<int>(random() % kKinds);
     TestResponse accepted;
@@ -128,7 +129,7 @@ class SoakTest : public ::testing::TestWithParam<int> {
     if (image != undisturbed_[static_cast<size_t>(kind)]) Complain(&Outcomes::torn, "an answer with another image");
   }
 
-  // Ends the connection at some moment of a plain or streamed generation.
+  // Disconnects at a random time during a plain or streamed generation.
   void HangUp(TestServer& server, std::mt19937& random) {
     HttpTestClient client(server.port());
     const bool streams = random() % 2 == 0;
@@ -139,7 +140,7 @@ class SoakTest : public ::testing::TestWithParam<int> {
         body.size(), "\r\n\r\n", body);
     client.Send(request.substr(0, random() % 8 == 0 ? random() % request.size() : request.size()));
     if (streams && random() % 2 == 0) client.ReadUntil("image_generation.partial_image");
-    if (random() % 2 == 0) server.Call("GET", "/livez");  // what was sent before it has arrived
+    if (random() % 2 == 0) server.Call("GET", "/livez");  // by now the request sent before has arrived
     Count(&Outcomes::hung_up);
   }
 
@@ -199,13 +200,13 @@ class SoakTest : public ::testing::TestWithParam<int> {
     series_[whose + " segments"].push_back({seconds, holdings->segments});
   }
 
-  // The soak is as long as it was asked to be.
+  // The length of the soak is the requested time.
   static void WaitForTime(absl::Time time) {
     WaitUntil("the time", [&] { return absl::Now() >= time; });
   }
 
-  // A third of the time with deaths of the server, a tenth to settle, the rest is sampled. Where workers die about
-  // every `pause`.
+  // For the first 30 % of the time the server dies as well, then it settles for 10 %, and the rest is sampled. Workers
+  // die about every `pause`.
   void Disturb(TestServer& server, absl::Duration length, absl::Duration pause) {
     std::mt19937 random(static_cast<unsigned>(GetParam()));
     const absl::Time began = absl::Now();
@@ -258,7 +259,7 @@ class SoakTest : public ::testing::TestWithParam<int> {
     EXPECT_GT(of.cancelled, 0);
   }
 
-  // What is left when nobody asks for anything: nothing of what the clients did.
+  // Checks that an idle server has released everything that clients caused.
   void ExpectRest(TestServer& server) {
     WaitUntil("an idle server", [&] {
       const TestResponse info = server.Call("GET", "/v1/server");
@@ -277,7 +278,7 @@ class SoakTest : public ::testing::TestWithParam<int> {
     for (const auto& [name, samples] : series_) {
       ASSERT_GE(samples.size(), size_t{2 * kTrendBlocks}) << "run it for longer";
       const Trend trend = TrendOf(samples);
-      // Memory moves in pages and arenas; of the others one more is one too many.
+      // Memory changes in pages and arenas; of the other resources, even one more counts.
       const double resolution = absl::StrContains(name, "MiB") ? std::max(1.0, trend.level / 50) : 1;
       const bool grows = trend.Grows(resolution);
       std::printf("%-20s %9.1f  %+8.2f an hour (%+.2f to %+.2f) %s\n", name.c_str(), trend.level, trend.slope * 3600,
@@ -305,7 +306,7 @@ TEST_P(SoakTest, MixedLoadLosesNothingAndLeavesNothing) {
 }
 
 #ifdef HAS_REAL_WORKER
-// Nothing: the few seconds of a test run.
+// No value: the few seconds of a normal test run.
 std::optional<absl::Duration> LengthAskedFor() {
   const char* text = std::getenv("TESSERA_SOAK_MINUTES");
   if (text == nullptr) return std::nullopt;
@@ -315,8 +316,8 @@ std::optional<absl::Duration> LengthAskedFor() {
 }
 
 TEST_P(SoakTest, TheSameWithTheEmbeddedModelAndNothingGrows) {
-  // Replicas of one rank and one thread: with more, what else is in the batch changes the rounding. Jobs are forgotten
-  // soon, so that what is kept of them does not grow either.
+  // Replicas of one rank and one thread: with more, the rounding would depend on the other jobs of the batch. The short
+  // retention keeps the stored jobs from growing.
   TestServer server(
       {.groups = {"{model: emoji, layout: serial, threads: 1, count: 2}"}, .settings = "retention: 1m\n"});
   const std::optional<absl::Duration> length = LengthAskedFor();

@@ -1,4 +1,4 @@
-// `tessera serve` that crashes: what the next server, which its supervisor starts, finds and finishes.
+// `tessera serve` crashes, and its supervisor starts the next server, which must find and finish the work.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ TestServerOptions Options() {
   return {.worker = FAKE_WORKER, .script = "", .groups = {"{model: TINY, layout: serial}"}};
 }
 
-// A server that has served a job; its worker.
+// Starts a server and waits until it has served a job. Sets `worker` to its worker.
 void StartWarm(TestServer& server, pid_t& worker) {
   ASSERT_TRUE(server.Start());
   server.WaitUntilReady();
@@ -46,7 +46,7 @@ TEST(SupervisionTest, CrashesOfEveryServerInTurnLoseNothing) {
   const std::string job = server.Submit("apple", R"(, "num_inference_steps": 1000)");
   for (int crash = 0; crash < 4; ++crash) {
     server.CrashServingProcess(SIGABRT);
-    server.WaitUntilReady();  // its workers have a server again
+    server.WaitUntilReady();  // the workers have a server again
   }
   EXPECT_EQ(server.Ended(job), "done");
   EXPECT_THAT(server.Workers(), ElementsAre(worker));

@@ -32,13 +32,13 @@ TestServer::TestServer(const TestServerOptions& options) : options_(options) {
 
 TestServer::~TestServer() {
   if (process_ != nullptr) Kill();
-  // They would wait ten seconds for the next server.
+  // The workers would wait ten seconds for the next server.
   for (const pid_t pid : Workers()) {
     kill(pid, SIGTERM);
     kill(pid, SIGCONT);
     EXPECT_TRUE(WaitUntilGone(pid)) << "a worker was left";
   }
-  // One that was about to begin when the server ended is on no list of processes yet.
+  // A worker that was just starting when the server ended is not in the list of processes yet.
   WaitUntil("the workers' socket folders are removed", [this] { return SocketFolders() == 0; });
 }
 

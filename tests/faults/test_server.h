@@ -1,6 +1,5 @@
-// `tessera serve` as a child process in a folder of its own, for tests that kill it: started, spoken to over HTTP,
-// traced, killed, and started again on the same data. Every wait has a deadline of a minute and fails the test when it
-// passes.
+// TestServer runs `tessera serve` as a child process in a separate folder. Tests start it, call it over HTTP, trace it,
+// kill it, and start it again on the same data. Every wait has a deadline of a minute and fails the test after it.
 #pragma once
 
 #include <sys/types.h>
@@ -22,56 +21,57 @@
 namespace tessera {
 
 struct TestServerOptions {
-  std::string worker;         // executable; empty: the one beside `tessera`
-  std::string script;         // of the fake worker
-  bool fake_workers = false;  // by --fake-workers, which finds them itself; `worker` says which are its own
+  std::string worker;  // executable; empty: the one in the folder of `tessera`
+  std::string script;  // of the fake worker
+  bool fake_workers =
+      false;  // passes --fake-workers, which finds the workers itself; `worker` identifies their processes
   std::vector<std::string>
-      groups;               // of the configuration, "{model: …, layout: serial}"; "TINY": the fake worker's model
+      groups;               // of the configuration, "{model: …, layout: serial}"; "TINY" is the fake worker's model
   std::string settings;     // further lines of the configuration
-  std::string data_folder;  // empty: one in its own folder
+  std::string data_folder;  // empty: one in the server's folder
   std::string grpc = "off", admin = "off";         // of the configuration
-  std::vector<std::string> arguments;              // of `tessera serve`, beside its configuration
-  std::map<std::string, std::string> environment;  // of it, beside what it needs
+  std::vector<std::string> arguments;              // of `tessera serve`, in addition to its configuration
+  std::map<std::string, std::string> environment;  // in addition to the variables that it needs
   int errors = -1;                                 // its standard error; -1: a file that process().errors() reads
-  size_t open_files = 0;                           // that it may have; 0: as many as the test
-  size_t processes = 0;                            // as ChildOptions has it
+  size_t open_files = 0;                           // limit of open files; 0: that of the test
+  size_t processes = 0;                            // as in ChildOptions
 };
 
-// Calls to the server are thread-safe, also while it is killed and started.
+// Calls to the server are thread-safe, even while it is killed and started.
 class TestServer {
  public:
   explicit TestServer(const TestServerOptions& options);
-  ~TestServer();  // kills it and ends its workers; no process and no socket folder may be left then
+  ~TestServer();  // kills the server, ends its workers, and checks that no process and no socket folder is left
 
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
 
-  // False and a failed test if it does not listen.
+  // Returns false and fails the test if the server does not listen.
   bool Start();
-  bool TryStart();  // false if it ends before it listens
+  bool TryStart();  // false if the server ends before it listens
   void WaitUntilReady();
-  void Kill();      // kill -9, and waits for the end of the process
-  int Terminate();  // SIGTERM; its exit code
+  void Kill();      // sends SIGKILL and waits for the end of the process
+  int Terminate();  // sends SIGTERM and returns the exit code
   ChildProcess& process() { return *process_; }
-  // The process that serves, behind the supervisor that is process(). A failed test and no process if none comes.
+  // The serving process, which is a child of the supervisor process(). No value and a failed test if there is none.
   std::optional<pid_t> ServingProcess() const;
-  // Ends it by the signal and waits until it has gone, which is asserted.
+  // Kills the serving process with `signal` and asserts that it ends.
   void CrashServingProcess(int signal) const;
-  // Runs it for what it says when it cannot start.
+  // Starts a server that must fail to start, and returns its error output.
   std::string ErrorsOfStart();
 
-  // Status 0 while there is no server.
+  // The status is 0 while there is no server.
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
                     const std::string& idempotency_key = "");
 
-  // An accepted job's id; a failed test without one.
+  // Returns the id of the accepted job. Fails the test if it is not accepted.
   std::string Submit(const std::string& prompt, const std::string& more = "");
   boost::json::object Get(const std::string& job);
   std::string StatusOf(const std::string& job);
-  // Waits until it has ended, over restarts too: its status.
+  // Waits until the job has ended, across restarts, and returns its status.
   std::string Ended(const std::string& job);
   std::string ImageBytes(const boost::json::object& job, size_t index = 0);
-  boost::json::object Group(size_t index = 0);  // of /v1/server
+  boost::json::object Group(size_t index = 0);  // from /v1/server
 
   uint16_t port() const { return port_; }
   uint16_t grpc_port() const { return grpc_port_; }
@@ -85,7 +85,7 @@ class TestServer {
 
  private:
   std::unique_ptr<ChildProcess> Launch();
-  // For a failure's message: the job and the server as they say they are, and the ends of the log and of the trace.
+  // For failure messages: the job and the server as they report themselves, and the ends of the log and the trace.
   std::string WhatItDoes(const std::string& job);
 
   TestServerOptions options_;

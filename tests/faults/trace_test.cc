@@ -1,4 +1,4 @@
-// `tessera serve --trace`: the timeline of a real server with fake workers.
+// `tessera serve --trace` writes the timeline of a real server with fake workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -63,7 +63,7 @@ class TraceTest : public ::testing::Test {
     return event.contains("id") && event.at("id").as_string() == id.c_str();
   }
 
-  // The stages of an image, by start, the whole first. They end in the opposite order of their beginning.
+  // The stages of an image by start time, beginning with the whole image. Checks that they nest.
   static std::vector<Span> Track(const std::vector<boost::json::object>& events, const std::string& id) {
     std::vector<Span> spans;
     std::vector<size_t> open;
@@ -83,7 +83,7 @@ class TraceTest : public ::testing::Test {
     return spans;
   }
 
-  // By process and thread as they are named: "group tiny-0/steps".
+  // Spans by the names of process and thread: "group tiny-0/steps".
   static std::map<std::string, std::vector<Span>> Lanes(const std::vector<boost::json::object>& events) {
     std::map<int64_t, std::string> processes;
     std::map<std::pair<int64_t, int64_t>, std::string> threads;

@@ -1,4 +1,4 @@
-// Whether something that is sampled while a program runs grows, or only moves about.
+// Decides whether sampled values of a running program grow or only fluctuate.
 #pragma once
 
 #include <vector>
@@ -6,25 +6,25 @@
 namespace tessera {
 
 struct Sample {
-  double seconds = 0;  // later than that of the sample before
+  double seconds = 0;  // time of the sample, ascending
   double value = 0;
 };
 
 struct Trend {
   double slope = 0;            // per second
-  double least = 0, most = 0;  // that the slope may be, three standard deviations either way
+  double least = 0, most = 0;  // three standard deviations below and above the slope
   double level = 0;            // the median of all samples
-  double seconds = 0;          // between the first and the last
+  double seconds = 0;          // from the first sample to the last
 
-  // It is sure to rise, and rises by more than `resolution` in the time that was sampled.
+  // Whether the value certainly rises, and by more than `resolution` in the sampled time.
   bool Grows(double resolution) const { return least > 0 && slope * seconds > resolution; }
 };
 
 inline constexpr int kTrendBlocks = 20;
 
-// The median slope between the medians of equal blocks of samples, and Sen's interval for it (P. K. Sen, Estimates of
-// the regression coefficient based on Kendall's tau, 1968): nothing is assumed of the noise, and single peaks do not
-// count. At least two samples for each of kTrendBlocks blocks.
+// The median slope between the medians of equal blocks of samples, with Sen's interval (P. K. Sen, Estimates of the
+// regression coefficient based on Kendall's tau, 1968). It assumes nothing about the noise and ignores single peaks.
+// Needs at least two samples for each of kTrendBlocks blocks.
 Trend TrendOf(const std::vector<Sample>& samples);
 
 }  // namespace tessera
