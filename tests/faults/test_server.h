@@ -21,10 +21,9 @@
 namespace tessera {
 
 struct TestServerOptions {
-  std::string worker;  // executable; empty: the one in the folder of `tessera`
-  std::string script;  // of the fake worker
-  bool fake_workers =
-      false;  // passes --fake-workers, which finds the workers itself; `worker` identifies their processes
+  std::string worker;         // executable; empty: the one in the folder of `tessera`
+  std::string script;         // of the fake worker
+  bool fake_workers = false;  // --fake-workers finds the workers; `worker` identifies their processes
   std::vector<std::string>
       groups;               // of the configuration, "{model: …, layout: serial}"; "TINY" is the fake worker's model
   std::string settings;     // further lines of the configuration

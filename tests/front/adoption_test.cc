@@ -1,4 +1,4 @@
-// A server that is killed, and the next one on the same data folder: what becomes of the workers.
+// What happens to the workers when a server is killed and the next one starts on the same data folder.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ class AdoptionTest : public CommandLineTest {
     return server_->errors();
   }
 
-  // The image in base64.
+  // Generates an image and returns it in base64.
   std::string Generate() {
     const TestResponse response =
         HttpTestClient(port_, absl::Seconds(60)).Call("POST", "/v1/images/generations", kRequest);
@@ -91,7 +91,7 @@ TEST_F(AdoptionTest, TheNextServerAdoptsTheWorkersWithTheirModel) {
   EXPECT_EQ(Generate(), before);
   EXPECT_EQ(Workers(), workers);
   EXPECT_EQ(Loads(), 1u);
-  // The adopted ones end with their server as its own would.
+  // Adopted workers end with their server like its own workers.
   EXPECT_THAT(StopServer(), HasSubstr("adopted"));
   EXPECT_EQ(Workers(), std::vector<pid_t>());
   EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"));
@@ -211,7 +211,7 @@ TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
   const std::vector<pid_t> workers = Workers();
   ASSERT_EQ(workers.size(), 1u);
   KillServer();
-  // A process of this user with its true start time, which is no worker.
+  // A process of this user, with its true start time, that is not a worker.
   ChildProcess bystander({.arguments = {"/bin/sleep", "600"}, .folder = "/", .environment = {}});
   const absl::StatusOr<server::WorkerIdentity> other = server::IdentityOf(bystander.pid(), "");
   const absl::StatusOr<server::WorkerIdentity> worker = server::IdentityOf(workers[0], "");
@@ -232,21 +232,21 @@ TEST_F(AdoptionTest, ARecordThatNamesAnotherProcessHarmsNoProcess) {
 }
 
 TEST_F(AdoptionTest, WhatWorkersLeaveThatWereKilledWithTheirServerIsRemovedByTheNextOne) {
-  // As if it was killed before its group was written down.
+  // Simulates a server that was killed before its group was recorded.
   StartServer("load=hang", {"--no-supervisor"});
   const pid_t worker = WorkerPid();
   WaitUntil("a record", [&] { return std::filesystem::exists(WorkFolder() + "/data/workers/tiny-0.json"); });
   const std::string socket(boost::json::parse(Record()).at("workers").at(0).at("socket").as_string());
   WaitUntil("a socket", [&] { return std::filesystem::exists(socket); });
-  StopProcess(server_->pid());  // or it would clear up
+  StopProcess(server_->pid());  // otherwise it would clean up
   kill(worker, SIGKILL);
   EXPECT_TRUE(WaitUntilGone(worker));
   KillServer();
   std::filesystem::remove(WorkFolder() + "/data/workers/tiny-0.json");
   ASSERT_TRUE(std::filesystem::exists(socket));
 
-  // Beside it: a folder whose worker was killed before it could bind, one where somebody has put a file, and one that
-  // is another data folder's.
+  // More folders: one whose worker was killed before it could bind, one that contains a user's file, and one of another
+  // data folder.
   const std::filesystem::path folder = std::filesystem::path(socket).parent_path();
   const std::string name = folder.filename(), owner = name.substr(0, name.rfind('-') + 1);
   const std::filesystem::path empty = folder.parent_path() / (owner + "0000000000000001");

@@ -1,4 +1,4 @@
-// `tessera batch` as a child process over fake workers, and what it has made.
+// Runs `tessera batch` as a child process with fake workers, and reads its output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,14 +23,14 @@
 
 namespace tessera {
 
-// A folder to run batches in, over fake workers.
+// Provides a folder for batch runs with fake workers.
 class BatchTest : public ::testing::Test {
  protected:
   BatchTest() {
     for (const char* name : {"sockets", "tiny"}) std::filesystem::create_directories(folder_ / name);
     Write("tiny/model_index.json", "{}");
   }
-  // Workers outlive a run that was killed by ten seconds; nobody waits for those of the last one.
+  // Workers of a killed run live on for ten seconds, so those of the last run must be ended here.
   ~BatchTest() override {
     for (const pid_t worker : ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_ / "sockets")) {
       kill(worker, SIGTERM);
@@ -62,7 +62,7 @@ class BatchTest : public ::testing::Test {
     child.arguments.insert(child.arguments.end(), more.begin(), more.end());
     return std::make_unique<ChildProcess>(child);
   }
-  // Its exit code.
+  // Returns the exit code.
   int Run(const std::string& input, const std::string& out, const std::vector<std::string>& more = {}) {
     const std::unique_ptr<ChildProcess> process = Start(input, out, more);
     const int code = process->Wait();
@@ -70,7 +70,7 @@ class BatchTest : public ::testing::Test {
     return code;
   }
 
-  // Its files by name, without those that only going on needs.
+  // The output files by name, without those that are needed only to resume.
   std::map<std::string, std::string> FilesOf(const std::string& out) const {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / out)) {
@@ -97,7 +97,7 @@ class BatchTest : public ::testing::Test {
     return lines;
   }
 
-  // Items of three shapes, some with a seed of their own, some twice, two that fail.
+  // Writes items of three shapes: some have seeds, some are duplicates, two fail.
   void WriteItems(int count) const {
     std::string text;
     for (int i = 0; i < count; ++i) {
@@ -114,11 +114,11 @@ class BatchTest : public ::testing::Test {
   }
 
   TestFolder folder_;
-  std::vector<std::string> launcher_;  // of tessera
+  std::vector<std::string> launcher_;  // runs tessera, if not empty
   std::string worker_ = FAKE_WORKER;
   std::string model_ = "tiny";  // empty: no --model
   std::string script_ = "step-time=1 step2-of-fail=error";
-  size_t largest_file_ = 0;  // that the run may write; 0: any
+  size_t largest_file_ = 0;  // limit of a file that the run writes; 0: none
   std::string errors_;
 };
 

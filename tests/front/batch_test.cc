@@ -1,4 +1,4 @@
-// `tessera batch` over fake workers: what it makes, how it goes on after every end, and what it says of what is wrong.
+// `tessera batch` with fake workers: its output, how it resumes after every kind of end, and its error messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -39,10 +39,10 @@ TEST_F(BatchTest, MakesEveryItemAndSaysSo) {
     EXPECT_EQ(files.at(std::string(image.at("file").as_string())).substr(1, 3), "PNG");
   }
   EXPECT_NE(files.at("images/000/000000.png"), files.at("images/000/000002.png")) << "duplicates have their own seeds";
-  // Another run with its seed makes the same files.
+  // Another run with the same seed writes the same files.
   EXPECT_EQ(Run("prompts.txt", "again", {"--seed", "5", "--replicas", "2"}), 0) << errors_;
   EXPECT_EQ(FilesOf("again"), files);
-  // And going on with one that is done makes nothing.
+  // Resuming a finished run makes nothing.
   EXPECT_EQ(Run("prompts.txt", "out"), 0) << errors_;
   EXPECT_EQ(FilesOf("out"), files);
   EXPECT_EQ(Journaled("out"), 3);
@@ -107,7 +107,7 @@ TEST_F(BatchTest, EightShardsInOneFolderOfWhichTwoAreKilledMakeWhatOneProcessMak
 TEST_F(BatchTest, ADiskThatTakesNoMoreEndsTheRunAndLosesNothing) {
   WriteItems(120);
   EXPECT_EQ(Run("items.jsonl", "whole", {"--seed", "1"}), 9) << errors_;
-  largest_file_ = 16384;  // which the journal outgrows
+  largest_file_ = 16384;  // the journal outgrows this
   EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 5);
   EXPECT_THAT(errors_, HasSubstr("the journal of the run cannot be written"));
   EXPECT_GT(Journaled("out"), 0);
@@ -173,7 +173,7 @@ TEST_F(BatchTest, VerifyNamesWhatIsNotWhatWasWrittenAndItIsMadeAgain) {
   WriteItems(20);
   EXPECT_EQ(Run("items.jsonl", "out", {"--seed", "1"}), 9) << errors_;
   const auto files = FilesOf("out");
-  worker_ = "/nowhere/worker";  // which verifying does not need
+  worker_ = "/nowhere/worker";  // verification needs no worker
   EXPECT_EQ(Run("items.jsonl", "out", {"--verify"}), 9) << "one has failed";
   EXPECT_EQ(FilesOf("out"), files);
 
@@ -223,7 +223,7 @@ TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
   ASSERT_TRUE(sheet.ok()) << sheet.status();
   EXPECT_EQ(sheet->image.width, 4 * 128);
   EXPECT_EQ(sheet->image.height, 128);
-  // The middle of a picture that is not enlarged is its own.
+  // An image that is not enlarged keeps its pixels; this compares its center.
   const absl::StatusOr<server::DecodedImage> first = server::DecodeImage(Read("out/images/000/000000.png"));
   ASSERT_TRUE(first.ok()) << first.status();
   const auto pixel = [](const control::Image& image, int x, int y) {
@@ -232,7 +232,7 @@ TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
   };
   EXPECT_EQ(pixel(sheet->image, 62, 62), pixel(first->image, 32, 16));
   EXPECT_EQ(pixel(sheet->image, 128 + 62, 62), (std::vector<int>{96, 24, 24})) << "a failed item";
-  // Also of a run that is done, and not of one whose images are gone.
+  // The sheet can be drawn for a finished run, but not for one whose images are missing.
   EXPECT_EQ(Run("items.jsonl", "out", {"--sheet", folder_ / "again.png"}), 9) << errors_;
   EXPECT_EQ(Read("again.png"), Read("new/sheet.png"));
   fs::remove(folder_ / "out/images/000/000000.png");
@@ -244,7 +244,7 @@ TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
 
 TEST_F(BatchTest, SaysBeforeItBeginsThatTheDiskMayBeTooSmall) {
   std::string text = "{\"prompt\": \"apple\"}\n";
-  // Larger than the model can, but who says so: 10 GB a line by its pixels.
+  // The size exceeds the model's limit, which is not known yet. The estimate is 10 GB per line for its pixels.
   const uint64_t lines = fs::space(folder_.path()).available / 10'000'000'000 + 1;
   for (uint64_t i = 0; i < lines; ++i)
     absl::StrAppend(&text, R"({"prompt": "a", "n": 10, "size": "32768x32768"})", "\n");
@@ -288,7 +288,7 @@ TEST_F(BatchTest, ARunGoesOnOnlyWithTheFilesAndTheDtypeThatItBeganWith) {
   EXPECT_EQ(Run("prompts.txt", "out"), 2);
   EXPECT_THAT(errors_, HasSubstr("is of another model tiny, whose files have the digest "));
   folder_.Write("tiny/transformer/model.safetensors", "weights");
-  // A copy is the same model wherever it lies and whenever it was made; a folder that is only called so is not.
+  // A copy of a model is the same model, regardless of its place and time. A different folder of the same name is not.
   fs::create_directories(folder_ / "elsewhere");
   fs::copy(folder_ / "tiny", folder_ / "elsewhere/tiny", fs::copy_options::recursive);
   model_ = "elsewhere/tiny";
@@ -315,7 +315,7 @@ TEST_F(BatchTest, ARunIsOfOneModelAndOfAWholeInput) {
   EXPECT_EQ(Manifest("out").size(), 3u);
 }
 
-// Text encoders that are not kept are read once for many prompts.
+// Text encoders that do not stay in memory are read once for many prompts.
 TEST_F(BatchTest, EncodesThePromptsOfManyItemsTogether) {
   std::string text;
   for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "apple ", i, "\n");
@@ -328,11 +328,11 @@ TEST_F(BatchTest, EncodesThePromptsOfManyItemsTogether) {
     return std::ranges::count(lines, '\n');
   };
   const auto together = reads();
-  // For the group's trial step, for the first item, for those that were there when it started, and a few times for the
-  // others.
+  // Once for the group's trial step, once for the first item, once for the items queued by then, and a few times for
+  // the rest.
   EXPECT_LE(together, 9);
   EXPECT_GE(together, 3);
-  // Without a cache there is no room for prompts that are encoded ahead.
+  // Without a cache, prompts cannot be encoded ahead.
   EXPECT_EQ(Run("prompts.txt", "alone", {"--seed", "5", "--text-encoders", "unload", "--prompt-cache", "0"}), 0);
   EXPECT_EQ(reads(), 1 + 60);
   EXPECT_TRUE(FilesOf("out") == FilesOf("alone"));

@@ -49,14 +49,14 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
-// Every thread of it: a process counts as stopped when the last one has.
+// Checks every thread, because a process counts as stopped only when its last thread has stopped.
 bool StandsStill(pid_t pid) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(absl::StrCat("/proc/", pid, "/task"), error), end; !error && it != end;
        it.increment(error)) {
     std::ifstream file(it->path() / "stat");
     std::string stat;
-    // The state stands behind the name, which is in parentheses.
+    // The state follows the name, which is in parentheses.
     const size_t name_end = std::getline(file, stat) ? stat.rfind(") ") : std::string::npos;
     if (name_end != std::string::npos && !absl::StrContains("TtZX", stat.substr(name_end + 2, 1))) return false;
   }
@@ -83,7 +83,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
   errors_file_ = memfd_create("errors", MFD_CLOEXEC);
   pid_ = fork();
   if (pid_ == 0) {
-    signal(SIGHUP, SIG_DFL);  // whether or not the tests run under nohup
+    signal(SIGHUP, SIG_DFL);  // even if the tests run under nohup
     if (options.largest_file > 0) {
       const rlimit limit = {options.largest_file, options.largest_file};
       setrlimit(RLIMIT_FSIZE, &limit);
@@ -92,7 +92,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
       const rlimit limit = {options.open_files, options.open_files};
       setrlimit(RLIMIT_NOFILE, &limit);
     }
-    // The folders above it may be closed to another user.
+    // The parent folders may be inaccessible to another user.
     const int program = open(argument_pointers[0], O_PATH | O_CLOEXEC);
     if (options.processes > 0) {
       const rlimit limit = {options.processes, options.processes};
@@ -102,7 +102,7 @@ ChildProcess::ChildProcess(const ChildOptions& options) {
     if (options.network_namespace >= 0 && setns(options.network_namespace, CLONE_NEWNET) != 0) _exit(125);
     dup2(pipe_ends[1], 1);
     dup2(options.errors < 0 ? errors_file_ : options.errors, 2);
-    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test's own process
+    close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // sockets of a server in the test process
     if (chdir(options.folder.c_str()) == 0) {
       if (options.processes > 0) fexecve(program, argument_pointers.data(), variable_pointers.data());
       execve(argument_pointers[0], argument_pointers.data(), variable_pointers.data());

@@ -1,5 +1,5 @@
-// A program under test as a child process: its output as it comes, its end, and what it left running. Every wait has a
-// deadline of a minute and fails the test when that passes.
+// ChildProcess runs a program under test and provides its output so far, its exit code, and the processes that it left
+// running. Every wait has a deadline of a minute and fails the test after it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,40 +11,41 @@
 
 namespace tessera {
 
-// Who has no processes, for tests that run as root.
+// A user without processes, for tests that run as root.
 inline constexpr uid_t kOtherUser = 54321;
 
-// Those that count for ChildOptions::processes before it starts: of this process's user, unless that is root.
+// Returns the number of processes of this user that count for ChildOptions::processes; 0 for root.
 size_t ProcessesInUse();
 
 struct ChildOptions {
-  std::vector<std::string> arguments;              // the program first
-  std::string folder;                              // where it runs
-  std::map<std::string, std::string> environment;  // all of it
-  size_t largest_file = 0;                         // bytes it may write to one file; 0: any number
-  size_t open_files = 0;                           // that it may have, as `ulimit -n` says; 0: as many as this process
-  // Processes and threads that its user may have, as `ulimit -u` says; 0: as many as this one. Root, for whom there is
-  // no such limit, becomes kOtherUser, to whom `folder` and what is in it is given.
+  std::vector<std::string> arguments;              // begins with the program
+  std::string folder;                              // working directory
+  std::map<std::string, std::string> environment;  // the complete environment
+  size_t largest_file = 0;                         // limit in bytes of a file it writes; 0: none
+  size_t open_files = 0;                           // limit of open files, like `ulimit -n`; 0: that of this process
+  // Limit of processes and threads of the user, like `ulimit -u`; 0: that of this process. Root is exempt from the
+  // limit, so a child of root runs as kOtherUser, which becomes the owner of `folder` and its contents.
   size_t processes = 0;
   int errors = -1;             // its standard error; -1: a file that errors() reads
-  int network_namespace = -1;  // descriptor of the one that it runs in; -1: this thread's
+  int network_namespace = -1;  // descriptor of its network namespace; -1: that of this thread
 };
 
 class ChildProcess {
  public:
   explicit ChildProcess(const ChildOptions& options);
-  ~ChildProcess();  // kills it
+  ~ChildProcess();  // kills the process
 
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Reads until standard output holds `text`. False at its end.
+  // Reads until standard output contains `text`. False if it ends first.
   bool WaitForOutput(const std::string& text);
 
-  // Until it has ended: its exit code, or 1000 + the signal that killed it; the same whenever it is asked again.
+  // Waits for the end of the process. Returns its exit code, or 1000 + the signal that killed it. May be called
+  // repeatedly.
   int Wait();
 
-  void Signal(int signal);  // nothing after Wait: another process may have its id
+  void Signal(int signal);  // does nothing after Wait, because the id may be reused
 
   pid_t pid() const { return pid_; }
   const std::string& output() const { return output_; }  // read so far
@@ -53,19 +54,19 @@ class ChildProcess {
  private:
   pid_t pid_ = -1;
   int output_pipe_ = -1;
-  int errors_file_ = -1;     // without a name
-  std::optional<int> code_;  // of its end
+  int errors_file_ = -1;     // an unnamed file
+  std::optional<int> code_;  // once it has ended
   std::string output_;
 };
 
 // The processes that run `executable` with `variable`=`value` in their environment.
 std::vector<pid_t> ProcessesWith(const std::string& executable, const std::string& variable, const std::string& value);
 
-// Waits until a process that need not be a child has ended.
+// Waits until a process, which need not be a child, has ended.
 bool WaitUntilGone(pid_t pid);
 
-// Stops a process and waits until it stands still, or has ended: a signal takes its time, and what becomes of a process
-// whose parent dies depends on whether it has stopped by then.
+// Stops a process and waits until all of its threads have stopped, or it has ended. The wait matters because signals
+// are asynchronous, and the fate of a process whose parent dies depends on whether it is stopped by then.
 void StopProcess(pid_t pid);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Runs the real `tessera` with the fake worker in a folder of its own, and checks that nothing is left behind.
+// Runs the real `tessera` with the fake worker in a separate folder, and checks that it leaves nothing behind.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tessera {
 class CommandLineTest : public ::testing::Test {
  protected:
   CommandLineTest();
-  ~CommandLineTest() override;  // no process and no socket folder may be left
+  ~CommandLineTest() override;  // checks that no process and no socket folder is left
 
   struct Result {
     int exit_code = -1;
@@ -25,14 +25,14 @@ class CommandLineTest : public ::testing::Test {
     std::string errors;
   };
 
-  // Starts `tessera`; `script` is that of the fake worker.
+  // Starts `tessera` with `script` for the fake worker.
   std::unique_ptr<ChildProcess> Start(const std::vector<std::string>& arguments, const std::string& script = "");
   Result Run(const std::vector<std::string>& arguments, const std::string& script = "");
 
-  // Standard output as JSON lines; a line that is not JSON fails the test.
+  // Parses standard output as JSON lines. A line that is not JSON fails the test.
   static std::vector<boost::json::object> Events(const std::string& output);
 
-  // The worker of the command that runs; waits until there is one.
+  // Waits for the worker of the running command and returns its process id.
   pid_t WorkerPid() const;
   std::vector<pid_t> Workers() const;
 

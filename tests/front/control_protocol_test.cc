@@ -1,4 +1,4 @@
-// Both ends of the control protocol together: what one says is what the other hears.
+// Both ends of the control protocol together: each must receive what the other sent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Keeps what it hears and answers as it was told to.
+// Records the commands that it receives and returns the answers set by the test.
 struct Worker final : control::CommandHandler {
   absl::StatusOr<control::ModelDescription> Describe(const std::string&) override { return description; }
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters) override {
@@ -315,7 +315,7 @@ TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
 TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
   worker_.started.height = worker_.started.width = 8;
   ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
-  // More than one message carries.
+  // Larger than one message.
   worker_.latents = {.shape = {3, 300, 400}, .values = std::vector<double>(3 * 300 * 400)};
   for (size_t i = 0; i < worker_.latents.values.size(); ++i)
     worker_.latents.values[i] = 1.0 / static_cast<double>(i + 1);

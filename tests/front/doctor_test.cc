@@ -1,4 +1,4 @@
-// `tessera doctor` over files and workers that are as they should be, and over those that are not.
+// `tessera doctor` with correct and with faulty files and workers.
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -140,7 +140,7 @@ TEST_F(DoctorTest, FindsModelsLayoutsAndWorkersThatCannotServe) {
 TEST_F(DoctorTest, FindsAWorkerProgramOfAnotherBuild) {
   ExpectFailure(kAnyPorts + Group(), "worker program", "another build: it says 'tessera 0.0.0, control protocol",
                 "version=0.0.0");
-  // Programs that know no versions: one that says something else, and one that says nothing.
+  // Programs that do not report a version: one prints something else, one prints nothing.
   for (const auto& [program, said] : {std::pair("/bin/echo", "--socket"), std::pair("/bin/false", "''")}) {
     setenv("TESSERA_WORKER", program, 1);
     const client::Finding finding = client::CheckWorker();
@@ -311,7 +311,7 @@ TEST_F(DoctorTest, NamesADriverThatIsTooOldAndTheCure) {
   EXPECT_THAT(consumer.advice, HasSubstr("data-centre cards alone"));
 }
 
-// One line for each finding.
+// Returns one line per finding.
 std::vector<std::string> TopologyOf(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   std::vector<std::string> lines;
   for (const client::Finding& finding : client::CheckTopology(control::ReadHostTopology(driver, host.root()))) {

@@ -29,7 +29,7 @@ using ::testing::Not;
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 
-// What a watch was told, and the wait for its end.
+// Records the events of a watch and waits for its end.
 class Events {
  public:
   server::ImageService::Listener listener() {
@@ -61,7 +61,7 @@ class Events {
     return end == nullptr ? server::Job() : end->job;
   }
 
-  const std::vector<server::JobEvent>& events() const { return events_; }  // after the end
+  const std::vector<server::JobEvent>& events() const { return events_; }  // call it after the end
 
  private:
   std::mutex mutex_;
@@ -300,7 +300,7 @@ TEST_F(DurableImageServiceTest, NothingIsKeptOfAJobThatWasCancelledWhileItRan) {
   const auto watch = service_->Watch(caller_, id, server::WatchedEvents::kAll, events.listener());
   ASSERT_TRUE(events.WaitFor<server::StepEvent>());
   ASSERT_TRUE(service_->Cancel(caller_, id).ok());
-  // The store knows no layout of a job without images.
+  // The store keeps no layout for a job without images.
   WaitUntil("a job without images", [&] { return service_->Get(caller_, id)->layout.empty(); });
 }
 
@@ -316,7 +316,7 @@ TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
   ASSERT_TRUE(cancelled.ok());
   EXPECT_EQ(cancelled->state, server::JobState::kCancelled);
   EXPECT_EQ(events.WaitForEnd().state, server::JobState::kCancelled);
-  // It comes to nothing, but the queue it leaves does not.
+  // The cancelled job has no images. The other jobs of the queue are unaffected.
   EXPECT_EQ(service_->Get(caller_, id)->images.size(), 0u);
 }
 
@@ -417,7 +417,7 @@ TEST_F(DurableImageServiceTest, AFullDiskIsNoFullQueue) {
   disk.Plan(DiskFault::kNone, 0);
   EXPECT_TRUE(service_->Submit(caller_, Request(2), std::nullopt).ok());
   EXPECT_EQ(service_->Info().queued_jobs, 2);
-  service_.reset();  // before its disk
+  service_.reset();  // before the disk is destroyed
 }
 
 TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
@@ -432,7 +432,7 @@ TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("this key may have"));
   EXPECT_TRUE(server::RetryAfter(refused).has_value());
-  Submit(Request(5));  // another key's
+  Submit(Request(5));  // has another key
 }
 
 TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
@@ -444,7 +444,7 @@ TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
 }
 
 TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
-  // The fake model has 12 parameters: an image takes some 4,860 bytes, and 20 for each of its tokens.
+  // The fake model has 12 parameters. An image takes about 4,860 bytes plus 20 per token.
   const server::HostMemory memory = {.total = 12 * 4 + 8192, .available = 8192};
   Start("", {.host_memory = [memory] { return memory; }});
   server::JobRequest large = Request(1);
@@ -456,7 +456,7 @@ TEST_F(DurableImageServiceTest, AnImageThatTheMachineCouldNeverHoldIsRefused) {
 }
 
 TEST_F(DurableImageServiceTest, ImagesThatFitOnlySinglyShareNoBatch) {
-  // One image takes some 4,980 bytes. Whether a batch was tried is told by a worker whose batches differ.
+  // One image takes about 4,980 bytes. The worker's batches differ, so the log shows whether the server tried a batch.
   for (const double available : {6000.0, 12000.0}) {
     std::mutex mutex;
     std::string log;

@@ -1,4 +1,4 @@
-// What can go wrong, and what is left of it: an exit code, a message, no process, no file.
+// Checks what remains after each kind of failure: an exit code, a message, no process and no file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ using ::testing::Not;
 
 class FailureTest : public CommandLineTest {
  protected:
-  // Runs a `generate` that must fail with `exit_code` and leave no file.
+  // Runs a `generate` that must fail with `exit_code` and leave no file. Returns its error output.
   std::string ErrorOf(int exit_code, std::vector<std::string> arguments, const std::string& script = "") {
     arguments.insert(arguments.begin(), {"generate", "--seed=1"});
     const Result result = Run(arguments, script);
@@ -74,7 +74,7 @@ TEST_F(FailureTest, ADeviceOrMemoryThatIsMissingEndsWithCode4) {
 }
 
 TEST_F(FailureTest, AnOutputFolderThatCannotBeWrittenOrMadeEndsWithCode5BeforeAWorkerStarts) {
-  // A worker that was started would end the command with code 6.
+  // If a worker were started, the exit code would be 6.
   EXPECT_THAT(ErrorOf(5, {"x", "-o", "/proc/a.png"}, "exit=1"), HasSubstr("output folder '/proc' cannot be written"));
   EXPECT_THAT(ErrorOf(5, {"x", "-o", "/proc/missing/a.png"}, "exit=1"),
               HasSubstr("output folder '/proc' cannot be written"));
@@ -93,7 +93,7 @@ TEST_F(FailureTest, AnOutputFolderThatIsAFileEndsWithCode5) {
 }
 
 TEST_F(FailureTest, AnImageThatDoesNotFitOnTheDiskEndsWithCode5AndLeavesNoPartOfIt) {
-  largest_file_ = 9000;  // enough for standard error and the workers' memory, which are files too
+  largest_file_ = 9000;  // enough for standard error and the workers' shared memory, which are files as well
   EXPECT_THAT(ErrorOf(5, {"x", "--size", "2048x2048", "-o", "a.jpg"}), HasSubstr("\"a.jpg\": the file is larger"));
 }
 

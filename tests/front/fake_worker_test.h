@@ -1,4 +1,4 @@
-// A folder with a model that fake workers can read, and nothing left of the workers when the test is over.
+// Provides a folder with a model that fake workers accept, and checks that no worker is left after the test.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,13 +23,13 @@ class FakeWorkerTest : public ::testing::Test {
     Order("");
   }
 
-  // Of fixtures that keep workers in members: they override this, end those, and call it.
+  // Fixtures that keep workers in members override this, end the workers, and then call it.
   void TearDown() override { EXPECT_THAT(Workers(), ::testing::IsEmpty()); }
 
-  // The script of workers that start from now on (control/fake_script.h).
+  // Sets the script of workers that start from now on (control/fake_script.h).
   static void Order(const std::string& script) { setenv("TESSERA_FAKE_WORKER", script.c_str(), 1); }
   std::vector<pid_t> Workers() const { return ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path()); }
-  // Until a worker has done wrong what it was ordered, with "faults=" and this file.
+  // Workers with "faults=" and this path in their script create the file when they do something wrong.
   std::string faults() const { return folder_ / "faults"; }
   void WaitForFault() const {
     WaitUntil("a worker does something wrong", [this] { return std::filesystem::exists(faults()); });

@@ -1,4 +1,4 @@
-// `tessera generate` from what is typed to the files it writes.
+// `tessera generate` from the command line to the files that it writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -167,7 +167,7 @@ TEST_F(GenerateTest, TellsEveryEventAsOneJsonObjectPerLine) {
   for (const boost::json::object& event : Events(result.output)) {
     names.emplace_back(event.at("event").as_string().c_str());
   }
-  // No preview after the last step: the image comes.
+  // The last step has no preview, because the image follows.
   EXPECT_THAT(names,
               ElementsAre("warning", "loaded", "started", "step", "step", "preview", "step", "step", "image", "done"));
 }
@@ -202,7 +202,7 @@ boost::json::object EventOf(const std::vector<boost::json::object>& events, cons
   return {};
 }
 
-// Every option that the fake worker's model reads, none with its default.
+// Every option that the fake worker's model supports, none with its default value.
 const std::vector<std::string> kEveryOption = {
     "--negative",         "",         "--prompt-2",         "a, b",  "--negative-2",      "leaf",
     "--true-cfg",         "4",        "--clip-skip",        "1",     "--skip-layers",     "9,7",
@@ -228,7 +228,7 @@ TEST_F(GenerateTest, RecordsEveryOptionInTheImage) {
       .original_size = {.height = 768, .width = 1024, .crop_top = 16, .crop_left = 32}};
   EXPECT_EQ(parameters->options, expected);
   EXPECT_EQ(parameters->negative_prompt, "");
-  EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);  // the fake worker's pixels depend on all of them
+  EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);  // the fake worker's pixels depend on all options
 }
 
 TEST_F(GenerateTest, TellsTheOptionsThatWereSet) {

@@ -1,4 +1,4 @@
-// What a model is, asked of fake workers that may refuse, die or stand still.
+// Describes a model with fake workers that may refuse, die or stop.
 #include "server/serving/group_describer.h"
 
 #include <chrono>
@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 class GroupDescriberTest : public FakeWorkerTest {
  protected:
   server::ServedGroupOptions Group() const { return {.name = "tiny", .load = {.model = model_}}; }
-  // The error of describing it.
+  // The error of describing the group's model.
   absl::Status Refusal(const server::ServedGroupOptions& group) { return describer_.Describe(group).status(); }
 
   server::GroupDescriber describer_{{}, "owner"};
@@ -49,7 +49,7 @@ TEST_F(GroupDescriberTest, NamesTheModelThatCannotBeFoundOrRead) {
 
 TEST_F(GroupDescriberTest, RefusesALayoutThatTheModelCannotHave) {
   server::ServedGroupOptions group = Group();
-  group.layout.layout = "ulysses=3";  // it has four heads
+  group.layout.layout = "ulysses=3";  // the model has four heads
   const absl::Status refusal = Refusal(group);
   EXPECT_EQ(refusal.code(), absl::StatusCode::kInvalidArgument) << refusal;
   EXPECT_THAT(Text(refusal), StartsWith("model tiny: "));

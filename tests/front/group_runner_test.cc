@@ -1,4 +1,4 @@
-// A group runner whose workers die: what it says of itself meanwhile.
+// What a group runner reports while its workers die.
 #include "server/serving/group_runner.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,7 @@ namespace {
 
 constexpr absl::Duration kSoon = absl::Seconds(60);
 
-// Has one task for the group. Keeps the runner's thread in the wait for work, or in the report of the group's death,
-// until it is released.
+// Has one task for the group. Blocks the runner's thread in WaitForWork or OnDied until it is released.
 class HoldingOwner final : public server::GroupOwner {
  public:
   void OnReady(server::GroupId, const std::optional<control::MemoryBudget>&) override { Reached(ready_); }

@@ -1,4 +1,4 @@
-// A session of a group over fake workers: how it opens, what ends it, and that another one can follow.
+// A group session with fake workers: how it opens, what ends it, and that another one can follow.
 #include "server/serving/group_session.h"
 
 #include <chrono>
@@ -40,7 +40,7 @@ class GroupSessionTest : public FakeWorkerTest {
     FakeWorkerTest::TearDown();
   }
 
-  // Carries the plans out until there is nothing to do, or the workers cannot be used any more.
+  // Executes the plans until nothing is left to do or the workers cannot be used any more.
   absl::Status Run(std::deque<server::StepPlan> plans) {
     server::StepLoop loop(session_.workers(), owner_, trace_, {});
     owner_.plans = std::move(plans);
@@ -112,7 +112,7 @@ TEST_F(GroupSessionTest, OutlivesACancelDuringAStep) {
   Order(absl::StrCat("gate=", gate));
   owner_.parameters.prompt = "gated";
   owner_.on_plan = [&](const server::StepPlan& plan) {
-    if (!plan.end.empty()) folder_.Write("gate", "");  // the step is under way until now
+    if (!plan.end.empty()) folder_.Write("gate", "");  // the step is in flight until now
   };
   ASSERT_EQ(session_.Open(), absl::OkStatus());
   ASSERT_EQ(Run({{.start = {1, 2}}, {.step = {1, 2}}, {.end = {1}, .step = {2}, .decode = {2}}}), absl::OkStatus());

@@ -1,4 +1,4 @@
-// The client library against a server of scripted answers, and against the real HTTP edge.
+// The client library against a server with scripted answers and against the real HTTP edge.
 #include "tessera/image_client.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ std::string JobIn(const std::string& status) {
 
 server::HttpResponse Accept() { return {.status = 202, .headers = {}, .body = JobIn("queued")}; }
 
-// A stream of events as a test writes it.
+// Writes a stream of events as scripted by the test.
 class Events {
  public:
   explicit Events(std::shared_ptr<server::HttpReply> reply) : reply_(std::move(reply)) {
@@ -64,7 +64,7 @@ class Events {
 
 enum class Ending { kFinished, kCut, kOpen };  // of a stream
 
-// Answers the call of a number, from 0, as the test says. A response of status 0 is none: the answer is lost.
+// Answers call number n, from 0, as scripted. A response with status 0 is not sent, as if the answer were lost.
 class ScriptedServer final : public server::HttpHandler {
  public:
   std::function<server::HttpResponse(int, const server::HttpRequest&)> submit;
@@ -219,12 +219,12 @@ TEST_F(ImageClientTest, ALostWatchComesBackAndTellsEachImageOnce) {
     events.Image(0);
     if (call == 0) return Ending::kCut;
     if (call == 1) events.reply()->Write("event: error\ndata: {\"error\":{\"code\":\"draining\"}}\n\n");
-    if (call <= 2) return Ending::kFinished;  // without the end
+    if (call <= 2) return Ending::kFinished;  // without the final event
     events.Image(1);
     events.End("done");
     return Ending::kFinished;
   };
-  // Each stream told something, so that none of the failures is a second one in a row.
+  // Each stream delivered an event, so no failure counts as a second one in a row.
   const absl::StatusOr<v1::Job> job = Client({.retries = 1})->Watch("job_1", Record());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->state(), v1::JOB_STATE_DONE);
@@ -293,7 +293,8 @@ TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
 TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
   Serve();
   service_.submit = [](int, const server::HttpRequest& request) {
-    return request.Header("idempotency-key").has_value() ? Accept() : Refuse(500);  // another job
+    return request.Header("idempotency-key").has_value() ? Accept()
+                                                         : Refuse(500);  // a request without a key would be another job
   };
   service_.watch = [](int, Events&) { return Ending::kOpen; };
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, Record(), {.timeout = absl::Milliseconds(200)});
@@ -316,7 +317,7 @@ TEST_F(ImageClientTest, AJobUnderAKeyOfTheCallersIsLeftToTheCaller) {
 TEST_F(ImageClientTest, AStopEndsAPauseBetweenAttempts) {
   std::stop_source stop;
   ImageClientOptions options;
-  options.address = "127.0.0.1:1";  // nobody listens there
+  options.address = "127.0.0.1:1";  // no server listens there
   options.retries = 1000;
   std::jthread stopper([&] { stop.request_stop(); });
   const absl::Status status =
@@ -444,7 +445,7 @@ TEST(ImageClientAndServerTest, AWatchOutlivesItsServer) {
   EXPECT_EQ(ended->state(), v1::JOB_STATE_DONE);
 }
 
-// What HTTP tells in seconds.
+// Rounds the times that HTTP reports in seconds.
 template <typename Message>
 Message InSeconds(Message message) {
   const auto* reflection = message.GetReflection();

@@ -1,4 +1,4 @@
-// What the client library says and understands in JSON, against what the server's two edges make of the same.
+// The client library's JSON against the messages of the server's two edges.
 #include "client/sdk/json_messages.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@
 namespace tessera {
 namespace {
 
-// Every kind of event, as the server spells it for HTTP and for gRPC.
+// Every kind of event, as the server writes it for HTTP and for gRPC.
 TEST(JsonMessagesTest, AnEventIsTheMessageThatGrpcHas) {
   const std::string file("a\0file", 6);
   for (const server::JobEvent& event :
@@ -41,7 +41,7 @@ TEST(JsonMessagesTest, AnEventIsTheMessageThatGrpcHas) {
   }
 }
 
-// A value of its own for each field.
+// Sets each field to a different value.
 void FillFields(v1::ImageRequest& request) {
   const auto* reflection = request.GetReflection();
   for (int i = 0; i < request.GetDescriptor()->field_count(); ++i) {

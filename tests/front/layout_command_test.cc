@@ -1,4 +1,4 @@
-// Layouts on the command line: how they are chosen, proven, refused and given up.
+// Layouts on the command line: how they are chosen, verified, refused and abandoned.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -161,7 +161,7 @@ TEST_F(LayoutCommandTest, VerifyTellsTheWorstErrorAndWhereItIs) {
 TEST_F(LayoutCommandTest, WhereOneRankHasNoRoomItsBlocksAreStreamed) {
   const Result result = Run({"verify", "--layout", "cfg=2", "--json"}, "no-room loads=loads");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  // fp64 and fp32 on one rank, then both ranks of the layout.
+  // First fp64 and fp32 on one rank, then both ranks of the layout.
   EXPECT_EQ(Read("loads"), "load streamed\nload streamed\nload\nload\n");
   EXPECT_THAT(result.output, HasSubstr("its blocks are read from their files"));
 }

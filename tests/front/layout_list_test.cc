@@ -25,7 +25,7 @@ class LayoutListTest : public CommandLineTest {
     return events.empty() ? boost::json::object() : events[0];
   }
 
-  // Null where it is not listed.
+  // Null if the layout is not listed.
   static boost::json::value Layout(const boost::json::object& list, const std::string& text) {
     for (const boost::json::value& layout : list.at("layouts").as_array()) {
       if (layout.at("layout") == text.c_str()) return layout;
@@ -40,7 +40,7 @@ class LayoutListTest : public CommandLineTest {
 
 TEST_F(LayoutListTest, EveryLayoutIsLegalOrHasTheReason) {
   const boost::json::object list = List({"--ranks", "3"});
-  EXPECT_EQ(list.at("layouts").as_array().size(), 5u);  // one an axis
+  EXPECT_EQ(list.at("layouts").as_array().size(), 5u);  // one per axis
   for (const char* valid : {"ring=3", "pipe=3"}) {
     EXPECT_EQ(Layout(list, valid).at("legal"), true) << valid;
     EXPECT_TRUE(Layout(list, valid).at("reason").is_null()) << valid;
@@ -88,8 +88,8 @@ TEST_F(LayoutListTest, ACertificateThatWasAlteredCertifiesNothing) {
   EXPECT_EQ(layout.at("certificate"), "unreadable");
 }
 
-// The fake model has 10 cross-attention blocks of width 32 with 16 output features, one row a step, and 8x8 tokens of 8
-// pixels. Each of two ring ranks hands on keys and values of 32 tokens, and sends its 32 result tokens: in fp32
+// The fake model has 10 cross-attention blocks of width 32 with 16 output features, one row per step, and 8x8 tokens of
+// 8 pixels. Each of two ring ranks passes on the keys and values of 32 tokens, and sends its 32 result tokens: in fp32
 // 10 * 2 * 32 * 32 * 4 and 32 * 16 * 4 bytes.
 TEST_F(LayoutListTest, TellsWhatARankSendsInAStep) {
   const boost::json::object list = List({"--ranks", "2"});

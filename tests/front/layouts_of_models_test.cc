@@ -1,4 +1,4 @@
-// Layouts with the real worker: what is told of a model's transformer is what the model has.
+// `tessera layouts` and `tessera verify` with the real worker: what they report must match the model's transformer.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ class LayoutsOfModelsTest : public ::testing::Test {
     return RunForJson({"layouts", "--model", "tests/golden/pipelines/" + model, "--ranks=2", "--json"});
   }
 
-  // What a command that ends well prints last.
+  // The last output of a command that succeeds.
   boost::json::value RunForJson(const std::vector<std::string>& arguments) const {
     std::string output = Run(arguments);
     if (!output.empty() && output.back() == '\n') output.pop_back();
@@ -67,9 +67,9 @@ class LayoutsOfModelsTest : public ::testing::Test {
   TestFolder folder_;
 };
 
-// By hand from the model's configuration and docs/parallelism.md: 8 x 8 image tokens of 64 channels and 64 output
-// features beside 77 + 256 of text, two rows in fp32. Both ranks together send B e D (Q + K) for an attention, and
-// B e n F at the end; nothing reads the text after the last of three blocks.
+// Computed by hand from the model's configuration and docs/parallelism.md: 8 x 8 image tokens of 64 channels and 64
+// output features, 77 + 256 text tokens, two rows in fp32. Both ranks together send B e D (Q + K) per attention, and B
+// e n F at the end. The text of the last of three blocks is not used.
 TEST_F(LayoutsOfModelsTest, StableDiffusion3) {
   const boost::json::value list = List("sd3");
   ASSERT_TRUE(list.is_object());
@@ -79,8 +79,8 @@ TEST_F(LayoutsOfModelsTest, StableDiffusion3) {
   EXPECT_EQ(SentByAll(list, "ulysses=2"), 2 * 4 * 64 * (2 * (397 + 397) + 64 + 397) + 2 * 4 * 64 * 64);
 }
 
-// 64 x 64 image tokens of 64 channels and 2 * 2 * 8 output features in two rows. Between two stages of two blocks each
-// go the image's state and the long skip from the first block to the last; the last stage sends the result.
+// 64 x 64 image tokens of 64 channels and 2 * 2 * 8 output features in two rows. Two stages of two blocks each exchange
+// the image's state and the long skip from the first block to the last; the last stage sends the result.
 TEST_F(LayoutsOfModelsTest, HunyuanDiT) {
   const boost::json::value list = List("hunyuan11");
   ASSERT_TRUE(list.is_object());
@@ -89,7 +89,7 @@ TEST_F(LayoutsOfModelsTest, HunyuanDiT) {
   EXPECT_EQ(SentByAll(list, "pipe=2"), 2 * 4 * 64 * 64 * (64 + 64 + 32));
 }
 
-// Its guidance is built in: one row.
+// Guidance is built into the model, so there is one row.
 TEST_F(LayoutsOfModelsTest, Flux) {
   const boost::json::value list = List("flux_dev");
   ASSERT_TRUE(list.is_object());
@@ -115,8 +115,8 @@ TEST_F(LayoutsOfModelsTest, VerifyRecordsEveryBlockOfEveryRank) {
   EXPECT_FALSE(fs::exists(record + "/serial/rank-1.record"));
 }
 
-// Certificates are about layouts without adapters. What is recorded says that the images are made with them: at scale 0
-// as without any, and at another scale not.
+// Certificates cover only layouts without adapters. The record shows that the images use the adapter: at scale 0 they
+// equal those without it, at another scale they differ.
 TEST_F(LayoutsOfModelsTest, VerifyTakesAdaptersAndKeepsNoCertificateOfThem) {
   const auto verify = [&](const std::string& record, const std::vector<std::string>& loras) {
     std::vector<std::string> arguments = {"verify",   "--model",         "tests/golden/pipelines/sd3",
@@ -155,7 +155,7 @@ TEST_F(LayoutsOfModelsTest, VerifyTakesAdaptersAndKeepsNoCertificateOfThem) {
   EXPECT_NE(recorded("/with"), recorded("/without"));
 }
 
-// A model with the shape of FLUX.1-dev, but for the autoencoder, whose weights are holes.
+// A model with the shape of FLUX.1-dev except for the autoencoder. Its weight files are sparse.
 void WriteFluxOfFullSize(const TestFolder& folder) {
   fs::copy("tests/golden/pipelines/flux_dev", folder.path(), fs::copy_options::recursive);
   const auto change = [&](const std::string& name, const boost::json::object& fields) {
@@ -194,7 +194,7 @@ std::string Gibibytes(const boost::json::value& bytes) {
   return absl::StrFormat("%.1f GiB", bytes.to_number<double>() / (int64_t{1} << 30));
 }
 
-// The cells of a line of a table in a document, without blanks and backquotes.
+// The cells of a table line in a document, without spaces and backquotes.
 std::vector<std::string> Cells(const std::string& line) {
   std::vector<std::string> cells = absl::StrSplit(line, '|');
   for (std::string& cell : cells) {

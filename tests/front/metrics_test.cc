@@ -1,4 +1,4 @@
-// Every figure of /metrics after a run of the service over fake workers, through all its edges.
+// Checks every value of /metrics after a run of the service with fake workers through all its edges.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ class MetricsTest : public ::testing::Test {
     service_.reset();
   }
 
-  // The line of a new key, whose secret is kept.
+  // Creates a key, keeps its secret, and returns its line in the keys file.
   std::string Key(const std::string& name, const server::KeyLimits& limits) {
     const absl::StatusOr<server::NewKey> key = server::NewApiKey(name, limits);
     EXPECT_TRUE(key.ok()) << key.status();
@@ -82,7 +82,7 @@ class MetricsTest : public ::testing::Test {
     return absl::StrCat(R"({"prompt": ")", prompt, R"(", "size": "64x64", "num_inference_steps": 6)", more, "}");
   }
 
-  // The id of an accepted job.
+  // Submits a job and returns its id.
   std::string Submit(const std::string& prompt) {
     const TestResponse response = Call("me", "POST", "/v1/jobs", Body(prompt));
     EXPECT_EQ(response.status, 202) << response.body;
@@ -103,7 +103,7 @@ class MetricsTest : public ::testing::Test {
     return figures;
   }
 
-  // Of the scrape: those of one family, by the value of one label, without the ones that other labels make 0.
+  // Sums the values of one metric family by the value of `label`. Series without that label are left out.
   static Figures Family(const Figures& figures, const std::string& name, const std::string& label) {
     Figures family;
     for (const auto& [figure, count] : figures) {
@@ -117,7 +117,7 @@ class MetricsTest : public ::testing::Test {
     return family;
   }
 
-  // Predicted seconds of so many steps, and the decoder, on one rank that has not stepped yet.
+  // Predicted seconds of `steps` steps and the decoder, on one rank without measured steps.
   double Seconds(const std::string& job, int steps) {
     const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
     const control::ModelDescription model = *service_->ListModels()[0].description;
@@ -135,7 +135,7 @@ class MetricsTest : public ::testing::Test {
 };
 
 TEST_F(MetricsTest, AreExactAfterARun) {
-  // One image is being made and held at its first step, while two of another size wait.
+  // One image is held at its first step while two of another size wait.
   const std::string plum = Submit("gated plum");
   WaitUntil("running", [&] { return StateOf(plum) == server::JobState::kRunning; });
   EXPECT_EQ(Call("few", "POST", "/v1/jobs", Body("kiwi", R"(, "n": 2)")).status, 429);
@@ -148,7 +148,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   EXPECT_EQ(Call("slow", "POST", "/v1/jobs", Body("kiwi")).status, 429) << "the queue is full";
   EXPECT_EQ(Call("slow", "POST", "/v1/jobs", Body("kiwi")).status, 429) << "its rate is used up";
 
-  // Two steps of the first one are on their way.
+  // Two steps of the first image are in flight.
   const double work = Seconds(plum, 4) + Seconds(fig, 6) + Seconds(quince, 6);
   ASSERT_GT(work, 0);
   WaitUntil("two steps in flight",
@@ -187,7 +187,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   service_->Drain(absl::ZeroDuration());
   EXPECT_EQ(Call("me", "POST", "/v1/jobs", Body("kiwi")).status, 503);
 
-  // Calls are counted after their answers.
+  // Calls are counted after their answers have been sent.
   WaitUntil("counted", [&] {
     double calls = 0;
     for (const auto& [protocol, count] : Family(Scrape(), "tessera_request_seconds_count", "protocol")) {
@@ -198,9 +198,9 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   Figures all = Scrape();
   EXPECT_THAT(Family(all, "tessera_stage_seconds_count", "stage"),
               ElementsAre(Pair("decode", 3),                   // fig, apple twice
-                          Pair("encode", 4),                   // these and plum
-                          Pair("image", 3), Pair("queue", 8),  // these, pear, lemon three times
-                          Pair("step", 20)));                  // six each, and two of plum
+                          Pair("encode", 4),                   // the same and plum
+                          Pair("image", 3), Pair("queue", 8),  // the same, pear, lemon three times
+                          Pair("step", 20)));                  // six each, two of plum
   EXPECT_THAT(Family(all, "tessera_images_total", "outcome"),
               ElementsAre(Pair("cancelled", 2), Pair("done", 3), Pair("failed", 1), Pair("quarantined", 1)));
   EXPECT_EQ(all["tessera_prompt_cache_hits_total"], 1);
@@ -219,7 +219,7 @@ TEST_F(MetricsTest, AreExactAfterARun) {
   EXPECT_EQ(all["tessera_draining"], 1);
 
   Figures calls = Family(all, "tessera_request_seconds_count", "route");
-  calls.erase("/metrics");  // as often as it was read
+  calls.erase("/metrics");  // depends on how often it was read
   EXPECT_THAT(calls, ElementsAre(Pair("/v1/images/generations", 3), Pair("/v1/jobs", 11), Pair("/v1/jobs/{id}", 3),
                                  Pair("/v1/models", 1), Pair("none", 1)));
   const auto answered = [&](const std::string& labels) {

@@ -1,4 +1,4 @@
-// `tessera` replay, inspect, models, bench, and its help.
+// The commands `tessera` replay, inspect, models and bench, and the help texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -62,7 +62,7 @@ TEST_F(ReplayTest, SaysHowManyPixelsDifferAndByHowMuchAndEndsWithCode7) {
   MakeImage("a.png");
   const Result result = Run({"replay", "a.png"}, "salt=1");
   EXPECT_EQ(result.exit_code, 7) << result.errors;
-  // Every byte is one more, and wraps to 0 after 255.
+  // Every byte is one larger, and 255 wraps to 0.
   EXPECT_THAT(result.output, HasSubstr("differs: 4096 of 4096 pixels, by at most 255 of 255"));
 }
 
@@ -90,7 +90,7 @@ TEST_F(ReplayTest, FindsTheModelByItsRecordedNameAmongTheKnownOnes) {
   EXPECT_EQ(Run({"replay", "a.png", "--models-dir", ModelsFolder()}).exit_code, 0);
 }
 
-// The same file as `name`, with one text of its parameters replaced.
+// Encodes `image` again with `from` in its parameters replaced by `to`.
 void RewriteParameters(const server::DecodedImage& image, const std::string& from, const std::string& to,
                        std::string* bytes) {
   std::string text = image.parameters;
@@ -362,7 +362,7 @@ TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
       {{"genrate", "x"}, "tessera: unknown command 'genrate'; did you mean 'generate'?\n"},
       {{"xyzzy"}, "tessera: unknown command 'xyzzy'\n"},
       {{"generate", "x", "--stpes", "4"}, "tessera generate: unknown option '--stpes'; did you mean '--steps'?\n"},
-      // What follows an unknown option is taken for the prompt, which is then there twice.
+      // The argument after an unknown option counts as the prompt, so there seem to be two prompts.
       {{"generate", "--gidance", "4", "red apple"}, "unknown option '--gidance'; did you mean '--guidance'?\n"},
       {{"generate", "x", "--seeed=4"}, "unknown option '--seeed'; did you mean '--seed'?\n"},
       {{"bench", "--no-such-thing-at-all"}, "tessera bench: unknown option '--no-such-thing-at-all'\n"},
@@ -377,7 +377,7 @@ TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
   }
 }
 
-// By a shell, for its redirections. What a command would have printed is lost; it says so, and not that all is well.
+// Uses a shell for its redirections. A command whose output is lost must report that instead of success.
 class LostOutputTest : public CommandLineTest {
  protected:
   static int CodeOf(const std::string& command) {

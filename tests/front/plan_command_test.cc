@@ -13,7 +13,7 @@ using ::testing::Not;
 
 class PlanCommandTest : public CommandLineTest {
  protected:
-  // The worker dies if it is told to load the model: a plan reads no weights.
+  // The worker dies if it has to load the model, because planning must not read weights.
   Result Plan(std::vector<std::string> more) {
     more.insert(more.begin(), "plan");
     return Run(more, "load=die");
@@ -55,7 +55,7 @@ TEST_F(PlanCommandTest, TheJsonObjectHasEveryPlanAndTheOneToUse) {
   }
 }
 
-// The bytes are those of `tessera layouts`.
+// The bytes must equal those of `tessera layouts`.
 TEST_F(PlanCommandTest, SaysWhatTheListOfLayoutsSays) {
   const boost::json::object plan = PlanJson({"--gpus", "2", "--link", "pcie", "--dtype", "bf16"});
   const Result listed = Run({"layouts", "--ranks", "2", "--dtype", "bf16", "--json"});

@@ -1,4 +1,4 @@
-// Real models on the command line: what is told of them, and what they take.
+// Real models on the command line: what the commands report about them, and which options they accept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ class ModelsOnTheCommandLineTest : public ::testing::Test {
     return result.exit_code == 0 ? boost::json::parse(result.output) : nullptr;
   }
 
-  // A picture of two steps; `more` are further options.
+  // Generates an image with two steps. `more` are further options.
   Result Generate(const std::string& model, const std::vector<std::string>& more, const std::string& name) const {
     std::vector<std::string> arguments = {"generate",  "a cat",     "--model",  model,         "--seed=1",
                                           "--steps=2", "--size=64", "--output", folder_ / name};
@@ -69,7 +69,7 @@ class ModelsOnTheCommandLineTest : public ::testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
-  // A copy of a golden pipeline that can be changed.
+  // Copies a golden pipeline so that it can be changed.
   std::string Copy(const std::string& pipeline) const {
     fs::copy("tests/golden/pipelines/" + pipeline, folder_ / pipeline, fs::copy_options::recursive);
     return folder_ / pipeline;
@@ -124,7 +124,7 @@ TEST_F(ModelsOnTheCommandLineTest, TheRestOfALargerModelInAFileIsNamedAndChanges
     if (entry.path().extension() == ".safetensors") file = entry.path();
   }
   ASSERT_FALSE(file.empty());
-  // A full T5 has a decoder and a head.
+  // A complete T5 file also contains a decoder and a head.
   std::string bytes = Read(file);
   size_t length = 0;
   for (size_t i = 8; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);

@@ -35,7 +35,7 @@ class RemoteTest : public CommandLineTest {
     return Run(arguments);
   }
 
-  // The secret of a new key, which `keys` is to hold.
+  // Creates a key for `keys` and returns its secret.
   std::string MakeKey(const std::string& name) {
     const absl::StatusOr<server::NewKey> key = server::NewApiKey(name);
     EXPECT_TRUE(key.ok());
@@ -149,7 +149,7 @@ TEST_F(RemoteTest, ComesBackToItsJobWhenTheConnectionIsLost) {
   EXPECT_THAT(Files(), ElementsAre("a.png"));
 }
 
-// Carries out every request, and loses the answer to the first.
+// Executes every request, but drops the answer to the first.
 class ForgetfulHandler final : public server::HttpHandler {
  public:
   explicit ForgetfulHandler(server::HttpHandler& handler) : handler_(handler) {}
@@ -259,7 +259,7 @@ TEST_F(RemoteTest, SendsTheKeyOfItsFile) {
   EXPECT_EQ(result.exit_code, 0) << result.errors;
 }
 
-// A certificate for localhost and its key, as PEM files.
+// Creates a certificate for localhost and its key as PEM files.
 server::TlsCertificates::Files MakeCertificate(const std::string& folder, const char* name) {
   const server::TlsCertificates::Files files = {.certificate_chain = absl::StrCat(folder, "/", name, ".pem"),
                                                 .private_key = absl::StrCat(folder, "/", name, ".key.pem")};
@@ -289,7 +289,7 @@ TEST_F(RemoteTest, TrustsNoCertificateButOfThoseItIsToldToAndForThatName) {
   EXPECT_EQ(RunRemote({"jobs"}).exit_code, 6) << "plain text on a TLS port";
 }
 
-// A server that answers every request with these bytes.
+// A server that answers every request with the given bytes.
 class LyingServer {
  public:
   explicit LyingServer(std::string body) : handler_(std::move(body)) {

@@ -1,5 +1,5 @@
-// Adapters on a `tessera serve` with real workers: what it refuses to load, and what a `tessera train` publishes to it
-// while it works. Models of a few thousand parameters.
+// Adapters on a `tessera serve` with real workers: which ones it refuses to load, and how a running `tessera train`
+// publishes to it. The models have a few thousand parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -75,7 +75,7 @@ class ServeAdaptersTest : public ::testing::Test {
     return std::make_unique<ChildProcess>(options);
   }
 
-  // Serves these pipelines of tests/golden. `more`: further lines of the configuration.
+  // Serves these pipelines of tests/golden. `more` contains further lines of the configuration.
   void Serve(const std::vector<std::string>& pipelines, const std::string& more = "") {
     std::string config =
         absl::StrCat("listen:\n  http: {address: 127.0.0.1, port: 0}\n  grpc: off\n",
@@ -118,13 +118,13 @@ class ServeAdaptersTest : public ::testing::Test {
 
 TEST_F(ServeAdaptersTest, WhatDoesNotFitItsModelIsRefusedByNameAndNotLoaded) {
   const std::string golden = "tests/golden-inputs/";
-  std::map<std::string, std::vector<std::string>> refused;  // what a message names, by the adapter's name
+  std::map<std::string, std::vector<std::string>> refused;  // what the message must name, by adapter
   std::set<std::string> pipelines;
   const absl::StatusOr<base::Json> cases = base::ParseJson(Bytes(golden + "cases.json"), "cases.json");
   ASSERT_TRUE(cases.ok()) << cases.status();
   for (const base::Json& one : cases->Find("cases")->items()) {
     if (*one.Find("kind")->AsString() != "adapter_refused") continue;
-    // refused/PIPELINE/NAME.safetensors, or the file of a folder of PEFT's.
+    // refused/PIPELINE/NAME.safetensors, or the file in a PEFT folder.
     const std::vector<std::string> parts = absl::StrSplit(*one.Find("file")->AsString(), '/');
     const std::string name = absl::StrCat(parts[1], "-", std::string(absl::StripSuffix(parts[2], ".safetensors")));
     pipelines.insert(parts[1]);
@@ -159,10 +159,10 @@ TEST_F(ServeAdaptersTest, WhatDoesNotFitItsModelIsRefusedByNameAndNotLoaded) {
   StopServer();
 }
 
-// A picture as a request got it.
+// An image as a request received it.
 struct Picture {
-  std::string served_before;  // the digest that requests got when it was asked for
-  std::string digest;         // by its own parameters
+  std::string served_before;  // digest of the version served at the time of the request
+  std::string digest;         // from the image's parameters
   std::vector<uint8_t> rgb;
 };
 
@@ -179,7 +179,7 @@ class PublishingTest : public ServeAdaptersTest {
     }
   }
 
-  // `publish`: further fields of that section.
+  // `publish` contains further fields of that section.
   std::unique_ptr<ChildProcess> Train(int steps, uint16_t port, const std::vector<std::string>& more = {},
                                       const std::string& publish = "") const {
     const std::string config = folder_.Write(
@@ -208,7 +208,7 @@ class PublishingTest : public ServeAdaptersTest {
     return served.contains("adapter_digest") ? std::string(served.at("adapter_digest").as_string()) : "";
   }
 
-  // Nothing for a request that failed.
+  // No value if the request failed.
   std::optional<Picture> Generate(const std::string& adapter) const {
     const TestResponse response =
         HttpTestClient(http_, absl::Minutes(1))
@@ -231,7 +231,7 @@ class PublishingTest : public ServeAdaptersTest {
 };
 
 TEST_F(PublishingTest, PublicationsUnderLoadFailNoRequestAndMixNoVersions) {
-  // A server that is away ends no run: what is published waits in the folder.
+  // An unreachable server does not end the run: the published files wait in the folder.
   const Finished alone = Finish(*Train(2, /*port=*/1));
   ASSERT_EQ(alone.exit_code, 0) << alone.errors;
   EXPECT_THAT(alone.Of("published"), testing::IsEmpty());
@@ -240,7 +240,7 @@ TEST_F(PublishingTest, PublicationsUnderLoadFailNoRequestAndMixNoVersions) {
   Serve({"pixart_sigma"});
   WaitUntilReady();
   EXPECT_EQ(Served().at("adapter_step").to_number<int>(), 2);
-  std::vector<std::string> versions = {ServedDigest()};  // in the order of their publication
+  std::vector<std::string> versions = {ServedDigest()};  // in order of publication
 
   std::mutex mutex;
   std::vector<Picture> pictures;
@@ -278,7 +278,7 @@ TEST_F(PublishingTest, PublicationsUnderLoadFailNoRequestAndMixNoVersions) {
   EXPECT_EQ(Served().at("adapter_step").to_number<int>(), 26);
   ASSERT_EQ(failed, 0);
 
-  // Each picture is that of one version, the one that its own parameters name.
+  // Each image equals that of one version alone, the version that its parameters name.
   std::map<std::string, std::vector<uint8_t>> of_version;
   const auto index = [&](const std::string& digest) { return std::ranges::find(versions, digest) - versions.begin(); };
   for (const Picture& picture : pictures) {
@@ -308,7 +308,7 @@ TEST_F(PublishingTest, PublicationsUnderLoadFailNoRequestAndMixNoVersions) {
   StopServer();
 }
 
-// A key of the server, as `tessera keys` makes it.
+// `tessera keys` creates the key that the server accepts.
 TEST_F(PublishingTest, AServerWithAdminKeysTakesPublicationsWithOneOfThem) {
   const std::unique_ptr<ChildProcess> keys = Start({"keys", "trainer", "--json"});
   ASSERT_EQ(keys->Wait(), 0) << keys->errors();

@@ -1,5 +1,5 @@
-// The service on a disk that takes no results, is gone, or holds a damaged database: readiness, answers, counts,
-// metrics and log say the same of it, and nobody waits for what cannot come.
+// The service when its disk rejects results, is missing, or holds a damaged database. Readiness, answers, counts,
+// metrics and log must report the same state, and no caller may wait for an event that cannot come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ class StorageTroubleTest : public ::testing::Test {
     return found.ok() ? found->state : server::JobState::kQueued;
   }
 
-  // The lines about the disk.
+  // The log lines about the disk.
   std::vector<std::string> StorageLog() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> lines;
@@ -84,7 +84,7 @@ class StorageTroubleTest : public ::testing::Test {
     return lines;
   }
 
-  // What whoever waits for the job is told instead of its end.
+  // Watches the job and returns the reason with which the watch is released before the job's end.
   absl::Status WaitUntilReleased(const std::string& job) {
     std::mutex mutex;
     std::condition_variable changed;
@@ -177,7 +177,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
   small_.SetRoom(0);
   const std::string job = Accepted();
   EXPECT_EQ(server::ErrorCode(WaitUntilReleased(job)), "storage_full");
-  // Nobody comes back for it: its place is free at once, and the disk need not be.
+  // No client waits for the cancelled job, so its place is free at once, before the disk recovers.
   ASSERT_TRUE(service_->Cancel(caller_, job).ok());
   WaitUntil("it is released", [&] { return service_->Info().running_jobs == 0; });
   EXPECT_EQ(StateOf(job), server::JobState::kCancelled);
@@ -196,7 +196,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
   disk_.Plan(DiskFault::kNone, 0);
   ExpectRecovery();
   WaitUntil("the image", [&] { return StateOf(job) == server::JobState::kDone; });
-  service_.reset();  // before its disk
+  service_.reset();  // before the disk is destroyed
 }
 
 TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
@@ -214,7 +214,7 @@ TEST_F(StorageTroubleTest, TheEndDoesNotWaitForImagesThatCannotBeStored) {
 TEST_F(StorageTroubleTest, ATroubleThatATrialDoesNotMeetLastsAsLongAsAResultMeetsIt) {
   std::atomic<int> tries = 0;
   Start({.at_point = [&](absl::string_view point) { tries += point == "finish.before_file" ? 1 : 0; }});
-  fs::create_directories(folder_ / "data/images/01/1-1");  // where the file of the first result belongs
+  fs::create_directories(folder_ / "data/images/01/1-1");  // the path of the first result's file
   const std::string job = Accepted();
   WaitUntil("it is tried again", [&] { return tries >= 3; });
   ExpectOneTruth("failing", "storage_unavailable");
@@ -234,7 +234,7 @@ TEST_F(StorageTroubleTest, ADeadWorkersJobThatTheStoreCannotTakeBackRuns) {
   EXPECT_EQ(service_->Info().running_jobs, 1);
   disk_.Plan(DiskFault::kNone, 0);
   WaitUntil("its end", [&] { return StateOf(job) == server::JobState::kFailed; });
-  service_.reset();  // before its disk
+  service_.reset();  // before the disk is destroyed
 }
 
 TEST_F(StorageTroubleTest, ADataFolderThatIsGoneTakesNoJobsUntilItIsBack) {
@@ -265,7 +265,7 @@ TEST_F(StorageTroubleTest, AJobThatADamagedDatabaseCannotEndFailsWithTheReason) 
   const std::string job = Accepted("gated");
   WaitUntil("it runs", [&] { return StateOf(job) == server::JobState::kRunning; });
   {
-    // The page of an index that was not read since the store was opened.
+    // Overwrites an index page that has not been read since the store was opened.
     const std::string path = folder_ / "data/jobs.sqlite";
     absl::StatusOr<std::unique_ptr<server::SqliteDatabase>> database =
         server::SqliteDatabase::Open({.path = path, .vfs = disk_.vfs()});
@@ -285,7 +285,7 @@ TEST_F(StorageTroubleTest, AJobThatADamagedDatabaseCannotEndFailsWithTheReason) 
   WaitUntil("nothing runs", [&] { return service_->Info().running_jobs == 0; });
   ExpectOneTruth("damaged", "storage_unavailable");
   disk_.Plan(DiskFault::kNone, 0);
-  service_.reset();  // before its disk
+  service_.reset();  // before the disk is destroyed
 }
 
 }  // namespace

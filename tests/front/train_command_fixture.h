@@ -1,4 +1,4 @@
-// Runs of `tessera train` with real workers on models of a few thousand parameters, in double precision.
+// Runs `tessera train` with real workers on models of a few thousand parameters, in double precision.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@
 
 namespace tessera {
 
-// What a run printed, by its events, and how it ended.
+// The events that a run printed, and how it ended.
 struct FinishedTraining {
   int exit_code = 0;
   std::vector<boost::json::object> events;
@@ -58,7 +58,7 @@ class TrainCommandFixture : public ::testing::Test {
   std::string folder() const { return folder_.path(); }
   std::string images() const { return folder() + "/images"; }
 
-  // Pictures of two proportions, so that there are two buckets.
+  // Images have two aspect ratios, so there are two buckets.
   void WritePicture(int index) const {
     control::Image image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
     for (int i = 0; i < image.width * image.height * 3; ++i) {
@@ -69,8 +69,8 @@ class TrainCommandFixture : public ::testing::Test {
     std::ofstream(name + ".txt") << (index % 2 == 0 ? "a red [trigger]" : "two small houses by the sea in the evening");
   }
 
-  // `more`: lines of the configuration's train section and of the sections behind it. `model`: a path, or a folder of
-  // tests/golden/pipelines.
+  // `more` contains lines of the configuration's train section and of the sections after it. `model` is a path, or a
+  // folder of tests/golden/pipelines.
   std::string Config(const std::string& output, int steps, const std::string& more = "",
                      const std::string& model = "pixart_sigma") const {
     const std::string path = absl::StrCat(folder(), "/", output, ".yaml");

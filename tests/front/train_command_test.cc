@@ -1,4 +1,4 @@
-// What `tessera train` computes, on every topology, and what is made of it.
+// What `tessera train` computes on every topology, and how its results can be used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using Finished = FinishedTraining;
 using TrainCommandTest = TrainCommandFixture;
 
-// The largest difference of two pictures.
+// The largest difference between two images.
 int Largest(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   if (a.size() != b.size() || a.empty()) return 256;
   int largest = 0;
@@ -42,7 +42,7 @@ void ExpectNear(const std::vector<double>& losses, const std::vector<double>& ex
   }
 }
 
-// From the files to the losses: the same data, noise and gradients on every layout.
+// From the files to the losses: data, noise and gradients are the same on every layout.
 TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   const auto expect = [&](const std::string& model, const std::string& settings, int steps,
                           const std::vector<std::string>& layouts) {
@@ -64,8 +64,8 @@ TEST_F(TrainCommandTest, EveryTopologyTakesTheSameSteps) {
   expect("flux_schnell", "", 2, {"ulysses: 2", "data: 2\n  tensor: 2\n  zero: 3"});
 }
 
-// As most runs compute: the first loss is that of double precision but for its rounding, and the losses at fixed levels
-// of noise fall.
+// Uses the common dtype. The first loss equals that of double precision up to rounding, and the losses at fixed noise
+// levels fall.
 TEST_F(TrainCommandTest, InBf16TheLossIsFiniteAndFalls) {
   const Finished exact = Train(Config("exact", 1));
   ASSERT_EQ(exact.exit_code, 0) << ErrorOf(exact);
@@ -88,13 +88,14 @@ TEST_F(TrainCommandTest, InBf16TheLossIsFiniteAndFalls) {
   EXPECT_LT(evaluated[4].at("loss").to_number<double>(), 0.8 * evaluated[0].at("loss").to_number<double>());
 }
 
-// The numbers that weights begin with are those of the whole matrices, and a run that is resumed has its own.
+// Initial weights are drawn for whole matrices. A resumed run keeps its own weights.
 TEST_F(TrainCommandTest, ARunFromScratchIsTheSameOnEveryTopology) {
   const std::string scratch = "network: {type: full, from_scratch: true}\n";
   const Finished serial = Train(Config("serial", 3, scratch));
   ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
   const std::string tensor = scratch + "parallelism:\n  tensor: 2\n";
-  const Finished first = Train(Config("tensor", 2, tensor), {"--resume=latest"});  // which begins where there is none
+  const Finished first =
+      Train(Config("tensor", 2, tensor), {"--resume=latest"});  // starts a new run if there is no checkpoint
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
   ExpectNear(first.Losses(), {serial.Losses()[0], serial.Losses()[1]}, 1e-9);
   const Finished pipe = Train(Config("pipe", 1, scratch + "parallelism:\n  pipe: 2\n"));
@@ -129,7 +130,7 @@ TEST_F(TrainCommandTest, ARunGoesOnOnAnotherTopology) {
   ExpectNear(last.Losses(), {whole.Losses().back()}, 1e-9);
 }
 
-// As a Job starts and restarts it.
+// A Kubernetes Job starts and restarts the run like this.
 TEST_F(TrainCommandTest, OneCommandLineBeginsGoesOnAndExportsWhatIsMissing) {
   const Finished first = Train(Config("run", 2), {"--resume=latest"});
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
@@ -137,7 +138,7 @@ TEST_F(TrainCommandTest, OneCommandLineBeginsGoesOnAndExportsWhatIsMissing) {
   ASSERT_EQ(first.Of("warning").size(), 1u);
   EXPECT_THAT(std::string(first.Of("warning").front().at("message").as_string()), HasSubstr("no checkpoint yet"));
   EXPECT_EQ(Weights(first), Weights(Train(Config("other", 2))));
-  // Killed between its last checkpoint and what is made of it.
+  // Simulates a kill between the last checkpoint and the export.
   const std::string weights = Weights(first);
   fs::remove_all(first.Path("exported"));
   const Finished second = Train(Config("run", 2), {"--resume=latest"});
@@ -145,14 +146,14 @@ TEST_F(TrainCommandTest, OneCommandLineBeginsGoesOnAndExportsWhatIsMissing) {
   EXPECT_TRUE(second.Losses().empty());
   EXPECT_EQ(second.Path("exported"), first.Path("exported"));
   EXPECT_EQ(Weights(second), weights);
-  // None of several checkpoints whole: that is no new run.
+  // If no checkpoint is complete, the command must not start a new run.
   fs::resize_file(first.Path("checkpoint") + "/rank-00000-of-00001.safetensors", 7);
   const Finished third = Train(Config("run", 3), {"--resume=latest"});
   EXPECT_NE(third.exit_code, 0);
   EXPECT_THAT(ErrorOf(third), HasSubstr("no whole checkpoint"));
 }
 
-// Samples by the ordinary pipeline and losses of the average, on weights of which no rank has all.
+// Samples of the ordinary pipeline and losses of the averaged weights, while no rank has all weights.
 TEST_F(TrainCommandTest, WeightsThatAreSharedOutMakeTheSamplesOfOneRank) {
   const std::string settings =
       "  ema_decay: 0.9\nsample:\n  sample_every: 2\n  prompts: [a red house]\n  steps: 2\n  width: 64\n"
@@ -207,14 +208,14 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
       Start({"generate", "--model", finished.Path("exported"), "--dtype=fp64", "--steps=2", "--size=64x64", "--seed=42",
              "--threads=2", "-o", image, "a red house"});
   ASSERT_EQ(served->Wait(), 0) << served->errors();
-  // The sample was made by the weights in training, the image by the files, which store them in single precision.
+  // The sample uses the weights in training; the image uses the exported files, which have single precision.
   const std::vector<uint8_t> made = server::DecodeImage(Bytes(image))->image.rgb;
   const std::vector<uint8_t> sample =
       server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string())))->image.rgb;
   EXPECT_LE(Largest(made, sample), 1);
 }
 
-// FLUX.1's files are those of diffusers and of kohya, PixArt's the folders of PEFT.
+// FLUX.1 exports files in the formats of diffusers and kohya, PixArt exports PEFT folders.
 TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   for (const auto& [model, layouts] : std::map<std::string, std::vector<std::string>>{
            {"flux_schnell", {"tensor: 2", "ulysses: 2", "tensor: 2\n  sequence_parallel: true"}},
@@ -260,7 +261,7 @@ TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
   }
 }
 
-// The base is held in eight bits, by every rank and after every start the same ones.
+// The base weights are held in eight bits, with the same values on every rank and after every start.
 TEST_F(TrainCommandTest, AnAdapterIsTrainedBesideABaseInEightBits) {
   const std::string lora =
       "  quantize: true\nsample:\n  sample_every: 4\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
@@ -293,7 +294,7 @@ TEST_F(TrainCommandTest, ADryRunSaysWhatTheRunWillDoAndLeavesNothing) {
   ASSERT_EQ(finished.Of("plan").size(), 1u);
   const boost::json::object plan = finished.Of("plan").front();
   EXPECT_EQ(plan.at("buckets").as_array().size(), 2u);
-  EXPECT_EQ(plan.at("steps_per_epoch").to_number<int>(), 2);  // 6 images, 4 a step
+  EXPECT_EQ(plan.at("steps_per_epoch").to_number<int>(), 2);  // 6 images, 4 per step
   EXPECT_EQ(plan.at("ranks").to_number<int>(), 4);
   EXPECT_EQ(plan.at("images_of_a_rank").to_number<int>(), 1);
   const auto rate = plan.at("flops_per_second").to_number<double>();

@@ -1,4 +1,4 @@
-// A `tessera train` that is interrupted, killed or out of disk space, and what goes on from what it left.
+// A `tessera train` that is interrupted, killed or out of disk space, and the runs that resume from what it left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -62,7 +62,7 @@ TEST_F(TrainFaultsTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
   for (const auto& entry : fs::directory_iterator(folder() + "/parts")) {
     checkpoints += entry.path().filename().string().starts_with("checkpoint-");
   }
-  EXPECT_LE(checkpoints, 3);  // the last ones, and one that was being written in their place
+  EXPECT_LE(checkpoints, 3);  // the last ones, and one being written to replace the oldest
   const auto done = static_cast<int>(killed.Losses().size());
   const Finished last = Train(Config("parts", done + 2, often), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
@@ -70,7 +70,7 @@ TEST_F(TrainFaultsTest, AKilledRankEndsTheRunAndTheLastCheckpointGoesOn) {
   EXPECT_EQ(Weights(last), Weights(undisturbed));
 }
 
-// At whatever moment all its processes are killed: while it steps, or while it writes.
+// All processes are killed at different times: during a step or while files are written.
 TEST_F(TrainFaultsTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
   const std::string often = "save:\n  save_every: 1\n  max_step_saves_to_keep: 2\n";
   const std::string config = Config("parts", 8, often);
@@ -93,9 +93,9 @@ TEST_F(TrainFaultsTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
   }
 }
 
-// What a run of random kills did, which a failure is told with.
+// What the random kills of a run did. Printed if the test fails.
 struct Kills {
-  int starting = 0, stepping = 0, saving = 0;  // where the processes were
+  int starting = 0, stepping = 0, saving = 0;  // what the processes were doing
   std::string told;
 };
 
@@ -124,10 +124,10 @@ class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInter
     return newest;
   }
 
-  // Starts or goes on, kills one process or all at a moment that `random` draws, and waits until none is left.
+  // Starts or resumes a run, kills one process or all at a time drawn from `random`, and waits until none is left.
   void RunAndKill(const std::string& config, std::mt19937_64& random, Kills& kills) const {
     const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
-    // A run takes a while until its first step; a step and its checkpoint take some ten milliseconds.
+    // The first step takes a while to come; after it, a step and its checkpoint take some ten milliseconds.
     const int steps = draw(0, 3), microseconds = draw(0, steps == 0 ? 400'000 : 40'000), victim = draw(0, 3);
     const int first = NewestStep("parts") + 1;
     const std::unique_ptr<ChildProcess> child = Start({"train", config, "--json", "--threads=2", "--resume=latest"});
@@ -158,7 +158,7 @@ class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInter
                     saving ? ", within saving" : "", "; the newest checkpoint is of step ", NewestStep("parts"), "\n");
   }
 
-  // The numbers of each step, in order; a step that is there twice or not at all fails the test.
+  // Step, loss and gradient norm of each logged step, in order, so that repeated and missing steps show.
   std::vector<std::string> LoggedSteps(const std::string& output) const {
     std::vector<std::string> steps;
     for (absl::string_view line :
@@ -173,7 +173,7 @@ class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInter
   }
 };
 
-// Ranks, the command or everything killed at random moments, again and again; scripts/kill-training.sh for more.
+// Kills ranks, the command, or everything at random times, repeatedly; scripts/kill-training.sh does more of it.
 TEST_P(TrainingKillsTest, ARunKilledAtRandomMomentsEqualsOneThatIsNot) {
   std::mt19937_64 random(static_cast<uint64_t>(GetParam()));
   const int count = FaultKills(8, 30);
@@ -222,7 +222,7 @@ TEST_F(TrainFaultsTest, StepsThatAreNotFiniteAreSkippedCountedAndEndTheRun) {
   fs::copy("tests/golden/pipelines/pixart_sigma", model, fs::copy_options::recursive);
   const std::string weights = model + "/transformer/diffusion_pytorch_model.safetensors";
   std::string bytes = Bytes(weights);
-  const std::string nan("\x00\x00\xc0\x7f", 4);  // the last number of the file, in single precision
+  const std::string nan("\x00\x00\xc0\x7f", 4);  // replaces the last number of the file, in single precision
   bytes.replace(bytes.size() - nan.size(), nan.size(), nan);
   std::ofstream(weights, std::ios::binary) << bytes;
   const Finished finished = Train(Config("run", 100, "  max_nonfinite_steps: 2\n", model));

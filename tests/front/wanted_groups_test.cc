@@ -1,4 +1,4 @@
-// The groups that a configuration wants, over fake workers and a job store in memory.
+// WantedGroups with fake workers and an in-memory job store.
 #include "server/serving/wanted_groups.h"
 
 #include <memory>
@@ -65,10 +65,10 @@ class WantedGroupsTest : public FakeWorkerTest {
   bool WaitUntilReady(const std::string& model) {
     return WaitUntil("a group of the model is ready", [&] { return fleet_->IsReady(monitor_.Acquire(), model); });
   }
-  // Of the groups that are installed.
+  // The installed groups.
   std::vector<server::GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
   std::vector<server::GroupInfo> Unreadable() { return wanted_->UnreadableInfos(monitor_.Acquire()); }
-  // What requests for the model are answered.
+  // The answer to requests for the model.
   absl::Status Answer(const std::string& name) {
     const Lock lock = monitor_.Acquire();
     const server::ServedModels::Model model = models_.Find(name);

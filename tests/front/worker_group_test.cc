@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Groups of fake workers, and nothing left of them.
+// Provides groups of fake workers and checks that none is left.
 class WorkerGroupTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,7 +30,7 @@ class WorkerGroupTest : public ::testing::Test {
     for (pid_t pid : pids_) EXPECT_TRUE(kill(pid, 0) == -1 && errno == ESRCH) << "process " << pid << " is left";
   }
 
-  // A group with a job of six steps, two of which are done.
+  // Starts and connects a group. LoadAndStep gives it a job of six steps.
   void Start(const std::string& layout, const std::string& script = "", const server::ProgressBounds& bounds = {}) {
     setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
     absl::StatusOr<std::unique_ptr<server::WorkerGroup>> group = server::WorkerGroup::Start(
@@ -164,7 +164,7 @@ TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
   Start("cfg=2", "step-time=1500",
         {.loading = absl::Seconds(30), .other = absl::Seconds(30), .step = absl::Seconds(1)});
   ASSERT_EQ(LoadAndStep(1), absl::OkStatus());
-  // Two under way at any time, so that an answer is always due.
+  // Two steps are in flight at any time, so a reply is always pending.
   absl::StatusOr<uint64_t> due = group_->SendStep({1});
   for (int i = 0; i < 3; ++i) {
     const absl::StatusOr<uint64_t> next = group_->SendStep({1});
@@ -180,8 +180,8 @@ TEST_F(WorkerGroupTest, StepsThatTakeLongerThanAnyPauseMayAreWaitedFor) {
 constexpr absl::Duration kShort = absl::Milliseconds(500);
 constexpr server::ProgressBounds kShortBounds = {.loading = absl::Seconds(30), .other = kShort, .step = kShort};
 
-// Of an operator that takes long the processor time counts, from the first step on, where a step is predicted to take
-// so long; the fake worker's model takes a minute for the largest size on the slowest machine.
+// During a step that is predicted to be long, the processor time of a long operator counts as progress, from the first
+// step on. For the fake worker's model the prediction for the largest size on the slowest machine is a minute.
 TEST_F(WorkerGroupTest, AStepThatIsOneLongOperatorIsNoHang) {
   Start("cfg=2", "step-time=1200 silent", kShortBounds);
   ASSERT_TRUE(group_->Describe(model_.path()).ok());
@@ -204,7 +204,7 @@ TEST_F(WorkerGroupTest, ARankThatSpinsIsFoundOnceNoStepTakesSoLong) {
   }
 }
 
-// As one whose peer is gone, though its step may take long.
+// Simulates a rank whose peer is gone, although its step may take long.
 TEST_F(WorkerGroupTest, ARankThatWaitsBusilyForAnotherDoesNotWork) {
   Start("cfg=2", "rank0:step1=spin-in-call rank1:step1=hang", kShortBounds);
   ASSERT_TRUE(group_->Describe(model_.path()).ok());

@@ -41,7 +41,7 @@ TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
 }
 
-// What the worker is given of the variables that begin so.
+// The worker's environment variables whose names begin with `begin`.
 std::string Variables(const std::string& begin) {
   const TestFolder folder;
   const std::string program = folder.Write("worker", "#!/bin/sh\nexec env\n");
@@ -92,7 +92,8 @@ TEST(WorkerProcessTest, NamesTheSignalThatKilledAWorker) {
   EXPECT_EQ((*process)->StateText(), "was killed by signal 9 (Killed)");
 }
 
-// Of a process that is killed by signal 9, when the kernel has killed one for a limit of memory meanwhile or not.
+// The process is killed by signal 9 in both cases. In the first the kernel has meanwhile killed a process for a memory
+// limit.
 TEST(WorkerProcessTest, SaysThatItRanOutOfMemoryAndNamesTheLimit) {
   for (const bool out_of_memory : {true, false}) {
     const TestFolder folder;
