@@ -1,4 +1,5 @@
-// Cases of adapters: what a file amounts to, the model's answers with it, sums of several, and files to be refused.
+// Runs the cases of adapters: the effect of a file on the weights, the model's output with one adapter or a sum of
+// several, and files that must be refused.
 #include <map>
 #include <memory>
 
@@ -16,7 +17,7 @@
 namespace tessera::golden {
 namespace {
 
-// A text encoder that takes adapters, with its weights.
+// A text encoder that supports adapters, with its weights.
 struct Encoder {
   explicit Encoder(at::ScalarType dtype) : table(dtype, at::kCPU) {}
   models::ParamTable table;
@@ -24,7 +25,7 @@ struct Encoder {
   std::unique_ptr<models::TextEncoder> model;
 };
 
-// A pipeline's parts that take adapters, of one precision and one rank.
+// The parts of a pipeline that support adapters, in one precision and for one rank.
 struct Parts {
   std::unique_ptr<ModelUnderTest> transformer;
   std::map<std::string, std::unique_ptr<Encoder>> encoders;  // by component
@@ -93,7 +94,7 @@ std::vector<double> Numbers(const Case& test_case, const char* argument) {
   return numbers;
 }
 
-// One sum of adapters: the golden tensor that is the output with it, and the adapters' scales.
+// A sum of adapters: the name of the golden output with it, and the scales of the adapters.
 struct Wanted {
   std::string name;
   std::vector<double> scales;
@@ -114,14 +115,14 @@ models::SharedAdapters SumOf(const std::vector<models::Adapter>& adapters, const
   return models::AddAdapters(scaled);
 }
 
-// Norm, two weighted sums and the largest value, as the goldens have them.
+// Norm, two weighted sums and the largest value, as recorded in the goldens.
 at::Tensor Fingerprint(const at::Tensor& delta) {
   const at::Tensor flat = delta.flatten(), j = at::arange(flat.numel(), at::kDouble);
   return at::stack(
       {flat.norm(), (flat * at::cos(j * 0.01)).sum(), (flat * at::cos(j * 0.0371 + 1)).sum(), flat.abs().max()});
 }
 
-// The modules that the file changes, and by how much.
+// Compares which modules the file changes, and by how much.
 void CompareDeltas(const models::Adapter& adapter, const Tensors& gold, double tolerance, Report& report) {
   size_t modules = 0, expected = 0;
   for (const auto& [name, tensor] : gold) expected += name.starts_with("fingerprint.") ? 1 : 0;
@@ -162,7 +163,7 @@ void CompareTexts(const Parts& parts, const std::vector<models::Adapter>& adapte
   }
 }
 
-// Everything that one precision of the case says, on the rank of the place.
+// Compares everything that one precision of the case records, on this rank.
 absl::StatusOr<Report> RunPrecision(const Case& test_case, const std::string& precision, const Tensors& gold,
                                     const Tensors& inputs, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
@@ -188,7 +189,7 @@ absl::StatusOr<Report> RunPrecision(const Case& test_case, const std::string& pr
   return report;
 }
 
-// The kinds that a server may refuse by name: what the message must say.
+// The kinds of adapters that a server may refuse by name, and what the message must say.
 std::string OptionalName(const std::string& optional) {
   if (optional == "dora") return "DoRA";
   if (optional == "lokr") return "LoKr";

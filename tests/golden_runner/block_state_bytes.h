@@ -1,4 +1,4 @@
-// A block's state as bytes and back, as it would be handed from one pipeline stage to the next.
+// Converts a block's state to bytes and back, as if one pipeline stage passed it to the next.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Cases of one component: tokenizer, text encoder, autoencoder.
+// Runs the cases of one component: tokenizer, text encoder, autoencoder.
 #include <algorithm>
 #include <memory>
 
@@ -20,7 +20,7 @@ std::vector<int64_t> Numbers(const base::Json* list) {
   return values;
 }
 
-// A row has the ids cut to the length where that changes them, or the ids cut and padded.
+// A row records either the ids padded to `max_length`, or the truncated ids if truncation changes them.
 absl::Status CompareRow(const models::Tokenizer& tokenizer, const base::Json& row, int64_t max_length, Report& report) {
   const std::string& prompt = *row.Find("prompt")->AsString();
   const std::vector<int64_t> ids = Numbers(row.Find("ids"));
@@ -61,7 +61,7 @@ absl::StatusOr<Report> RunTokenizer(const Case& test_case) {
       models::LoadTokenizer(*class_name->AsString(), test_case.Path(test_case.Text("folder")));
   if (!loaded.ok()) return loaded.status();
   models::Tokenizer* tokenizer = loaded->get();
-  tokenizer->UseUnknownToken();  // as transformers 5, which recorded `ids`
+  tokenizer->UseUnknownToken();  // like transformers 5, which recorded `ids`
 
   Report report;
   const base::Json* recorded_length = content->Find("max_length");
@@ -111,7 +111,7 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   compare("last_hidden_state", masked);
   compare("last_hidden_state.masked", masked);
   compare("last_hidden_state.unmasked", unmasked);
-  // A prompt encoded without its padding has the same states: what PixArt's pipeline relies on.
+  // A prompt encoded without padding must have the same states. PixArt's pipeline relies on this.
   for (int64_t row = 0; row < ids.size(0); ++row) {
     const int64_t length = mask[row].sum().item<int64_t>();
     const at::Tensor alone =
@@ -139,7 +139,7 @@ absl::StatusOr<Report> RunAutoencoder(const Case& test_case) {
   Report report;
   const double tolerance = test_case.Tolerance("fp32");
   const auto in = [&](const char* name) { return gold->at(name).to(test_case.device); };
-  // The whole image at once, and in bands of one row each: both are the reference's.
+  // Decodes and encodes the whole image at once, and in bands of one row each. Both must match the reference.
   for (const int64_t band : {models::BandBytesOn(test_case.device), int64_t{1}}) {
     const std::string suffix = band == 1 ? " in bands" : "";
     report.Add("decoded" + suffix,

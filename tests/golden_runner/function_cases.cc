@@ -1,4 +1,4 @@
-// Small functions: prompt cleaning, tables of sizes, conversion to 8 bit.
+// Runs the cases of small functions: prompt cleaning, tables of sizes, conversion to 8 bits.
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -17,7 +17,7 @@
 namespace tessera::golden {
 namespace {
 
-// What a case of a known function must have; the runner reports what is thrown as that case's failure.
+// A field that the cases of a known function must have. The runner reports an exception as a failure of the case.
 const base::Json& Field(const base::Json& object, const std::string& name) {
   const base::Json* field = object.Find(name);
   if (field == nullptr) throw std::runtime_error(absl::StrCat("the case has no field ", base::Quote(name)));
@@ -120,7 +120,7 @@ absl::StatusOr<Report> RunImages(const Case& test_case) {
   return report;
 }
 
-// By the name that a case gives to what it is about.
+// Functions by the name in the case.
 constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> kFunctions[] = {
     {"PixArtAlphaPipeline._text_preprocessing", RunCaptions},
     {"classify_height_width_bin, map_to_standard_shapes, get_resize_crop_region_for_grid, calculate_shift", RunSizes},

@@ -39,7 +39,7 @@ constexpr Kind kKinds[] = {
     {"density", RunDensity},
 };
 
-// Cases of a folder without a manifest: each of its folders that has an ids.json is a saved tokenizer.
+// The cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.
 absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
   std::vector<std::string> names;
   std::error_code error;

@@ -1,4 +1,4 @@
-// Opening one component of a golden model, and what it needs to run.
+// Opens one component of a golden model, and provides what a single rank needs to run it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace tessera::golden {
 
-// The component in `folder` with its weights; its configuration may lie elsewhere.
+// Opens the component in `folder` with its weights. `config_path` may be in another folder.
 template <class Config, class Parse, class Make>
 auto OpenComponent(const std::string& folder, const std::string& config_path, const Parse& parse, const Make& make,
                    Config& config, models::ParamTable& table) -> absl::StatusOr<decltype(make(config, table))> {

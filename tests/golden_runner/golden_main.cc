@@ -1,11 +1,11 @@
-// tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device NAME]: compares this project with a folder of golden
+// tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device NAME] compares this project with a folder of golden
 // cases.
 //
-// One line a case: the worst relative error, its tolerance, and which tensor it was. Ends with
-// "N passed, N failed, N not built"; families that do not exist yet are counted apart. Exit status 0 when nothing
-// failed and something passed. On another device than the CPU the first line names it; models run there, and what
-// depends on no model (tokenizers, schedulers, prompt cleaning) runs on the host as ever. On a layout of several ranks,
-// each a thread, transformers and trajectories run, at the same tolerances.
+// Each case prints one line: the worst relative error, its tolerance, and its tensor. The last line is "N passed, N
+// failed, N not built"; cases of families that are not built are counted separately. The exit status is 0 if nothing
+// failed and something passed. If the device is not the CPU, the first line names it. Models then run on that device,
+// while functions without a model (tokenizers, schedulers, prompt cleaning) run on the host. On a layout of several
+// ranks, which are threads, transformers and trajectories run with the same tolerances.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "tessera-golden: %s\n", std::string(layout.status().message()).c_str());
     return 2;
   }
-  // Before anything else touches LibTorch, which looks for its CUDA half only once.
+  // Must precede every other use of LibTorch, which looks for its CUDA half only once.
   const absl::StatusOr<at::Device> device = runtime::OpenDevice(device_name);
   if (!device.ok()) {
     std::fprintf(stderr, "tessera-golden: %s\n", std::string(device.status().message()).c_str());
@@ -60,7 +60,7 @@ int Main(int argc, char** argv) {
   int passed = 0, failed = 0, not_built = 0;
   for (Case& test_case : *cases) {
     if (test_case.file.find(only) == std::string::npos) continue;
-    // On more than one rank only what ranks share: forward passes and trajectories.
+    // Several ranks run only the cases of distributed code: forward passes and trajectories.
     constexpr std::array kOnRanks{"transformer", "pipeline", "adapter", "adapter_sum", "adapter_trajectory"};
     if (layout->ranks() > 1 && std::ranges::find(kOnRanks, test_case.kind) == kOnRanks.end()) continue;
     test_case.device = *device;

@@ -1,4 +1,4 @@
-// One forward pass on the ranks of a place.
+// Runs one forward pass on the ranks of a layout.
 #pragma once
 
 #include "models/adapters/adapter_set.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::golden {
 
-// The head's result for the whole image, equal on every rank, every part of the input computed here. `adapters` are
-// this rank's part.
+// The head's result for the whole image, equal on every rank. All parts of the input are computed in this call.
+// `adapters` is this rank's part.
 at::Tensor RunOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
                      const RankPlace& place, models::SharedAdapters adapters = nullptr);
 

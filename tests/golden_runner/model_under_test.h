@@ -1,4 +1,4 @@
-// A golden transformer of any family, with what its cases need to know of it.
+// ModelUnderTest is a golden transformer of any family, with the conversions that its cases need.
 #pragma once
 
 #include <functional>
@@ -23,27 +23,28 @@ struct ModelUnderTest {
 
   int64_t heads = 0;
 
-  // The input of a case, from its tensors "in.*".
+  // Makes the input of a case from its tensors "in.*".
   std::function<models::TransformerInput(const Tensors& in)> input;
-  // An input of the family's shapes that no golden knows.
+  // Makes an input with the family's shapes that is in no golden.
   std::function<models::TransformerInput()> made_up_input;
-  // The head's result as the reference's output has it.
+  // Converts the head's result to the format of the reference's output.
   std::function<at::Tensor(const at::Tensor& head, models::TokenGrid grid)> output;
-  // Names of the reference's intermediate outputs: of a block, "block.3"; of the conditioning's embedding.
+  // The reference's names of intermediate outputs: of a block, such as "block.3", and of the conditioning's embedding.
   std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
   std::string embedding_name = "temb";
-  // The reference's sinusoids, by name, and other figures of the family's own.
+  // The reference's sinusoids by name, and other values specific to the family.
   std::function<std::vector<std::pair<std::string, at::Tensor>>(const models::TransformerInput& input,
                                                                 const Tensors& gold, const models::ForwardPass& pass)>
       extras;
 };
 
-// By the transformer's class. Unimplemented for a class that is not built. `config_path` may lie outside `folder`.
+// Opens the model by its transformer's class. Returns Unimplemented if the class is not built. `config_path` may be
+// outside `folder`.
 absl::StatusOr<std::unique_ptr<ModelUnderTest>> OpenModel(const std::string& class_name, const std::string& folder,
                                                           const std::string& config_path, at::ScalarType dtype,
                                                           at::Device device, models::WeightShare share = {});
 
-// cos(frequency · j) over the flat index j.
+// cos(frequency · j), where j is the flat index.
 at::Tensor Wave(const at::Tensor& like, double frequency);
 
 }  // namespace tessera::golden

@@ -19,7 +19,7 @@ absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads,
   if (!layout.lossless()) return absl::UnimplementedError("goldens are of whole steps");
   const int ranks = layout.ranks();
   parallel::SingleRank one;
-  // Blocks alike, since what they cost is not known here.
+  // Stages get equal numbers of blocks, because the costs of blocks are not known here.
   const std::vector<int> bounds =
       runtime::StageBounds(std::vector<double>(static_cast<size_t>(blocks), 1), layout.mesh.pipe);
   if (ranks == 1) return run({.groups = parallel::RankGroups::Alone(one), .share = {}, .stage_bounds = bounds});
@@ -43,7 +43,7 @@ absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads,
         },
         options);
   } catch (const std::exception&) {
-    // What ended a rank is its report; the others' are echoes, or are missing.
+    // The error of the rank that failed is the result. Other ranks have echoes of it, or no report.
     for (const absl::StatusOr<Report>& report : reports) {
       if (!report.ok() && !absl::IsUnknown(report.status())) return report.status();
     }

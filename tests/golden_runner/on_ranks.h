@@ -1,4 +1,4 @@
-// Running a case on every rank of a layout, each rank a thread of this process.
+// Runs a case on every rank of a layout. Ranks are threads of this process.
 #pragma once
 
 #include <functional>
@@ -10,15 +10,15 @@
 
 namespace tessera::golden {
 
-// What one rank is given.
+// The communicators of one rank, and its share of the model.
 struct RankPlace {
   const parallel::RankGroups& groups;
-  models::WeightShare share;      // of a transformer with the number of blocks that was told
-  std::vector<int> stage_bounds;  // of its pipeline stages
+  models::WeightShare share;      // of a transformer with the given number of blocks
+  std::vector<int> stage_bounds;  // of the pipeline stages
 };
 
-// Unimplemented, with the reason, where the layout is not legal for a transformer of so many heads and blocks. Else the
-// reports of all ranks in one; any rank's error is the case's.
+// Runs `run` on every rank and combines the reports. An error on any rank is the result. Returns Unimplemented, with
+// the reason, if the layout is not valid for a transformer of that many heads and blocks.
 absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads, int64_t blocks,
                                   const std::function<absl::StatusOr<Report>(const RankPlace&)>& run);
 

@@ -1,4 +1,4 @@
-// Whole trajectories: prompts to images, with the recorded initial latents and noise.
+// Runs whole trajectories from prompts to images, with the recorded initial latents and noise.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -22,7 +22,7 @@
 namespace tessera::golden {
 namespace {
 
-// The noise that the reference drew, of one row of the batch.
+// The noise that the reference drew for one row of the batch.
 class RecordedNoise final : public runtime::NoiseSource {
  public:
   RecordedNoise(const Tensors& gold, int64_t row) : gold_(gold), row_(row) {}
@@ -39,7 +39,8 @@ class RecordedNoise final : public runtime::NoiseSource {
   int64_t row_;
 };
 
-// A text, or a list of them; one text stands for every row. Nothing where the case has none.
+// The list of texts of an argument. A single text applies to all `count` rows. No value if the case does not have the
+// argument.
 std::optional<std::vector<std::string>> Texts(const Case& test_case, const char* argument, size_t count) {
   const base::Json* value = test_case.arguments.Find(argument);
   if (value == nullptr || value->is_null()) return std::nullopt;
@@ -49,7 +50,7 @@ std::optional<std::vector<std::string>> Texts(const Case& test_case, const char*
   return texts;
 }
 
-// The prompts of one row for the three encoders; empty: as the first.
+// The text of one row; empty if the case has none, which means the first encoder's prompt.
 std::string RowText(const std::optional<std::vector<std::string>>& texts, size_t row) {
   return texts ? (*texts)[row] : "";
 }
@@ -60,7 +61,7 @@ struct Prompts {
                  Texts(test_case, "prompt_3", count)},
         negative{Texts(test_case, "negative_prompt", count), Texts(test_case, "negative_prompt_2", count),
                  Texts(test_case, "negative_prompt_3", count)} {
-    // Classes of a class-conditional model are given by number.
+    // Class-conditional models are given classes by number.
     if (const base::Json* labels = test_case.arguments.Find("labels")) {
       positive[0].emplace();
       for (const base::Json& label : labels->items()) positive[0]->push_back(absl::StrCat(label.AsInt().value_or(-1)));
@@ -70,8 +71,8 @@ struct Prompts {
   std::optional<std::vector<std::string>> positive[3], negative[3];
 };
 
-// Ids and mask of every recorded call of a text encoder, padded as the reference pads them: positive prompts are the
-// first call, negative ones the second.
+// Compares ids and mask of every recorded call of a text encoder, padded like the reference's. The first call encodes
+// the positive prompts, the second the negative ones.
 absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models::ModelFolder& folder,
                         const Prompts& prompts, size_t rows, Report& report) {
   const bool pixart = test_case.Text("pipeline").starts_with("PixArt");
@@ -151,7 +152,7 @@ models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, s
   return request;
 }
 
-// What all ranks share.
+// The data that all ranks share.
 struct PipelineCase {
   const Case& test_case;
   const models::FamilyEntry& entry;
@@ -160,12 +161,12 @@ struct PipelineCase {
   Tensors gold;
   runtime::SamplerConfig sampler;
   Prompts prompts;
-  size_t count;  // of prompts
-  // Everything in fp64, from the recorded conditioning: what its steps are called then.
+  size_t count;  // number of prompts
+  // Runs everything in fp64 from the recorded conditioning, and compares with the steps recorded in fp64.
   bool fp64 = false;
 };
 
-// The case's adapters, added up at its scales times that of the call; null: it has none.
+// The sum of the case's adapters at its scales times that of the call. Null if it has none.
 absl::StatusOr<models::SharedAdapters> AdaptersOf(const Case& test_case, const models::Family& family,
                                                   const RankPlace& place) {
   const base::Json* files = test_case.arguments.Find("adapters");
@@ -189,8 +190,8 @@ absl::StatusOr<models::SharedAdapters> AdaptersOf(const Case& test_case, const m
   return models::AddAdapters(scaled);
 }
 
-// Puts what the reference recorded of the transformer's first call, widened, in place of what was encoded: its rows are
-// the branches, in their order.
+// Replaces the encoded prompts by the widened inputs of the transformer's first recorded call. Its rows are the
+// branches in order.
 void UseRecordedConditioning(const Tensors& gold, const models::Family& family, models::Guidance& guidance) {
   for (size_t b = 0; b < guidance.branches.size(); ++b) {
     models::ConditioningRow& row = guidance.branches[b].row;
@@ -205,7 +206,7 @@ void UseRecordedConditioning(const Tensors& gold, const models::Family& family, 
   }
 }
 
-// The whole trajectory on one rank.
+// Runs the whole trajectory on one rank.
 absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) {
   const c10::InferenceMode no_gradients;
   const Case& test_case = p.test_case;
@@ -214,7 +215,7 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
                               .device = test_case.device,
                               .share = place.share,
                               .encodes_prompts = place.groups.world.rank() == 0,
-                              .byte_fallback = false});  // as the recorder, transformers 5
+                              .byte_fallback = false});  // like transformers 5, which recorded the goldens
   if (!family.ok()) return family.status();
   parallel::SingleRank one;
   parallel::LocalAttention attention;
@@ -249,7 +250,7 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   Report report;
   const std::string precision = p.fp64 ? "f64." : "";
   const double tolerance = test_case.Tolerance(p.fp64 ? "fp64" : "fp32_latents");
-  // FLUX's are recorded as tokens.
+  // FLUX latents are recorded as tokens.
   const auto compare = [&](const std::string& name, const at::Tensor& actual, const at::Tensor& expected) {
     const at::Tensor value = expected.dim() == 3 ? (*family)->ToPatches(actual) : actual;
     report.Add(name, RelativeError(value, expected), tolerance);
@@ -273,7 +274,7 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   }
   const absl::StatusOr<at::Tensor> image = (*family)->Decode(latents(), context);
   if (!image.ok()) return image.status();
-  if (place.groups.world.rank() != 0) return report;  // the first rank has the image
+  if (place.groups.world.rank() != 0) return report;  // only the first rank has the image
   if (const auto expected = p.gold.find(precision + "image"); expected != p.gold.end()) {
     report.Add(expected->first, AbsoluteError((*image / 2 + 0.5).clamp(0, 1), expected->second),
                test_case.Tolerance(p.fp64 ? "fp64" : "fp32_image_absolute"));
@@ -283,8 +284,8 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   return report;
 }
 
-// The pipeline's folder with other tokenizers in it, made of links in a temporary folder; the folder itself where the
-// case names no other tokenizers.
+// The pipeline's folder with other tokenizers, made of links in a temporary folder. If the case names no other
+// tokenizers, the pipeline's folder itself.
 class PipelineFolder {
  public:
   static absl::StatusOr<std::unique_ptr<PipelineFolder>> Make(const Case& test_case) {
@@ -358,7 +359,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   const absl::StatusOr<Report> ranks =
       RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
                  [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
-  // A kind of adapter that the golden lets be refused by name: its own case sees to the name.
+  // The golden allows this kind of adapter to be refused by name. A separate case checks the message.
   if (models::FaultOf(ranks.status()) == models::AdapterFault::kUnsupportedKind) {
     return absl::UnimplementedError(ranks.status().message());
   }

@@ -1,5 +1,5 @@
-// Cases of schedulers: timesteps, sigmas and whole trajectories of a reference sampler on a synthetic model, in the
-// format of tests/golden/README.md, "Scheduler files".
+// Runs the cases of schedulers: timesteps, sigmas and whole trajectories of a reference sampler on a synthetic model,
+// in the format of tests/golden/README.md, "Scheduler files".
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -14,7 +14,7 @@
 namespace tessera::golden {
 namespace {
 
-// A member by name; a shared null if there is none.
+// A member by name, or a shared null value if it is absent.
 const base::Json& Member(const base::Json& json, std::string_view key) {
   static const base::Json kNull;
   const base::Json* member = json.Find(key);
@@ -60,7 +60,7 @@ at::Tensor ToTensor(std::span<const double> values) {
   return at::tensor(at::ArrayRef<double>(values.data(), values.size()), at::kDouble);
 }
 
-// Adds to a report; timesteps have a tolerance of their own, and whole numbers are exact.
+// Adds comparisons to a report. Timesteps have a separate tolerance, and integers must be exact.
 class Comparison {
  public:
   Comparison(const Case& test_case, Report& report)
@@ -80,20 +80,21 @@ class Comparison {
   Report& report_;
 };
 
-// The file's model: 0.3 x + 0.5 cos(0.1 j + 0.37 i), j the flat index, rounded to fp32.
+// The synthetic model of the file: 0.3 x + 0.5 cos(0.1 j + 0.37 i), where j is the flat index and i the step, rounded
+// to fp32.
 at::Tensor SyntheticModel(const at::Tensor& input, int step) {
   const at::Tensor index = at::arange(input.numel(), at::kDouble).view(input.sizes());
   const at::Tensor phase = at::cos(index * 0.1 + 0.37 * step);
   return (input.to(at::kDouble) * 0.3 + phase * 0.5).to(at::kFloat);
 }
 
-// What a trajectory of n steps is compared with.
+// The expected values of a trajectory of n steps.
 struct Trajectory {
   at::Tensor start;         // [batch, ...]
   at::Tensor timesteps;     // [steps]
   at::Tensor model_output;  // [steps, batch, ...]
   at::Tensor prev_sample;
-  at::Tensor scaled_input;  // undefined where the input is the sample
+  at::Tensor scaled_input;  // undefined if the input is the sample
   at::Tensor noise;         // [draws, batch, ...] or undefined
 };
 
@@ -145,7 +146,7 @@ absl::Status RunSteps(const Tensors& file, const runtime::SamplerConfig& config,
   comparison.CheckTimesteps(golden.timesteps, ToTensor(schedule.timesteps), prefix + "timesteps");
   if (golden.timesteps.dim() != 1 || golden.timesteps.size(0) != (*sampler)->num_steps() ||
       golden.prev_sample.size(0) != (*sampler)->num_steps() || golden.model_output.size(0) != (*sampler)->num_steps()) {
-    return absl::OkStatus();  // the comparison of timesteps has failed, or the file is not a trajectory of them
+    return absl::OkStatus();  // the timesteps differ, or the tensors do not match them
   }
   comparison.Check(file.at(prefix + "init_noise_sigma"), at::full({1}, (*sampler)->init_noise_sigma(), at::kDouble),
                    prefix + "init_noise_sigma");
@@ -159,9 +160,9 @@ absl::Status RunSteps(const Tensors& file, const runtime::SamplerConfig& config,
   return absl::OkStatus();
 }
 
-// The levels of the reference's add_noise. Its DPM-Solver, before timesteps are set, pairs falling timesteps with
-// rising sigmas, so that timestep t gets the level of T - 1 - t; with flow sigmas it reads the same table as if it were
-// flow's.
+// The noise levels of the reference's add_noise. Before its timesteps are set, its DPM-Solver pairs descending
+// timesteps with ascending sigmas, so timestep t gets the level of T - 1 - t. With flow sigmas it reads the same table
+// as if it held flow sigmas.
 absl::StatusOr<std::vector<runtime::NoiseLevel>> ReferenceLevels(const runtime::SamplerConfig& config,
                                                                  const at::Tensor& timesteps) {
   const at::Tensor times = timesteps.to(at::kDouble).contiguous();

@@ -1,4 +1,4 @@
-// Cases of training: losses and gradients, steps of the optimizer, and the densities of noise levels.
+// Runs the cases of training: losses and gradients, optimizer steps, and the densities of noise levels.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -22,7 +22,7 @@ namespace {
 
 using runtime::TrainingBatch;
 
-// A model of the goldens, with what is made of a case's tensors for it.
+// A golden model and the objective of a case.
 struct TrainedModel {
   std::unique_ptr<models::Family> family;
   std::string name;  // of the family
@@ -31,7 +31,7 @@ struct TrainedModel {
   runtime::ObjectiveOptions options;  // of the case
 };
 
-// What is trained: "objective" and how its errors are weighed.
+// The objective of the case and the weighting of its errors.
 absl::StatusOr<runtime::ObjectiveOptions> ObjectiveOptionsOf(const Case& test_case) {
   using runtime::PredictionType;
   runtime::ObjectiveOptions options{.snr_gamma = test_case.Number("min_snr_gamma", 0)};
@@ -72,7 +72,7 @@ absl::StatusOr<TrainedModel> OpenTrainedModel(const Case& test_case) {
   return model;
 }
 
-// What Family::Encode would make of prompt `i`, were its states those of the case.
+// The result of Family::Encode for prompt `i`, with the encoder states of the case.
 models::ConditioningRow RowOf(const TrainedModel& model, const Tensors& in, const std::string& prefix, int64_t i,
                               double guidance) {
   const auto of = [&](const char* name) { return in.at(prefix + name)[i].to(model.family->device()); };
@@ -121,9 +121,9 @@ TrainingBatch BatchOf(const Case& test_case, const TrainedModel& model, const ru
   return batch;
 }
 
-// The inputs behind what the file holds of them under `prefix`. They are drawn in fp64 and stored in fp32, which moves
-// what follows from them by more than the tolerances; so they are drawn again, as the generator of these goldens does
-// (goldenlib/common.py: a generator of each name), and are taken if that gives what is stored. Whether all did.
+// Draws the inputs of a file under `prefix` again in fp64. The file stores them in fp32, and that rounding changes the
+// results by more than the tolerances. Each input has a separate generator, as in goldenlib/common.py, which generated
+// the goldens. An input is replaced if its rounded draw equals the stored tensor. Returns whether all were.
 absl::StatusOr<bool> DrawAgain(const Case& test_case, const std::string& name, const std::string& prefix,
                                Tensors& gold) {
   ASSIGN_OR_RETURN(const std::string text,
@@ -145,7 +145,8 @@ absl::StatusOr<bool> DrawAgain(const Case& test_case, const std::string& name, c
   return all;
 }
 
-// Relative to the largest value of the tensor; where that is rounding alone, to the whole model's.
+// The error relative to the largest value of the tensor, or relative to 1e-8 of the model's largest value if the tensor
+// holds only rounding errors.
 double ErrorOf(const at::Tensor& actual, const at::Tensor& expected, double largest) {
   const double own = expected.numel() == 0 ? 0 : expected.to(at::kDouble).abs().max().item<double>();
   return AbsoluteError(actual, expected) / std::max(own, 1e-8 * largest);
@@ -281,7 +282,7 @@ absl::StatusOr<Report> RunTrainedAdapter(const Case& test_case) {
   return report;
 }
 
-// The reference computes what is made of fp32 numbers in fp32: an eighth digit.
+// The reference computes with fp32 inputs in fp32, so only seven digits agree.
 absl::StatusOr<Report> RunDensity(const Case& test_case) {
   ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
   constexpr double kTolerance = 2e-6;

@@ -1,4 +1,4 @@
-// Cases of transformers: one forward pass with its intermediate results, gradients, and configurations of other
+// Runs the cases of transformers: a forward pass with its intermediate results, gradients, and configurations of other
 // versions.
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,8 @@ std::string InputsOf(std::string file) {
   return file;
 }
 
-// The whole forward pass, block by block through the bytes of its state: what pipeline stages would compute.
+// Runs the whole forward pass and converts the state to bytes and back after each block, as if every block were a
+// pipeline stage.
 at::Tensor RunInStages(const models::Transformer& model, const models::TransformerInput& input,
                        const parallel::ForwardContext& context) {
   const models::ForwardPass pass(model, input, context);
@@ -41,7 +42,7 @@ at::Tensor RunInStages(const models::Transformer& model, const models::Transform
   return model.Head(state(), pass.ConditioningOf(model.num_blocks()), context);
 }
 
-// The output alone, on the ranks of the case's layout.
+// Compares only the output, on the ranks of the case's layout.
 absl::StatusOr<Report> RunTransformerOnRanks(const Case& test_case, const ModelUnderTest& whole, const Tensors& gold,
                                              const Tensors& inputs) {
   const std::string folder = test_case.Path(test_case.Text("folder"));
@@ -143,7 +144,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   const ModelUnderTest& under_test = **opened;
   const absl::StatusOr<Tensors> inputs = ReadTensors(test_case.Path(test_case.Text("inputs")));
   if (!inputs.ok()) return inputs.status();
-  // Only what the reference trains: a table of positions in the file is not a parameter.
+  // Only the parameters that the reference trains. A table of positions in the file is not one of them.
   const base::Json* expected = gold->Find("parameters");
   std::vector<models::Param> trained;
   for (const models::Param& param : under_test.table.params()) {
@@ -159,7 +160,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   const at::Tensor loss = (output - Wave(output, 0.37)).square().mean();
   loss.backward();
 
-  // Relative to the model's largest gradient: its reachable error, by the golden's own note.
+  // Relative to the model's largest gradient. The golden file states this as the achievable error.
   constexpr double kTolerance = 1e-9;
   Report report;
   const double expected_loss = gold->Find("loss")->AsNumber().value_or(0);
@@ -171,7 +172,7 @@ absl::StatusOr<Report> RunGradient(const Case& test_case) {
   for (const models::Param& param : trained) {
     const base::Json* row = expected->Find(param.spec.name);
     if (row == nullptr) return absl::NotFoundError(absl::StrCat("no gradient of ", param.spec.name, " in the golden"));
-    // A parameter that nothing reads has no gradient at all.
+    // A parameter that is not used has no gradient.
     const at::Tensor whole = param.storage.grad();
     const at::Tensor gradient = whole.defined() ? param.View(whole) : at::zeros_like(param.Value());
     const double norm = gradient.norm().item<double>(),

@@ -20,7 +20,7 @@ class WideFlowEuler final : public runtime::SolverWith<WideFlowEuler, runtime::F
   }
 };
 
-// Evenly from 1 down to 1/n, or to the lowest level that the model is trained at, and then shifted.
+// Even steps from 1 down to 1/n or to the lowest trained level, then shifted.
 runtime::Schedule FlowSchedule(const runtime::SamplerConfig& config, int steps, const models::Family& family,
                                int64_t tokens) {
   const auto& options = std::get<runtime::FlowEulerOptions>(config.options);

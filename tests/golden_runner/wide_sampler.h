@@ -1,5 +1,5 @@
-// The samplers of trajectories that the goldens have in fp64 throughout: the reference rounds its tables of noise
-// levels to single precision, and so do this project's samplers; these do not.
+// Samplers for golden trajectories in fp64 throughout. The reference and this project's samplers round their tables of
+// noise levels to single precision; these samplers do not.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace tessera::golden {
 
-// As runtime::MakeSampler. Unimplemented for what is neither flow-euler nor a DPM-Solver over a table of noise.
+// Like runtime::MakeSampler. Returns Unimplemented unless the sampler is flow-euler or a DPM-Solver with a table of
+// noise levels.
 absl::StatusOr<std::unique_ptr<runtime::Sampler>> MakeWideSampler(const runtime::SamplerConfig& config, int steps,
                                                                   const models::Family& family,
                                                                   const models::LatentGeometry& geometry);
