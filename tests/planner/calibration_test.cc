@@ -1,4 +1,4 @@
-// What is kept of a measured machine, and what plans for its processors are made of.
+// How the measurements of a machine are stored, and the plans that are made from them.
 #include "server/planning/calibration.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As a worker of two ranks prints it: one alone is faster than one of two that are busy.
+// The output of a worker with two ranks. A rank is faster alone than while both are busy.
 constexpr char kTwo[] =
     R"({"compute":[{"busy":1,"product_flops":5e10,"attention_flops":4e10,"memory_bytes_second":1e10,"operator_seconds":1e-6},)"
     R"({"busy":2,"product_flops":4e10,"attention_flops":3e10,"memory_bytes_second":6e9,"operator_seconds":2e-6}],)"
@@ -96,7 +96,7 @@ TEST(CalibrationTest, AWorkerThatPrintsSomethingElseIsRefused) {
   EXPECT_FALSE(SharesOf(1, kTwo).ok());
 }
 
-// As workers print it that have a GPU each.
+// The beginning of the output of workers that have a GPU each.
 constexpr char kOfGpu[] = R"({"device":"H100","memory_bytes":85000000000,)";
 
 Calibration TwoGpus() {
@@ -106,7 +106,7 @@ Calibration TwoGpus() {
   return calibration;
 }
 
-// A card is not divided, a group leaves the others to replicas, and a ring sends beside its work.
+// Ranks do not share a card, a group leaves the other cards to replicas, and a ring sends while it computes.
 TEST(MeasuredGpusTest, EachRankHasACardOfItsOwn) {
   const absl::StatusOr<Calibration> read = ParseCalibration(CalibrationText(TwoGpus()), Key());
   ASSERT_TRUE(read.ok()) << read.status();
@@ -135,7 +135,7 @@ TEST(MeasuredGpusTest, EachRankHasACardOfItsOwn) {
   }
 }
 
-// By hand: products and attention of half of the work at the rates of two that are busy.
+// Computed by hand: products and attention of half of the work, at the rates measured while two ranks are busy.
 TEST(SharedProcessorsTest, RanksThatComputeAtOnceHaveTheRatesOfRanksThatDo) {
   const Machine machine = MachineOf(TwoRanks(), 8e9);
   const PassFlops flops = FlopsOf(KnownModel("pixart"), 1024, 120);
@@ -146,7 +146,8 @@ TEST(SharedProcessorsTest, RanksThatComputeAtOnceHaveTheRatesOfRanksThatDo) {
               1e-6 * StepOf("serial", machine));
 }
 
-// Of the stages of a whole image one computes at a time, with one rank's threads and nobody beside it.
+// When the stages compute a whole image, only one of them computes at a time, with one rank's threads and the rest of
+// the machine idle.
 TEST(SharedProcessorsTest, AStageOfAWholeImageHasTheMachineForItself) {
   const Machine machine = MachineOf(TwoRanks(), 8e9);
   Calibration slower = TwoRanks();

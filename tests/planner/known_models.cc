@@ -8,12 +8,12 @@ namespace {
 using parallel::BlockKind;
 
 struct Published {
-  int joint = 0, fused = 0, cross = 0, image = 0;  // blocks
+  int joint = 0, fused = 0, cross = 0, image = 0;  // number of blocks of each kind
   int64_t width = 0;
   int heads = 0;
   int64_t output_features = 0;
   int text_tokens = 0;
-  int side = 1024;  // pixels, by default
+  int side = 1024;  // default size in pixels
   double guidance_scale = 0;
   double parameters = 0, text_parameters = 0, autoencoder_parameters = 84e6;
   bool long_skips = false;  // from each block of the first half to one of the second
@@ -93,7 +93,8 @@ Published PublishedModel(const std::string& name) {
             .parameters = 0.675e9};
   }
   if (name == "hunyuanvideo") {
-    // 129 frames are decoded from 33, by convolutions of 3 x 3 x 3: so many operations for a pixel of the tall image.
+    // 129 frames are decoded from 33 by 3 x 3 x 3 convolutions, which multiplies the operations per pixel of the tall
+    // image.
     constexpr double kDecoding = 129.0 / 33 * 3;
     return {.joint = 20,
             .fused = 40,

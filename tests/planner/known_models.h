@@ -1,5 +1,5 @@
-// Descriptions of published models, from their configurations on the Hugging Face hub: what a plan is made from,
-// without any file of theirs.
+// Descriptions of published models, from their configurations on the Hugging Face hub. A plan can be made from them
+// without any model files.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// flux, sd3, pixart, hunyuandit, dit, and of video models, whose frames are taken to lie below each other in one tall
-// image, hunyuanvideo and consisid (CogVideoX-5B).
+// `name` is flux, sd3, pixart, hunyuandit, dit, or one of the video models hunyuanvideo and consisid (CogVideoX-5B).
+// The frames of a video are treated as one tall image.
 control::ModelDescription KnownModel(const std::string& name);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What plans are computed from, and what must hold of them whatever the machine.
+// The inputs of plans, and the properties that plans must have on every machine.
 #include "server/planning/planner.h"
 
 #include <gmock/gmock.h>
@@ -36,8 +36,8 @@ double SecondsOf(const char* layout, const std::string& model, const Machine& ma
 
 const Plan& Recommended(const Plans& plans) { return plans.plans[plans.recommended.value()]; }
 
-// By hand: 57 blocks of width 3,072 with 24 width² weights a token in double and single blocks alike, 4,608 tokens,
-// 2 operations a weight; 4 width operations a pair of query and key.
+// Computed by hand: 57 blocks of width 3,072 with 24 width² weights per token in double and single blocks alike, 4,608
+// tokens, 2 operations per weight; 4 width operations per pair of query and key.
 TEST(PassFlopsTest, AStepOfFlux) {
   const PassFlops flops = FlopsOf(KnownModel("flux"), 4096, 512);
   EXPECT_NEAR(flops.products, 59.5e12, 0.05e12);
@@ -55,7 +55,7 @@ TEST(PassFlopsTest, AtTheDefaultSizeTheyAreThoseOfTheBlocks) {
   }
 }
 
-// At a size that is not the default, against the closed form of a block (parallel/plan/stage_balance.h).
+// At a size other than the default, against the closed form of a block (parallel/plan/stage_balance.h).
 TEST(PassFlopsTest, AtOtherSizesTheyAreThoseOfBlocksOfThatSize) {
   for (const char* name : {"flux", "sd3", "pixart", "dit"}) {
     const control::ModelDescription model = KnownModel(name);
@@ -67,8 +67,9 @@ TEST(PassFlopsTest, AtOtherSizesTheyAreThoseOfBlocksOfThatSize) {
   }
 }
 
-// 11.901e9 weights of the transformer, 4.885e9 of the text encoders and 84e6 of the autoencoder in two bytes each: with
-// activations and the process's own it fits into 40 GB. In fp32 it does not, and tensor parallelism makes it.
+// 11.901e9 weights of the transformer, 4.885e9 of the text encoders and 84e6 of the autoencoder, two bytes each. With
+// activations and the process's own memory this fits into 40 GB. In fp32 it does not, and tensor parallelism makes it
+// fit.
 TEST(MemoryTest, OfFlux) {
   const control::ModelDescription flux = KnownModel("flux");
   const ImageWork work = {.width = 1024, .height = 1024, .steps = 28};
@@ -132,7 +133,7 @@ TEST(PlanTest, EveryValidLayoutOfEachNumberOfRanksIsThereOnceAndFastestFirst) {
   for (const Plan& plan : plans.plans) EXPECT_EQ(plan.replicas * plan.layout.ranks() + plan.idle, 2);
 }
 
-// Guidance of FLUX is built in: a second rank of cfg would have nothing to do.
+// Guidance is built into FLUX, so a second cfg rank would have nothing to do.
 TEST(PlanTest, AModelWithOneBranchHasNoPlanWithCfg) {
   for (const Plan& plan : MakePlans(Request("flux", "H100", Link::kNvlink, 4))->plans) {
     EXPECT_EQ(plan.layout.mesh.cfg, 1);
@@ -234,7 +235,7 @@ TEST(PlanTest, LayoutsWithStaleStepsAreRecommendedWhenTheyMayBe) {
   EXPECT_FALSE(Recommended(*MakePlans(request)).layout.lossless());
 }
 
-// The work does not grow with the devices beyond the ranks of one group, so that an answer is there at once.
+// Beyond the ranks of one group, more devices do not mean more work, so the answer comes at once.
 TEST(PlanTest, AThousandDevicesTakeTheWorkOfOneGroup) {
   const int64_t eight = MakePlans(Request("sd3", "H100", Link::kNvlink, 8))->layouts_timed;
   EXPECT_EQ(MakePlans(Request("sd3", "H100", Link::kNvlink, kMaxPlannedDevices))->layouts_timed, eight);

@@ -1,5 +1,5 @@
-// The planner against the latencies that xDiT publishes: row by row, with one efficiency fitted to the row of one GPU
-// of each table. docs/planner.md has the table that is made here.
+// Compares the planner with the latencies that xDiT publishes, row by row, with one efficiency fitted to the single-GPU
+// row of each table. This test computes the table in docs/planner.md.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ struct HeldRow {
   double error() const { return predicted / row.seconds - 1; }
 };
 
-// Also "…,warmup=0", which xDiT has: patches from the first step on.
+// Also accepts "…,warmup=0" as in xDiT: patches from the first step on.
 absl::StatusOr<parallel::Layout> LayoutOf(const std::string& text) {
   constexpr absl::string_view kNoWarmup = ",warmup=0";
   if (!absl::EndsWith(text, kNoWarmup)) return parallel::ParseLayout(text);
@@ -45,10 +45,10 @@ absl::StatusOr<parallel::Layout> LayoutOf(const std::string& text) {
   return layout;
 }
 
-// Of a prompt of FLUX.1, as xDiT's examples/flux_example.py asks for.
+// The length of a FLUX.1 prompt in xDiT's examples/flux_example.py.
 constexpr int64_t kFluxTextTokens = 256;
 
-// Empty where a line is none.
+// Empty if a line is invalid.
 std::vector<Row> PublishedRows() {
   std::vector<Row> rows;
   std::ifstream file("tests/planner/published.csv");
@@ -70,22 +70,23 @@ std::vector<Row> PublishedRows() {
     }
     row.layout = *layout;
     row.work.decodes = cells[8] == "image";
-    row.work.splits_decoding = false;  // as is xDiT's default
+    row.work.splits_decoding = false;  // xDiT's default
     if (row.model == "flux") row.work.text_tokens = kFluxTextTokens;
     rows.push_back(row);
   }
   return rows;
 }
 
-// What a block of diffusers 0.42.1 dispatches in PyTorch, views included, counted by a TorchDispatchMode as the
-// difference between models of three blocks and of one. Of FLUX the mean of 19 double and 38 single blocks (158 and
-// 83). The blocks of HunyuanVideo are FLUX's; those of ConsisID were not counted and are taken as Stable Diffusion 3's.
+// The operators that a block of diffusers 0.42.1 dispatches in PyTorch, including views. They were counted with a
+// TorchDispatchMode as the difference between models of three blocks and one block. For FLUX it is the mean of 19
+// double and 38 single blocks (158 and 83). The blocks of HunyuanVideo are those of FLUX; the blocks of ConsisID were
+// not counted, and those of Stable Diffusion 3 are used instead.
 double OperatorsOfBlock(const std::string& model) {
   static const std::map<std::string, double> kCounted = {{"flux", 108},  {"hunyuanvideo", 108}, {"sd3", 119},
                                                          {"pixart", 83}, {"hunyuandit", 234},   {"consisid", 119}};
   return kCounted.at(model);
 }
-// Rough: of one of them in eager PyTorch, with the Python around it.
+// A rough time per operator in eager PyTorch, including Python.
 constexpr double kOperatorSeconds = 10e-6;
 
 double Predict(const Row& row, double efficiency) {
@@ -95,7 +96,8 @@ double Predict(const Row& row, double efficiency) {
   return TimeOf(row.layout, KnownModel(row.model), row.work, machine)->image();
 }
 
-// The efficiency with which the row of one GPU comes out as measured: latency falls as it rises.
+// The efficiency at which the prediction for the single-GPU row equals the measurement. The predicted latency falls as
+// the efficiency rises.
 double Fit(const Row& one_gpu) {
   double low = 1e-3, high = 2;
   for (int i = 0; i < 60; ++i) {
@@ -131,7 +133,7 @@ double MedianError(const std::vector<HeldRow>& rows) {
   return Median(errors);
 }
 
-// Whether the row is of a table in a page's text, and not of the numbers on a chart's bars.
+// Whether the row comes from a table in a page's text rather than from the numbers on a chart's bars.
 bool InText(const HeldRow& held) { return absl::EndsWith(held.row.source, ".md"); }
 
 std::vector<HeldRow> Where(const std::vector<HeldRow>& rows, bool (*keeps)(const HeldRow&)) {
