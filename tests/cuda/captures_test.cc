@@ -1,4 +1,5 @@
-// Captures of the real CUDA plug-in on the fake CUDA: what other threads do meanwhile, and what a failed one leaves.
+// Captures of the real CUDA plug-in on the fake CUDA: the effects of other threads, and the state after a failed
+// capture.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ class CudaCaptures : public ::testing::Test {
     for (int i = 0; i < 3; ++i) EXPECT_NO_THROW((void)runtime::ToHost(numbers_));
   }
 
-  // Of the device, that LibTorch keeps when it is asked to give back what is not in use.
+  // Device bytes that LibTorch still holds after it has released its unused memory.
   int64_t BytesAfterRelease() const {
     EXPECT_NO_THROW(cuda().release_cache(0));
     const std::optional<kernels::DeviceMemory> memory = runtime::ReadDeviceMemory(numbers_.device());
@@ -43,7 +44,7 @@ TEST_F(CudaCaptures, PageLockedMemoryThatAnotherThreadFreesMeanwhileIsOfUseAgain
   ASSERT_TRUE(cuda().begin_capture(0));
   numbers_.add_(1);
   std::thread([&] { first = at::Tensor(); }).join();
-  second = at::Tensor();  // by the thread that captures
+  second = at::Tensor();  // by the capturing thread
   kernels::DeviceGraph* const graph = cuda().end_capture(0);
   ASSERT_NE(graph, nullptr);
   ExpectCopiesToTheHost();
@@ -51,7 +52,7 @@ TEST_F(CudaCaptures, PageLockedMemoryThatAnotherThreadFreesMeanwhileIsOfUseAgain
   cuda().destroy_graph(graph);
 }
 
-// As after a reload, or where the last graph was evicted.
+// This happens after a reload, or when the last graph was evicted.
 TEST_F(CudaCaptures, AGraphCanBeMadeAfterAllOthersAreGone) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(cuda().begin_capture(0));
@@ -63,8 +64,8 @@ TEST_F(CudaCaptures, AGraphCanBeMadeAfterAllOthersAreGone) {
   }
 }
 
-// With FAKE_CUDA_FAIL, which has the first one fail. The pools of memory are as they were: another graph can be
-// captured, and what is allocated belongs to none.
+// FAKE_CUDA_FAIL makes the first capture fail. After it the memory pools must be unchanged: another graph can be
+// captured, and new allocations belong to no graph.
 TEST_F(CudaCaptures, LeaveAWorkerAsItWasWhereTheyFail) {
   if (std::getenv("FAKE_CUDA_FAIL") == nullptr) return;  // tests/cuda/CMakeLists.txt runs it with every call that may
   const auto capture = [this]() -> kernels::DeviceGraph* {

@@ -1,4 +1,4 @@
-// The matrices of a transformer's blocks, as the headers of its weight files tell.
+// Reads the matrices of a transformer's blocks from the headers of its weight files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Rows of all matrices that a block multiplies with in every step, by their length. Not the matrices of its
-// modulation, which depends on the time alone, nor those that make keys and values of the text.
+// The rows of all matrices that a block multiplies in every step, summed by their length. Excludes the matrices of its
+// modulation, which depends only on the time, and those that compute keys and values of the text.
 inline std::map<int64_t, int64_t> BlockRowsByLength(const std::string& model, bool attends_to_text) {
   std::map<int64_t, int64_t> rows;
   for (const auto& entry : std::filesystem::directory_iterator(model + "/transformer")) {

@@ -23,7 +23,7 @@ class FakeCudaTest : public ::testing::Test {
     std::vector<FakeCudaLog> logs;  // of the workers
   };
 
-  // What a process needs to find the fake; `cards`: the fake's own variables (machine.h).
+  // The environment that a process needs to find the fake. `cards` contains the fake's own variables (machine.h).
   std::map<std::string, std::string> Environment(const std::map<std::string, std::string>& cards = {}) const {
     std::map<std::string, std::string> environment = cards;
     environment.insert({{"LD_PRELOAD", FAKE_CUDA_LIBRARY},

@@ -1,7 +1,7 @@
-// Model folders for the fake CUDA: a golden pipeline whose transformer has the full size and depth of a published
-// model, with holes where the bytes of its weights would be. The text encoders and the autoencoder stay the golden
-// ones, so the widths of the text are theirs; the numbers of tokens are the published model's. WriteWholeFlux writes
-// these at full size too; only the tokenizers' vocabularies are small.
+// Writes model folders for the fake CUDA: a golden pipeline whose transformer has the full size and depth of a
+// published model, with sparse weight files. The text encoders and the autoencoder remain the golden ones, so text has
+// their widths; the numbers of tokens are the published model's. WriteWholeFlux writes these components at full size,
+// too; only the tokenizers' vocabularies are small.
 #pragma once
 
 #include <boost/json.hpp>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// What the golden pipelines' text encoders make.
+// Output widths of the golden pipelines' text encoders.
 inline constexpr int64_t kGoldenText = 32, kGoldenSd3Text = 96, kGoldenSd3Pooled = 80, kGoldenHunyuanPooled = 40;
 
 inline void AddSd3Block(SparseWeights& weights, const std::string& block, int64_t width, bool last, bool norms) {
@@ -36,7 +36,7 @@ inline void AddSd3Block(SparseWeights& weights, const std::string& block, int64_
   }
 }
 
-// Stable Diffusion 3 has 64 features for each head and as many heads as blocks.
+// Stable Diffusion 3 has 64 channels per head, and as many heads as blocks.
 inline SparseWeights Sd3Transformer(int64_t blocks, bool norms) {
   const int64_t width = 64 * blocks;
   SparseWeights weights;
@@ -113,7 +113,7 @@ inline SparseWeights HunyuanTransformer() {
     }
     weights.AddLinear(block + "ff.net.0.proj", kHidden, kWidth);
     weights.AddLinear(block + "ff.net.2", kWidth, kHidden);
-    if (i <= kBlocks / 2) continue;  // the blocks of the second half take what those of the first half made
+    if (i <= kBlocks / 2) continue;  // blocks of the second half use outputs of the first half
     weights.AddNorm(block + "skip_norm", 2 * kWidth);
     weights.AddLinear(block + "skip_linear", kWidth, 2 * kWidth);
   }
@@ -122,7 +122,8 @@ inline SparseWeights HunyuanTransformer() {
   return weights;
 }
 
-// Writes a component of the folder anew: `changes` are fields of its configuration, `stem` its weights' files.
+// Rewrites a component of the folder. `changes` are fields of its configuration, `stem` is the name of its weight
+// files.
 inline void ReplaceComponent(const TestFolder& folder, const std::string& component, const SparseWeights& weights,
                              const std::string& stem, const boost::json::object& changes) {
   const std::string path = folder / component;
@@ -134,14 +135,14 @@ inline void ReplaceComponent(const TestFolder& folder, const std::string& compon
   weights.Write(folder, component + "/" + stem, kShard);
 }
 
-// `changes`: fields of the transformer's configuration.
+// `changes` are fields of the transformer's configuration.
 inline void WriteFullSize(const TestFolder& folder, const std::string& name, const std::string& golden,
                           const SparseWeights& transformer, const boost::json::object& changes) {
   std::filesystem::copy("tests/golden/pipelines/" + golden, folder / name, std::filesystem::copy_options::recursive);
   ReplaceComponent(folder, name + "/transformer", transformer, "diffusion_pytorch_model", changes);
 }
 
-// `text`, `pooled`: the widths of what its text encoders make.
+// `text`, `pooled`: the widths of its text encoders' outputs.
 inline void WriteFullSizeFlux(const TestFolder& folder, int64_t text = kGoldenText, int64_t pooled = kGoldenText) {
   WriteFullSize(folder, "flux_dev", "flux_dev", FluxTransformer(text, pooled),
                 {{"attention_head_dim", 128},

@@ -1,5 +1,5 @@
-// `tessera generate --device cuda` of every family, dtype and axis: each operation has a CUDA kernel for its dtype, the
-// products of all blocks are the device's, and nothing of an image is computed on the host.
+// `tessera generate --device cuda` for every family, dtype and axis: each operation has a CUDA kernel for its dtype,
+// the products of all blocks run on the device, and no part of an image is computed on the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,7 +81,7 @@ TEST_P(FakeCudaGenerateTest, RunsWhollyOnTheDevices) {
   ASSERT_EQ(run.exit_code, 0) << run.errors;
   EXPECT_TRUE(std::filesystem::exists(folder_ / "a.png"));
   ASSERT_EQ(run.logs.size(), static_cast<size_t>(GetParam().ranks()));
-  std::map<int64_t, int64_t> issued;  // rows of the last step's products by their length, on all ranks
+  std::map<int64_t, int64_t> issued;  // rows of the last step's products by length, on all ranks
   for (const FakeCudaLog& log : run.logs) {
     EXPECT_THAT(log.Faults(), IsEmpty());
     const std::vector<FakeCudaStep> steps = log.Steps();
@@ -90,7 +90,7 @@ TEST_P(FakeCudaGenerateTest, RunsWhollyOnTheDevices) {
     if (rows != steps.back().product_rows.end()) {
       for (const auto& [length, count] : rows->second) issued[length] += count;
     }
-    // Whatever the host computed of an image it would have to read first.
+    // If the host computed any part of an image, it would have to read data of the device first.
     if (GetParam().layout.empty()) {
       EXPECT_EQ(steps.back().bytes_to_host, 16);
     }
@@ -108,7 +108,7 @@ TEST_P(FakeCudaGenerateTest, RunsWhollyOnTheDevices) {
       absl::StartsWith(GetParam().model, "pixart") || absl::StartsWith(GetParam().model, "hun");
   const std::map<int64_t, int64_t> needed = BlockRowsByLength(model(), attends_to_text);
   EXPECT_GE(Elements(issued), Elements(needed));
-  if (!GetParam().layout.empty()) return;  // tensor parallelism shares the rows of some and the length of others
+  if (!GetParam().layout.empty()) return;  // tensor parallelism splits the rows of some, the length of others
   for (const auto& [length, rows] : needed) EXPECT_GE(issued[length], rows) << "products of length " << length;
 }
 
@@ -132,12 +132,12 @@ INSTANTIATE_TEST_SUITE_P(Layouts, FakeCudaGenerateTest,
                                          Case{"hunyuan12", "bf16", "cfg=2,pipe=2"}, Case{"dit", "fp32", "cfg=2"}),
                          NameOf);
 
-// Of the FLUX of four blocks: what a rank more adds to a step is written here.
+// The cost of a step on each rank of a layout, for a FLUX of four blocks.
 struct LayoutBudget {
   const char* layout;
   int cards;
-  int operations;  // of a step of each rank, its exchanges included
-  int exchanges;   // groups of calls of NCCL's, and single ones
+  int operations;  // of each rank's step, including its exchanges
+  int exchanges;   // groups of NCCL calls, and single calls
 };
 
 std::ostream& operator<<(std::ostream& out, const LayoutBudget& budget) { return out << budget.layout; }
@@ -174,7 +174,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, LayoutBudgetTest,
 
 using FakeCudaPlanTest = FakeCudaTest;
 
-// One card, then two together over NCCL; the figures are the fake's and mean nothing.
+// First one card is measured, then two together over NCCL. The fake's times have no meaning.
 TEST_F(FakeCudaPlanTest, ThisMachinesCardsAreMeasuredOnceForItsPlans) {
   const auto plan = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"plan",           "--device=cuda", "--json",
@@ -234,7 +234,7 @@ TEST_F(FakeCudaNcclTest, RanksThatShareACardExchangeThroughTheHost) {
   }
 }
 
-// As where one card's driver takes exception to what the other's took: none launches a graph, and the image is made.
+// Simulates a driver that fails on one card only. No rank may launch a graph, and the image is still made.
 TEST_F(FakeCudaNcclTest, WhereOneRankCannotMakeAGraphNoneDoes) {
   for (const char* layout : {"ulysses=2", "tensor=2"}) {
     const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16",
@@ -248,8 +248,8 @@ TEST_F(FakeCudaNcclTest, WhereOneRankCannotMakeAGraphNoneDoes) {
   }
 }
 
-// A worker that registers what it captures would hang here on its first cards, where an exchange's memory lies in two
-// mappings: the fake refuses the call. As workers are started it is made.
+// A worker that registers captured buffers would hang here on real cards when an exchange's memory lies in two
+// mappings; the fake rejects that call. Workers that are started normally make the image.
 TEST_F(FakeCudaNcclTest, AWorkerWithoutItsVariableForRegistrationFailsInACapturedExchange) {
   folder_.Write("planted-worker",
                 absl::StrCat("#!/bin/sh\nunset NCCL_GRAPH_REGISTER\nexec ", REAL_WORKER, " \"$@\"\n"));
@@ -271,7 +271,7 @@ TEST_F(FakeCudaNcclTest, AWorkerWithoutItsVariableForRegistrationFailsInACapture
   }
 }
 
-// No rank takes memory of another one's card for a context that it does not use.
+// No rank may take memory of another rank's card for a context that it does not use.
 TEST_F(FakeCudaNcclTest, ARankHasAContextOnItsOwnCardAlone) {
   const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--dtype=bf16", "--steps=5",
                             "--certify=off", "--layout=ulysses=2", "--device=cuda", "--output=" + (folder_ / "a.png")},
@@ -301,7 +301,7 @@ TEST_F(FakeCudaNcclTest, NcclsVariablesReachTheWorkersAndEachSaysWhereItRuns) {
       seen.insert(absl::StrSplit(event.fields.at(0), absl::MaxSplits('=', 1)));
     }
     for (const auto& [name, value] : variables) EXPECT_EQ(seen[name], value);
-    // What workers have unless the user says otherwise.
+    // The defaults of workers, unless the user overrides them.
     EXPECT_EQ(seen["NCCL_GRAPH_REGISTER"], "0");
     EXPECT_EQ(seen["NCCL_RUNTIME_CONNECT"], "0");
   }
@@ -318,7 +318,7 @@ TEST_F(FakeCudaNcclTest, RanksNameWhatTheyExchangeTensorsThrough) {
   } cases[] = {{{{"FAKE_CUDA_NVLINK", "1"}}, "through NCCL over NVLink\n"},
                {{}, "through NCCL over PCIe\n"},
                {{{"FAKE_CUDA_NCCL_VIA", "SHM/direct/direct"}}, "through NCCL over the memory of the host\n"},
-               // A log that a user wants for himself is not read.
+               // If the user configured NCCL's log, the worker does not read it.
                {{{"NCCL_DEBUG", "WARN"}}, "through NCCL\n"}};
   for (auto [environment, said] : cases) {
     environment["FAKE_CUDA_DEVICES"] = "2";

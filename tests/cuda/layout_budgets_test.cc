@@ -1,6 +1,7 @@
-// What a step of denoising costs each rank of a layout at full size: 1024x1024, bf16, one image with its guidance, from
-// the third step on. Operations are counted and written down here, as for one card (step_budgets_test.cc). Exchanges
-// and bytes follow from the table of docs/parallelism.md: the bytes are those that `tessera layouts` tells a user.
+// The cost of a denoising step on each rank of a layout at full size: 1024x1024, bf16, one image with guidance, from
+// the third step on. The expected numbers of operations are written here, as for one card in step_budgets_test.cc.
+// Exchanges and bytes follow from the table of docs/parallelism.md; the bytes must equal those in the output of
+// `tessera layouts`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,9 +35,9 @@ struct LayoutBudget {
   const char* model;
   const char* layout;
   int cards;
-  int operations;  // of a step of a rank, its exchanges included
-  int exchanges;   // groups of calls of NCCL's, and single ones
-  // Ranks of several stages differ: those of the last one.
+  int operations;  // of a rank's step, including its exchanges
+  int exchanges;   // groups of NCCL calls, and single calls
+  // The last pipeline stage, which differs from the others.
   int last_operations = operations;
   int last_exchanges = exchanges;
 };
@@ -47,7 +48,7 @@ std::string NameOf(const LayoutBudget& budget) {
 
 std::ostream& operator<<(std::ostream& out, const LayoutBudget& budget) { return out << NameOf(budget); }
 
-// How many ranks each communicator has.
+// The number of ranks of each communicator.
 std::map<std::string, int64_t> SizesOf(const std::vector<FakeCudaLog>& logs) {
   std::map<std::string, int64_t> sizes;
   for (const FakeCudaLog& log : logs) {
@@ -56,7 +57,8 @@ std::map<std::string, int64_t> SizesOf(const std::vector<FakeCudaLog>& logs) {
   return sizes;
 }
 
-// What leaves the rank, counted as docs/parallelism.md does: an all-reduce is a reduce-scatter and an all-gather.
+// The bytes that leave the rank, counted as in docs/parallelism.md: an all-reduce is a reduce-scatter and an
+// all-gather.
 int64_t SentBytes(const FakeCudaStep& step, const std::map<std::string, int64_t>& sizes) {
   int64_t sent = 0;
   for (const auto& [call, bytes] : step.given_bytes) {
@@ -81,7 +83,7 @@ class FullSizeLayoutTest : public FakeCudaTest, public testing::WithParamInterfa
  protected:
   std::string model() const { return "--model=" + (folder_ / GetParam().model); }
 
-  // Of one step, as the program tells a user who asks what layouts cost.
+  // The least and the most bytes that a rank sends in a step, as reported by `tessera layouts`.
   std::pair<int64_t, int64_t> ToldBytes() const {
     const Finished told = Run({"layouts", model(), absl::StrCat("--ranks=", GetParam().cards), "--size=1024x1024",
                                "--dtype=bf16", "--device=cpu", "--json"});
@@ -132,8 +134,8 @@ TEST_P(FullSizeLayoutTest, AStepOfARankCostsWhatTheTableOfItsLayoutSays) {
   EXPECT_EQ(*std::ranges::max_element(sent), most);
 }
 
-// An attention under Ulysses is two exchanges, and each step gathers the tokens of the result; a ring of two hands keys
-// and values on once; a row product has one sum; each branch of the guidance is gathered over cfg.
+// Under Ulysses an attention takes two exchanges, and each step gathers the tokens of the result. A ring of two passes
+// keys and values on once. A row product takes one sum. The results of the guidance branches are gathered over cfg.
 std::vector<LayoutBudget> Budgets() {
   std::vector<LayoutBudget> budgets = {
       {"flux_dev", "ulysses=2", 2, 966, 2 * kFluxAttentions + 1},

@@ -1,4 +1,4 @@
-// What the ranks of a group asked of the fake's NCCL, by their logs: whether a real one would have got through.
+// Checks from the logs of a group's ranks whether their NCCL calls would succeed on a real NCCL.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,10 +16,11 @@
 
 namespace tessera {
 
-// All ranks of a communicator ask for the same collectives in one order, and what one sends another one receives, in
-// counts and types.
+// All ranks of a communicator must request the same collectives in the same order, and every send must have a receive
+// of the same count and type.
 //
-// NCCL wants a call captured on all ranks or on none: all ranks make and launch as many graphs.
+// NCCL requires that a call is captured on all ranks or on none, so all ranks must make and launch the same number of
+// graphs.
 inline void ExpectMatchingNcclCalls(const std::vector<FakeCudaLog>& logs) {
   for (const FakeCudaLog& log : logs) {
     EXPECT_EQ(log.Count("captured"), logs[0].Count("captured")) << "graphs of a rank and of rank 0";
@@ -27,7 +28,7 @@ inline void ExpectMatchingNcclCalls(const std::vector<FakeCudaLog>& logs) {
   }
   using Calls = std::vector<std::string>;
   std::map<std::string, std::map<int64_t, Calls>> collectives;                            // by communicator and rank
-  std::map<std::tuple<std::string, int64_t, int64_t>, std::pair<Calls, Calls>> channels;  // from and to: both ends
+  std::map<std::tuple<std::string, int64_t, int64_t>, std::pair<Calls, Calls>> channels;  // sends and receives
   std::map<std::string, std::vector<int64_t>> members;
   for (const FakeCudaLog& log : logs) {
     for (const FakeCudaEvent& made : log.Of("communicator")) members[made.fields[0]].push_back(made.Number(1));
@@ -37,7 +38,7 @@ inline void ExpectMatchingNcclCalls(const std::vector<FakeCudaLog>& logs) {
     for (const FakeCudaEvent& event : log.Of("transfer")) {
       const std::string &function = event.fields[0], &comm = event.fields[4];
       const std::vector<int64_t>& ranks = members[comm];
-      // A rank of what was split off is logged by its key.
+      // A rank of a split communicator is logged with its key.
       const int64_t rank = std::find(ranks.begin(), ranks.end(), event.Number(5)) - ranks.begin();
       const int64_t peer = event.Number(3);
       const std::string size = absl::StrCat(event.fields[1], " of type ", event.fields[2]);

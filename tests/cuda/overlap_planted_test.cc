@@ -1,6 +1,6 @@
-// What runs at the same time on a card, as a share of what could, by the fake's clock (clock.h): blocks that are
-// brought from the host's memory and keys and values that go round a ring arrive while the card computes. Each is
-// planted on the stream that computes, where nothing overlaps.
+// Measures how much of the transfers overlaps with computation on a card, by the fake's clock (clock.h): blocks that
+// are copied from host memory, and keys and values that travel around a ring, must arrive while the card computes. A
+// planted bug puts each on the computing stream, where nothing overlaps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 class OverlapTest : public TrainCommandFixture {
  protected:
-  // Of the workers, which have a planted bug.
+  // The logs of workers with that planted bug.
   std::vector<FakeCudaLog> Run(const std::vector<std::string>& command, const std::string& bug) const {
     const std::string prefix = folder() + "/" + bug + ".log";
     const std::unique_ptr<ChildProcess> child = Start(command, {{"LD_PRELOAD", FAKE_CUDA_LIBRARY},
@@ -34,7 +34,7 @@ class OverlapTest : public TrainCommandFixture {
   }
 };
 
-// Of four blocks three wait and share two buffers. The first of a pass arrives before anything computes.
+// Three of four blocks are swapped and share two buffers. The first block of a pass arrives before anything computes.
 TEST_F(OverlapTest, ABlockIsBroughtWhileTheOneBeforeItComputes) {
   const auto overlap = [&](const std::string& bug) {
     const std::string config = Config(bug, 3, "  blocks_to_swap: 3\nnetwork:\n  type: lora\n  linear: 4\n", "flux_dev");
@@ -46,7 +46,7 @@ TEST_F(OverlapTest, ABlockIsBroughtWhileTheOneBeforeItComputes) {
   EXPECT_LT(overlap("swapped_block_on_the_computing_stream"), 0.1);
 }
 
-// At full size, where an exchange takes about as long as the attention that it hides behind.
+// At full size, where an exchange takes about as long as the attention that hides it.
 TEST_F(OverlapTest, KeysAndValuesGoRoundTheRingWhileTheCardAttends) {
   const TestFolder models;
   WriteFullSizeSd3(models, "sd3_medium", 24, /*norms=*/false);

@@ -1,4 +1,4 @@
-// The bug that is planted in a worker is the one that TESSERA_PLANTED_BUG names.
+// Enables the planted bug that TESSERA_PLANTED_BUG names in a worker.
 #include <cstdlib>
 #include <string_view>
 

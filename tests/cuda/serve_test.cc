@@ -1,5 +1,5 @@
-// `tessera serve` with a group on a fake GPU, from the request to the picture, and what becomes of a job and its group
-// when the device has too little memory or fails.
+// `tessera serve` with a group on a fake GPU, from the request to the image, and what happens to a job and its group
+// when the device runs out of memory or fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 
 class FakeCudaServeTest : public ::testing::Test {
  protected:
-  // With a group on this many cards. `cards`: the fake's own variables.
+  // Starts a server with a group on `devices` cards. `cards` contains the fake's own variables.
   TestServer& Serve(int devices, const std::string& layout, std::map<std::string, std::string> cards = {}) {
     cards.insert({{"LD_PRELOAD", FAKE_CUDA_LIBRARY},
                   {"FAKE_CUDA_LOG", folder_ / "log"},
@@ -61,7 +61,7 @@ class FakeCudaServeTest : public ::testing::Test {
   static int64_t Restarts(TestServer& server) { return server.Group().at("restarts").to_number<int64_t>(); }
 
   const TestFolder folder_;
-  const std::string fault_ = folder_ / "fault";  // machine.h
+  const std::string fault_ = folder_ / "fault";  // see machine.h
   std::unique_ptr<TestServer> server_;
 };
 
@@ -76,7 +76,8 @@ TEST_F(FakeCudaServeTest, ARequestBecomesAPictureOfTheDevice) {
 }
 
 TEST_F(FakeCudaServeTest, AJobThatRunsOutOfDeviceMemoryFailsAlone) {
-  // The plan of a load counts an image of the model's own size, and of a larger one nothing. 520 MiB are a context's.
+  // The load plan accounts for an image of the model's default size, but not for a larger one. The process's context
+  // takes 520 MiB.
   TestServer& server = Serve(1, "serial", {{"FAKE_CUDA_MEMORY_MIB", "1576"}});
   const std::string large = Submit(server, 4096);
   EXPECT_EQ(server.Ended(large), "failed");

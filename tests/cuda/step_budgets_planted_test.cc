@@ -1,5 +1,5 @@
-// What the fake CUDA counts and refuses shows bugs: one operation more in each block, a graph on one rank alone, a
-// capture of code that is not loaded or of a stream that is not joined, a call on another card.
+// The fake CUDA must detect planted bugs: an extra operation in each block, a graph on one rank only, a capture of code
+// that is not loaded or of a stream that is not joined, a call on another card.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ TEST_F(PlantedStepBudgetTest, ACloneInEveryBlockIsFourOperationsMore) {
   EXPECT_EQ(Operations("flux_clone_per_block"), operations + 4);
 }
 
-// As ExpectMatchingNcclCalls notices (nccl_calls.h).
+// ExpectMatchingNcclCalls (nccl_calls.h) detects this difference.
 TEST_F(PlantedStepBudgetTest, ARankThatKeepsItsGraphAloneLaunchesMoreThanTheOther) {
   const auto launches_differ = [&](const std::string& bug) {
     const Finished run = Run(
@@ -51,7 +51,7 @@ TEST_F(PlantedStepBudgetTest, ARankThatKeepsItsGraphAloneLaunchesMoreThanTheOthe
 
 class PlantedRefusalTest : public FakeCudaTest {
  protected:
-  // Of a worker with a planted bug on two fake cards.
+  // Runs a worker with a planted bug on two fake cards.
   Finished Generate(const std::string& bug, const std::string& layout) const {
     return Run(
         {"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16", "--steps=4",
@@ -109,7 +109,7 @@ TEST_F(PlantedRefusalTest, AMarkIsAskedAboutOnItsOwnCard) {
   EXPECT_GT(contexts, 2);
 }
 
-// What ranks on one card need is more than it has, though it would be enough for each alone.
+// The card has enough memory for each rank alone, but not for both.
 TEST_F(PlantedRefusalTest, RanksThatShareACardAreRefusedWhatTheyCannotLoadTogether) {
   WriteFullSizePixartSigma(folder_);
   const auto load = [&](const std::string& bug, const std::string& mib) {
@@ -126,7 +126,7 @@ TEST_F(PlantedRefusalTest, RanksThatShareACardAreRefusedWhatTheyCannotLoadTogeth
   EXPECT_THAT(planted.errors, testing::HasSubstr("out of memory on the device"));
 }
 
-// A card that would hold the model if its process had no context.
+// The card could hold the model if its process had no context.
 TEST_F(PlantedRefusalTest, APlanCountsWhatAContextTakes) {
   const auto load = [&](const std::string& bug) {
     return Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda", "--dtype=bf16",

@@ -1,6 +1,6 @@
-// What a step of denoising costs at full size: 1024x1024, bf16, one image with its guidance, from the third step on.
-// The counts are exact, so that whatever adds an operation, a wait or a copy to a step turns this test red, and
-// whatever saves some has to write it down here. A failure prints the operations by name, as does
+// The cost of a denoising step at full size: 1024x1024, bf16, one image with guidance, from the third step on. The
+// counts are exact: a change that adds an operation, a wait or a copy to a step fails this test, and a change that
+// saves some must lower the number here. A failure prints the operations by name, and so does
 //   build/release/tests/cuda/fake_cuda_step_budgets_test --gtest_filter='*flux*'
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,12 +25,12 @@ using ::testing::IsEmpty;
 
 struct Budget {
   const char* model;
-  int operations;           // kernels, products, attentions, copies and fills of a step
-  int before_steps;         // kernels, products and attentions of the text encoders and of what all steps share
+  int operations;           // kernels, products, attentions, copies and fills per step
+  int before_steps;         // kernels, products and attentions of the text encoders and of work shared by all steps
   int decoding;             // kernels, products, attentions and convolutions after the last step
-  int waits = 0;            // of a step, of the thread that issues
-  int pageable_copies = 0;  // of a step
-  int64_t memory_mib = 0;   // of the device, at most, from loading to the picture
+  int waits = 0;            // per step, in the issuing thread
+  int pageable_copies = 0;  // per step
+  int64_t memory_mib = 0;   // maximum of device memory, from loading to the image
 };
 
 std::ostream& operator<<(std::ostream& out, const Budget& budget) { return out << budget.model; }
@@ -47,8 +47,7 @@ class StepBudgetTest : public FakeCudaTest, public testing::WithParamInterface<B
   }
 };
 
-// What a full-size FLUX.1-dev takes of a device by its load plan, and by the front end's prediction of a step beside
-// it.
+// The device memory of a full-size FLUX.1-dev according to its load plan, plus the front end's prediction for a step.
 int64_t PlannedFluxBytes(const std::string& folder) {
   const absl::StatusOr<models::ModelFolder> model = models::ModelFolder::Open(folder);
   EXPECT_TRUE(model.ok()) << model.status();
@@ -69,7 +68,7 @@ int Computed(const FakeCudaStep& step) {
 }
 
 TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
-  constexpr size_t kSteps = 7;  // the last one may be of another kind
+  constexpr size_t kSteps = 7;  // the last one may differ
   WriteModel();
   const Finished run =
       Run({"generate", "a cat", "--model=" + (folder_ / GetParam().model), "--device=cuda", "--dtype=bf16",
@@ -87,7 +86,7 @@ TEST_P(StepBudgetTest, ASteadyStepCostsWhatIsWrittenHere) {
     EXPECT_EQ(steps[i].fp32_products, 0) << "step " << i + 1;
     EXPECT_EQ(steps[i].mallocs, 0) << "step " << i + 1;
   }
-  // The text encoders and what is computed once for all steps come before the first one's operations.
+  // The text encoders and the work shared by all steps precede the operations of the first step.
   EXPECT_EQ(Computed(steps[0]) - Computed(steps[2]), GetParam().before_steps);
   EXPECT_EQ(Computed(run.logs[0].AfterSteps()), GetParam().decoding);
   EXPECT_LE(run.logs[0].PeakBytes(), GetParam().memory_mib << 20);
@@ -108,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 using WithoutGraphsTest = FakeCudaTest;
 
-// What is captured is what is issued without: but for the places that a graph reads from and writes to.
+// A captured step has the same operations as one without graphs, except for the copies to and from a graph's buffers.
 TEST_F(WithoutGraphsTest, AStepHasTheSameBlocks) {
   WriteFullSizePixartSigma(folder_);
   const std::vector<std::string> command = {"generate",
@@ -140,7 +139,7 @@ TEST_F(WithoutGraphsTest, AStepHasTheSameBlocks) {
 
 using OffloadTest = FakeCudaTest;
 
-// FLUX.1-dev on a card of 24 GB beside whatever shows the desktop.
+// FLUX.1-dev on a card of 24 GB whose desktop takes part of the memory.
 TEST_F(OffloadTest, ModulationsInTheHostsMemoryLeaveFluxLessThan18Gib) {
   WriteFullSizeFlux(folder_);
   const Finished run =
@@ -151,8 +150,8 @@ TEST_F(OffloadTest, ModulationsInTheHostsMemoryLeaveFluxLessThan18Gib) {
   EXPECT_LE(run.logs.at(0).PeakBytes() >> 20, 18432);
 }
 
-// With its text encoders and its autoencoder at full size: 33.7 GB of weights on a card of 24 GB. What is used once an
-// image waits in the host's memory, 16 GB of it, so that this is for a long run.
+// Includes the text encoders and the autoencoder at full size: 33.7 GB of weights on a card of 24 GB. Weights that are
+// used once per image wait in 16 GB of host memory, so this runs only in a long run.
 TEST_F(OffloadTest, TheWholeOfFluxRunsOnACardOf24GbOfItsOwnAccord) {
   if (!IsLongRun()) GTEST_SKIP() << "16 GB of the host's memory";
   WriteWholeFlux(folder_);
@@ -165,7 +164,7 @@ TEST_F(OffloadTest, TheWholeOfFluxRunsOnACardOf24GbOfItsOwnAccord) {
   const int64_t peak = run.logs[0].PeakBytes() >> 20;
   std::cout << "peak " << peak << " MiB\n";
   EXPECT_LE(peak, 24576);
-  // T5-XXL's products of depth 10240, and convolutions of the autoencoder's 128 channels over the whole picture.
+  // T5-XXL's products of depth 10240, and the convolutions of the autoencoder's 128 channels over the whole image.
   int of_text = 0, of_picture = 0;
   for (const FakeCudaEvent& event : run.logs[0].Of("product")) of_text += event.Number(5) == 10240;
   for (const FakeCudaEvent& event : run.logs[0].Of("convolution")) of_picture += event.fields.at(4) == "128x128x3x3";
@@ -179,7 +178,7 @@ TEST_F(OffloadTest, TheWholeOfFluxRunsOnACardOf24GbOfItsOwnAccord) {
 
 using BatchMemoryTest = FakeCudaTest;
 
-// Each image of a batch has passes of its own, which come after one another.
+// The images of a batch are computed in separate passes, one after another.
 TEST_F(BatchMemoryTest, FourImagesTakeHardlyMoreThanOne) {
   WriteFullSizeFlux(folder_);
   const Finished run = Run({"bench", "--model=" + (folder_ / "flux_dev"), "--device=cuda", "--dtype=bf16", "--batch=4",

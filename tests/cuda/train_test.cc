@@ -1,4 +1,4 @@
-// `tessera train` of a low-rank adapter on fake GPUs: forward, backward and optimiser have CUDA kernels for their
+// `tessera train` of a low-rank adapter on fake GPUs: forward, backward and optimizer have CUDA kernels for their
 // dtypes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 class FakeCudaTrainTest : public TrainCommandFixture {
  protected:
-  // Three steps into a folder of that name. `more`: further lines of the configuration.
+  // Trains three steps into the folder `output`. `more` contains further lines of the configuration.
   FinishedTraining TrainOn(const std::string& model, const std::string& dtype, const std::string& output,
                            const std::string& more = "") const {
     const std::string path = folder() + "/adapter.yaml";
@@ -34,7 +34,8 @@ class FakeCudaTrainTest : public TrainCommandFixture {
                {{"LD_PRELOAD", FAKE_CUDA_LIBRARY}, {"FAKE_CUDA_LOG", folder() + "/log"}, {"FAKE_CUDA_DEVICES", "2"}}));
   }
 
-  // That many workers took part, and each multiplied on a device and called nothing that the fake lacks.
+  // Checks that `workers` workers took part, and that each computed products on a device and called no function that
+  // the fake lacks.
   void ExpectWhollyOnDevices(size_t workers) const {
     const std::vector<FakeCudaLog> logs = FakeCudaLog::ReadAll(folder() + "/log");
     EXPECT_EQ(logs.size(), workers);
