@@ -1,11 +1,11 @@
-// Kills a process that uses a job store, again and again, and says what became of the jobs.
+// Kills a process that uses a job store, again and again, and reports what happened to the jobs.
 //
 //   job_crash_runs FOLDER --kills N [--seed S]
 //
-// Each run is a child with several threads on real files. It is killed (SIGKILL) at a named point of the store or at a
-// random moment; what it acknowledged stands in a file that outlives it. Without a seed, tests/support/fault_runs.h
-// says which are run, one after the other, each in the empty folder. After the last kill the tasks are brought to
-// their end and the oracle's line is printed, which adds up over all runs. Exit code 0 if nothing was lost, duplicated
+// Each run is a child process with several threads on real files. It is killed (SIGKILL) at a named point of the store
+// or at a random time. Its acknowledgements are in a file that survives it. Without a seed, the seeds of
+// tests/support/fault_runs.h run one after another, each in an emptied folder. After the last kill all tasks are
+// finished and the oracle's line is printed, which sums up all runs. The exit code is 0 if nothing was lost, duplicated
 // or torn.
 #include <fcntl.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ namespace tessera {
 namespace {
 
 constexpr int kThreads = 3;
-constexpr char kRandom[] = "random";  // in place of a failpoint
+constexpr char kRandom[] = "random";  // instead of a failpoint
 constexpr auto kPoints = std::to_array<const char*>(
     {"submit.begin", "submit.before_commit", "submit.after_commit", "claim.before_commit", "claim.after_commit",
      "finish.before_file", "finish.after_file", "finish.before_commit", "finish.after_commit", "cancel.before_commit",
@@ -49,7 +49,7 @@ struct Folder {
   std::string acks() const { return path + "/acknowledged"; }
 };
 
-// One write a line, so that a line is there whole or not at all when the process is killed.
+// Writes each line with one call, so that a kill leaves the line complete or absent.
 class AckFile {
  public:
   explicit AckFile(const std::string& path)
@@ -64,7 +64,7 @@ class AckFile {
   const int file_;
 };
 
-// The child: works until it is killed, at its failpoint or from outside.
+// The child process. It works until it is killed, at its failpoint or from outside.
 int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   base::SystemClock clock;
   server::DiskResultStore files(folder.results());
@@ -86,7 +86,7 @@ int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
     workloads.push_back(
         std::make_unique<JobWorkload>(**store, seed * kThreads + i, [&](const Ack& ack) { acks.Hear(ack); }));
   }
-  // All tasks of a job go to one thread: it alone may cancel the job.
+  // All tasks of a job go to one thread, because only that thread may cancel the job.
   const absl::StatusOr<server::Recovery> recovery = (*store)->Recover([&](const server::QueuedTask& task) {
     workloads[(task.id - static_cast<uint64_t>(task.index)) % kThreads]->Adopt(task.id, task.job);
   });
@@ -103,7 +103,7 @@ int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   return 1;
 }
 
-// The child's end: true if it was killed as planned.
+// Runs the child. Returns whether it was killed as planned.
 bool RunAndKill(const Folder& folder, uint64_t seed, const std::string& point, std::mt19937_64& random) {
   const std::string seed_text = absl::StrCat(seed);
   const std::string die_at = point == kRandom ? point : absl::StrCat(point, ":", 1 + random() % 4);
@@ -114,7 +114,7 @@ bool RunAndKill(const Folder& folder, uint64_t seed, const std::string& point, s
     ::execv("/proc/self/exe", const_cast<char* const*>(arguments));
     ::_exit(127);
   }
-  // Until its end, but no longer than to a random moment, or the bound on how long the point is waited for.
+  // Waits for the child's end, at most until a random time, or for a limited time if it should reach a failpoint.
   pollfd end = {static_cast<int>(::syscall(SYS_pidfd_open, child, 0)), POLLIN, 0};
   ::poll(&end, 1, point == kRandom ? static_cast<int>(random() % 150) : 10000);
   ::close(end.fd);

@@ -1,4 +1,4 @@
-// A clock that stands still until it is told to go, and whose calendar can jump.
+// A clock that only the test advances, and whose wall clock can jump.
 #pragma once
 
 #include "absl/time/time.h"
@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Not thread-safe while it is moved.
+// Not thread-safe while it is changed.
 class FakeClock final : public base::Clock {
  public:
   absl::Time Now() const override { return now_; }

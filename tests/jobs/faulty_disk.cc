@@ -47,7 +47,7 @@ class FaultyDisk::Files final : public server::ResultStore {
       if (!disk_.dead_) file.exists = false;
       return absl::UnavailableError("the disk reports an error");
     }
-    // The sync of the folder.
+    // Syncs the folder.
     if (!disk_.DoSync(disk_.Named(final_name), true)) return absl::UnavailableError("the disk reports an error");
     return absl::OkStatus();
   }
@@ -157,7 +157,7 @@ void FaultyDisk::Restart(uint64_t seed) {
         done += size;
       }
     }
-    // A name that was made or removed and never made durable may be there or not.
+    // A name whose creation or removal was not made durable may or may not exist.
     const bool exists = file->durable_exists == file->exists ? file->exists : random() % 2 == 0;
     file->exists = file->durable_exists = exists;
     file->current = file->durable = exists ? content : "";
@@ -197,7 +197,7 @@ DiskFault FaultyDisk::Meet(bool needs_room) {
 
 bool FaultyDisk::DoWrite(File& file, size_t offset, const std::string& bytes, DiskFault* met) {
   const bool was_dead = dead_;
-  // Overwriting needs no room.
+  // Overwriting needs no space.
   *met = Meet(offset + bytes.size() > file.current.size());
   if (was_dead) return false;
   size_t size = bytes.size();
@@ -222,7 +222,7 @@ bool FaultyDisk::DoSync(File& file, bool makes_name_durable) {
   if (lies_) return true;
   file.durable = file.current;
   file.unsynced.clear();
-  // The first sync of a new file syncs its folder: what was made and removed there becomes durable as well.
+  // The first sync of a new file also syncs its folder, so names created and removed there become durable as well.
   if (makes_name_durable && !file.durable_exists) SyncNames(FolderOf(file.name));
   return true;
 }

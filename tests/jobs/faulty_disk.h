@@ -1,10 +1,10 @@
-// A disk in memory that fails as told: SQLite's file layer and the result files of the job store, with errors, torn
-// writes, a full disk and power cuts.
+// FaultyDisk is an in-memory disk that fails on request, under SQLite's file layer and the result files of the job
+// store: errors, torn writes, a full disk and power cuts.
 //
-// It remembers what was synced. After a power cut, of what was written since the last sync of a file each 512-byte
-// sector may be there or not. A new name is durable once the file (SQLite's) or the folder (result files) is synced.
-// Writes, truncations, syncs and moves are operations; they are counted from the last Plan. Thread-safe; must outlive
-// whatever uses it.
+// It tracks what was synced. After a power cut, each 512-byte sector written since the last sync of a file may or may
+// not survive. A new name is durable once the file (SQLite's) or the folder (result files) is synced. Writes,
+// truncations, syncs and moves are operations; they are counted from the last Plan. Thread-safe. It must outlive its
+// users.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ namespace tessera {
 
 enum class DiskFault : uint8_t {
   kNone,
-  kError,     // the operation fails, nothing is written
-  kTorn,      // half of it is written, then it fails
-  kFull,      // it and all later ones that need room fail, until Plan
-  kPowerCut,  // half of it is written; from then on nothing works until Restart
+  kError,     // the operation fails and writes nothing
+  kTorn,      // the operation writes half and fails
+  kFull,      // the operation and all later ones that need space fail, until Plan
+  kPowerCut,  // the operation writes half; then nothing works until Restart
 };
 
 class FaultyDisk {
@@ -35,24 +35,24 @@ class FaultyDisk {
   FaultyDisk(const FaultyDisk&) = delete;
   FaultyDisk& operator=(const FaultyDisk&) = delete;
 
-  // `fault` meets the `operation`th operation from now, counted from 0, and every `every`th after it (0: only that).
+  // `fault` hits the `operation`th operation from now, counted from 0, and every `every`th after it (0: only that one).
   void Plan(DiskFault fault, int64_t operation, int64_t every = 0);
   int64_t operations() const;  // since the last Plan
-  int64_t reads() const;       // of SQLite's files, ever
-  bool dead() const;           // the power is cut
+  int64_t reads() const;       // of SQLite's files, in total
+  bool dead() const;           // after a power cut
 
-  // The machine starts again after a power cut, or as if there had been one. `seed` decides what survived.
+  // Restarts the machine after a power cut, or as if there had been one. `seed` determines what survived.
   void Restart(uint64_t seed);
 
-  // A disk that says it has synced and has not.
+  // Whether the disk reports syncs that it does not execute.
   void SetSyncsAreLies(bool lies);
 
   const std::string& vfs() const { return vfs_name_; }
   server::ResultStore& files();
 
-  // The bytes of one file as they are now, for tests that damage them. Null: no such file.
+  // The current bytes of one file, for tests that damage them. Null if there is no such file.
   std::string* BytesOf(const std::string& name);
-  // A new file's.
+  // The bytes of a new file.
   std::string* MakeFile(const std::string& name);
 
  private:
@@ -75,13 +75,13 @@ class FaultyDisk {
     std::string current;
     std::string durable;
     std::vector<Write> unsynced;
-    Locks shared, reserved, exclusive;  // SQLite's levels of lock
+    Locks shared, reserved, exclusive;  // SQLite's lock levels
     std::vector<std::unique_ptr<char[]>> shared_memory;
     Locks shared_memory_locks[8];
     int shared_memory_users = 0;
   };
 
-  // All with mutex_ held. Each returns whether it worked.
+  // The functions below require mutex_. Those that return bool return whether the operation succeeded.
   DiskFault Meet(bool needs_room);
   bool DoWrite(File& file, size_t offset, const std::string& bytes, DiskFault* met);
   bool DoTruncate(File& file, size_t size);

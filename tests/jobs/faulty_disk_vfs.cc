@@ -100,7 +100,7 @@ struct FaultyDiskVfs {
     return SQLITE_OK;
   }
 
-  // Levels as SQLite defines them: any number of shared, one reserved beside them, exclusive alone.
+  // Lock levels as defined by SQLite: any number of shared locks and one reserved lock, or one exclusive lock alone.
   static int Lock(sqlite3_file* file, int level) {
     Handle& handle = Of(file);
     const std::lock_guard lock(handle.disk->mutex_);
@@ -235,7 +235,7 @@ struct FaultyDiskVfs {
     std::memset(out, 7, static_cast<size_t>(size));
     return size;
   }
-  // SQLite counts on others getting on meanwhile.
+  // SQLite relies on the progress of other threads during this call.
   static int Sleep(sqlite3_vfs*, int microseconds) {
     sqlite3_vfs* const real = sqlite3_vfs_find("unix");
     return real->xSleep(real, microseconds);

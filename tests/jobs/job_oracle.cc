@@ -66,7 +66,7 @@ void JobOracle::Hear(const Ack& ack) {
 OracleTally JobOracle::Judge(server::JobStore& store) const {
   OracleTally tally;
   for (const auto& [id, promise] : promises_) {
-    if (promise.job.empty()) continue;  // submitted, but the answer was never heard
+    if (promise.job.empty()) continue;  // submitted, but the answer never arrived
     ++tally.acked;
     const absl::StatusOr<server::JobRecord> job = store.Get(kOracleTenant, promise.job);
     const server::TaskRecord* task = nullptr;

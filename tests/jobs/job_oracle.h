@@ -1,4 +1,4 @@
-// What a job store has acknowledged, and whether it kept its word.
+// JobOracle records what a job store has acknowledged, and checks that it kept every promise.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// One acknowledgement, as a line that a child process can write.
+// One acknowledgement, which a child process can write as a line.
 struct Ack {
   char kind = 0;  // S submitted, D done, F failed, C cancelled
   uint64_t task = 0;
@@ -19,19 +19,19 @@ struct Ack {
 };
 
 std::string AckLine(const Ack& ack);
-// False for a line that is none, such as one cut short by the death of its writer.
+// False if the line is invalid, such as one cut short by the death of its writer.
 bool ParseAck(absl::string_view line, Ack* ack);
 
 inline constexpr char kOracleTenant[] = "oracle";
 
-// The file that a worker makes of a task, different for each attempt.
+// The image file of a task's attempt, different for each attempt.
 std::string ImageBytesOf(const server::TaskAttempt& attempt);
 
 struct OracleTally {
   int64_t acked = 0, done = 0, failed = 0, cancelled = 0;
-  int64_t lost = 0;        // acknowledged and gone, not ended at the end, or ended otherwise than acknowledged
+  int64_t lost = 0;        // acknowledged but missing, unfinished, or with another end than acknowledged
   int64_t duplicated = 0;  // finished twice
-  int64_t torn = 0;        // done without the whole image of one attempt
+  int64_t torn = 0;        // done without a complete image of one attempt
 
   void Add(const OracleTally& other);
   bool clean() const { return lost == 0 && duplicated == 0 && torn == 0; }
@@ -42,7 +42,7 @@ class JobOracle {
  public:
   void Hear(const Ack& ack);
 
-  // At the end, when every task should have ended.
+  // Call it at the end, when every task should have ended.
   OracleTally Judge(server::JobStore& store) const;
 
  private:

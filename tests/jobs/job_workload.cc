@@ -117,7 +117,7 @@ bool JobWorkload::GiveBack() {
 }
 
 bool JobWorkload::Die() {
-  if (running_.size() < 2) return true;  // one alone would be blamed
+  if (running_.size() < 2) return true;  // a task that runs alone would be blamed for the death
   std::vector<server::TaskAttempt> attempts;
   for (const Running& task : running_) attempts.push_back(task.attempt);
   if (!store_.GroupDied(attempts, "the workload says so").ok()) return false;

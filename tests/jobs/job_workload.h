@@ -1,4 +1,5 @@
-// A client, a scheduler and a worker in one: random but valid calls of a job store, and word of what was acknowledged.
+// JobWorkload acts as a client, a scheduler and a worker at once: it makes random but valid calls to a job store and
+// reports what was acknowledged.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +13,25 @@
 
 namespace tessera {
 
-// Between the sizes of the images that a workload makes: some are committed with their tasks, others are not.
+// Between the sizes of the images that a workload makes, so that some are committed with their tasks and others are
+// not.
 inline constexpr uint64_t kWorkloadCommittedBytes = 700;
 
 // A small valid request of `count` images.
 server::JobRequest SmallRequest(int32_t count);
 
-// Used by one thread; several may use one store, each with tasks of its own.
+// For one thread. Several workloads may use one store, each with separate tasks.
 class JobWorkload {
  public:
   JobWorkload(server::JobStore& store, uint64_t seed, std::function<void(const Ack&)> hear);
 
-  // A task that is queued already.
+  // Adds a task that is already queued.
   void Adopt(uint64_t task, const std::string& job);
 
-  // One random call. False when the storage failed.
+  // Makes one random call. False if the storage failed.
   bool Step();
 
-  // Brings every task to its end. Nothing may fail.
+  // Runs every task to its end. No call may fail.
   bool Drain();
 
  private:

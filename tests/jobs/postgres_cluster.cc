@@ -37,7 +37,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// Those whose parent it is.
+// The child processes of `pid`.
 std::vector<pid_t> ChildrenOf(pid_t pid) {
   std::vector<pid_t> children;
   std::istringstream text(TextOf(absl::StrCat("/proc/", pid, "/task/", pid, "/children")));
@@ -45,7 +45,7 @@ std::vector<pid_t> ChildrenOf(pid_t pid) {
   return children;
 }
 
-// Whether every user may go there.
+// Whether every user may enter the folder.
 bool IsOpenToAll(fs::path folder) {
   struct stat about = {};
   for (folder = fs::canonical(folder); stat(folder.c_str(), &about) == 0; folder = folder.parent_path()) {
@@ -55,7 +55,7 @@ bool IsOpenToAll(fs::path folder) {
   return false;
 }
 
-// A copy of a tree of Debian's that every user may read, as long as this process lives.
+// A copy of Debian's PostgreSQL that every user may read. It exists as long as this process lives.
 class OpenCopy {
  public:
   explicit OpenCopy(const fs::path& usr) : folder_("/tmp/tessera_pg_programs_XXXXXX") {
@@ -84,7 +84,7 @@ class OpenCopy {
 std::string PostgresPrograms() {
   for (const char* folder : {POSTGRES_PROGRAMS, "/usr/lib/postgresql/15/bin"}) {
     if (access(absl::StrCat(folder, "/postgres").c_str(), X_OK) != 0) continue;
-    // The clone may be in somebody's own folder.
+    // The repository may be in a private folder.
     if (geteuid() != 0 || IsOpenToAll(folder)) return folder;
     static const OpenCopy copy(fs::path(folder).parent_path().parent_path().parent_path().parent_path());
     return copy.programs();
@@ -131,7 +131,7 @@ pid_t PostgresCluster::Launch(const std::string& program, const std::string& arg
   if (geteuid() == 0 && nobody != nullptr) {
     if (setgroups(0, nullptr) != 0 || setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0) _exit(126);
   }
-  prctl(PR_SET_PDEATHSIG, SIGQUIT);  // PostgreSQL's word for: at once
+  prctl(PR_SET_PDEATHSIG, SIGQUIT);  // PostgreSQL's immediate shutdown
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   if (chdir(folder_.c_str()) != 0) _exit(126);
@@ -155,7 +155,7 @@ void PostgresCluster::Start() {
                                          " -c wal_sync_method=fdatasync -c recovery_init_sync_method=syncfs"));
   WaitUntil("the database answers", [this] {
     int status = 0;
-    // What another one has left of itself when it was killed may keep it from starting for a moment.
+    // Remains of a killed server may prevent the start for a moment.
     if (waitpid(pid_, &status, WNOHANG) == pid_) {
       pid_ = -1;
       Start();
@@ -220,7 +220,8 @@ int64_t PostgresCluster::Ask(const server::PostgresAddress& database, const std:
 }
 
 void PostgresCluster::SetCalendar(const server::PostgresAddress& database, absl::Duration ahead) {
-  // Under another number: PostgreSQL calls its own functions by theirs without a look at what they are.
+  // The replacement needs another object id, because PostgreSQL calls its built-in functions by id without reading
+  // their definition.
   Run(database, absl::StrCat("DO $$ BEGIN IF to_regproc('pg_catalog.machine_clock') IS NULL THEN ALTER FUNCTION "
                              "pg_catalog.clock_timestamp() RENAME TO machine_clock; END IF; END $$; CREATE OR REPLACE "
                              "FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT "
@@ -229,7 +230,7 @@ void PostgresCluster::SetCalendar(const server::PostgresAddress& database, absl:
 }
 
 void PostgresCluster::LoseAnswers() const {
-  std::vector<int> files;  // first all of them: who is cut off soon has a new one
+  std::vector<int> files;  // collected first, because a disconnected client soon opens a new one
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
     files.push_back(std::atoi(entry.path().filename().c_str()));
   }

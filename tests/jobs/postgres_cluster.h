@@ -1,7 +1,8 @@
-// For tests: a PostgreSQL of their own, which can be killed and started again, and goes away with them.
+// PostgresCluster is a temporary PostgreSQL server that tests can kill and start again.
 //
-// Debian's programs, as scripts/setup.sh --checks unpacks them, or those of the system. It runs as a user without
-// rights where the test has them, since PostgreSQL refuses those, and is reached through a socket in its folder alone.
+// It uses Debian's programs as unpacked by scripts/setup.sh --checks, or those of the system. PostgreSQL refuses to run
+// as root, so if the test is root, the server runs as an unprivileged user. It is reachable only through a socket in
+// its folder.
 #pragma once
 
 #include <sys/types.h>
@@ -16,31 +17,31 @@ namespace tessera {
 
 class PostgresCluster {
  public:
-  // `syncs`: what it says is durable survives a loss of power; tests that kill processes alone need no disk for that.
+  // `syncs`: committed data survives a loss of power. Tests that only kill processes do not need it.
   explicit PostgresCluster(bool syncs);
   ~PostgresCluster();
 
   PostgresCluster(const PostgresCluster&) = delete;
   PostgresCluster& operator=(const PostgresCluster&) = delete;
 
-  // A new database: where it is.
+  // Creates a database and returns its address.
   server::PostgresAddress NewDatabase();
-  // As the superuser; a failed test if it does not work.
+  // Runs the statements as the superuser. Fails the test on an error.
   void Run(const server::PostgresAddress& database, const std::string& sql);
-  // What this database's clock says from now on is ahead of the machine's own by whole seconds.
+  // From now on, this database's clock is ahead of the machine's by `ahead`, in whole seconds.
   void SetCalendar(const server::PostgresAddress& database, absl::Duration ahead);
-  // A dump of the one database, restored in the other, by the commands of docs/operations.md.
+  // Dumps one database and restores the dump into the other, with the commands of docs/operations.md.
   void Restore(const server::PostgresAddress& from, const server::PostgresAddress& into) const;
-  // The one number that the statement finds.
+  // The single number that the statement returns.
   int64_t Ask(const server::PostgresAddress& database, const std::string& sql);
-  // Nothing that the database sends from now on arrives over the connections of this process that there are; what they
-  // send still does. So the answers to what is under way are lost.
+  // Drops everything that the database sends from now on over this process's open connections. What the connections
+  // send still arrives, so the answers to pending statements are lost.
   void LoseAnswers() const;
 
-  void Start();  // returns when it answers
-  void Kill();   // kill -9 of all its processes
-  void Stop();   // those that are connected are sent away
-  // Its main process, that of `postgres` itself.
+  void Start();  // returns when the server answers
+  void Kill();   // sends SIGKILL to all its processes
+  void Stop();   // disconnects all clients
+  // The process id of the main `postgres` process.
   pid_t pid() const { return pid_; }
 
  private:
@@ -55,7 +56,7 @@ class PostgresCluster {
   int databases_ = 0;
 };
 
-// Where Debian's programs of PostgreSQL are.
+// The folder of Debian's PostgreSQL programs.
 std::string PostgresPrograms();
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// The job store on a disk that loses power, fails, tears and fills up, at every place where it writes.
+// The job store on a disk that loses power, fails, tears writes and becomes full, at every operation.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -39,7 +39,7 @@ class StoreOnFaultyDisk {
     return recovery.status();
   }
 
-  // Random calls until the disk fails or `steps` are done.
+  // Makes random calls until the disk fails or `steps` are done.
   bool Run(int steps) {
     for (int i = 0; i < steps; ++i) {
       if (!workload_->Step()) return false;
@@ -47,7 +47,7 @@ class StoreOnFaultyDisk {
     return true;
   }
 
-  // The process ends with the power.
+  // The process ends together with the power.
   void Restart() {
     workload_.reset();
     store_.reset();
@@ -56,7 +56,7 @@ class StoreOnFaultyDisk {
 
   OracleTally End() {
     EXPECT_TRUE(workload_->Drain());
-    // What its last answers were can only be known from the disk.
+    // Only the disk shows what the last answers were.
     Restart();
     EXPECT_TRUE(Open().ok());
     EXPECT_TRUE(workload_->Drain());
@@ -75,7 +75,7 @@ class StoreOnFaultyDisk {
   std::unique_ptr<JobWorkload> workload_;
 };
 
-// Operations of one undisturbed run.
+// The number of disk operations of one undisturbed run.
 int64_t OperationsOfARun(uint64_t seed) {
   StoreOnFaultyDisk machine(seed);
   EXPECT_TRUE(machine.Open().ok());
@@ -92,7 +92,7 @@ OracleTally CutPowerAt(uint64_t seed, int64_t operation, bool syncs_are_lies) {
   machine.Restart();
   machine.disk().SetSyncsAreLies(false);
   const absl::Status again = machine.Open();
-  // A disk that lies may leave no database at all.
+  // If syncs are not executed, there may be no usable database.
   if (!again.ok()) return {.lost = 1};
   return machine.End();
 }
@@ -130,8 +130,7 @@ TEST_P(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
   EXPECT_GT(tally.acked, 500);
 }
 
-// A claim is committed without a sync: what is left of it may be anything, but nothing stands in the way of the next
-// one.
+// A claim is committed without a sync. Whatever remains of it must not prevent the next claim.
 TEST(PowerCutTest, BehindAClaimLeavesATaskThatIsMadeOnce) {
   int lost = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -177,7 +176,7 @@ TEST_P(DiskFaults, AtAnyWriteFailTheCallAndNothingElse) {
     machine.disk().Plan(fault, operation);
     const absl::Status opened = machine.Open();
     if (opened.ok()) machine.Run(kSteps);
-    // The same process goes on once the disk works again.
+    // The same process continues once the disk works again.
     machine.disk().Plan(DiskFault::kNone, 0);
     if (!opened.ok()) {
       ASSERT_TRUE(machine.Open().ok()) << "after a fault at operation " << operation;

@@ -1,5 +1,5 @@
-// Stores of several servers over one database and one folder of images, and what must hold of them. Each check says
-// whether something holds: the ordinary tests ask it, and so do those with a planted bug, where it must not.
+// Stores of several servers over one database and one folder of images, and the properties that they must have. Each
+// check returns whether a property holds. The ordinary tests expect true; the tests with a planted bug expect false.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,13 +23,13 @@
 
 namespace tessera {
 
-// One for all tests of a process.
+// Shared by all tests of a process.
 inline PostgresCluster& SharedCluster() {
   static PostgresCluster cluster(/*syncs=*/false);
   return cluster;
 }
 
-// What an observer heard last of each task. It knows nothing of its own, so it wants to hear of all at a comparison.
+// Records the last notification of each task. It keeps no open tasks, so in a comparison it requests all of them.
 class HeardTasks final : public server::QueueObserver {
  public:
   void OnChanged(const server::JobRecord& job) override {
@@ -43,7 +43,7 @@ class HeardTasks final : public server::QueueObserver {
   }
   void OnGone(uint64_t task) override {}
 
-  // Waits until it has heard that the task is so.
+  // Waits for a notification that the task is in that state and attempt.
   bool Hears(uint64_t task, server::TaskState state, int32_t attempt) {
     return WaitUntil(absl::StrCat("task ", task, " is heard to be ", server::TaskStateName(state)), [&] {
       const std::lock_guard lock(mutex_);
@@ -73,7 +73,7 @@ struct SharedStores {
             .lease = lease,
             .at_point = [this](absl::string_view point) { at_point(point); }};
   }
-  // A store that renews its lease, and looks for those of others, only when the lease is short.
+  // With a long lease, the store neither renews it nor checks other leases during a test.
   std::unique_ptr<server::JobStore> Open(const std::string& name, absl::Duration lease = absl::Hours(1)) {
     absl::StatusOr<std::unique_ptr<server::JobStore>> store = server::PostgresJobStore::Open(Options(name, lease));
     EXPECT_TRUE(store.ok()) << store.status();
@@ -93,7 +93,7 @@ struct SharedStores {
   static absl::Status Finish(server::JobStore& store, const server::TaskAttempt& attempt) {
     return store.Finish(attempt, ::tessera::ImageBytesOf(attempt), {.width = 64, .height = 64, .layout = "serial"});
   }
-  // As if it had not been heard of for the time of its lease.
+  // Simulates a server that has not renewed its lease in time.
   void EndLeaseOf(const std::string& name) {
     cluster.Run(database, absl::StrCat("UPDATE servers SET expires = '-infinity' WHERE name = '", name, "'"));
   }
@@ -122,7 +122,7 @@ inline bool AServerThatWasGivenUpFinishesNothing() {
   return refused && finishes;
 }
 
-// Whatever the servers believe of the time.
+// Leases do not depend on the servers' clocks.
 inline bool LeasesAreOfTheTimeOfTheDatabase() {
   SharedStores stores;
   const auto store = stores.Open("a", absl::Seconds(3));

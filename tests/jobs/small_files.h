@@ -1,4 +1,4 @@
-// Result files on a disk with room for files of so many bytes, each, whatever else it takes.
+// SmallFiles is a result store with a size limit for each file; it forwards everything else to another store.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// Thread-safe, as what it stands before.
+// Thread-safe if the other store is.
 class SmallFiles final : public server::ResultStore {
  public:
   explicit SmallFiles(server::ResultStore& files) : files_(files) {}
