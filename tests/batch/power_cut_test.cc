@@ -1,4 +1,4 @@
-// The folder of a run on a disk that loses power after any call of the system that writes.
+// The folder of a batch run on a disk that loses power after any writing system call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,13 +28,13 @@ using client::RunEntry;
 using client::RunFolder;
 
 constexpr int64_t kItems = 10;
-constexpr int64_t kDamaged = 2;  // whose file another program spoils
+constexpr int64_t kDamaged = 2;  // another program damages its file
 
 std::string DigestOf(const std::string& bytes) { return absl::BytesToHexString(base::Sha256Of(bytes)); }
 std::string ItemDigest(int64_t item) { return DigestOf(absl::StrCat("item ", item)); }
 bool Fails(int64_t item) { return item == 4; }
 
-// An item that is acknowledged: the number of calls by then, and its attempt.
+// An acknowledged item and the number of system calls made by then.
 struct Ack {
   size_t calls = 0;
   int64_t item = 0;
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> Open(const std::string& path) {
   return RunFolder::Open(path, {}, {.seed = 1, .model = "model"});
 }
 
-// Makes the items from `begin` on that have not been made; those that it has made.
+// Makes the items from `begin` to `end` that have not been made yet. Returns those that it has made.
 absl::StatusOr<std::vector<int64_t>> Make(const std::string& path, int64_t begin, int64_t end,
                                           const PowerLog* log = nullptr, std::vector<Ack>* acks = nullptr) {
   ASSIGN_OR_RETURN(const std::unique_ptr<RunFolder> folder, Open(path));
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<int64_t>> Make(const std::string& path, int64_t begin
   return made;
 }
 
-// By name, without what only going on needs.
+// Files by name, without those that are needed only to resume.
 std::map<std::string, std::string> FilesOf(const std::string& path) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(path)) {
@@ -86,7 +86,7 @@ std::map<std::string, std::string> FilesOf(const std::string& path) {
 
 class RunOnADiskThatLosesPower : public ::testing::TestWithParam<int> {
  protected:
-  // A run that is ended half-way, goes on, is verified after something was spoilt, and goes on again.
+  // Runs the first half of the items, then resumes and finishes the run.
   void SetUp() override {
     fs::create_directories(folder_ / "disk");
     root_ = fs::canonical(folder_ / "disk");
@@ -100,11 +100,11 @@ class RunOnADiskThatLosesPower : public ::testing::TestWithParam<int> {
 
   struct Tally {
     int64_t lost = 0;     // items that were acknowledged and made again
-    int64_t spoilt = 0;   // folders that were not the undisturbed one in the end
-    int64_t refused = 0;  // folders with which nobody could go on
+    int64_t spoilt = 0;   // folders that differ from the undisturbed one at the end
+    int64_t refused = 0;  // folders from which the run could not be resumed
   };
 
-  // The power is cut after so many calls, and the run goes on.
+  // Cuts the power after `calls` system calls and resumes the run.
   void CutAfter(size_t calls, bool lies, Tally& tally) {
     const std::string place = folder_ / "cut";
     fs::remove_all(place);
@@ -144,7 +144,7 @@ TEST_P(RunOnADiskThatLosesPower, AtAnyCallLosesNoItemAndEndsAsIfItHadNot) {
   std::cout << finished_ + 1 << " power cuts" << std::endl;
 }
 
-// The negative control: a disk that does not sync must be noticed.
+// The negative control: the test must notice a disk that does not sync.
 TEST_P(RunOnADiskThatLosesPower, AndLiesAboutSyncsIsNoticed) {
   Tally tally;
   for (size_t calls = 0; calls <= finished_; calls += 5) CutAfter(calls, true, tally);
@@ -154,7 +154,7 @@ TEST_P(RunOnADiskThatLosesPower, AndLiesAboutSyncsIsNoticed) {
 TEST_P(RunOnADiskThatLosesPower, WhileItIsVerifiedForgetsNothingThatIsSound) {
   const std::string file = root_ + "/run/" + client::RunImageName(kDamaged, 0, 1, server::ImageFormat::kPng);
   PowerLog log(root_);
-  // What was made before is durable, the spoilt file too.
+  // Everything written before is durable, including the damaged file.
   for (const auto& entry : fs::recursive_directory_iterator(root_)) {
     using Kind = PowerLog::Kind;
     std::ifstream in(entry.path(), std::ios::binary);
@@ -192,7 +192,7 @@ TEST_P(RunOnADiskThatLosesPower, WhileItIsVerifiedForgetsNothingThatIsSound) {
     const auto made = Make(place + "/run", 0, kItems);
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_LE(made->size(), 1u) << "after call " << calls;
-    // Until then nobody has told that the file is spoilt.
+    // Before that, the damage has not been reported.
     if (calls >= verified) {
       EXPECT_EQ(FilesOf(place + "/run"), undisturbed_) << "after call " << calls;
     }

@@ -24,7 +24,7 @@ constexpr size_t kSector = 512;
 
 PowerLog* noting = nullptr;
 
-// Of an open file; empty where it is not below the folder, or nothing is noted.
+// The path of an open file; empty if it has none.
 std::string PathOf(int file) {
   char path[4096];
   const ssize_t size = readlink(absl::StrCat("/proc/self/fd/", file).c_str(), path, sizeof(path));
@@ -50,7 +50,7 @@ struct PowerLog::Inode {
   std::vector<Write> unsynced;
 };
 
-// The disk while the calls are carried out on it.
+// The state of the disk while the recorded calls are replayed.
 class PowerLog::Disk {
  public:
   explicit Disk(const std::string& root) : root_(root) {}
@@ -90,7 +90,7 @@ class PowerLog::Disk {
     }
   }
 
-  // What is left of it, below another root.
+  // Writes the surviving files to the folder `root`.
   void Save(const std::string& root, uint64_t seed) {
     std::mt19937_64 random(seed);
     for (auto& [folder, changes] : changes_) {
@@ -98,7 +98,7 @@ class PowerLog::Disk {
       for (size_t i = 0; i < kept; ++i) Keep(changes[i]);
     }
     fs::create_directories(root);
-    for (const auto& [path, inode] : durable_) {  // folders come before what is in them
+    for (const auto& [path, inode] : durable_) {  // a folder precedes its contents
       const fs::path place = root + path.substr(root_.size());
       if (!fs::exists(place.parent_path())) continue;
       if (inode->is_folder) {
@@ -110,7 +110,7 @@ class PowerLog::Disk {
   }
 
  private:
-  using Names = std::vector<std::pair<std::string, std::shared_ptr<Inode>>>;  // null: it is gone
+  using Names = std::vector<std::pair<std::string, std::shared_ptr<Inode>>>;  // null: the name was removed
 
   static void Do(const Inode::Write& write, std::string& bytes) {
     if (write.truncates) return bytes.resize(write.offset);
@@ -179,7 +179,7 @@ void PowerLog::Restore(const std::string& folder, size_t calls, uint64_t seed, b
 
 }  // namespace tessera
 
-// The system's calls, noted. They win over those of the C library in this program.
+// Wrappers that record the system calls. They replace those of the C library in this program.
 extern "C" {
 
 using tessera::noting;

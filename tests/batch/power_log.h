@@ -1,10 +1,11 @@
-// What this process writes below one folder, call by call, and the disk as it would be had the power been cut after any
-// of these calls.
+// PowerLog records the system calls with which this process writes below one folder, and reconstructs the disk as if
+// the power had been cut after any of these calls.
 //
-// The test program that links it has its own write, fsync, rename and their like, which do what the system's do and
-// note it. The disk keeps no more than it must: of what was written to a file since its last sync each 512-byte sector
-// may be there or not, and names (new, moved, removed) are durable once their folder is synced; of those that are not,
-// the disk has carried out some, from the first on. A sync itself is noted and costs nothing. For one thread.
+// A test program that links it has its own write, fsync, rename and so on, which call the system's functions and record
+// the call. The reconstructed disk keeps no more than it must. Each 512-byte sector written to a file since its last
+// sync may or may not survive. Names (created, moved, removed) are durable once their folder is synced; of later
+// changes the disk has executed some number, in order. The program's syncs are only recorded and cost nothing.
+// Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace tessera {
 
 class PowerLog {
  public:
-  // From now on, below this folder, which is there. One at a time.
+  // Starts to record calls below `folder`, which must exist. Only one PowerLog may exist at a time.
   explicit PowerLog(std::string folder);
   ~PowerLog();
 
@@ -28,14 +29,14 @@ class PowerLog {
   PowerLog& operator=(const PowerLog&) = delete;
 
   size_t calls() const { return calls_.size(); }
-  void Stop();  // notes nothing more
+  void Stop();  // stops recording
 
-  // Makes `folder`, which is not there, as the noted one would be after the first `calls` and a power cut. `seed`
-  // decides what survived. `lies`: of a disk that says it has synced and has not.
+  // Creates `folder`, which must not exist, with the state after the first `calls` calls and a power cut. `seed`
+  // determines what survives. `lies`: the disk reports syncs that it does not execute.
   void Restore(const std::string& folder, size_t calls, uint64_t seed, bool lies = false) const;
 
   enum class Kind : uint8_t { kMakeFile, kMakeFolder, kWrite, kTruncate, kSyncFile, kSyncFolder, kMove, kRemove };
-  // For the calls themselves; paths are absolute.
+  // For the wrappers of system calls. Paths are absolute.
   void Note(Kind kind, const std::string& path, uint64_t offset = 0, std::string bytes = "", std::string to = "");
 
  private:
@@ -43,7 +44,7 @@ class PowerLog {
     Kind kind;
     std::string path;
     uint64_t offset = 0;
-    std::string bytes;  // that were written
+    std::string bytes;  // written by the call
     std::string to;     // of a move
   };
   struct Inode;
