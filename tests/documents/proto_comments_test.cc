@@ -1,4 +1,4 @@
-// The public protos say what every field and every value of an enum is.
+// The public protos must have a comment on every field and every enum value.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
@@ -67,7 +67,7 @@ void VisitProtos(const std::string& root, const std::string& folder,
   }
 }
 
-// Fields and values without a comment, of all protos in a folder of `root`.
+// Fields and enum values without a comment, in all protos in a folder of `root`.
 std::vector<std::string> Silent(const std::string& root, const std::string& folder) {
   std::vector<std::string> silent;
   VisitProtos(root, folder, [&silent](const google::protobuf::FileDescriptor& file) {
@@ -80,7 +80,7 @@ std::vector<std::string> Silent(const std::string& root, const std::string& fold
 TEST(ProtoCommentsTest, EveryFieldAndEveryValueHasOne) { EXPECT_THAT(Silent("proto", "tessera/v1"), IsEmpty()); }
 
 TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
-  // What these may be at most is the model's or the server's business.
+  // The upper bounds of these fields depend on the model or the server.
   const std::set<std::string> elsewhere = {"n", "num_inference_steps", "max_sequence_length", "sampler", "skip_layers"};
   int checked = 0;
   VisitProtos("proto", "tessera/v1", [&](const google::protobuf::FileDescriptor& file) {
@@ -93,7 +93,7 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
       google::protobuf::SourceLocation location;
       ASSERT_TRUE(described->GetSourceLocation(&location));
       const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
-      // An empty text is the same as none, so that the least length of a text need not be said.
+      // An empty text means that the field is absent, so the minimum length of a text need not be stated.
       const auto most = static_cast<int64_t>(bounds.high);
       EXPECT_THAT(
           location.leading_comments,

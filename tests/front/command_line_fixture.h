@@ -1,4 +1,4 @@
-// Runs the real `tessera` with the fake worker in a separate folder, and checks that it leaves nothing behind.
+// Runs the real `tessera` with the fake worker in a separate folder, and checks that no process is left.
 #pragma once
 
 #include <gtest/gtest.h>

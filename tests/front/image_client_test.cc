@@ -293,8 +293,7 @@ TEST_F(ImageClientTest, AStoppedGenerationTakesItsJobAlong) {
 TEST_F(ImageClientTest, AGenerationThatTakesTooLongTakesItsJobAlong) {
   Serve();
   service_.submit = [](int, const server::HttpRequest& request) {
-    return request.Header("idempotency-key").has_value() ? Accept()
-                                                         : Refuse(500);  // a request without a key would be another job
+    return request.Header("idempotency-key").has_value() ? Accept() : Refuse(500);  // no key: another job
   };
   service_.watch = [](int, Events&) { return Ending::kOpen; };
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, Record(), {.timeout = absl::Milliseconds(200)});

@@ -94,8 +94,7 @@ TEST_F(TrainCommandTest, ARunFromScratchIsTheSameOnEveryTopology) {
   const Finished serial = Train(Config("serial", 3, scratch));
   ASSERT_EQ(serial.exit_code, 0) << ErrorOf(serial);
   const std::string tensor = scratch + "parallelism:\n  tensor: 2\n";
-  const Finished first =
-      Train(Config("tensor", 2, tensor), {"--resume=latest"});  // starts a new run if there is no checkpoint
+  const Finished first = Train(Config("tensor", 2, tensor), {"--resume=latest"});  // no checkpoint: a new run
   ASSERT_EQ(first.exit_code, 0) << ErrorOf(first);
   ExpectNear(first.Losses(), {serial.Losses()[0], serial.Losses()[1]}, 1e-9);
   const Finished pipe = Train(Config("pipe", 1, scratch + "parallelism:\n  pipe: 2\n"));

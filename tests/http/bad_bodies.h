@@ -1,4 +1,4 @@
-// The table beside this file.
+// Reads bad_bodies.txt, the table of invalid requests in this folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@ namespace tessera {
 struct BadBody {
   std::string field;
   std::string body;     // of POST /v1/images/generations
-  int status = 0;       // of the answer
-  std::string message;  // what it says besides the field
+  int status = 0;       // of the response
+  std::string message;  // required in the response, in addition to the field
 };
 
-// Where tests run, at the root of the repository.
+// The path is relative to the root of the repository, where tests run.
 inline std::vector<BadBody> ReadBadBodies() {
   std::vector<BadBody> bodies;
   std::ifstream table("tests/http/bad_bodies.txt");

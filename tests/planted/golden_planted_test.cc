@@ -1,4 +1,4 @@
-// Golden cases with a bug of the worker's code switched on: some of those that are about it must fail.
+// Runs golden cases with a bug planted in the worker's code. Some of the cases that cover it must fail.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,7 +14,7 @@ struct Counted {
   int passed = 0, failed = 0;
 };
 
-// Runs those whose name contains `only`.
+// Runs the cases whose names contain `only`.
 Counted RunCases(const std::string& only, const std::string& folder = "tests/golden") {
   const absl::StatusOr<std::vector<Case>> cases = ReadCases(folder);
   EXPECT_TRUE(cases.ok()) << cases.status();

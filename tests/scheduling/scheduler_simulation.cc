@@ -93,7 +93,7 @@ void SchedulerSimulation::RunUntil(absl::Time end) {
   while (!events_.empty() && events_.begin()->first <= end) {
     const absl::Time at = events_.begin()->first;
     for (auto& [id, worker] : workers_) {
-      // Told to do nothing although tasks wait and it could.
+      // The worker is idle although tasks are waiting.
       if (worker.up && worker.free_at < at && scheduler_.tasks().waiting() > 0)
         worker.idle += at - std::max(now_, worker.free_at);
     }

@@ -1,5 +1,5 @@
-// A simulated service around a RequestScheduler, for tests: workers that take as long as the predicted operations say,
-// and a clock that jumps from event to event.
+// Simulates a service around a RequestScheduler: workers take as long as the predicted operations require, and the
+// clock jumps from event to event.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera {
 struct TaskOutcome {
   std::string key;
   absl::Time enqueued, started, ended;
-  int steps = 0;      // that plans have told the workers
+  int steps = 0;      // included in plans so far
   bool done = false;  // decoded
   server::GroupId group = -1;
 };
@@ -25,17 +25,17 @@ class SchedulerSimulation {
  public:
   explicit SchedulerSimulation(const server::SchedulerOptions& options);
 
-  // `flops_per_second` of the whole group.
+  // `flops_per_second` is the speed of the whole group.
   void AddGroup(const server::GroupDescription& group, double flops_per_second);
 
   void Submit(const server::SchedulerTask& task);
   void Cancel(server::TaskId task);
-  // A planted bug: the service says so and the scheduler is not told.
+  // A planted bug: the service marks the task as cancelled without notifying the scheduler.
   void ForgetToCancel(server::TaskId task) { cancelled_.insert(task); }
   std::vector<server::TaskId> KillGroup(server::GroupId group);
   void ReviveGroup(server::GroupId group);
 
-  // Until no worker has anything to do, or that time.
+  // Runs until all workers are idle or the clock reaches `end`.
   void RunUntil(absl::Time end);
   void RunUntilIdle() { RunUntil(absl::InfiniteFuture()); }
 
@@ -51,7 +51,7 @@ class SchedulerSimulation {
  private:
   struct Worker {
     double flops_per_second = 1;
-    absl::Time free_at;  // when what it was told is done
+    absl::Time free_at;  // when its current work is done
     std::vector<server::TaskId> decoding;
     absl::Duration idle;
     bool up = true;
@@ -59,7 +59,7 @@ class SchedulerSimulation {
   struct Event {
     server::GroupId group = 0;
     int epoch = 0;
-    server::TaskId task = 0;  // of an end; 0: a step
+    server::TaskId task = 0;  // the task that ends; 0: a step ends
     bool started = false;
     double seconds = 0;
   };

@@ -1,4 +1,4 @@
-// Certificates for tests.
+// Self-signed certificates for tests.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// A certificate for the host `name`, signed by itself, and its key: each in a file of its own, written whole and moved
-// into place.
+// Writes a self-signed certificate for the host `name` and its key to separate files. Each file is written completely
+// and then renamed.
 void WriteSelfSigned(const std::string& name, const server::TlsCertificates::Files& files);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// An authority for tests, which signs certificates of hosts.
+// TestAuthority is a certificate authority for tests. It signs certificates of hosts.
 #pragma once
 
 #include <openssl/evp.h>
@@ -15,10 +15,10 @@ class TestAuthority {
  public:
   explicit TestAuthority(const std::string& name);
 
-  // Its own certificate, written whole and moved into place.
+  // Writes the authority's certificate to a temporary file and renames it.
   void Write(const std::string& path) const;
-  // A certificate for 127.0.0.1 to 127.0.0.3, 10.77.0.1 (of tests in network namespaces) and "localhost", valid from an
-  // hour ago for so many seconds from now on, and its key.
+  // Writes a certificate and its key. The certificate is valid for 127.0.0.1 to 127.0.0.3, 10.77.0.1 (for tests in
+  // network namespaces) and "localhost", from an hour ago until `seconds` from now.
   void Issue(const std::string& name, const server::TlsCertificates::Files& files, long seconds = 3600) const;
 
  private:
