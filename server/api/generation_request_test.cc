@@ -93,7 +93,7 @@ TEST(GenerationRequestTest, NamesBothNeighboursOfASizeThatIsNoMultiple) {
 TEST(GenerationRequestTest, NamesTheNearestEndOfTheRangeOfSizes) {
   EXPECT_THAT(ErrorOf({.height = 0}), AllOf(HasSubstr("height is 0"), HasSubstr("the nearest is 16")));
   EXPECT_THAT(ErrorOf({.height = -64}), AllOf(HasSubstr("height is -64"), HasSubstr("the nearest is 16")));
-  // The largest multiple, not the largest size.
+  // The nearest valid size is the largest multiple, not the largest size.
   EXPECT_THAT(ErrorOf({.width = std::numeric_limits<int64_t>::max()}), HasSubstr("the nearest is 2032"));
 }
 
@@ -229,7 +229,7 @@ TEST(GenerationRequestTest, RefusesEveryOptionThatTheModelDoesNotRead) {
       {{.negative_prompt_2 = "b"}, "prompt_2", "negative prompt 2 is 'b'"},
       {{.prompt_3 = "b"}, "prompt_3", "prompt 3 is 'b'"},
       {{.negative_prompt_3 = "b"}, "prompt_3", "negative prompt 3 is 'b'"},
-      {{.true_cfg_scale = 1}, "true_cfg_scale", "true CFG scale is 1"},  // given, even if it is the default
+      {{.true_cfg_scale = 1}, "true_cfg_scale", "true CFG scale is 1"},  // explicit, although it is the default
       {{.guidance_rescale = 0}, "guidance_rescale", "guidance rescale is 0"},
       {{.clip_skip = 0}, "clip_skip", "clip skip is 0"},
       {{.skip_layers = {7, 8}}, "skip_layers", "skip layers is 7,8"},

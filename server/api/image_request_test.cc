@@ -98,7 +98,7 @@ TEST(ImageRequestTest, QualityIsAPresetOfStepsWithinWhatIsAllowed) {
     const absl::StatusOr<JobRequest> job = Validated(request);
     ASSERT_TRUE(job.ok()) << quality << job.status();
     EXPECT_EQ(job->parameters.steps, expected) << quality;
-    // Who asks for more than there is gets what there is.
+    // A quality with more steps than allowed gets the maximum.
     EXPECT_EQ(Validated(request, {.max_steps = 10})->parameters.steps, std::min(expected, 10)) << quality;
   }
 }
@@ -159,7 +159,7 @@ TEST(ImageRequestTest, AnAdapterThatTheModelHasNotIsAnsweredWithTheNearest) {
   request.generation.loras = {{.name = "/data/style.safetensors"}};
   EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123).status()), "loras");
   EXPECT_THAT(std::string(Validated(request).status().message()), HasSubstr("has no adapters here"));
-  // Of another model.
+  // The adapter belongs to another model.
   request.model = "other";
   request.generation.loras = {{.name = "style"}};
   EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters(), FakeModel("other")}, {}, 123).status()),
@@ -204,7 +204,7 @@ TEST(ImageRequestTest, RandomSeedsLeaveRoomForThoseThatCountUp) {
   EXPECT_NE(RandomSeed(), RandomSeed());
 }
 
-// One change for every field that a request has.
+// One change for every field of a request.
 TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
   const std::vector<std::function<void(ImageRequest&)>> changes = {
       [](ImageRequest& r) {},
@@ -257,7 +257,7 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) {
         r.generation.loras = {{.name = "b"}, {.name = "a"}};
       },
-      // Characters that move from one field into the next.
+      // These characters would be confused if they moved from one field to the next.
       [](ImageRequest& r) { r.quality = "1:a;"; },
       [](ImageRequest& r) { r.size = "1:a;"; },
   };
@@ -271,7 +271,7 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
   EXPECT_EQ(digests.size(), changes.size());
 }
 
-// Digests lie in the job store beside their idempotency keys, so the same request has the same one in every version.
+// The job store keeps digests with their idempotency keys, so a request must have the same digest in every version.
 TEST(ImageRequestTest, TheDigestIsThatOfEarlierVersions) {
   ImageRequest request;
   request.generation.prompt = "a red apple";

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Tells what a test says, and knows when its watch has ended.
+// Reports events on request of the test, and counts the watches that have ended.
 class ScriptedService final : public ImageService {
  public:
   absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller&, absl::string_view job, WatchedEvents,
@@ -69,7 +69,7 @@ std::string Spelt(const JobEvent& event) {
   return "ended";
 }
 
-// Collects, and holds the pump up until it is opened.
+// Collects events, and blocks the pump until Open.
 class Sink {
  public:
   void operator()(const JobEvent& event) {

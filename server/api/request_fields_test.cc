@@ -44,7 +44,7 @@ TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
   EXPECT_GT(ids.size(), 40u);
 }
 
-// A value that is given, of each kind.
+// Sets a value of each type.
 void Give(std::string& value) { value = "x"; }
 void Give(std::optional<std::string>& value) { value = ""; }
 void Give(std::optional<bool>& value) { value = true; }
@@ -70,7 +70,7 @@ TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   }
 }
 
-// Another valid value than the one that the request has.
+// Sets a valid value that differs from the current one.
 void Change(const RequestField& field, std::string& value) {
   const absl::string_view id = field.id;
   value = id == "noise" ? "torch-cpu" : id == "sampler" ? "euler" : "x";
@@ -164,7 +164,7 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
   }
 }
 
-// What docs/command-line.md says of the options that some models read only.
+// The table in docs/command-line.md of options that only some models support.
 std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
   for (const RequestField& field : kRequestFields) {
@@ -189,7 +189,7 @@ TEST(RequestFieldsTest, TheTableOfOptionsIsMadeFromTheFields) {
   const std::string made = text.substr(0, start) + begin + OptionsTable() + text.substr(end + 1);
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
   EXPECT_TRUE(made == text) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
-  // The other options have lines of their own.
+  // The other options have separate lines.
   for (const RequestField& field : kRequestFields) {
     if (field.option == nullptr || field.option[0] != '-') continue;
     for (const std::string& name : std::vector<std::string>(absl::StrSplit(field.option, ','))) {

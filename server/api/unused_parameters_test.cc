@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// One with classifier-free guidance, as PixArt, Stable Diffusion 3 and HunyuanDiT have it.
+// A model with classifier-free guidance, like PixArt, Stable Diffusion 3 and HunyuanDiT.
 control::ModelDescription Guided() {
   control::ModelDescription model;
   model.default_guidance_scale = 4.5;
@@ -22,7 +22,7 @@ control::ModelDescription Guided() {
   return model;
 }
 
-// One that is told its guidance, as FLUX.1-dev.
+// A model whose guidance scale is an input, like FLUX.1-dev.
 control::ModelDescription Told() {
   control::ModelDescription model;
   model.default_guidance_scale = 3.5;
@@ -30,7 +30,7 @@ control::ModelDescription Told() {
   return model;
 }
 
-// One that takes no guidance, as FLUX.1-schnell.
+// A model without guidance, like FLUX.1-schnell.
 control::ModelDescription Distilled() {
   control::ModelDescription model = Told();
   model.default_guidance_scale = 0;
@@ -39,7 +39,7 @@ control::ModelDescription Distilled() {
 
 control::JobParameters Job(double guidance, int32_t steps = 20) { return {.steps = steps, .guidance_scale = guidance}; }
 
-// What is said of a job, of which everything unused must then be gone: a second time nothing is said.
+// Drops the unused parameters of the job and returns the messages. A second call must not return any.
 std::vector<std::string> Said(control::JobParameters& job, const control::ModelDescription& model) {
   std::vector<std::string> said = DropUnusedParameters(job, model);
   EXPECT_THAT(DropUnusedParameters(job, model), IsEmpty());
@@ -81,7 +81,8 @@ TEST(UnusedParametersTest, WithoutGuidanceNegativePromptsAndRescaleAreNotUsed) {
     EXPECT_EQ(job.negative_prompt, std::nullopt);
     EXPECT_EQ(job.options, control::PromptOptions());
   }
-  // Programs send an empty one with every request, and it is what the model uses anyway.
+  // Programs send an empty negative prompt with every request. The model uses an empty one anyway, so there is no
+  // message.
   control::JobParameters job = Job(1);
   job.negative_prompt = "";
   EXPECT_THAT(Said(job, Guided()), IsEmpty());
@@ -120,13 +121,13 @@ TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
     double guidance;
     int32_t steps;
     control::SkipLayerGuidance skip;
-    const char* why;  // null: they are used
+    const char* why;  // null: the layers are used
   };
   for (const auto& [guidance, steps, skip, why] : {
            Case{7, 28, {.layers = {7}}, nullptr},
            Case{1, 28, {.layers = {7}}, "it needs a guidance above 1"},
            Case{7, 28, {.layers = {7}, .scale = 0}, "its scale is 0"},
-           // Step i of n is inside where n * start < i < n * stop, and the first is 0.
+           // Step i of n is inside if n * start < i < n * stop. Steps count from 0.
            Case{7, 28, {.layers = {7}, .start = 0.5, .stop = 0.5}, "none of the 28 steps lies between its start 0.5"},
            Case{7, 5, {.layers = {7}, .start = 0.01, .stop = 0.2}, "none of the 5 steps"},
            Case{7, 6, {.layers = {7}, .start = 0.01, .stop = 0.2}, nullptr},
