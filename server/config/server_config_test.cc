@@ -238,7 +238,7 @@ TEST(ServerConfigTest, NodesAndTheirDevicesAreReadAndWritten) {
 }
 
 TEST(ServerConfigTest, ACommaAtTheBeginOfADocumentIsRefused) {
-  // The parser finds documents without end in it.
+  // The parser finds endless documents in this text.
   EXPECT_THAT(ErrorOf(",groups: [{model: emoji}]"), HasSubstr("more than one YAML document"));
   EXPECT_THAT(ErrorOf("groups: [{model: emoji}]\n---\n,"), HasSubstr("more than one YAML document"));
 }

@@ -41,8 +41,7 @@ TEST(LayoutChoiceTest, AutoKeepsUlyssesOnEachHost) {
   EXPECT_EQ(choice("a/cuda:0,a/cuda:1,b/cuda:0,b/cuda:1"), "ring=2,ulysses=2");
 }
 
-// FLUX.1 takes its guidance scale as an input: of two ranks of cfg the second would wait for a request with a true CFG
-// scale.
+// FLUX.1's guidance scale is an input, so a second cfg rank would work only for requests with a true CFG scale.
 TEST(LayoutChoiceTest, AutoSharesGuidanceWhereRequestsHaveIt) {
   control::ModelDescription model = {.default_guidance_scale = 4.5, .heads = 24, .blocks = 57};
   const auto choice = [&] {

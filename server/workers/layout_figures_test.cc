@@ -65,7 +65,7 @@ TEST(LayoutFiguresTest, AModelOfUnknownShapeHasNoPass) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// Worked out by hand from docs/parallelism.md, which gives the same in MB.
+// Computed by hand from docs/parallelism.md, which gives the same values in MB.
 TEST(LayoutFiguresTest, AFluxStepSendsWhatTheDocumentSays) {
   const int64_t ulysses2 = int64_t{57} * 4 * 2304 * 1536 * 2 + 2048 * 64 * 2;
   EXPECT_EQ(Sent("ulysses=2", Flux()).most.total(), ulysses2);

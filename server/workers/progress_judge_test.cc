@@ -10,11 +10,11 @@ constexpr absl::Duration kInterval = absl::Milliseconds(50);
 constexpr PauseBound kStep = {.idle = absl::Seconds(10), .predicted = absl::Seconds(3), .is_step = true};
 constexpr PauseBound kFirstStep = {.idle = absl::Minutes(5), .predicted = absl::Seconds(3), .is_step = true};
 
-// Two ranks, looked at every 50 ms.
+// Two ranks, observed every 50 ms.
 class ProgressJudgeTest : public ::testing::Test {
  protected:
-  // For how long, while each rank takes this share of a processor and begins so many operators a look. The pause that
-  // was found too long first.
+  // Simulates `time` during which each rank uses its share of a processor and begins `beats` operators per observation.
+  // Returns the first pause that was judged too long.
   std::optional<absl::Duration> Pass(absl::Duration time, std::vector<double> shares, uint64_t beats,
                                      const std::optional<PauseBound>& bound) {
     std::optional<absl::Duration> pause;
@@ -43,7 +43,7 @@ TEST_F(ProgressJudgeTest, AnIdleGroupIsFoundAtItsBound) {
   EXPECT_LE(*pause, absl::Seconds(10) + 2 * kInterval);
 }
 
-// Timers and the measuring itself take a little.
+// Timers and the measurement itself use a little processor time.
 TEST_F(ProgressJudgeTest, AGroupThatWaitsIsIdleThoughItTakesSomeProcessorTime) {
   EXPECT_EQ(Pass(absl::Seconds(1), {0.9, 0.9}, 1, kStep), std::nullopt);
   EXPECT_TRUE(Pass(absl::Seconds(15), {0.005, 0.005}, 0, kStep).has_value());
@@ -73,7 +73,8 @@ TEST_F(ProgressJudgeTest, ADeadlockAfterLongOperatorsIsFoundAsSoonAsAfterShortOn
   EXPECT_LE(*pause, absl::Seconds(10) + 2 * kInterval);
 }
 
-// A pause that ended well is normal: of a machine that swaps, or of a device that says nothing meanwhile.
+// A pause that ended by itself counts as normal. It may come from swapping, or from a device that reports nothing in
+// the meantime.
 TEST_F(ProgressJudgeTest, TenTimesTheLongestPauseOfAllStepsIsAllowedTheFirstAmongThem) {
   EXPECT_EQ(Pass(absl::Seconds(3), {0, 0}, 0, kFirstStep), std::nullopt);
   EXPECT_EQ(Pass(kInterval, {1, 1}, 1, kFirstStep), std::nullopt);

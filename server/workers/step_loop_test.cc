@@ -21,7 +21,7 @@ class NoProof final : public BatchProof {
   absl::StatusOr<bool> Prove(const std::vector<TaskId>&, const control::JobStarted&) override { return false; }
 };
 
-// Two may share a batch, and nobody knows of more.
+// Two jobs may share a batch; more are not proven.
 class ProofOfTwo final : public BatchProof {
  public:
   bool IsProven(const control::JobStarted&, size_t tasks) const override { return tasks == 2; }
@@ -125,7 +125,7 @@ TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
   EXPECT_THAT(loop.owner.heard, ElementsAre("started 1", "stepped ", "failed 1", "ended 1", "idle"));
 }
 
-// What the workers say they have of the prompts ahead decides whether they are asked again.
+// The number of prompts that the workers have encoded ahead determines whether they are asked again.
 std::vector<std::string> AskedWithPromptsAhead(int32_t encoded) {
   ScriptedStepLoop loop({.next_prompts = [] { return std::vector<control::JobParameters>(5); }});
   loop.workers.prompts_encoded = encoded;
@@ -247,8 +247,7 @@ TEST(StepLoopTest, ImagesThatChangeEachOtherAreSteppedOneByOne) {
                                             "decoded 2", "ended 2"));
 }
 
-// The first image fails while two others join it. The step that was planned for all is then of two, who
-// may share a batch.
+// The first image fails while two others join it. The step planned for all three then has two, which may share a batch.
 TEST(StepLoopTest, WhoIsLeftOfABatchIsAnotherBatch) {
   ProofOfTwo proof;
   ScriptedStepLoop loop({.proof = &proof});
@@ -262,7 +261,7 @@ TEST(StepLoopTest, WhoIsLeftOfABatchIsAnotherBatch) {
                           "decode 3 after 2", "wait 3", "wait 4", "wait 5", "end 2", "wait 6", "end 3"));
 }
 
-// Not even one of the next plan, which may hold the last step of an image and its picture.
+// This includes steps of the next plan, which may contain the last step of an image and its decode.
 TEST(StepLoopTest, NothingIsSentWhileImagesAreSteppedOneByOne) {
   NoProof proof;
   ScriptedStepLoop loop({.proof = &proof});

@@ -46,7 +46,7 @@ TEST(StepPredictionTest, FollowsTheStepsThatWereMadeTheSlowestAtOnce) {
   const auto near = [&](absl::Duration expected) {
     EXPECT_NEAR(absl::ToDoubleSeconds(prediction.Step({1})), absl::ToDoubleSeconds(expected), 1e-6);
   };
-  prediction.Observe({1}, absl::Seconds(2));  // the first, whatever was assumed
+  prediction.Observe({1}, absl::Seconds(2));  // replaces the assumed time
   near(absl::Seconds(2));
   prediction.Observe({1}, absl::Seconds(7));
   near(absl::Seconds(7));
