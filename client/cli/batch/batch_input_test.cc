@@ -151,7 +151,7 @@ TEST(BatchInputTest, ARowOfCsvThatIsWrongSaysWhy) {
     const std::vector<BatchItem> items = ItemsOf(absl::StrCat("prompt,seed\n", row), BatchFormat::kCsv);
     ASSERT_EQ(items.size(), 1u) << row;
     const absl::Status status = items[0].request.status();
-    if (std::string(row) == ",1") {  // which the validation of the request refuses
+    if (std::string(row) == ",1") {  // rejected later, when the request is validated
       EXPECT_TRUE(items[0].request.ok()) << status;
       continue;
     }

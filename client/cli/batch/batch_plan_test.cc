@@ -52,7 +52,7 @@ TEST(BatchPlanTest, LeavesOutWhatHasEndedAndLearnsFromIt) {
 TEST(BatchPlanTest, IsOfTheItemsOfOneShard) {
   const BatchPlan plan = PlanOf(kItems, {.index = 1, .count = 3});
   EXPECT_EQ(plan.items(), 5);
-  EXPECT_EQ(plan.items_of_shard(), 2);  // of them, 1 and 4
+  EXPECT_EQ(plan.items_of_shard(), 2);  // items 1 and 4
   EXPECT_EQ(plan.RestAfter({}, false, {.width = 10, .height = 10}).bytes, 3u * 36000);
   EXPECT_EQ(plan.RestAfter({{4, Done(4, 10, 50)}, {2, Done(2, 10, 50)}}, false, {}).items, 1);
 }

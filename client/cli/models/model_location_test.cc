@@ -36,7 +36,8 @@ class ModelLocationTest : public ::testing::Test {
     std::ofstream(folder_ / name + "/model_index.json") << "{}";
   }
 
-  // A model as the hub's tools download it; `ref` is what refs/main says, empty for none.
+  // Creates a model like a download by the hub's tools. `ref` is the content of refs/main; empty: there is no such
+  // file.
   std::string AddCached(const std::string& folder, const std::string& commit, const std::string& ref) {
     AddModel(folder + "/snapshots/" + commit);
     if (!ref.empty()) folder_.Write(folder + "/refs/main", ref);
@@ -144,7 +145,7 @@ TEST_F(ModelLocationTest, ANameOfTheHubLeadsNowhereOutOfTheCache) {
     EXPECT_EQ(base::ReadHubName(name), std::nullopt) << name;
   }
   EXPECT_EQ(base::ReadHubName("o/" + std::string(97, 'a')), std::nullopt);
-  // What refs/main says is the name of a commit, or it is refused.
+  // A refs/main that does not contain the name of a commit is rejected.
   for (const std::string& ref :
        std::vector<std::string>{"../elsewhere", "..", "/etc", "snapshots/1", "", std::string(65, 'a')}) {
     folder_.Write("cache/models--x--y/refs/main", ref);

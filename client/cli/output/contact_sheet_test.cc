@@ -20,7 +20,7 @@ TEST(ContactSheetTest, ShrinksToTheMeanOfWhatAPixelCovers) {
   const control::Image small = Shrink(image, 3, 2);
   ASSERT_EQ(small.rgb.size(), 18u);
   for (int y = 0; y < 2; ++y) {
-    for (int x = 0; x < 3; ++x) EXPECT_EQ(RedAt(small, x, y), 20 * x + 5 + 2 * y + 1) << x << "," << y;  // .5 up
+    for (int x = 0; x < 3; ++x) EXPECT_EQ(RedAt(small, x, y), 20 * x + 5 + 2 * y + 1) << x << "," << y;  // .5 rounds up
   }
   EXPECT_EQ(Shrink(image, 6, 4).rgb, image.rgb);
   EXPECT_EQ(RedAt(Shrink(image, 1, 1), 0, 0), 27);  // 26.5
@@ -37,7 +37,7 @@ TEST(ContactSheetTest, HasAsManyRowsAsItNeeds) {
 
 TEST(ContactSheetTest, PutsImagesInTheirCellsAndNowhereElse) {
   ContactSheet sheet(20);
-  sheet.Put(17, Plain(1000, 10, 200));  // in the second row, the second one
+  sheet.Put(17, Plain(1000, 10, 200));  // second row, second column
   sheet.Put(1, Plain(10, 1000, 100));
   sheet.Put(0, Plain(8, 8, 50));
   sheet.Put(19, Plain(3000, 1, 70));

@@ -28,7 +28,7 @@ control::TrainingSet Images() {
           .left_out = {{"d\n.png", "the file is cut short"}}};
 }
 
-// Every setting has another value than by default, so that one which is not written is noticed.
+// Every setting differs from its default, so that a setting that is not written is noticed.
 control::TrainConfig EverythingElse() {
   control::TrainConfig config;
   config.model = "a \"model\"";

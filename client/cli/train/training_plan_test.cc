@@ -5,7 +5,7 @@
 namespace tessera::client {
 namespace {
 
-// Two blocks of 3 and 5 GFLOP at 64x64, with tokens of 8 pixels' side.
+// Two blocks of 3 and 5 GFLOP at 64x64, with tokens of 8 x 8 pixels.
 control::ModelDescription Model() {
   control::ModelDescription model;
   model.default_height = model.default_width = 64;
@@ -31,7 +31,7 @@ control::TrainConfig Config() {
   return config;
 }
 
-// By hand: 8 GFLOP, of twice the area, three times, of four images, are 192 GFLOP.
+// Computed by hand: 8 GFLOP, times 2 for the area, times 3 for forward and backward, times 4 images: 192 GFLOP.
 TEST(TrainingPlanTest, AStepTakesItsArithmeticAtTheRateThatWasMeasured) {
   TrainingPlan plan = PlanTraining(Config(), Model(), Set());
   EXPECT_DOUBLE_EQ(plan.step_flops, 192e9);
@@ -43,7 +43,7 @@ TEST(TrainingPlanTest, AStepTakesItsArithmeticAtTheRateThatWasMeasured) {
   EXPECT_EQ(plan.step_seconds, 0);
 }
 
-// The gradients of frozen weights are not computed; recomputation is one more forward pass.
+// Gradients of frozen weights are not computed. Recomputation is one more forward pass.
 TEST(TrainingPlanTest, AnAdapterSavesAThirdOfTheArithmeticAndRecomputationAddsAThird) {
   control::TrainConfig config = Config();
   config.network.type = control::NetworkType::kLora;
@@ -52,7 +52,7 @@ TEST(TrainingPlanTest, AnAdapterSavesAThirdOfTheArithmeticAndRecomputationAddsAT
   EXPECT_DOUBLE_EQ(PlanTraining(config, Model(), Set()).step_flops, 192e9);
 }
 
-// Two stages of two micro-batches take three turns, of which each works in two.
+// Two stages need three turns for two micro-batches, and each stage works in two of the turns.
 TEST(TrainingPlanTest, StagesThatWaitMakeAStepLonger) {
   control::TrainConfig config = Config();
   config.parallelism.pipe = 2;
@@ -63,7 +63,7 @@ TEST(TrainingPlanTest, StagesThatWaitMakeAStepLonger) {
   EXPECT_DOUBLE_EQ(plan.step_seconds, 6);
 }
 
-// What is measured: 128x64 pixels are 128 tokens, of four images on one rank.
+// 128x64 pixels are 128 tokens; one rank's pass has four images.
 TEST(TrainingPlanTest, ProductsAreOfTheTokensOfARanksPass) {
   control::TrainConfig config = Config();
   EXPECT_EQ(PlanTraining(config, Model(), Set()).rows, 512);
