@@ -24,7 +24,7 @@ constexpr size_t kSector = 512;
 
 PowerLog* noting = nullptr;
 
-// The path of an open file; empty if it has none.
+// Returns the path of an open file; empty if it has none.
 std::string PathOf(int file) {
   char path[4096];
   const ssize_t size = readlink(absl::StrCat("/proc/self/fd/", file).c_str(), path, sizeof(path));

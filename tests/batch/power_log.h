@@ -36,7 +36,7 @@ class PowerLog {
   void Restore(const std::string& folder, size_t calls, uint64_t seed, bool lies = false) const;
 
   enum class Kind : uint8_t { kMakeFile, kMakeFolder, kWrite, kTruncate, kSyncFile, kSyncFolder, kMove, kRemove };
-  // For the wrappers of system calls. Paths are absolute.
+  // Records one call. The wrappers of system calls use it. Paths are absolute.
   void Note(Kind kind, const std::string& path, uint64_t offset = 0, std::string bytes = "", std::string to = "");
 
  private:

@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// The rows of all matrices that a block multiplies in every step, summed by their length. Excludes the matrices of its
-// modulation, which depends only on the time, and those that compute keys and values of the text.
+// Returns the rows of all matrices that a block multiplies in every step, summed by their length. Excludes the matrices
+// of its modulation, which depends only on the time, and those that compute keys and values of the text.
 inline std::map<int64_t, int64_t> BlockRowsByLength(const std::string& model, bool attends_to_text) {
   std::map<int64_t, int64_t> rows;
   for (const auto& entry : std::filesystem::directory_iterator(model + "/transformer")) {

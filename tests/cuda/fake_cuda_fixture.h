@@ -23,7 +23,8 @@ class FakeCudaTest : public ::testing::Test {
     std::vector<FakeCudaLog> logs;  // of the workers
   };
 
-  // The environment that a process needs to find the fake. `cards` contains the fake's own variables (machine.h).
+  // Returns the environment that a process needs to find the fake. `cards` contains the fake's own variables
+  // (machine.h).
   std::map<std::string, std::string> Environment(const std::map<std::string, std::string>& cards = {}) const {
     std::map<std::string, std::string> environment = cards;
     environment.insert({{"LD_PRELOAD", FAKE_CUDA_LIBRARY},

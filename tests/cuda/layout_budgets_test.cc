@@ -48,7 +48,7 @@ std::string NameOf(const LayoutBudget& budget) {
 
 std::ostream& operator<<(std::ostream& out, const LayoutBudget& budget) { return out << NameOf(budget); }
 
-// The number of ranks of each communicator.
+// Returns the number of ranks of each communicator.
 std::map<std::string, int64_t> SizesOf(const std::vector<FakeCudaLog>& logs) {
   std::map<std::string, int64_t> sizes;
   for (const FakeCudaLog& log : logs) {
@@ -57,7 +57,7 @@ std::map<std::string, int64_t> SizesOf(const std::vector<FakeCudaLog>& logs) {
   return sizes;
 }
 
-// The bytes that leave the rank, counted as in docs/parallelism.md: an all-reduce is a reduce-scatter and an
+// Returns the bytes that leave the rank, counted as in docs/parallelism.md: an all-reduce is a reduce-scatter and an
 // all-gather.
 int64_t SentBytes(const FakeCudaStep& step, const std::map<std::string, int64_t>& sizes) {
   int64_t sent = 0;
@@ -83,7 +83,7 @@ class FullSizeLayoutTest : public FakeCudaTest, public testing::WithParamInterfa
  protected:
   std::string model() const { return "--model=" + (folder_ / GetParam().model); }
 
-  // The least and the most bytes that a rank sends in a step, as reported by `tessera layouts`.
+  // Returns the least and the most bytes that a rank sends in a step, as reported by `tessera layouts`.
   std::pair<int64_t, int64_t> ToldBytes() const {
     const Finished told = Run({"layouts", model(), absl::StrCat("--ranks=", GetParam().cards), "--size=1024x1024",
                                "--dtype=bf16", "--device=cpu", "--json"});

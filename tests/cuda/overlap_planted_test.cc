@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 
 class OverlapTest : public TrainCommandFixture {
  protected:
-  // The logs of workers with that planted bug.
+  // Returns the logs of workers with that planted bug.
   std::vector<FakeCudaLog> Run(const std::vector<std::string>& command, const std::string& bug) const {
     const std::string prefix = folder() + "/" + bug + ".log";
     const std::unique_ptr<ChildProcess> child = Start(command, {{"LD_PRELOAD", FAKE_CUDA_LIBRARY},

@@ -15,7 +15,7 @@ namespace {
 
 class PlantedStepBudgetTest : public FakeCudaTest {
  protected:
-  // Operations of a steady step of a FLUX of four blocks, by a worker with a planted bug.
+  // Returns the operations of a steady step of a FLUX of four blocks, by a worker with a planted bug.
   int Operations(const std::string& bug) const {
     const Finished run = Run({"generate", "a cat", "--model=tests/golden/pipelines/flux_dev", "--device=cuda",
                               "--dtype=bf16", "--steps=5", "--seed=1", "--output=" + (folder_ / "a.png")},

@@ -47,7 +47,8 @@ class StepBudgetTest : public FakeCudaTest, public testing::WithParamInterface<B
   }
 };
 
-// The device memory of a full-size FLUX.1-dev according to its load plan, plus the front end's prediction for a step.
+// Returns the device memory of a full-size FLUX.1-dev according to its load plan, plus the front end's prediction for a
+// step.
 int64_t PlannedFluxBytes(const std::string& folder) {
   const absl::StatusOr<models::ModelFolder> model = models::ModelFolder::Open(folder);
   EXPECT_TRUE(model.ok()) << model.status();
@@ -58,7 +59,7 @@ int64_t PlannedFluxBytes(const std::string& folder) {
   return plan->device.resident + kTokens * control::kLiveWidths * kWidth * kBf16;
 }
 
-// Kernels, products, attentions and convolutions, without copies and fills.
+// Counts kernels, products, attentions and convolutions, without copies and fills.
 int Computed(const FakeCudaStep& step) {
   int count = 0;
   for (const auto& [name, times] : step.operations) {

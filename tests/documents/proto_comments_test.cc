@@ -67,7 +67,7 @@ void VisitProtos(const std::string& root, const std::string& folder,
   }
 }
 
-// Fields and enum values without a comment, in all protos in a folder of `root`.
+// Returns the fields and enum values without a comment, in all protos in a folder of `root`.
 std::vector<std::string> Silent(const std::string& root, const std::string& folder) {
   std::vector<std::string> silent;
   VisitProtos(root, folder, [&silent](const google::protobuf::FileDescriptor& file) {

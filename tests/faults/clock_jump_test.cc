@@ -114,7 +114,7 @@ class HealthWatch {
     Happens();
   }
 
-  // Whether nothing has arrived since, neither a status nor the end of the call.
+  // Returns whether nothing has arrived since, neither a status nor the end of the call.
   bool IsOpen() {
     void* tag = nullptr;
     bool ok = false;
@@ -163,7 +163,7 @@ class IdleHourTest : public ClockJumpTest {
     EXPECT_TRUE(GetServerInfo(*stub_).ok());
   }
 
-  // All listeners serve as before, with the same processes.
+  // Checks that all listeners serve as before, with the same processes.
   void ExpectServed() {
     EXPECT_EQ(server_.Call("GET", "/readyz").status, 200);
     EXPECT_EQ(server_.Ended(server_.Submit("late")), "done");

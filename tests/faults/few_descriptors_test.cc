@@ -30,7 +30,7 @@ class FewDescriptorsTest : public ::testing::Test {
 
   TestResponse Admin(const std::string& path) { return HttpTestClient(server_.admin_port()).Call("GET", path); }
 
-  // The value of a metric in /metrics, or -1 if it is missing.
+  // Returns the value of a metric in /metrics, or -1 if it is missing.
   double Figure(const std::string& name) {
     const std::string metrics = "\n" + Admin("/metrics").body;
     const size_t at = metrics.find(absl::StrCat("\n", name, " "));

@@ -12,13 +12,13 @@
 
 namespace {
 
-// The function that would be called without this library.
+// Returns the function that would be called without this library.
 template <class Function>
 Function* Next(Function* /*ours*/, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// Whether writing up to `end` would make the file grow while the disk is full.
+// Returns whether writing up to `end` would make the file grow while the disk is full.
 bool IsFull(int file, off_t end) {
   const char* flag = std::getenv("FULL_DISK");
   const char* folder = std::getenv("FULL_DISK_FOLDER");

@@ -78,7 +78,7 @@ class FullDiskTest : public ::testing::Test {
     EXPECT_THAT(admin.Call("GET", "/metrics", "", {}).body, HasSubstr("tessera_storage_state{state=\"full\"} 1"));
   }
 
-  // Whether an image file contains exactly `bytes`.
+  // Returns whether an image file contains exactly `bytes`.
   bool HasFile(const std::string& bytes) const {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(data() + "/images")) {
       std::ifstream file(entry.path(), std::ios::binary);

@@ -14,7 +14,7 @@ struct Holdings {
   double segments = 0;  // mapped shared memory segments
 };
 
-// No value if the process has ended.
+// Returns no value if the process has ended.
 std::optional<Holdings> HoldingsOf(pid_t pid);
 
 }  // namespace tessera

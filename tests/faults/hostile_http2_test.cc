@@ -35,13 +35,13 @@ std::string BigEndian(uint32_t number, int bytes) {
   return text;
 }
 
-// RFC 9113, section 4.1.
+// Encodes a frame (RFC 9113, section 4.1).
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream, const std::string& payload) {
   return absl::StrCat(BigEndian(static_cast<uint32_t>(payload.size()), 3), std::string(1, static_cast<char>(type)),
                       std::string(1, static_cast<char>(flags)), BigEndian(stream, 4), payload);
 }
 
-// RFC 7541, section 5.1, with a prefix of 7 bits and `padding` redundant bytes.
+// Encodes an integer with a prefix of 7 bits and `padding` redundant bytes (RFC 7541, section 5.1).
 std::string Length(size_t number, size_t padding = 0) {
   if (number < 127 && padding == 0) return std::string(1, static_cast<char>(number));
   std::string text(1, 127);
@@ -52,7 +52,7 @@ std::string Length(size_t number, size_t padding = 0) {
   return text + std::string(padding - 1, '\x80') + std::string(1, '\0');
 }
 
-// A literal header, not indexed, without Huffman coding.
+// Returns a literal header, not indexed, without Huffman coding.
 std::string Header(const std::string& name, const std::string& value) {
   return absl::StrCat(std::string(1, '\0'), Length(name.size()), name, Length(value.size()), value);
 }

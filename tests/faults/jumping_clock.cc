@@ -27,7 +27,7 @@ namespace {
 constexpr int64_t kMillisecond = 1000000, kSecond = 1000 * kMillisecond;
 constexpr int64_t kSlice = 20 * kMillisecond;
 
-// The function that would be called without this library.
+// Returns the function that would be called without this library.
 template <class Function>
 Function* Next(Function* /*ours*/, const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -40,7 +40,7 @@ bool NeverJumps(clockid_t clock) {
          clock == CLOCK_BOOTTIME;
 }
 
-// The shift of `clock`, in seconds.
+// Returns the shift of `clock`, in seconds.
 int64_t Ahead(clockid_t clock) {
   static const volatile int64_t* const seconds = []() -> const volatile int64_t* {
     const char* name = std::getenv("JUMPING_CLOCK");
@@ -61,7 +61,7 @@ int64_t Nanoseconds(const timespec& time) {
 
 timespec Timespec(int64_t nanoseconds) { return {.tv_sec = nanoseconds / kSecond, .tv_nsec = nanoseconds % kSecond}; }
 
-// The program's shifted time.
+// Returns the program's shifted time.
 int64_t Now(clockid_t clock) {
   timespec now;
   clock_gettime(clock, &now);

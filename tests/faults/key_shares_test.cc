@@ -61,7 +61,7 @@ class KeySharesTest : public ::testing::Test {
     return response.status == 200 ? std::string(boost::json::parse(response.body).at("status").as_string()) : "";
   }
 
-  // The jobs of all images so far, in the order in which the images were started.
+  // Returns the jobs of all images so far, in the order in which the images were started.
   std::vector<std::string> Started() const {
     std::vector<std::pair<double, std::string>> starts;
     std::ifstream file(server_.folder() + "/trace.json");

@@ -26,7 +26,7 @@ class NetworkHosts {
   NetworkHosts(const NetworkHosts&) = delete;
   NetworkHosts& operator=(const NetworkHosts&) = delete;
 
-  // For ChildOptions::network_namespace.
+  // Returns the descriptor for ChildOptions::network_namespace.
   int NamespaceOf(const std::string& name) const { return hosts_.at(name).get(); }
   // While the link is down nothing passes, and connections seem alive. Fails the test if the link cannot be set.
   void SetLink(const std::string& name, bool up) const;

@@ -38,7 +38,7 @@ std::string FileText(const std::string& path) {
   return text.str();
 }
 
-// The program that scripts/setup.sh --checks unpacks, or else the system's. Empty if there is none.
+// Returns the program that scripts/setup.sh --checks unpacks, or else the system's. Empty if there is none.
 std::string Nginx() {
   for (const std::string path : {NGINX, "/usr/sbin/nginx"}) {
     if (access(path.c_str(), X_OK) == 0) return path;
@@ -51,7 +51,7 @@ uint16_t FreePort() {
   return tcp::acceptor(context, {asio::ip::address_v4::loopback(), 0}).local_endpoint().port();
 }
 
-// The indented lines of the document from "server {" on.
+// Returns the indented lines of the document from "server {" on.
 std::string Example(const std::string& document) {
   std::string example;
   for (const absl::string_view line : absl::StrSplit(document, '\n')) {

@@ -47,20 +47,20 @@ class NodeCluster {
   // Starts a process of that node. Earlier processes of the same name keep running.
   ChildProcess& Run(const std::string& name, const Node& node);
   ChildProcess& Run(const std::string& name) { return Run(name, Node()); }
-  // The latest process of that node.
+  // Returns the latest process of that node.
   ChildProcess& node(const std::string& name) { return *nodes_.at(name).back(); }
   // Waits until the node reports that it has joined.
   bool HasJoined(const std::string& name) { return node(name).WaitForOutput("joined"); }
   // Runs a node until it exits. Returns its standard error.
   std::string ErrorsOf(const std::string& name, const Node& node);
 
-  // The folder of a node, or of the server (""). The files in it may be rewritten at any time.
+  // Returns the folder of a node, or of the server (""). The files in it may be rewritten at any time.
   std::string Folder(const std::string& name) const { return folder_ / (name.empty() ? "controller" : name); }
   void WriteFiles(const std::string& name, const TestAuthority& authority, long seconds = 3600) const;
   void WriteToken(const std::string& name, const std::string& token) const;
   const TestAuthority& authority() const { return authority_; }
 
-  // The workers that the processes of a node have started.
+  // Returns the workers that the processes of a node have started.
   std::vector<pid_t> Workers(const std::string& name) const;
 
  private:

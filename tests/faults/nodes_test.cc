@@ -132,7 +132,7 @@ class NodeFaultsTest : public ::testing::Test {
   void WaitUntilLogged(const std::string& text) {
     WaitUntil(text, [&] { return absl::StrContains(LogOfServer(), text); });
   }
-  // The information about a node that the server shows to operators.
+  // Returns the information about a node that the server shows to operators.
   boost::json::object InfoOf(const std::string& name) {
     const boost::json::value info = boost::json::parse(cluster_.server().Call("GET", "/v1/server").body);
     for (const boost::json::value& node : info.at("nodes").as_array()) {

@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 
 constexpr int kSteps = 4;
 
-// The processor time of a process that has not been reaped. No value if it does not exist.
+// Returns the processor time of a process that has not been reaped. No value if it does not exist.
 std::optional<absl::Duration> ProcessorTime(pid_t pid) {
   clockid_t clock = 0;
   timespec used = {};

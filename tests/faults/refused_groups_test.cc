@@ -128,7 +128,7 @@ class ReplacedWeightsTest : public RefusedGroupsTest {
 
   void Replace(const std::string& digest) { server_->Write("digest", digest); }
 
-  // The groups whose weights differ from those of the other replicas.
+  // Returns the groups whose weights differ from those of the other replicas.
   std::vector<boost::json::object> Refused() {
     std::vector<boost::json::object> refused;
     for (const size_t group : {0, 1}) {

@@ -38,7 +38,7 @@ class RemoteBatchTest : public BatchTest {
     return more;
   }
 
-  // The number of all jobs that the server has ever accepted.
+  // Returns the number of all jobs that the server has ever accepted.
   int64_t Jobs() {
     int64_t jobs = 0;
     std::string after;

@@ -33,7 +33,7 @@ class ServeFaultsTest : public ::testing::Test {
     return job;
   }
 
-  // The image of the same request without faults.
+  // Returns the image of the same request without faults.
   std::string Undisturbed(const std::string& prompt) {
     TestServer quiet({.worker = FAKE_WORKER, .groups = {"{model: TINY}"}});
     if (!quiet.Start()) return "";

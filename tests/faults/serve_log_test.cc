@@ -141,7 +141,7 @@ class StalledLogTest : public ::testing::Test {
     return dropped;
   }
 
-  // Each call writes one line.
+  // Calls the server, which writes one line per call, until lines are dropped.
   void CallUntilLinesAreDropped() {
     HttpTestClient client(server_->port());
     for (int i = 0; i < 20 && Dropped() == 0; ++i) {

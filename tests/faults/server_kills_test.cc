@@ -93,7 +93,7 @@ class ServerKillsTest : public ::testing::Test {
     }
   }
 
-  // Provokes the failpoint. Failpoints not mentioned here are reached by any job.
+  // Provokes the failpoint. Any job reaches the failpoints that are not mentioned here.
   void Provoke(TestServer& server, absl::string_view point) {
     for (int i = 0; i < kJobsBetweenKills; ++i) ASSERT_NO_FATAL_FAILURE(Submit(server));
     if (absl::StartsWith(point, "fail.")) Submit(server, KillOracle::kFailing);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr char kModel[] = "tiny";
 
-// The program that scripts/setup.sh --checks unpacks, or else the system's.
+// Returns the program that scripts/setup.sh --checks unpacks, or else the system's.
 std::string PrometheusProgram() {
   for (const std::string path : {PROMETHEUS, "/usr/bin/prometheus"}) {
     if (access(path.c_str(), X_OK) == 0) return path;
@@ -32,7 +32,7 @@ std::string PrometheusProgram() {
   return "";
 }
 
-// The query of the cluster's ScaledObject, for this test's model.
+// Returns the query of the cluster's ScaledObject, for this test's model.
 std::string KedaQuery() {
   std::ifstream file(SCALED_OBJECT);
   for (std::string line; std::getline(file, line);) {
@@ -71,7 +71,7 @@ class Prometheus {
     });
   }
 
-  // The single value of an instant query, if it has one.
+  // Returns the single value of an instant query, if it has one.
   std::optional<double> Ask(const std::string& query) {
     HttpTestClient client(port_);
     const TestResponse response = client.Call("GET", "/api/v1/query?query=" + Encoded(query), "", {});
@@ -91,7 +91,7 @@ class Prometheus {
   uint16_t port_ = 0;
 };
 
-// The value that the server itself reports.
+// Returns the value that the server itself reports.
 double Gauge(TestServer& server) {
   HttpTestClient client(server.admin_port());
   const std::string name = absl::StrCat("tessera_queued_device_seconds{model=\"", kModel, "\"} ");

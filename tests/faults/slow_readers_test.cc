@@ -55,7 +55,7 @@ class SlowReadersTest : public ::testing::Test {
     return client;
   }
 
-  // The rest of the body that the client receives.
+  // Returns the rest of the body that the client receives.
   std::string RestOf(HttpTestClient& client) const { return client.ReadUntil(picture_.substr(picture_.size() - 64)); }
 
   TestServer server_;

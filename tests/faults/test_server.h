@@ -52,7 +52,8 @@ class TestServer {
   void Kill();      // sends SIGKILL and waits for the end of the process
   int Terminate();  // sends SIGTERM and returns the exit code
   ChildProcess& process() { return *process_; }
-  // The serving process, which is a child of the supervisor process(). No value and a failed test if there is none.
+  // Returns the serving process, which is a child of the supervisor process(). No value and a failed test if there is
+  // none.
   std::optional<pid_t> ServingProcess() const;
   // Kills the serving process with `signal` and asserts that it ends.
   void CrashServingProcess(int signal) const;

@@ -63,7 +63,7 @@ class TraceTest : public ::testing::Test {
     return event.contains("id") && event.at("id").as_string() == id.c_str();
   }
 
-  // The stages of an image by start time, beginning with the whole image. Checks that they nest.
+  // Returns the stages of an image by start time, beginning with the whole image. Checks that they nest.
   static std::vector<Span> Track(const std::vector<boost::json::object>& events, const std::string& id) {
     std::vector<Span> spans;
     std::vector<size_t> open;

@@ -16,15 +16,15 @@ struct Trend {
   double level = 0;            // the median of all samples
   double seconds = 0;          // from the first sample to the last
 
-  // Whether the value certainly rises, and by more than `resolution` in the sampled time.
+  // Returns whether the value certainly rises, and by more than `resolution` in the sampled time.
   bool Grows(double resolution) const { return least > 0 && slope * seconds > resolution; }
 };
 
 inline constexpr int kTrendBlocks = 20;
 
-// The median slope between the medians of equal blocks of samples, with Sen's interval (P. K. Sen, Estimates of the
-// regression coefficient based on Kendall's tau, 1968). It assumes nothing about the noise and ignores single peaks.
-// Needs at least two samples for each of kTrendBlocks blocks.
+// Returns the median slope between the medians of equal blocks of samples, with Sen's interval (P. K. Sen, Estimates of
+// the regression coefficient based on Kendall's tau, 1968). It assumes nothing about the noise and ignores single
+// peaks. Needs at least two samples for each of kTrendBlocks blocks.
 Trend TrendOf(const std::vector<Sample>& samples);
 
 }  // namespace tessera

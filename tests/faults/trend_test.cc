@@ -10,7 +10,7 @@ namespace {
 constexpr double kLevel = 60e6;  // bytes
 constexpr double kResolution = kLevel / 100;
 
-// Memory of a busy server: noise that lasts for some time, and peaks.
+// Returns the memory of a busy server: noise that lasts for some time, and peaks.
 std::vector<Sample> Samples(unsigned seed, double leaked) {
   std::mt19937 random(seed);
   std::normal_distribution<double> noise(0, kLevel / 500);

@@ -70,7 +70,7 @@ class BatchTest : public ::testing::Test {
     return code;
   }
 
-  // The output files by name, without those that are needed only to resume.
+  // Returns the output files by name, without those that are needed only to resume.
   std::map<std::string, std::string> FilesOf(const std::string& out) const {
     std::map<std::string, std::string> files;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / out)) {

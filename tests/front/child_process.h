@@ -59,7 +59,7 @@ class ChildProcess {
   std::string output_;
 };
 
-// The processes that run `executable` with `variable`=`value` in their environment.
+// Returns the processes that run `executable` with `variable`=`value` in their environment.
 std::vector<pid_t> ProcessesWith(const std::string& executable, const std::string& variable, const std::string& value);
 
 // Waits until a process, which need not be a child, has ended.

@@ -108,7 +108,7 @@ class DurableImageServiceTest : public ::testing::Test {
     return events.WaitForEnd();
   }
 
-  // The file of a finished image.
+  // Returns the file of a finished image.
   std::string FileOf(const server::Job& job, size_t index = 0) {
     if (job.images.size() <= index) return "no image";
     return *base::ReadAll(*service_->OpenImage(caller_, job.images[index].id)->bytes);

@@ -193,7 +193,7 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
   }
 }
 
-// The first event of that name.
+// Returns the first event of that name.
 boost::json::object EventOf(const std::vector<boost::json::object>& events, const std::string& name) {
   for (const boost::json::object& event : events) {
     if (event.at("event").as_string() == name) return event;

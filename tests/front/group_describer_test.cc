@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 class GroupDescriberTest : public FakeWorkerTest {
  protected:
   server::ServedGroupOptions Group() const { return {.name = "tiny", .load = {.model = model_}}; }
-  // The error of describing the group's model.
+  // Returns the error of describing the group's model.
   absl::Status Refusal(const server::ServedGroupOptions& group) { return describer_.Describe(group).status(); }
 
   server::GroupDescriber describer_{{}, "owner"};

@@ -25,7 +25,7 @@ class LayoutListTest : public CommandLineTest {
     return events.empty() ? boost::json::object() : events[0];
   }
 
-  // Null if the layout is not listed.
+  // Returns null if the layout is not listed.
   static boost::json::value Layout(const boost::json::object& list, const std::string& text) {
     for (const boost::json::value& layout : list.at("layouts").as_array()) {
       if (layout.at("layout") == text.c_str()) return layout;

@@ -31,7 +31,7 @@ class LayoutsOfModelsTest : public ::testing::Test {
     return RunForJson({"layouts", "--model", "tests/golden/pipelines/" + model, "--ranks=2", "--json"});
   }
 
-  // The last output of a command that succeeds.
+  // Returns the last output of a command that succeeds.
   boost::json::value RunForJson(const std::vector<std::string>& arguments) const {
     std::string output = Run(arguments);
     if (!output.empty() && output.back() == '\n') output.pop_back();
@@ -155,7 +155,7 @@ TEST_F(LayoutsOfModelsTest, VerifyTakesAdaptersAndKeepsNoCertificateOfThem) {
   EXPECT_NE(recorded("/with"), recorded("/without"));
 }
 
-// A model with the shape of FLUX.1-dev except for the autoencoder. Its weight files are sparse.
+// Writes a model with the shape of FLUX.1-dev except for the autoencoder. Its weight files are sparse.
 void WriteFluxOfFullSize(const TestFolder& folder) {
   fs::copy("tests/golden/pipelines/flux_dev", folder.path(), fs::copy_options::recursive);
   const auto change = [&](const std::string& name, const boost::json::object& fields) {
@@ -194,7 +194,7 @@ std::string Gibibytes(const boost::json::value& bytes) {
   return absl::StrFormat("%.1f GiB", bytes.to_number<double>() / (int64_t{1} << 30));
 }
 
-// The cells of a table line in a document, without spaces and backquotes.
+// Returns the cells of a table line in a document, without spaces and backquotes.
 std::vector<std::string> Cells(const std::string& line) {
   std::vector<std::string> cells = absl::StrSplit(line, '|');
   for (std::string& cell : cells) {

@@ -117,7 +117,7 @@ class MetricsTest : public ::testing::Test {
     return family;
   }
 
-  // Predicted seconds of `steps` steps and the decoder, on one rank without measured steps.
+  // Returns the predicted seconds of `steps` steps and the decoder, on one rank without measured steps.
   double Seconds(const std::string& job, int steps) {
     const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
     const control::ModelDescription model = *service_->ListModels()[0].description;

@@ -208,7 +208,7 @@ class PublishingTest : public ServeAdaptersTest {
     return served.contains("adapter_digest") ? std::string(served.at("adapter_digest").as_string()) : "";
   }
 
-  // No value if the request failed.
+  // Returns no value if the request failed.
   std::optional<Picture> Generate(const std::string& adapter) const {
     const TestResponse response =
         HttpTestClient(http_, absl::Minutes(1))

@@ -75,7 +75,7 @@ class StorageTroubleTest : public ::testing::Test {
     return found.ok() ? found->state : server::JobState::kQueued;
   }
 
-  // The log lines about the disk.
+  // Returns the log lines about the disk.
   std::vector<std::string> StorageLog() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> lines;

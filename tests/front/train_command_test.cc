@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 using Finished = FinishedTraining;
 using TrainCommandTest = TrainCommandFixture;
 
-// The largest difference between two images.
+// Returns the largest difference between two images.
 int Largest(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   if (a.size() != b.size() || a.empty()) return 256;
   int largest = 0;

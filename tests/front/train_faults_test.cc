@@ -158,7 +158,7 @@ class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInter
                     saving ? ", within saving" : "", "; the newest checkpoint is of step ", NewestStep("parts"), "\n");
   }
 
-  // Step, loss and gradient norm of each logged step, in order, so that repeated and missing steps show.
+  // Returns step, loss and gradient norm of each logged step, in order, so that repeated and missing steps show.
   std::vector<std::string> LoggedSteps(const std::string& output) const {
     std::vector<std::string> steps;
     for (absl::string_view line :

@@ -65,10 +65,10 @@ class WantedGroupsTest : public FakeWorkerTest {
   bool WaitUntilReady(const std::string& model) {
     return WaitUntil("a group of the model is ready", [&] { return fleet_->IsReady(monitor_.Acquire(), model); });
   }
-  // The installed groups.
+  // Returns the installed groups.
   std::vector<server::GroupInfo> Infos() { return fleet_->Infos(monitor_.Acquire()); }
   std::vector<server::GroupInfo> Unreadable() { return wanted_->UnreadableInfos(monitor_.Acquire()); }
-  // The answer to requests for the model.
+  // Returns the answer to requests for the model.
   absl::Status Answer(const std::string& name) {
     const Lock lock = monitor_.Acquire();
     const server::ServedModels::Model model = models_.Find(name);

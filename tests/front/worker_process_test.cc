@@ -41,7 +41,7 @@ TEST(WorkerProcessTest, KnowsAllThatTheWorkerSaidOnceItHasEnded) {
   EXPECT_THAT((*process)->LastOutput(), HasSubstr("--socket"));
 }
 
-// The worker's environment variables whose names begin with `begin`.
+// Returns the worker's environment variables whose names begin with `begin`.
 std::string Variables(const std::string& begin) {
   const TestFolder folder;
   const std::string program = folder.Write("worker", "#!/bin/sh\nexec env\n");

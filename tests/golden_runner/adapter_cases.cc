@@ -115,7 +115,7 @@ models::SharedAdapters SumOf(const std::vector<models::Adapter>& adapters, const
   return models::AddAdapters(scaled);
 }
 
-// Norm, two weighted sums and the largest value, as recorded in the goldens.
+// Returns the norm, two weighted sums and the largest value, as recorded in the goldens.
 at::Tensor Fingerprint(const at::Tensor& delta) {
   const at::Tensor flat = delta.flatten(), j = at::arange(flat.numel(), at::kDouble);
   return at::stack(

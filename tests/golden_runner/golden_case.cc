@@ -39,7 +39,7 @@ constexpr Kind kKinds[] = {
     {"density", RunDensity},
 };
 
-// The cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.
+// Returns the cases of a folder without a manifest: each subfolder that contains an ids.json is a saved tokenizer.
 absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
   std::vector<std::string> names;
   std::error_code error;

@@ -32,7 +32,8 @@ struct Case {
   double Tolerance(const char* name) const;  // 0, that is exact, if the manifest gives none
 };
 
-// The cases of cases.json. Without that file, each subfolder that contains an ids.json is a case of kind tokenizer.
+// Returns the cases of cases.json. Without that file, each subfolder that contains an ids.json is a case of kind
+// tokenizer.
 absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root);
 
 // The tensors of a safetensors file, with their stored dtypes.
@@ -40,8 +41,8 @@ using Tensors = std::map<std::string, at::Tensor>;
 absl::StatusOr<Tensors> ReadTensors(const std::string& path);
 Tensors OnDevice(Tensors tensors, at::Device device);
 
-// The largest absolute difference, and the same relative to the largest absolute expected value. Infinity if shapes
-// differ or a value is not finite.
+// Returns the largest absolute difference, and the same relative to the largest absolute expected value. Infinity if
+// shapes differ or a value is not finite.
 double AbsoluteError(const at::Tensor& actual, const at::Tensor& expected);
 double RelativeError(const at::Tensor& actual, const at::Tensor& expected);
 
@@ -67,10 +68,10 @@ class Report {
 // Runs one case. Returns Unimplemented if its family is not built. Any other error, or an exception, is a failure.
 absl::StatusOr<Report> RunCase(const Case& test_case);
 
-// The program tessera-golden (see golden_main.cc).
+// Runs the program tessera-golden (see golden_main.cc).
 int Main(int argc, char** argv);
 
-// One function per kind of case, each in a separate file.
+// Each of these functions runs one kind of case and has a separate file.
 absl::StatusOr<Report> RunTokenizer(const Case& test_case);
 absl::StatusOr<Report> RunTextEncoder(const Case& test_case);
 absl::StatusOr<Report> RunTransformer(const Case& test_case);

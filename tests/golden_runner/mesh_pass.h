@@ -7,7 +7,7 @@
 
 namespace tessera::golden {
 
-// The head's result for the whole image, equal on every rank. All parts of the input are computed in this call.
+// Returns the head's result for the whole image, equal on every rank. All parts of the input are computed in this call.
 // `adapters` is this rank's part.
 at::Tensor RunOnMesh(const models::Transformer& transformer, const models::TransformerInput& input,
                      const RankPlace& place, models::SharedAdapters adapters = nullptr);

@@ -14,7 +14,7 @@ namespace {
 
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Patches, grid, span and timestep of an input with latents [b, c, h, w].
+// Returns patches, grid, span and timestep of an input with latents [b, c, h, w].
 models::TransformerInput LatentInput(const Tensors& in, int64_t patch, at::ScalarType dtype) {
   const at::Tensor& latents = in.at("in.hidden_states");
   const models::TokenGrid grid{.height = latents.size(2) / patch, .width = latents.size(3) / patch};
@@ -26,7 +26,7 @@ models::TransformerInput LatentInput(const Tensors& in, int64_t patch, at::Scala
   return input;
 }
 
-// An input of two rows of 3 x 4 tokens.
+// Returns an input of two rows of 3 x 4 tokens.
 models::TransformerInput MadeUpInput(int64_t features, int64_t text_width, at::ScalarType dtype, at::Device device) {
   const at::TensorOptions options = at::TensorOptions(dtype).device(device);
   models::TransformerInput input{.patches = Wave(at::empty({2, 12, features}, options), 1.3).to(dtype),
@@ -52,7 +52,7 @@ auto Unpatchified(int64_t patch) {
   return [patch](const at::Tensor& head, models::TokenGrid grid) { return models::Unpatchify(head, grid, patch); };
 }
 
-// Cosines or sines in the reference's format, repeated for both channels of a pair.
+// Returns cosines or sines in the reference's format, repeated for both channels of a pair.
 at::Tensor Pairs(const at::Tensor& table) { return table.repeat_interleave(2, 1); }
 
 absl::Status OpenPixArt(const std::string& folder, const std::string& config_path, ModelUnderTest& m) {

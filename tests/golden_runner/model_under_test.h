@@ -32,7 +32,7 @@ struct ModelUnderTest {
   // The reference's names of intermediate outputs: of a block, such as "block.3", and of the conditioning's embedding.
   std::function<std::string(int block)> block_name = [](int block) { return "block." + std::to_string(block); };
   std::string embedding_name = "temb";
-  // The reference's sinusoids by name, and other values specific to the family.
+  // Returns the reference's sinusoids by name, and other values specific to the family.
   std::function<std::vector<std::pair<std::string, at::Tensor>>(const models::TransformerInput& input,
                                                                 const Tensors& gold, const models::ForwardPass& pass)>
       extras;

@@ -39,8 +39,8 @@ class RecordedNoise final : public runtime::NoiseSource {
   int64_t row_;
 };
 
-// The list of texts of an argument. A single text applies to all `count` rows. No value if the case does not have the
-// argument.
+// Returns the list of texts of an argument. A single text applies to all `count` rows. No value if the case does not
+// have the argument.
 std::optional<std::vector<std::string>> Texts(const Case& test_case, const char* argument, size_t count) {
   const base::Json* value = test_case.arguments.Find(argument);
   if (value == nullptr || value->is_null()) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<std::vector<std::string>> Texts(const Case& test_case, const char*
   return texts;
 }
 
-// The text of one row; empty if the case has none, which means the first encoder's prompt.
+// Returns the text of one row; empty if the case has none, which means the first encoder's prompt.
 std::string RowText(const std::optional<std::vector<std::string>>& texts, size_t row) {
   return texts ? (*texts)[row] : "";
 }
@@ -166,7 +166,7 @@ struct PipelineCase {
   bool fp64 = false;
 };
 
-// The sum of the case's adapters at its scales times that of the call. Null if it has none.
+// Returns the sum of the case's adapters at its scales times that of the call. Null if it has none.
 absl::StatusOr<models::SharedAdapters> AdaptersOf(const Case& test_case, const models::Family& family,
                                                   const RankPlace& place) {
   const base::Json* files = test_case.arguments.Find("adapters");

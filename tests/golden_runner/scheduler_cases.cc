@@ -160,7 +160,7 @@ absl::Status RunSteps(const Tensors& file, const runtime::SamplerConfig& config,
   return absl::OkStatus();
 }
 
-// The noise levels of the reference's add_noise. Before its timesteps are set, its DPM-Solver pairs descending
+// Returns the noise levels of the reference's add_noise. Before its timesteps are set, its DPM-Solver pairs descending
 // timesteps with ascending sigmas, so timestep t gets the level of T - 1 - t. With flow sigmas it reads the same table
 // as if it held flow sigmas.
 absl::StatusOr<std::vector<runtime::NoiseLevel>> ReferenceLevels(const runtime::SamplerConfig& config,

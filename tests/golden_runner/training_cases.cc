@@ -31,7 +31,7 @@ struct TrainedModel {
   runtime::ObjectiveOptions options;  // of the case
 };
 
-// The objective of the case and the weighting of its errors.
+// Returns the objective of the case and the weighting of its errors.
 absl::StatusOr<runtime::ObjectiveOptions> ObjectiveOptionsOf(const Case& test_case) {
   using runtime::PredictionType;
   runtime::ObjectiveOptions options{.snr_gamma = test_case.Number("min_snr_gamma", 0)};
@@ -72,7 +72,7 @@ absl::StatusOr<TrainedModel> OpenTrainedModel(const Case& test_case) {
   return model;
 }
 
-// The result of Family::Encode for prompt `i`, with the encoder states of the case.
+// Returns the result of Family::Encode for prompt `i`, with the encoder states of the case.
 models::ConditioningRow RowOf(const TrainedModel& model, const Tensors& in, const std::string& prefix, int64_t i,
                               double guidance) {
   const auto of = [&](const char* name) { return in.at(prefix + name)[i].to(model.family->device()); };
@@ -145,8 +145,8 @@ absl::StatusOr<bool> DrawAgain(const Case& test_case, const std::string& name, c
   return all;
 }
 
-// The error relative to the largest value of the tensor, or relative to 1e-8 of the model's largest value if the tensor
-// holds only rounding errors.
+// Returns the error relative to the largest value of the tensor, or relative to 1e-8 of the model's largest value if
+// the tensor holds only rounding errors.
 double ErrorOf(const at::Tensor& actual, const at::Tensor& expected, double largest) {
   const double own = expected.numel() == 0 ? 0 : expected.to(at::kDouble).abs().max().item<double>();
   return AbsoluteError(actual, expected) / std::max(own, 1e-8 * largest);

@@ -20,7 +20,7 @@ class WideFlowEuler final : public runtime::SolverWith<WideFlowEuler, runtime::F
   }
 };
 
-// Even steps from 1 down to 1/n or to the lowest trained level, then shifted.
+// Returns sigmas at even steps from 1 down to 1/n or to the lowest trained level, and then shifted.
 runtime::Schedule FlowSchedule(const runtime::SamplerConfig& config, int steps, const models::Family& family,
                                int64_t tokens) {
   const auto& options = std::get<runtime::FlowEulerOptions>(config.options);

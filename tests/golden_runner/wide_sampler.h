@@ -10,8 +10,8 @@
 
 namespace tessera::golden {
 
-// Like runtime::MakeSampler. Returns Unimplemented unless the sampler is flow-euler or a DPM-Solver with a table of
-// noise levels.
+// Makes a sampler like runtime::MakeSampler. Returns Unimplemented unless the sampler is flow-euler or a DPM-Solver
+// with a table of noise levels.
 absl::StatusOr<std::unique_ptr<runtime::Sampler>> MakeWideSampler(const runtime::SamplerConfig& config, int steps,
                                                                   const models::Family& family,
                                                                   const models::LatentGeometry& geometry);

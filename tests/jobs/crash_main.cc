@@ -64,7 +64,7 @@ class AckFile {
   const int file_;
 };
 
-// The child process. It works until it is killed, at its failpoint or from outside.
+// Runs the work of the child process until it is killed, at its failpoint or from outside.
 int Work(const Folder& folder, uint64_t seed, const std::string& die_at) {
   base::SystemClock clock;
   server::DiskResultStore files(folder.results());

@@ -50,9 +50,9 @@ class FaultyDisk {
   const std::string& vfs() const { return vfs_name_; }
   server::ResultStore& files();
 
-  // The current bytes of one file, for tests that damage them. Null if there is no such file.
+  // Returns the current bytes of one file, for tests that damage them. Null if there is no such file.
   std::string* BytesOf(const std::string& name);
-  // The bytes of a new file.
+  // Returns the bytes of a new file.
   std::string* MakeFile(const std::string& name);
 
  private:

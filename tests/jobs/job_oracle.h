@@ -19,12 +19,12 @@ struct Ack {
 };
 
 std::string AckLine(const Ack& ack);
-// False if the line is invalid, such as one cut short by the death of its writer.
+// Returns false if the line is invalid, such as one cut short by the death of its writer.
 bool ParseAck(absl::string_view line, Ack* ack);
 
 inline constexpr char kOracleTenant[] = "oracle";
 
-// The image file of a task's attempt, different for each attempt.
+// Returns the image file of a task's attempt, different for each attempt.
 std::string ImageBytesOf(const server::TaskAttempt& attempt);
 
 struct OracleTally {

@@ -17,7 +17,7 @@ namespace tessera {
 // not.
 inline constexpr uint64_t kWorkloadCommittedBytes = 700;
 
-// A small valid request of `count` images.
+// Returns a small valid request of `count` images.
 server::JobRequest SmallRequest(int32_t count);
 
 // For one thread. Several workloads may use one store, each with separate tasks.

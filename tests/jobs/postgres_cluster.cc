@@ -37,7 +37,7 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-// The child processes of `pid`.
+// Returns the child processes of `pid`.
 std::vector<pid_t> ChildrenOf(pid_t pid) {
   std::vector<pid_t> children;
   std::istringstream text(TextOf(absl::StrCat("/proc/", pid, "/task/", pid, "/children")));
@@ -45,7 +45,7 @@ std::vector<pid_t> ChildrenOf(pid_t pid) {
   return children;
 }
 
-// Whether every user may enter the folder.
+// Returns whether every user may enter the folder.
 bool IsOpenToAll(fs::path folder) {
   struct stat about = {};
   for (folder = fs::canonical(folder); stat(folder.c_str(), &about) == 0; folder = folder.parent_path()) {

@@ -32,7 +32,7 @@ class PostgresCluster {
   void SetCalendar(const server::PostgresAddress& database, absl::Duration ahead);
   // Dumps one database and restores the dump into the other, with the commands of docs/operations.md.
   void Restore(const server::PostgresAddress& from, const server::PostgresAddress& into) const;
-  // The single number that the statement returns.
+  // Returns the single number that the statement returns.
   int64_t Ask(const server::PostgresAddress& database, const std::string& sql);
   // Drops everything that the database sends from now on over this process's open connections. What the connections
   // send still arrives, so the answers to pending statements are lost.
@@ -41,7 +41,7 @@ class PostgresCluster {
   void Start();  // returns when the server answers
   void Kill();   // sends SIGKILL to all its processes
   void Stop();   // disconnects all clients
-  // The process id of the main `postgres` process.
+  // Returns the process id of the main `postgres` process.
   pid_t pid() const { return pid_; }
 
  private:
@@ -56,7 +56,7 @@ class PostgresCluster {
   int databases_ = 0;
 };
 
-// The folder of Debian's PostgreSQL programs.
+// Returns the folder of Debian's PostgreSQL programs.
 std::string PostgresPrograms();
 
 }  // namespace tessera

@@ -75,7 +75,7 @@ class StoreOnFaultyDisk {
   std::unique_ptr<JobWorkload> workload_;
 };
 
-// The number of disk operations of one undisturbed run.
+// Returns the number of disk operations of one undisturbed run.
 int64_t OperationsOfARun(uint64_t seed) {
   StoreOnFaultyDisk machine(seed);
   EXPECT_TRUE(machine.Open().ok());

@@ -23,7 +23,7 @@
 
 namespace tessera {
 
-// Shared by all tests of a process.
+// Returns the cluster that all tests of a process share.
 inline PostgresCluster& SharedCluster() {
   static PostgresCluster cluster(/*syncs=*/false);
   return cluster;

@@ -48,7 +48,7 @@ absl::StatusOr<parallel::Layout> LayoutOf(const std::string& text) {
 // The length of a FLUX.1 prompt in xDiT's examples/flux_example.py.
 constexpr int64_t kFluxTextTokens = 256;
 
-// Empty if a line is invalid.
+// Returns an empty list if a line is invalid.
 std::vector<Row> PublishedRows() {
   std::vector<Row> rows;
   std::ifstream file("tests/planner/published.csv");
@@ -77,10 +77,10 @@ std::vector<Row> PublishedRows() {
   return rows;
 }
 
-// The operators that a block of diffusers 0.42.1 dispatches in PyTorch, including views. They were counted with a
-// TorchDispatchMode as the difference between models of three blocks and one block. For FLUX it is the mean of 19
-// double and 38 single blocks (158 and 83). The blocks of HunyuanVideo are those of FLUX; the blocks of ConsisID were
-// not counted, and those of Stable Diffusion 3 are used instead.
+// Returns the number of operators that a block of diffusers 0.42.1 dispatches in PyTorch, including views. They were
+// counted with a TorchDispatchMode as the difference between models of three blocks and one block. For FLUX it is the
+// mean of 19 double and 38 single blocks (158 and 83). The blocks of HunyuanVideo are those of FLUX; the blocks of
+// ConsisID were not counted, and those of Stable Diffusion 3 are used instead.
 double OperatorsOfBlock(const std::string& model) {
   static const std::map<std::string, double> kCounted = {{"flux", 108},  {"hunyuanvideo", 108}, {"sd3", 119},
                                                          {"pixart", 83}, {"hunyuandit", 234},   {"consisid", 119}};
@@ -96,8 +96,8 @@ double Predict(const Row& row, double efficiency) {
   return TimeOf(row.layout, KnownModel(row.model), row.work, machine)->image();
 }
 
-// The efficiency at which the prediction for the single-GPU row equals the measurement. The predicted latency falls as
-// the efficiency rises.
+// Returns the efficiency at which the prediction for the single-GPU row equals the measurement. The predicted latency
+// falls as the efficiency rises.
 double Fit(const Row& one_gpu) {
   double low = 1e-3, high = 2;
   for (int i = 0; i < 60; ++i) {
@@ -133,7 +133,7 @@ double MedianError(const std::vector<HeldRow>& rows) {
   return Median(errors);
 }
 
-// Whether the row comes from a table in a page's text rather than from the numbers on a chart's bars.
+// Returns whether the row comes from a table in a page's text rather than from the numbers on a chart's bars.
 bool InText(const HeldRow& held) { return absl::EndsWith(held.row.source, ".md"); }
 
 std::vector<HeldRow> Where(const std::vector<HeldRow>& rows, bool (*keeps)(const HeldRow&)) {

@@ -30,7 +30,7 @@ class SchedulerSimulation {
 
   void Submit(const server::SchedulerTask& task);
   void Cancel(server::TaskId task);
-  // A planted bug: the service marks the task as cancelled without notifying the scheduler.
+  // Plants a bug: the service marks the task as cancelled without notifying the scheduler.
   void ForgetToCancel(server::TaskId task) { cancelled_.insert(task); }
   std::vector<server::TaskId> KillGroup(server::GroupId group);
   void ReviveGroup(server::GroupId group);
@@ -79,7 +79,7 @@ class SchedulerSimulation {
   std::vector<std::string> log_;
 };
 
-// 1 operation per token, none per pair, none for decoding: a step of an n x n image costs n².
+// Returns 1 operation per token, none per pair and none for decoding, so that a step of an n x n image costs n².
 server::ModelCost UnitCost();
 
 server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size = 8);

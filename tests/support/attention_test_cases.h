@@ -54,7 +54,7 @@ inline AttentionCase ToType(AttentionCase c, at::ScalarType type) {
   return c;
 }
 
-// The definition of attention, computed in fp64 for inputs of any dtype.
+// Computes attention by its definition, in fp64 for inputs of any dtype.
 inline at::Tensor AttentionByDefinition(const AttentionCase& c) {
   const at::Tensor q = c.q.to(at::kDouble).contiguous();
   const at::Tensor k = c.k.to(at::kDouble).contiguous();

@@ -121,7 +121,7 @@ class RecordingHandler : public CommandHandler {
     return calls_;
   }
 
-  // The fields of the last command. Read them only after that command has been answered.
+  // Return the fields of the last command. Read them only after that command has been answered.
   const LoadParameters& load() const { return load_; }
   const JobParameters& job() const { return job_; }
 
@@ -204,7 +204,7 @@ class Session {
     return Receive();
   }
 
-  // The number of replies until the worker ends the stream.
+  // Returns the number of replies until the worker ends the stream.
   int CountToTheEnd() {
     std::string message;
     int replies = 0;
@@ -225,13 +225,13 @@ inline StartJob StartCommand(uint64_t job) {
 inline MakeSteps StepCommand(const std::vector<uint64_t>& jobs) { return {.jobs = jobs}; }
 inline DecodeJob DecodeCommand(uint64_t job) { return {.job = job}; }
 
-// Whether `reply` completes a command of that type without an error.
+// Returns whether `reply` completes a command of that type without an error.
 template <class Command>
 bool Answers(const ReplyFrame& reply) {
   return reply.kind == ReplyKind::kDone && reply.command == kCommandNumber<Command>;
 }
 
-// The decoded reply to a command of that type. Fails the test if `reply` is of another kind.
+// Returns the decoded reply to a command of that type. Fails the test if `reply` is of another kind.
 template <class Command>
 typename Command::Reply ReplyOf(const ReplyFrame& reply) {
   typename Command::Reply decoded;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kPreviewSide = 16;
 
-// An image that differs for every seed.
+// Returns an image that differs for every seed.
 control::Image Gradient(uint64_t seed, int width, int height) {
   control::Image image{.width = width, .height = height, .rgb = {}};
   image.rgb.reserve(size_t{3} * width * height);

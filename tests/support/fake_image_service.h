@@ -35,7 +35,7 @@ struct FakeServiceOptions {
   std::function<void()> before_submit;                          // called by every Submit; may block
 };
 
-// The model that the fake serves by default: 16 to 1024 pixels in multiples of 16, four steps.
+// Returns the model that the fake serves by default: 16 to 1024 pixels in multiples of 16, four steps.
 server::ServedModel FakeModel(const std::string& id = "fake");
 
 class FakeImageService final : public server::ImageService {

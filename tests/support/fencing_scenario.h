@@ -49,8 +49,8 @@ inline server::RemoteRanksRequest OneRankOn(const std::string& device) {
   return {.segment = *parallel::HostSegment::CreateInHeap({.ranks = 1}), .layout = "serial", .devices = {device}};
 }
 
-// Whether the later process's rank still counts as running after the replaced process has reported the end of the rank
-// of the same number.
+// Returns whether the later process's rank still counts as running after the replaced process has reported the end of
+// the rank of the same number.
 inline bool ASuccessorsRankOutlivesItsPredecessorsWord() {
   server::NodeRegistry registry(RegistryOptions());
   const uint64_t before = *registry.Admit(HelloOf("node-a", 1), std::make_shared<RecordingLink>());

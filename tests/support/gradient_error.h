@@ -18,10 +18,10 @@ namespace tessera {
 // Maps this rank's tensor to its result.
 using Functional = std::function<at::Tensor(const at::Tensor&, parallel::Communicator&)>;
 
-// A loss that weights every element of `y` differently, and differently on each rank.
+// Returns a loss that weights every element of `y` differently, and differently on each rank.
 inline at::Tensor Loss(const at::Tensor& y, int rank) { return (y * y * Random(y.sizes(), 1000 + rank)).sum(); }
 
-// The sum of all ranks' losses for the ranks' inputs `xs`.
+// Returns the sum of all ranks' losses for the ranks' inputs `xs`.
 inline double SumOfLosses(const std::vector<at::Tensor>& xs, const Functional& functional) {
   std::vector<double> losses(xs.size());
   RunRanks(static_cast<int>(xs.size()), [&](ThreadRank& rank) {
@@ -40,8 +40,8 @@ inline std::vector<at::Tensor> Gradients(const std::vector<at::Tensor>& xs, cons
   return gradients;
 }
 
-// The largest difference between the gradients and central differences of the summed loss. `replicated`: all ranks hold
-// the same tensor, which is changed on all of them together.
+// Returns the largest difference between the gradients and central differences of the summed loss. `replicated`: all
+// ranks hold the same tensor, which is changed on all of them together.
 inline double GradientError(const std::vector<at::Tensor>& xs, bool replicated, const Functional& functional) {
   const double step = 1e-5;
   const std::vector<at::Tensor> gradients = Gradients(xs, functional);

@@ -28,7 +28,7 @@ class HttpTestClient {
   HttpTestClient(const HttpTestClient&) = delete;
   HttpTestClient& operator=(const HttpTestClient&) = delete;
 
-  // False if the server has closed the connection.
+  // Returns false if the server has closed the connection.
   bool Send(const std::string& bytes);
   TestResponse ReadResponse(bool has_body = true);
 

@@ -49,12 +49,12 @@ class LateNccl final : public LateWork {
 
   // Violations of NCCL's rules, as sentences that begin with the rank and its call.
   std::vector<std::string> problems() const;
-  // Communicators created and destroyed so far, by all ranks.
+  // Count the communicators created and destroyed so far, by all ranks.
   int64_t made() const;
   int64_t destroyed() const;
   // NCCL calls so far; a group counts once.
   int64_t calls() const;
-  // The limits of thread blocks (CTAs) of the communicators split off, in call order; 0: no limit.
+  // Returns the limits of thread blocks (CTAs) of the communicators split off, in call order; 0: no limit.
   std::vector<int> ctas() const;
 
   void BeforeOperator() override;
@@ -73,7 +73,7 @@ class LateNccl final : public LateWork {
   using Lock = std::unique_lock<std::mutex>;
   using Result = kernels::NcclResult;
 
-  // The table's functions, called for the current thread's rank.
+  // These functions implement the table for the current thread's rank.
   Result Init(kernels::NcclComm** comm, int ranks, const kernels::NcclId& id, int rank);
   Result Split(kernels::NcclComm* comm, int color, int key, kernels::NcclComm** part, int ctas);
   Result Add(Part part, void* stream);

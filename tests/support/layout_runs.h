@@ -92,7 +92,7 @@ class LayoutRuns {
     return job;
   }
 
-  // All three requests.
+  // Returns all three requests.
   std::vector<runtime::DenoiseJob> Jobs(models::Family& family, int steps = kSteps) const {
     std::vector<runtime::DenoiseJob> jobs;
     for (size_t i = 0; i < kJobs; ++i) jobs.push_back(Job(family, i, steps));
@@ -139,7 +139,7 @@ class LayoutRuns {
         options);
   }
 
-  // The latents of all jobs after each step on each rank, [ranks][steps][jobs, c, h, w], in host memory.
+  // Returns the latents of all jobs after each step on each rank, [ranks][steps][jobs, c, h, w], in host memory.
   std::vector<std::vector<at::Tensor>> Run(const parallel::Layout& layout, at::ScalarType dtype,
                                            const std::string& record = "", at::Device device = at::kCPU) const {
     std::vector<std::vector<at::Tensor>> latents(static_cast<size_t>(layout.ranks()));
@@ -158,7 +158,7 @@ class LayoutRuns {
 
   std::vector<at::Tensor> RunSerially(at::ScalarType dtype) const { return Run({}, dtype)[0]; }
 
-  // The largest relative difference from the latents of a single rank, over all ranks and steps.
+  // Returns the largest relative difference from the latents of a single rank, over all ranks and steps.
   double WorstError(const parallel::Layout& layout, const std::vector<at::Tensor>& serial, at::ScalarType dtype,
                     at::Device device = at::kCPU) const {
     double worst = -1;
@@ -175,7 +175,7 @@ class LayoutRuns {
     return ((actual - expected).abs().max() / expected.abs().max()).item<double>();
   }
 
-  // The layouts in `texts` that are valid for the model.
+  // Returns the layouts in `texts` that are valid for the model.
   std::vector<parallel::Layout> Valid(const std::vector<const char*>& texts) const {
     return ValidLayouts(texts, description_);
   }

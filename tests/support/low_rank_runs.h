@@ -15,8 +15,8 @@ namespace tessera {
 
 class LowRankRuns {
  public:
-  // The largest difference between `ranks` ranks and one, over the outputs and all gradients (of x and of each rank's
-  // part of every factor), relative to the largest expected value of each.
+  // Returns the largest difference between `ranks` ranks and one, over the outputs and all gradients (of x and of each
+  // rank's part of every factor), relative to the largest expected value of each.
   static double WorstError(int ranks) {
     const Result whole = Run(0, 1, nullptr);
     std::vector<double> worst(static_cast<size_t>(ranks), 0);

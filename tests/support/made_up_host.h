@@ -66,8 +66,8 @@ class MadeUpGpuDriver final : public control::GpuDriver {
   int asked = 0;
 };
 
-// Eight GPUs on two sockets, two behind each PCIe switch, all connected by NVSwitch, with an InfiniBand device at each
-// PCIe switch.
+// Makes eight GPUs on two sockets, two at each PCIe switch, all connected by NVSwitch, with an InfiniBand device at
+// each PCIe switch.
 inline void MakeNvlinkHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   host.AddNode(0, "0-31,64-95", 0, 0);
   host.AddNode(1, "32-63,96-127", 32, 1);
@@ -83,7 +83,7 @@ inline void MakeNvlinkHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   driver.all_nvlink = true;
 }
 
-// Four GPUs without NVLink: the first two behind one switch, the third on the same socket, the last on the other
+// Makes four GPUs without NVLink: the first two at one PCIe switch, the third on the same socket, the last on the other
 // socket.
 inline void MakePcieHost(const MadeUpHost& host, MadeUpGpuDriver& driver) {
   host.AddNode(0, "0-15", 0, 0);

@@ -32,7 +32,7 @@ inline void OnNcclRanks(const std::string& text,
       options);
 }
 
-// The error that ended the ranks: the first that is not an echo of another rank's error.
+// Returns the error that ended the ranks: the first that is not an echo of another rank's error.
 inline parallel::CommError::Details NcclErrorOf(
     const std::string& layout, const std::function<void(int rank, const parallel::RankGroups& groups)>& body,
     const parallel::NcclOptions& nccl = {}) {

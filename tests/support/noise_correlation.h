@@ -14,7 +14,7 @@ inline std::vector<double> Draw(const runtime::NoiseKey& key, uint64_t first, si
   return values;
 }
 
-// The correlation of one million values of each stream. Independent streams stay within five standard errors.
+// Returns the correlation of one million values of each stream. Independent streams stay within five standard errors.
 inline double Correlation(const runtime::NoiseKey& a, const runtime::NoiseKey& b) {
   const size_t count = 1 << 20;
   const std::vector<double> x = Draw(a, 0, count), y = Draw(b, 0, count);

@@ -58,7 +58,7 @@ struct OpenedAutoencoder {
     return Decode(latents, one);
   }
 
-  // The image that rank 0 of `ranks` returns.
+  // Returns the image that rank 0 of `ranks` returns.
   at::Tensor DecodeOn(int ranks, const at::Tensor& latents, std::optional<int64_t> band_bytes = std::nullopt) const {
     at::Tensor image;
     RunRanks(ranks, [&](ThreadRank& rank) {

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Whether the sorted `runs` cover the text tokens below `text` and the image tokens below `image` exactly once.
+// Returns whether the sorted `runs` cover the text tokens below `text` and the image tokens below `image` exactly once.
 inline bool CoverOnce(std::vector<parallel::TokenRun> runs, int64_t text, int64_t image) {
   std::ranges::sort(runs, [](const parallel::TokenRun& a, const parallel::TokenRun& b) {
     return std::pair(a.text, a.tokens.begin) < std::pair(b.text, b.tokens.begin);
@@ -26,7 +26,7 @@ inline bool CoverOnce(std::vector<parallel::TokenRun> runs, int64_t text, int64_
   return next_text == text && next_image == image;
 }
 
-// The problem with a layout's ownership, or an empty string.
+// Returns the problem with a layout's ownership, or an empty string.
 inline std::string OwnershipFault(const parallel::TokenLayout& layout) {
   const parallel::TokenCounts& counts = layout.counts();
   int64_t next = 0;

@@ -9,7 +9,8 @@
 
 namespace tessera {
 
-// The pixels and parameters of an image file without its layout. Returns `file` unchanged if it is not an image.
+// Returns the pixels and parameters of an image file without its layout. Returns `file` unchanged if it is not an
+// image.
 inline std::string PictureOf(const std::string& file) {
   const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(file);
   if (!decoded.ok()) return file;

@@ -54,7 +54,7 @@ class EmulatedAttention final : public parallel::AttentionContext {
   std::map<int, Kept> k_, v_;
 };
 
-// Text, mask and extras of these rows. Text is padded to the longest of them, with a mask if there is padding.
+// Stacks text, mask and extras of these rows. Text is padded to the longest of them, with a mask if there is padding.
 inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob* const> batch,
                                                   std::span<const runtime::GuidedRow> rows,
                                                   at::ScalarType accumulation) {
@@ -85,8 +85,8 @@ inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob*
   return input;
 }
 
-// The latents [jobs, c, h, w] after the last step, for jobs that start and run together. Of the jobs, only the noise
-// changes.
+// Returns the latents [jobs, c, h, w] after the last step, for jobs that start and run together. Of the jobs, only the
+// noise changes.
 inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runtime::DenoiseJob* const> batch,
                                     int patches, int warmup) {
   const models::Transformer& transformer = family.transformer();

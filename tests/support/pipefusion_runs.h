@@ -13,7 +13,7 @@ class PipeFusionRuns : public LayoutRuns {
   static constexpr int kSteps = 4;
   using LayoutRuns::LayoutRuns;
 
-  // The result of `body`, in fp64. Throws if it is not bit-identical on all ranks.
+  // Returns the result of `body`, in fp64. Throws if it is not bit-identical on all ranks.
   template <class Body>
   at::Tensor Same(const parallel::Layout& layout, const Body& body) const {
     std::vector<at::Tensor> made(static_cast<size_t>(layout.ranks()));
@@ -23,7 +23,7 @@ class PipeFusionRuns : public LayoutRuns {
     return made[0];
   }
 
-  // The latents of all three jobs in one batch [jobs, c, h, w] after all steps.
+  // Returns the latents of all three jobs in one batch [jobs, c, h, w] after all steps.
   at::Tensor Run(const parallel::Layout& layout, double rescale = 0) const {
     return Same(layout, [&](const Rank& rank) {
       std::vector<runtime::DenoiseJob> jobs = Jobs(rank.family, kSteps);
@@ -42,7 +42,7 @@ class PipeFusionRuns : public LayoutRuns {
     });
   }
 
-  // The latents of request 0 after four steps, with two steps of another request in the middle.
+  // Returns the latents of request 0 after four steps, with two steps of another request in the middle.
   at::Tensor RunAround(const parallel::Layout& layout, size_t other_request) const {
     return Same(layout, [&](const Rank& rank) {
       runtime::DenoiseJob job = Job(rank.family, 0, kSteps), other = Job(rank.family, other_request, kSteps);

@@ -108,7 +108,7 @@ class Simulation {
     error_ = absl::StrCat("stage ", s, ", ", Name(op), ": ", reason);
   }
 
-  // False if the operation must wait, or is wrong.
+  // Returns false if the operation must wait, or is wrong.
   bool Execute(int s) {
     const parallel::StageOp& op = plans_[s][stage_[s].next];
     bool done = true;
@@ -155,7 +155,7 @@ class Simulation {
     if (stages_ == 1) AddResult(pass);
   }
 
-  // Whether stage 0 has the input of `pass`: the start of its job, or the predictions of the previous step.
+  // Returns whether stage 0 has the input of `pass`: the start of its job, or the predictions of the previous step.
   bool MayStart(const Pass& pass) {
     if (!steps_.contains({pass.job, pass.step - 1})) return true;
     const std::set<int>& have = stage_[0].results[{pass.job, pass.step - 1}];

@@ -12,7 +12,7 @@ namespace tessera {
 
 using Plans = std::vector<std::vector<parallel::StageOp>>;
 
-// `stages` stages of one to three blocks each.
+// Returns a pipeline of `stages` stages with one to three blocks each.
 inline parallel::Pipeline Stages(int stages, int patches) {
   parallel::Pipeline pipeline{.bounds = {0}, .patches = patches};
   for (int s = 0; s < stages; ++s) pipeline.bounds.push_back(pipeline.bounds.back() + 1 + s * 2 % 3);
@@ -39,7 +39,8 @@ inline Plans PlansOf(const parallel::Pipeline& pipeline, const std::vector<paral
   return plans;
 }
 
-// In patch times: a job's whole passes in sequence, then its patches in sequence.
+// Returns the time of a job in units of a stage's time for one patch: its whole passes in sequence, then its patches in
+// sequence.
 inline int64_t JobTime(int stages, int patches, int steps, int warmup) {
   const int whole = std::min(steps, warmup), by_patch = steps - whole;
   const int64_t period = std::max(stages, patches);

@@ -192,7 +192,7 @@ Allocator& Memory() {
   return allocator;
 }
 
-// The memory of `x` as a host tensor. An empty tensor gets separate memory, so that an operator can resize it.
+// Returns the memory of `x` as a host tensor. An empty tensor gets separate memory, so that an operator can resize it.
 at::Tensor OnHost(const at::Tensor& x) {
   if (!x.device().is_privateuseone()) return x;
   const at::TensorOptions options = at::TensorOptions(x.scalar_type()).device(at::kCPU);
@@ -263,7 +263,7 @@ at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   return to;
 }
 
-// `value` with its tensors replaced by the results of `change`, and its device by the host.
+// Returns `value` with its tensors replaced by the results of `change`, and its device by the host.
 c10::IValue Changed(const c10::IValue& value, c10::function_ref<at::Tensor(const at::Tensor&)> change) {
   if (value.isTensor()) return change(value.toTensor());
   if (value.isTensorList()) {

@@ -46,7 +46,7 @@ int64_t PretendHostCopies();
 // While `fails`, every operator, copy and event of the device fails as after an illegal address.
 void FailPretendDevice(bool fails);
 
-// The memory size that the device reports; 0: it reports none.
+// Sets the memory size that the device reports; 0: it reports none.
 void SizePretendDevice(int64_t bytes);
 
 // Work on the device's streams that is executed late, as seen by operators of the default stream. Thread-safe.
@@ -57,17 +57,18 @@ class LateWork {
   virtual void BeforeOperator() = 0;
   // Called when that operator reads or writes this device memory.
   virtual void OnUse(const void* memory, int64_t bytes) = 0;
-  // Whether issued work still uses the block, to which nothing else refers any more. If so, the implementation passes
-  // it to PretendMemory::Free after that work.
+  // Returns whether issued work still uses the block, to which nothing else refers any more. If so, the implementation
+  // passes it to PretendMemory::Free after that work.
   virtual bool TakesOver(void* block) = 0;
 };
 
-// Null removes it. Call it only while no thread uses the device. The object must outlive that use.
+// Sets the late work, or removes it if null. Call it only while no thread uses the device. The object must outlive that
+// use.
 void SetLateWorkOnPretendDevice(LateWork* work);
 // Executes late work as before an operator of the calling thread.
 void DoLateWorkOfPretendDevice();
 
-// Bytes of live tensors on the device, and their limit. An allocation above the limit is out of memory.
+// Return the bytes of live tensors on the device, and set their limit. An allocation above the limit is out of memory.
 int64_t PretendDeviceBytes();
 void LimitPretendDevice(int64_t bytes);
 

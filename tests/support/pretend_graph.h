@@ -18,7 +18,7 @@ namespace tessera {
 
 struct PretendGraph : kernels::DeviceGraph {
  public:
-  // The capture of the calling thread, or null.
+  // Returns the capture of the calling thread, or null.
   static PretendGraph* Current();
   static bool Begin();
   static PretendGraph* End() noexcept;

@@ -29,11 +29,11 @@ class PretendMemory {
   int64_t cached();
   void GiveBack();
 
-  // The block that begins at `memory`. Its serial is 0 if there is none.
+  // Returns the block that begins at `memory`. Its serial is 0 if there is none.
   PretendBlock Find(const void* memory);
   bool IsLive(const PretendBlock& block);
 
-  // The last call of the default stream that used the block containing `address`; Use sets it.
+  // Returns the last call of the default stream that used the block containing `address`; Use sets it.
   int64_t LastCall(const void* address);
   void Use(const void* address, int64_t call);
 

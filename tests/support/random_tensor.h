@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// Standard normal numbers in double precision, determined by the seed.
+// Returns standard normal numbers in double precision, determined by the seed.
 inline at::Tensor Random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::kDouble);
 }

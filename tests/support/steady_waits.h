@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// The waits in the steady steps of all three jobs, summed over all ranks.
+// Returns the waits in the steady steps of all three jobs, summed over all ranks.
 inline HostWaits SteadyWaits(const LayoutRuns& runs, const parallel::Layout& layout) {
   constexpr int kSteps = 6, kSteadyFrom = 3;
   std::vector<HostWaits> waits(static_cast<size_t>(layout.ranks()));

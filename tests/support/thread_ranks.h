@@ -34,8 +34,8 @@ class ThreadRank {
   const std::shared_ptr<parallel::HostSegment>& shared_segment() const { return segment_; }
   parallel::Communicator& world() { return *world_; }
 
-  // This rank's communicator of the group of that name that contains it. If no such group contains it, a communicator
-  // of this rank alone.
+  // Returns this rank's communicator of the group of that name that contains it. If no such group contains it, a
+  // communicator of this rank alone.
   std::unique_ptr<parallel::Communicator> Join(std::string_view group) const;
 
  private:

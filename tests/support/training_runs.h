@@ -32,7 +32,7 @@
 
 namespace tessera {
 
-// The part of a whole parameter's tensor that a tensor rank holds.
+// Returns the part of a whole parameter's tensor that a tensor rank holds.
 inline at::Tensor PartOf(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
   if (spec.role == models::LinearRole::kColumn) {
     const int64_t begin = shard.begin(whole.size(0));
@@ -174,8 +174,8 @@ class TrainingRuns {
     return results;
   }
 
-  // The largest difference between any rank's gradient and its part of a single rank's gradient, relative to the
-  // parameter's largest gradient. Parameters whose gradients are mere rounding errors are compared with 1e-3 of the
+  // Returns the largest difference between any rank's gradient and its part of a single rank's gradient, relative to
+  // the parameter's largest gradient. Parameters whose gradients are mere rounding errors are compared with 1e-3 of the
   // model's largest gradient.
   double WorstError(const parallel::MeshShape& shape, const std::vector<Result>& results, const Result& serial,
                     bool adapter = false) const {
@@ -241,8 +241,8 @@ class TrainingRuns {
     int64_t most_bytes_ = 0;
   };
 
-  // An adapter of products of both roles, packed ones, and the modulation products of blocks. B is not zero; otherwise
-  // A would have no gradient. `staged`: the family has only some of the blocks.
+  // Returns an adapter of products of both roles, packed ones, and the modulation products of blocks. B is not zero;
+  // otherwise A would have no gradient. `staged`: the family has only some of the blocks.
   static runtime::TrainedAdapter Adapter(const models::Family& family, const models::TensorShard& shard,
                                          bool staged = false) {
     std::vector<std::string> targets = {"to_q", "to_k", "to_v", "to_out.0", "net.0.proj", "net.2", "linear_1"};

@@ -42,8 +42,8 @@ inline const std::vector<Topology>& Topologies() {
   return *topologies;
 }
 
-// Parameters of every kind: without dimensions, replicated, column- and row-parallel, packed, with fewer rows than
-// ranks.
+// Returns parameters of every kind: without dimensions, replicated, column- and row-parallel, packed, with fewer rows
+// than ranks.
 inline std::vector<models::ParamSpec> SomeParameters() {
   using models::LinearRole;
   return {{.name = "scale", .shape = {}},
@@ -70,13 +70,13 @@ inline std::vector<Kind> Kinds() {
           {"ema.", at::kDouble, false}};
 }
 
-// A whole tensor, whose numbers differ by kind and parameter.
+// Returns a whole tensor, whose numbers differ by kind and parameter.
 inline at::Tensor WholeTensor(const Kind& kind, const models::ParamSpec& spec, uint64_t seed) {
   const uint64_t key = seed + std::hash<std::string>()(kind.prefix + spec.name);
   return Random(spec.shape, key).to(kind.type);
 }
 
-// A tensor rank's part, computed independently of the code under test.
+// Returns a tensor rank's part, computed independently of the code under test.
 inline at::Tensor LocalPart(const at::Tensor& whole, const models::ParamSpec& spec, const models::TensorShard& shard) {
   const auto cut = [&](const at::Tensor& part, int64_t dim) {
     const int64_t size = part.size(dim);
@@ -137,7 +137,8 @@ inline absl::Status WriteOn(const Topology& topology, const std::string& folder,
   return status;
 }
 
-// The differences from the expected state, bit for bit, that ranks of that topology find; empty if there are none.
+// Returns the differences from the expected state, bit for bit, that ranks of that topology find; empty if there are
+// none.
 inline std::vector<std::string> ProblemsOn(const Topology& topology, const std::string& checkpoint,
                                            const CheckpointState& expected_state = kSomeState, uint64_t seed = 1) {
   std::vector<std::string> problems;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Every axis alone, in several sizes, and products of two and three axes. Their steps are whole (no patches).
+// Returns every axis alone, in several sizes, and products of two and three axes. Their steps are whole (no patches).
 inline std::vector<const char*> WholeLayouts() {
   return {"cfg=2",
           "ulysses=2",
@@ -38,7 +38,7 @@ inline std::vector<const char*> WholeLayouts() {
           "ring=2,ulysses=2,tensor=2"};
 }
 
-// The layouts in `texts` that are valid for the model.
+// Returns the layouts in `texts` that are valid for the model.
 inline std::vector<parallel::Layout> ValidLayouts(const std::vector<const char*>& texts,
                                                   const models::FamilyDescription& model) {
   std::vector<parallel::Layout> valid;

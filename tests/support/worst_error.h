@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-// The largest difference, relative to the largest expected number. NaN if either is NaN.
+// Returns the largest difference, relative to the largest expected number. NaN if either is NaN.
 inline double WorstError(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor wide = expected.to(at::kDouble);
   return ((actual.to(at::kDouble) - wide).abs().max() / wide.abs().max()).item<double>();

@@ -109,7 +109,7 @@ class Launch final {
  private:
   static void Enter();
   void Resume(unsigned thread);
-  // The numbers below `count` in the order of their turns.
+  // Returns the numbers below `count` in the order of their turns.
   std::vector<unsigned> Turns(unsigned count);
   // Runs until every lane of the warp waits for the same thing, and returns that.
   Waits RunToWait(unsigned warp);

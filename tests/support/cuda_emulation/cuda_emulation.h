@@ -55,7 +55,7 @@ void RunKernel(Order order, dim3 grid, unsigned threads, size_t shared_bytes, co
 
 void BlockBarrier();
 void WarpBarrier(unsigned mask);
-// The `bits` that lane `source` of the warp passes to this call. Every lane of the warp must call it.
+// Returns the `bits` that lane `source` of the warp passes to this call. Every lane of the warp must call it.
 uint64_t Shuffle(unsigned mask, uint64_t bits, unsigned source);
 unsigned Lane();
 

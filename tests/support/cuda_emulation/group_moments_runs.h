@@ -57,7 +57,8 @@ class GroupMomentsRun final {
     }
   }
 
-  // The largest error, in units of 2e-6 (fp64: 1e-13) of the deviation for means and of the expected value for squares.
+  // Returns the largest error, in units of 2e-6 (fp64: 1e-13) of the deviation for means and of the expected value for
+  // squares.
   double Worst() const {
     constexpr double kTolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
     double worst = 0;

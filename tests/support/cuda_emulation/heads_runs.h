@@ -77,8 +77,8 @@ class HeadsRun final {
     return kernels::cuda::RunHeads(arguments, EmulatedLauncher(order));
   }
 
-  // The largest error, in units of the tolerance. Infinite if an expected number is not written, or a number outside
-  // the result is.
+  // Returns the largest error, in units of the tolerance. Infinite if an expected number is not written, or a number
+  // outside the result is.
   double Worst() const {
     Errors<T> errors;
     for (int64_t image = 0; image < c_.images; ++image) {

@@ -49,7 +49,7 @@ struct NumberTraits<__nv_bfloat16> {
   static constexpr kernels::cuda::Number kNumber = kernels::cuda::Number::kBf16;
   static __nv_bfloat16 From(double x) { return __float2bfloat16_rn(static_cast<float>(x)); }
   static double Value(__nv_bfloat16 x) { return __bfloat162float(x); }
-  // One unit in the last of 8 bits, plus the rounding of fp32 in the sum of the terms.
+  // Returns one unit in the last of 8 bits, plus the rounding of fp32 in the sum of the terms.
   static double Tolerance(double expected, double terms) {
     return std::max(std::ldexp(1.0, std::ilogb(expected == 0 ? 1e-30 : expected) - 7), 1e-30) + 2e-6 * terms;
   }

@@ -61,7 +61,7 @@ class ResidualNormRun final {
     return kernels::cuda::RunResidualNorm(arguments, EmulatedLauncher(order));
   }
 
-  // The largest error, in units of the tolerance.
+  // Returns the largest error, in units of the tolerance.
   double Worst() const {
     Errors<T> errors;
     const Layout& layout = x_.layout();
@@ -80,7 +80,7 @@ class ResidualNormRun final {
   static Layout Dense(const Layout& layout) {
     return {.images = layout.images, .tokens = layout.tokens, .channels = layout.channels};
   }
-  // The layout of one modulation vector in a tensor that also holds others.
+  // Returns the layout of one modulation vector in a tensor that also holds others.
   static Layout Vectors(const Layout& layout, int64_t images) {
     return {.images = images, .tokens = 1, .channels = layout.channels, .gap = layout.gap * 2, .offset = layout.offset};
   }

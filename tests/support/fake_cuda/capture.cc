@@ -31,7 +31,7 @@ bool IsHere(const Stream* stream) { return stream == nullptr || stream->device =
 
 Event* Of(cudaEvent_t event) { return reinterpret_cast<Event*>(event); }
 
-// Whether the host may query the event. Requires the mutex.
+// Checks that the host may query the event. Requires the mutex.
 cudaError_t CheckKnown(const Event& event) {
   if (event.device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
   if (event.graph == nullptr) return cudaSuccess;

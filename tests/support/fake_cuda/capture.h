@@ -56,7 +56,7 @@ long Record(const char* function, cudaStream_t stream, const Work& work = {});
 int64_t EndOf(cudaStream_t stream);
 int64_t EndOfDevice();
 
-// Whether work issued on the stream now would be recorded.
+// Returns whether work issued on the stream now would be recorded.
 bool IsRecording(cudaStream_t stream);
 
 // Checks a call that captures forbid. If a capture forbids it, invalidates the graph and returns the error; otherwise

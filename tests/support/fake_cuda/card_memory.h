@@ -18,7 +18,7 @@ class CardMemory final {
   CardMemory(const CardMemory&) = delete;
   CardMemory& operator=(const CardMemory&) = delete;
 
-  // False if the card does not have that much free memory.
+  // Returns false if the card does not have that much free memory.
   bool Take(size_t bytes);
   void GiveBack(size_t bytes);
   size_t FreeBytes();
@@ -31,7 +31,7 @@ class CardMemory final {
   };
 
   void Open();
-  // The share of this process. Also clears the shares of processes that have ended. Requires the file lock.
+  // Returns the share of this process. Also clears the shares of processes that have ended. Requires the file lock.
   Share& Own();
   size_t Used() const;
 

@@ -26,9 +26,9 @@ struct Work {
 
   static Work Kernel(int64_t threads);
   static Work Flops(double flops, double flops_per_nanosecond);
-  // A copy within the card's memory.
+  // Returns a copy within the card's memory.
   static Work Copy(int64_t bytes);
-  // A copy between host and card.
+  // Returns a copy between host and card.
   static Work Transfer(Engine engine, int64_t bytes);
   static Work Exchange(int64_t bytes);
 };
@@ -43,13 +43,13 @@ namespace card_clock {
 
 bool IsOn();
 
-// The calling thread's time.
+// Returns the calling thread's time.
 int64_t Now();
 // Charges the calling thread for one call.
 void Issue();
 // Advances the calling thread's time to `time`. No real time passes.
 void WaitUntil(int64_t time);
-// Whether the thread has reached `time`. If not, advances the thread's time.
+// Returns whether the thread has reached `time`. If not, advances the thread's time.
 bool Ask(int64_t time);
 
 // When the device may begin its next copy in that direction. The caller sets the reference to the end of that copy and

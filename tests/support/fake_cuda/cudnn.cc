@@ -85,7 +85,7 @@ std::string Dimensions(const Node& tensor) {
   return text;
 }
 
-// "attention bf16 1x24x4608x128 1x24x128x4608" or "convolution fp32 ..."; "" for any other node.
+// Returns "attention bf16 1x24x4608x128 1x24x128x4608" or "convolution fp32 ..."; "" for any other node.
 std::string Describe(const Node& node) {
   struct Kind {
     const char* name;
@@ -103,7 +103,7 @@ std::string Describe(const Node& node) {
   return "";
 }
 
-// The first operation in the graph that Describe recognizes.
+// Returns the first operation in the graph that Describe recognizes.
 std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   if (!seen.insert(&node).second) return "";
   if (std::string own = Describe(node); !own.empty()) return own;
@@ -115,7 +115,7 @@ std::string Summarize(const Node& node, std::set<const Node*>& seen) {
   return "";
 }
 
-// Derived from the shapes: the products of each query with all keys, or of each pixel with all weights.
+// Derives the work from the shapes: the products of each query with all keys, or of each pixel with all weights.
 Work WorkOf(const std::string& summary) {
   constexpr double kFlops = 500e3;  // per nanosecond
   std::istringstream words(summary);

@@ -35,7 +35,7 @@ std::string Demangled(const std::string& name) {
   return status == 0 ? std::string(text.get()) : name;
 }
 
-// The short name of an operation. Products include dtype and library, copies include their direction.
+// Returns the short name of an operation. Products include dtype and library, copies include their direction.
 std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::string>& kernels) {
   if (event.kind == "kernel") return kernels.at(event.Number(1));
   if (event.kind == "copy") return absl::StrCat("copy ", event.fields[1]);
@@ -44,7 +44,7 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
-// Bytes that one call sends, by ncclDataType_t.
+// Returns bytes that one call sends, by ncclDataType_t.
 int64_t GivenBytes(const FakeCudaEvent& transfer) {
   constexpr std::array<int64_t, 10> kTypeBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return transfer.fields.at(0) == "ncclRecv"

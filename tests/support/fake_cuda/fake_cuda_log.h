@@ -71,7 +71,7 @@ class FakeCudaLog final {
   // "stub f", "error f 2", "load_in_capture f" or "default_stream f" for each kind of event that a correct run does not
   // have.
   std::vector<std::string> Faults() const;
-  // The maximum of allocated device memory, in bytes.
+  // Returns the maximum of allocated device memory, in bytes.
   int64_t PeakBytes() const;
   // How long an engine ("H2D", "nccl") was busy, in nanoseconds of the card's clock, and how much of that time the card
   // computed as well. Counted from the first product, so loading is excluded.
@@ -82,24 +82,24 @@ class FakeCudaLog final {
   };
   Busy BusyWith(const std::string& engine) const;
   std::vector<FakeCudaStep> Steps() const;
-  // The operations after the last step, which decode its image.
+  // Returns the operations after the last step, which decode its image.
   FakeCudaStep AfterSteps() const;
-  // Whether the event copies the state of a step, two 64-bit numbers, to the host.
+  // Returns whether the event copies the state of a step, two 64-bit numbers, to the host.
   static bool EndsStep(const FakeCudaEvent& event);
 
-  // A short form of a kernel's demangled name, such as "elementwise direct_copy_kernel_cuda".
+  // Returns a short form of a kernel's demangled name, such as "elementwise direct_copy_kernel_cuda".
   static std::string ShortName(const std::string& mangled);
 
  private:
-  // All steps, and the operations after the last one.
+  // Returns all steps, and the operations after the last one.
   std::pair<std::vector<FakeCudaStep>, FakeCudaStep> Divide() const;
 
   std::vector<FakeCudaEvent> events_;
   std::map<int64_t, std::string> names_;  // short names of kernels
 };
 
-// A readable table of a process's last step but one: its operations by name, the most frequent first; the time that the
-// host took to issue the steps between the first and the last; and the device memory taken.
+// Returns a readable table of a process's last step but one: its operations by name, the most frequent first; the time
+// that the host took to issue the steps between the first and the last; and the device memory taken.
 std::string FakeCudaTable(const FakeCudaLog& log);
 
 }  // namespace tessera

@@ -89,7 +89,7 @@ cudaError_t Launch(cudaStream_t stream, void (*kernel)() = Kernel) {
   return cudaLaunchKernel(reinterpret_cast<void*>(kernel), dim3(1), dim3(32), nullptr, 0, stream);
 }
 
-// A new stream for captures. The launch on it loads the kernel before.
+// Returns a new stream for captures. The launch on it loads the kernel before.
 cudaStream_t StreamOfLoadedKernel() {
   cudaStream_t stream = NewStream();
   EXPECT_EQ(Launch(stream), cudaSuccess);

@@ -31,7 +31,7 @@ std::map<std::string, long> FailingCalls(const char* text) {
   return calls;
 }
 
-// The error that a function returns when it fails on request.
+// Returns the error that a function returns when it fails on request.
 cudaError_t FailureOf(std::string_view function) {
   if (function.find("Capture") != std::string_view::npos) return cudaErrorStreamCaptureInvalidated;
   const bool allocates =

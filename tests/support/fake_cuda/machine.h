@@ -75,7 +75,7 @@ class AddressRanges final {
   void Add(void* begin, Range range);
   std::optional<Range> Remove(void* begin);
   std::optional<Range> Find(const void* address) const;  // the range that contains `address`
-  // Whether the memory begins in one range and ends in another one, or in none.
+  // Returns whether the memory begins in one range and ends in another one, or in none.
   bool IsSplit(const void* memory, size_t bytes) const;
 
  private:
@@ -106,7 +106,7 @@ class Machine final {
   AddressRanges& pinned_memory() { return pinned_memory_; }
   AddressRanges& mappings() { return mappings_; }  // the driver's virtual memory
 
-  // The real content of device memory. Only the plug-in's probe, the one kernel that the fake computes, has any.
+  // Sets the real content of device memory. Only the plug-in's probe, the one kernel that the fake computes, has any.
   void SetContent(const void* begin, std::string bytes);
   std::string ContentAt(const void* begin, size_t bytes);
 
@@ -138,7 +138,7 @@ class Machine final {
 // Created at the first call and never destroyed, because LibTorch's libraries call CUDA while the process ends.
 Machine& TheMachine();
 
-// The current device of the calling thread.
+// Returns the current device of the calling thread.
 int& CurrentDevice();
 
 // Every function of cudart returns through it: it keeps the error for cudaGetLastError, logs it, and turns success into

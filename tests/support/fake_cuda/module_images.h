@@ -10,7 +10,7 @@ class ModuleImages final {
  public:
   explicit ModuleImages(const void* wrapper);
 
-  // Whether the code runs on a card of that compute capability (90 for 9.0).
+  // Returns whether the code runs on a card of that compute capability (90 for 9.0).
   bool Serve(int architecture) const;
 
  private:

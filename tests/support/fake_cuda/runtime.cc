@@ -14,7 +14,7 @@
 namespace tessera::fake_cuda {
 namespace {
 
-// The properties of a Hopper card. Properties that differ between cards and matter are options.
+// Returns the properties of a Hopper card. Properties that differ between cards and matter are options.
 cudaDeviceProp Properties(int device) {
   const Options& options = TheMachine().options();
   cudaDeviceProp card = {};
