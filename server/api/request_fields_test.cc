@@ -164,7 +164,7 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
   }
 }
 
-// The table in docs/command-line.md of options that only some models support.
+// Returns the table in docs/command-line.md of options that only some models support.
 std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
   for (const RequestField& field : kRequestFields) {

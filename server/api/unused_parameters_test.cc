@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A model with classifier-free guidance, like PixArt, Stable Diffusion 3 and HunyuanDiT.
+// Returns a model with classifier-free guidance, like PixArt, Stable Diffusion 3 and HunyuanDiT.
 control::ModelDescription Guided() {
   control::ModelDescription model;
   model.default_guidance_scale = 4.5;
@@ -22,7 +22,7 @@ control::ModelDescription Guided() {
   return model;
 }
 
-// A model whose guidance scale is an input, like FLUX.1-dev.
+// Returns a model whose guidance scale is an input, like FLUX.1-dev.
 control::ModelDescription Told() {
   control::ModelDescription model;
   model.default_guidance_scale = 3.5;
@@ -30,7 +30,7 @@ control::ModelDescription Told() {
   return model;
 }
 
-// A model without guidance, like FLUX.1-schnell.
+// Returns a model without guidance, like FLUX.1-schnell.
 control::ModelDescription Distilled() {
   control::ModelDescription model = Told();
   model.default_guidance_scale = 0;

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// FLUX.1: 19 double blocks and 38 single ones of width 3,072.
+// Returns FLUX.1: 19 double blocks and 38 single ones of width 3,072.
 control::ModelDescription Flux() {
   control::ModelDescription model = {
       .default_guidance_scale = 3.5, .options = {"true_cfg_scale"}, .heads = 24, .blocks = 57};

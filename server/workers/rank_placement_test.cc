@@ -32,7 +32,7 @@ TEST(RankPlacementTest, ThisHostIsOneOfTheHosts) {
   EXPECT_EQ(Placed("cfg=2,ulysses=2", "cpu,b/cpu:0,cpu,b/cpu:1"), "cpu,cpu,b/cpu:0,b/cpu:1");
 }
 
-// A host with `gpus` GPUs. Blocks of `linked` GPUs have NVLink, and blocks of `of_socket` GPUs share a socket.
+// Returns a host with `gpus` GPUs. Blocks of `linked` GPUs have NVLink, and blocks of `of_socket` GPUs share a socket.
 control::HostTopology Host(size_t gpus, size_t linked, size_t of_socket) {
   control::HostTopology host;
   for (size_t i = 0; i < gpus; ++i) {

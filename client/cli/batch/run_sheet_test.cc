@@ -25,7 +25,7 @@ class RunSheetTest : public ::testing::Test {
     run_ = *std::move(run);
   }
 
-  // An item whose image has a single colour that depends on its index.
+  // Returns an item whose image has a single colour that depends on its index.
   RunEntry Done(int64_t index) {
     control::Image image = {.width = 2, .height = 2, .rgb = std::vector<uint8_t>(12, ColourOf(index))};
     const absl::StatusOr<std::string> bytes = server::EncodeImage(image, server::ImageFormat::kPng, {});

@@ -34,7 +34,7 @@ class TrainingRunLogTest : public testing::Test {
     return {std::istreambuf_iterator<char>(in), {}};
   }
 
-  // The concatenated contents of all event files.
+  // Returns the concatenated contents of all event files.
   std::string Events() const {
     std::string all;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {

@@ -5,7 +5,7 @@
 namespace tessera::client {
 namespace {
 
-// Two blocks of 3 and 5 GFLOP at 64x64, with tokens of 8 x 8 pixels.
+// Returns a model of two blocks of 3 and 5 GFLOP at 64x64, with tokens of 8 x 8 pixels.
 control::ModelDescription Model() {
   control::ModelDescription model;
   model.default_height = model.default_width = 64;
