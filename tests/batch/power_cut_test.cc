@@ -1,4 +1,4 @@
-// The folder of a batch run on a disk that loses power after any writing system call.
+// Tests the folder of a batch run on a disk that loses power after any writing system call.
 #include <gtest/gtest.h>
 
 #include <algorithm>

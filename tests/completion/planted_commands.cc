@@ -1,4 +1,5 @@
-// A program whose table has an option that `tessera` does not have: what is made of the tables has to show it.
+// This program has an option that `tessera` does not have. Everything generated from its tables must contain the
+// option.
 #include "client/cli/command_line.h"
 
 namespace tessera::client {

@@ -1,4 +1,4 @@
-// Captures of the real CUDA plug-in on the fake CUDA: the effects of other threads, and the state after a failed
+// Tests captures of the real CUDA plug-in on the fake CUDA: the effects of other threads, and the state after a failed
 // capture.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// `tessera generate --device cuda` for every family, dtype and axis: each operation has a CUDA kernel for its dtype,
-// the products of all blocks run on the device, and no part of an image is computed on the host.
+// Tests `tessera generate --device cuda` for every family, dtype and axis: each operation has a CUDA kernel for its
+// dtype, the products of all blocks run on the device, and no part of an image is computed on the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The cost of a denoising step on each rank of a layout at full size: 1024x1024, bf16, one image with guidance, from
-// the third step on. The expected numbers of operations are written here, as for one card in step_budgets_test.cc.
+// Checks the cost of a denoising step on each rank of a layout at full size: 1024x1024, bf16, one image with guidance,
+// from the third step on. The expected numbers of operations are written here, as for one card in step_budgets_test.cc.
 // Exchanges and bytes follow from the table of docs/parallelism.md; the bytes must equal those in the output of
 // `tessera layouts`.
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// `tessera serve` with a group on a fake GPU, from the request to the image, and what happens to a job and its group
-// when the device runs out of memory or fails.
+// Tests `tessera serve` with a group on a fake GPU, from the request to the image, and what happens to a job and its
+// group when the device runs out of memory or fails.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The fake CUDA must detect planted bugs: an extra operation in each block, a graph on one rank only, a capture of code
-// that is not loaded or of a stream that is not joined, a call on another card.
+// Checks that the fake CUDA detects planted bugs: an extra operation in each block, a graph on one rank only, a capture
+// of code that is not loaded or of a stream that is not joined, a call on another card.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

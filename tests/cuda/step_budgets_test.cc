@@ -1,5 +1,5 @@
-// The cost of a denoising step at full size: 1024x1024, bf16, one image with guidance, from the third step on. The
-// counts are exact: a change that adds an operation, a wait or a copy to a step fails this test, and a change that
+// Checks the cost of a denoising step at full size: 1024x1024, bf16, one image with guidance, from the third step on.
+// The counts are exact: a change that adds an operation, a wait or a copy to a step fails this test, and a change that
 // saves some must lower the number here. A failure prints the operations by name, and so does
 //   build/release/tests/cuda/fake_cuda_step_budgets_test --gtest_filter='*flux*'
 #include <gmock/gmock.h>

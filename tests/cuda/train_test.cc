@@ -1,4 +1,4 @@
-// `tessera train` of a low-rank adapter on fake GPUs: forward, backward and optimizer have CUDA kernels for their
+// Tests `tessera train` of a low-rank adapter on fake GPUs: forward, backward and optimizer have CUDA kernels for their
 // dtypes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The public protos must have a comment on every field and every enum value.
+// Checks that the public protos have a comment on every field and every enum value.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

@@ -1,4 +1,4 @@
-// A server whose wall clock jumps while it works, and a server that is idle for a simulated hour.
+// Tests a server whose wall clock jumps while it works, and a server that is idle for a simulated hour.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>

@@ -1,4 +1,4 @@
-// How a server handles a data folder that is removed or damaged, and which access rights it gives to its files.
+// Tests how a server handles a data folder that is removed or damaged, and which access rights it gives to its files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>

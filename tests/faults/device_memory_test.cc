@@ -1,6 +1,6 @@
-// `tessera serve` with groups on devices with separate memory, as reported by fake workers. For the fake model in bf16,
-// an image of 64x64 takes about 3,080 bytes and one of 256x256 about 12,800; 2,430 of these do not depend on the size.
-// In fp32 they take twice as much.
+// Tests `tessera serve` with groups on devices with separate memory, as reported by fake workers. For the fake model in
+// bf16, an image of 64x64 takes about 3,080 bytes and one of 256x256 about 12,800; 2,430 of these do not depend on the
+// size. In fp32 they take twice as much.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

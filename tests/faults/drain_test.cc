@@ -1,4 +1,4 @@
-// What happens to callers and jobs when a server is asked to terminate.
+// Tests what happens to callers and jobs when a server is asked to terminate.
 #include <gmock/gmock.h>
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// Which status the real server returns for each kind of job failure.
+// Tests which status the real server returns for each kind of job failure.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

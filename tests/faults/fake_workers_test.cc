@@ -1,4 +1,4 @@
-// `tessera serve --fake-workers` runs the whole server with workers that need no model.
+// Tests `tessera serve --fake-workers`, which runs the whole server with workers that need no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

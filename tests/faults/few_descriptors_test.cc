@@ -1,4 +1,4 @@
-// A server with a limit of 64 open files, and peers that open more connections than that and stay silent.
+// Tests a server with a limit of 64 open files, and peers that open more connections than that and stay silent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// A server whose user may have only a few processes and threads.
+// Tests a server whose user may have only a few processes and threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

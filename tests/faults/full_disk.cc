@@ -1,5 +1,5 @@
-// A library for LD_PRELOAD. In the program and its children, no file below $FULL_DISK_FOLDER can grow while the file
-// $FULL_DISK exists, as on a full disk. Writes within a file's current size succeed.
+// This library is loaded with LD_PRELOAD. In the program and its children, no file below $FULL_DISK_FOLDER can grow
+// while the file $FULL_DISK exists, as on a full disk. Writes within a file's current size succeed.
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>

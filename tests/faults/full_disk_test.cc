@@ -1,5 +1,5 @@
-// A server in use whose disk becomes full: its database can still write to the existing log file, but results cannot be
-// written.
+// Tests a server in use whose disk becomes full: its database can still write to the existing log file, but results
+// cannot be written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-// A library for LD_PRELOAD that shifts the clocks of a program and its children. The file $JUMPING_CLOCK holds two
-// int64: the seconds that are added to the wall clock and those added to the monotonic clock. Waits follow the shifted
-// time: none asks the kernel for more than kSlice, and absolute times are converted to the machine's clocks. The
-// library covers the waits of gRPC, Abseil, Asio and the standard library. It does not change sleeps, which are short
-// in the server.
+// This library is loaded with LD_PRELOAD and shifts the clocks of a program and its children. The file $JUMPING_CLOCK
+// holds two int64: the seconds that are added to the wall clock and those added to the monotonic clock. Waits follow
+// the shifted time: none asks the kernel for more than kSlice, and absolute times are converted to the machine's
+// clocks. The library covers the waits of gRPC, Abseil, Asio and the standard library. It does not change sleeps, which
+// are short in the server.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>

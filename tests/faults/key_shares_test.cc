@@ -1,4 +1,4 @@
-// The shares of the keys file, over HTTP with fake workers: how the images are divided among keys that have work
+// Tests the shares of the keys file, over HTTP with fake workers: how the images are divided among keys that have work
 // queued.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Jobs that would occupy a group for longer than permitted. They are rejected if the server can predict it; otherwise
-// they end together with their workers once they are cancelled or too late.
+// Tests jobs that would occupy a group for longer than permitted. They are rejected if the server can predict it;
+// otherwise they end together with their workers once they are cancelled or too late.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Groups across several hosts: a server and its nodes as separate processes, connected with mutual TLS.
+// Tests groups across several hosts: a server and its nodes as separate processes, connected with mutual TLS.
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// The deep probe of a real server when one of its ranks fails or hangs.
+// Tests the deep probe of a real server when one of its ranks fails or hangs.
 #include <gmock/gmock.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Groups that cannot start: they take no jobs, report the reason, do not prevent other groups from serving, and keep
-// retrying.
+// Tests groups that cannot start: they take no jobs, report the reason, do not prevent other groups from serving, and
+// keep retrying.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>

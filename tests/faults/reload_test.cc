@@ -1,4 +1,4 @@
-// How a server handles SIGHUP, other signals, and changes of its configuration file.
+// Tests how a server handles SIGHUP, other signals, and changes of its configuration file.
 #include <gmock/gmock.h>
 #include <signal.h>
 

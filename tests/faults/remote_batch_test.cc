@@ -1,4 +1,4 @@
-// `tessera batch --server` against a real server with fake workers, while both are killed.
+// Tests `tessera batch --server` against a real server with fake workers, while both are killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

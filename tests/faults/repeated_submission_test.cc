@@ -1,5 +1,5 @@
-// A caller that repeats its request because it did not receive the answer gets the same job, over HTTP from the real
-// server, even if a limit has been reached in the meantime.
+// Checks that a caller that repeats its request because it did not receive the answer gets the same job, over HTTP from
+// the real server, even if a limit has been reached in the meantime.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

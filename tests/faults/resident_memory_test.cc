@@ -1,4 +1,4 @@
-// Repeated bad requests do not increase the memory of a real server.
+// Checks that repeated bad requests do not increase the memory of a real server.
 #include <gtest/gtest.h>
 
 #include <cstdio>

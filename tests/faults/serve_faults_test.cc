@@ -1,4 +1,4 @@
-// `tessera serve` whose workers die and which is killed itself, with workers that need no model.
+// Tests `tessera serve` whose workers die and which is killed itself, with workers that need no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// What `tessera serve` writes to standard error for operators.
+// Tests what `tessera serve` writes to standard error for operators.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Two servers with one queue in PostgreSQL: each makes, cancels and reports the jobs that the other accepted. The tests
-// also cover the loss of one server and of the database.
+// Tests two servers with one queue in PostgreSQL: each makes, cancels and reports the jobs that the other accepted. The
+// tests also cover the loss of one server and of the database.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// Clients of a real server that read stored images slowly: how much of the server's memory they hold, and what they
-// receive if the file is removed in the meantime.
+// Tests clients of a real server that read stored images slowly: how much of the server's memory they hold, and what
+// they receive if the file is removed in the meantime.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

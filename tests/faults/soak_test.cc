@@ -1,6 +1,6 @@
-// A server under mixed load for a long time: clients submit, wait, follow, cancel and disconnect at any stage; workers
-// are killed all the time and, in the first part, the server as well. Every acknowledged job must end correctly, and no
-// resource of the server or of its oldest worker may grow.
+// Tests a server under mixed load for a long time: clients submit, wait, follow, cancel and disconnect at any stage;
+// workers are killed all the time and, in the first part, the server as well. Every acknowledged job must end
+// correctly, and no resource of the server or of its oldest worker may grow.
 //
 // TESSERA_SOAK_MINUTES is the length of the whole run. Without it the test runs a few seconds with fake workers, too
 // short for a trend.

@@ -1,4 +1,4 @@
-// `tessera serve` crashes, and its supervisor starts the next server, which must find and finish the work.
+// Crashes `tessera serve`. Its supervisor starts the next server, which must find and finish the work.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>

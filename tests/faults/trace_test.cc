@@ -1,4 +1,4 @@
-// `tessera serve --trace` writes the timeline of a real server with fake workers.
+// Tests `tessera serve --trace`, which writes the timeline of a real server with fake workers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// What happens to the workers when a server is killed and the next one starts on the same data folder.
+// Tests what happens to the workers when a server is killed and the next one starts on the same data folder.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// `tessera batch` with fake workers: its output, how it resumes after every kind of end, and its error messages.
+// Tests `tessera batch` with fake workers: its output, how it resumes after every kind of end, and its error messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-// Both ends of the control protocol together: each must receive what the other sent.
+// Tests both ends of the control protocol together: each must receive what the other sent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// `tessera doctor` with correct and with faulty files and workers.
+// Tests `tessera doctor` with correct and with faulty files and workers.
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-// `tessera generate` from the command line to the files that it writes.
+// Tests `tessera generate` from the command line to the files that it writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a group runner reports while its workers die.
+// Tests what a group runner reports while its workers die.
 #include "server/serving/group_runner.h"
 
 #include <gtest/gtest.h>

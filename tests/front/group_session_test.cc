@@ -1,4 +1,4 @@
-// A group session with fake workers: how it opens, what ends it, and that another one can follow.
+// Tests a group session with fake workers: how it opens, what ends it, and that another one can follow.
 #include "server/serving/group_session.h"
 
 #include <chrono>

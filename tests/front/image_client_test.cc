@@ -1,4 +1,4 @@
-// The client library against a server with scripted answers and against the real HTTP edge.
+// Tests the client library against a server with scripted answers and against the real HTTP edge.
 #include "tessera/image_client.h"
 
 #include <gmock/gmock.h>

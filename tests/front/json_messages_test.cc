@@ -1,4 +1,4 @@
-// The client library's JSON against the messages of the server's two edges.
+// Compares the client library's JSON with the messages of the server's two edges.
 #include "client/sdk/json_messages.h"
 
 #include <gmock/gmock.h>

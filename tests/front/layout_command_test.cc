@@ -1,4 +1,4 @@
-// Layouts on the command line: how they are chosen, verified, refused and abandoned.
+// Tests layouts on the command line: how they are chosen, verified, refused and abandoned.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `tessera layouts`, with a worker that needs no model.
+// Tests `tessera layouts` with a worker that needs no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

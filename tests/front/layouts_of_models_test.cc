@@ -1,4 +1,5 @@
-// `tessera layouts` and `tessera verify` with the real worker: what they report must match the model's transformer.
+// Tests `tessera layouts` and `tessera verify` with the real worker: what they report must match the model's
+// transformer.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-// The commands `tessera` replay, inspect, models and bench, and the help texts.
+// Tests the commands `tessera` replay, inspect, models and bench, and the help texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// `tessera plan`, with a worker that needs no model.
+// Tests `tessera plan` with a worker that needs no model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

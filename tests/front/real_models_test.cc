@@ -1,4 +1,4 @@
-// Real models on the command line: what the commands report about them, and which options they accept.
+// Tests real models on the command line: what the commands report about them, and which options they accept.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// `tessera generate|jobs|cancel --server` against the real HTTP edge over the fake service.
+// Tests `tessera generate|jobs|cancel --server` against the real HTTP edge over the fake service.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

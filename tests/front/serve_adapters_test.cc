@@ -1,5 +1,5 @@
-// Adapters on a `tessera serve` with real workers: which ones it refuses to load, and how a running `tessera train`
-// publishes to it. The models have a few thousand parameters.
+// Tests adapters on a `tessera serve` with real workers: which ones it refuses to load, and how a running `tessera
+// train` publishes to it. The models have a few thousand parameters.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

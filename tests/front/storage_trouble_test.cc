@@ -1,4 +1,4 @@
-// The service when its disk rejects results, is missing, or holds a damaged database. Readiness, answers, counts,
+// Tests the service when its disk rejects results, is missing, or holds a damaged database. Readiness, answers, counts,
 // metrics and log must report the same state, and no caller may wait for an event that cannot come.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What `tessera train` computes on every topology, and how its results can be used.
+// Tests what `tessera train` computes on every topology, and how its results can be used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// A `tessera train` that is interrupted, killed or out of disk space, and the runs that resume from what it left.
+// Tests a `tessera train` that is interrupted, killed or out of disk space, and the runs that resume from what it left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

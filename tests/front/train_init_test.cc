@@ -1,4 +1,4 @@
-// `tessera train init`, with the fake worker's model.
+// Tests `tessera train init` with the fake worker's model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

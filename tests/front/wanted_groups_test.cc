@@ -1,4 +1,4 @@
-// WantedGroups with fake workers and an in-memory job store.
+// Tests WantedGroups with fake workers and an in-memory job store.
 #include "server/serving/wanted_groups.h"
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Samplers for golden trajectories in fp64 throughout. The reference and this project's samplers round their tables of
-// noise levels to single precision; these samplers do not.
+// Makes samplers for golden trajectories in fp64 throughout. The reference and this project's samplers round their
+// tables of noise levels to single precision; these samplers do not.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// A clock that only the test advances, and whose wall clock can jump.
+// FakeClock is a clock that only the test advances, and whose wall clock can jump.
 #pragma once
 
 #include "absl/time/time.h"

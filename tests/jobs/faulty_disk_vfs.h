@@ -1,4 +1,4 @@
-// SQLite's file layer over a FaultyDisk.
+// Implements SQLite's file layer over a FaultyDisk.
 #pragma once
 
 #include <string>

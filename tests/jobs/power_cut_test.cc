@@ -1,4 +1,4 @@
-// The job store on a disk that loses power, fails, tears writes and becomes full, at every operation.
+// Tests the job store on a disk that loses power, fails, tears writes and becomes full, at every operation.
 #include <gtest/gtest.h>
 
 #include <iostream>

@@ -1,5 +1,5 @@
-// Stores of several servers over one database and one folder of images, and the properties that they must have. Each
-// check returns whether a property holds. The ordinary tests expect true; the tests with a planted bug expect false.
+// SharedStores opens stores of several servers over one database and one folder of images. Each check returns whether a
+// property of them holds. The ordinary tests expect true; the tests with a planted bug expect false.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// How the measurements of a machine are stored, and the plans that are made from them.
+// Tests how the measurements of a machine are stored, and the plans that are made from them.
 #include "server/planning/calibration.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Descriptions of published models, from their configurations on the Hugging Face hub. A plan can be made from them
-// without any model files.
+// Returns descriptions of published models, from their configurations on the Hugging Face hub. A plan can be made from
+// them without any model files.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The inputs of plans, and the properties that plans must have on every machine.
+// Tests the inputs of plans, and the properties that plans must have on every machine.
 #include "server/planning/planner.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Inputs of attention, and a reference attention written as plain sums, for the tests of kernels/.
+// Makes inputs of attention and defines attention as plain sums, for the tests of kernels/.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// How many random faults the tests run: one seed, or with TESSERA_LONG=1 (run-tests.sh --long) several seeds and more
-// faults for each. TESSERA_FAULT_SEED selects one seed, TESSERA_FAULT_KILLS the number of faults.
+// Determines how many random faults the tests run: one seed, or with TESSERA_LONG=1 (run-tests.sh --long) several seeds
+// and more faults for each. TESSERA_FAULT_SEED selects one seed, TESSERA_FAULT_KILLS the number of faults.
 #pragma once
 
 #include <cstdlib>

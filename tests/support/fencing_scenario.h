@@ -1,5 +1,5 @@
-// A scenario in which a node's process is replaced by a later one, while its connection still seems alive and sends
-// messages.
+// Runs a scenario in which a node's process is replaced by a later one, while its connection still seems alive and
+// sends messages.
 #pragma once
 
 #include <memory>

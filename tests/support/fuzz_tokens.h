@@ -1,4 +1,4 @@
-// For fuzz targets: the properties that tokens of any text must have.
+// Checks, for fuzz targets, the properties that tokens of any text must have.
 #pragma once
 
 #include <algorithm>

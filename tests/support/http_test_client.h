@@ -1,4 +1,4 @@
-// An HTTP client for tests. It can send arbitrary bytes, and every wait has a deadline.
+// HttpTestClient is an HTTP client for tests. It can send arbitrary bytes, and every wait has a deadline.
 #pragma once
 
 #include <cstdint>

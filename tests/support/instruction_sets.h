@@ -1,4 +1,4 @@
-// The instruction sets for which this machine can run an operator's variant.
+// Lists the instruction sets for which this machine can run an operator's variant.
 #pragma once
 
 #include <vector>

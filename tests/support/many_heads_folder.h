@@ -1,4 +1,4 @@
-// The golden FLUX model with 24 heads, like FLUX.1, and five blocks, with random weights.
+// ManyHeadsFolder holds the golden FLUX model with 24 heads, like FLUX.1, and five blocks, with random weights.
 #pragma once
 
 #include <ATen/ATen.h>

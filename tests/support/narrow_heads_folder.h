@@ -1,5 +1,6 @@
-// A golden model whose transformer has twice the heads at half the width, so that eight ranks can share its eight
-// heads. The weights are the golden ones; those whose length is the width of a head are cut in half.
+// NarrowHeadsFolder holds a golden model whose transformer has twice the heads at half the width, so that eight ranks
+// can share its eight heads. The weights are the golden ones; those whose length is the width of a head are cut in
+// half.
 #pragma once
 
 #include <cstddef>

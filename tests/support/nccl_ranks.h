@@ -1,4 +1,4 @@
-// Ranks that are threads and exchange tensors of the pretend device through LateNccl (late_nccl.h).
+// Runs ranks that are threads and exchange tensors of the pretend device through LateNccl (late_nccl.h).
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Pipelines and job streams for the pipeline simulator.
+// Makes pipelines and job streams for the pipeline simulator.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// A test device that behaves like a GPU where it matters to our code: its tensors cannot be mixed with host tensors,
-// its graphs hold addresses, and captured work is done only when the graph is launched. It uses host memory and the
-// CPU's operators, so results are those of the CPU. Operators without an implementation for it run their reference
-// compositions, as on a GPU without our kernels. In addition to the default stream, each thread has a stream for copies
-// to the device. A reader that does not wait for such a copy reads the old contents, and a copy that may overwrite what
-// the default stream has not read yet fails.
+// The pretend device is a test device that behaves like a GPU where it matters to our code: its tensors cannot be mixed
+// with host tensors, its graphs hold addresses, and captured work is done only when the graph is launched. It uses host
+// memory and the CPU's operators, so results are those of the CPU. Operators without an implementation for it run their
+// reference compositions, as on a GPU without our kernels. In addition to the default stream, each thread has a stream
+// for copies to the device. A reader that does not wait for such a copy reads the old contents, and a copy that may
+// overwrite what the default stream has not read yet fails.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -1,6 +1,6 @@
-// Graphs of the pretend device (pretend_device.h): the calls on it between the beginning and the end of a capture,
-// which are issued again on the same memory. As on a GPU they hold addresses rather than tensors, and fixed values of
-// host scalars.
+// PretendGraph holds graphs of the pretend device (pretend_device.h): the calls on it between the beginning and the end
+// of a capture, which are issued again on the same memory. As on a GPU they hold addresses rather than tensors, and
+// fixed values of host scalars.
 #pragma once
 
 #include <ATen/ATen.h>

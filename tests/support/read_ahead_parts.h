@@ -1,4 +1,5 @@
-// A weight file with one tensor of bytes, divided into turns of 1001 bytes, for tests of reading ahead.
+// ReadAheadParts holds a weight file with one tensor of bytes, divided into turns of 1001 bytes, for tests of reading
+// ahead.
 #pragma once
 
 #include <cstddef>

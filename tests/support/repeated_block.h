@@ -1,4 +1,4 @@
-// A model whose first block runs as often as requested, for tests that measure the cost of a block.
+// RepeatedBlock runs a model's first block as often as requested, for tests that measure the cost of a block.
 #pragma once
 
 #include <vector>

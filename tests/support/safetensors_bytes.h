@@ -1,4 +1,4 @@
-// Safetensors files built by hand.
+// Makes safetensors files by hand.
 #pragma once
 
 #include <string>

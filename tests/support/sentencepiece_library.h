@@ -1,4 +1,4 @@
-// The sentencepiece library as an independent source for tests. Never link it with protobuf (see
+// Wraps the sentencepiece library as an independent source for tests. Never link it with protobuf (see
 // sentencepiece_model.h).
 #pragma once
 

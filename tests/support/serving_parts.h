@@ -1,6 +1,5 @@
-// The parts of the service over an in-memory job store and without real groups, and the properties that they must have.
-// Each check returns whether a property holds. The ordinary tests expect true; the tests with a planted bug expect
-// false.
+// ServingParts holds the parts of the service over an in-memory job store and without real groups. Each check returns
+// whether a property of them holds. The ordinary tests expect true; the tests with a planted bug expect false.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// A model folder with the weights of FLUX.1-dev according to its headers, 12 billion in the transformer alone, and
-// holes in place of their bytes. It takes less than a megabyte on disk.
+// Writes a model folder with the weights of FLUX.1-dev according to its headers, 12 billion in the transformer alone,
+// and holes in place of their bytes. It takes less than a megabyte on disk.
 #pragma once
 
 #include <gtest/gtest.h>

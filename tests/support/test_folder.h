@@ -1,4 +1,4 @@
-// A temporary folder that its destructor removes.
+// TestFolder is a temporary folder that its destructor removes.
 #pragma once
 
 #include <gtest/gtest.h>

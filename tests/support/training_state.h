@@ -1,4 +1,4 @@
-// A small model's training state, distributed over ranks in all ways that a training run can.
+// Spreads a small model's training state over ranks in all ways that a training run can.
 #pragma once
 
 #include <ATen/ATen.h>

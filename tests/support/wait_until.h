@@ -1,5 +1,5 @@
-// The only polling wait of the tests, for conditions without a notification. It polls until the condition holds and
-// fails the test after a timeout.
+// WaitUntil is the only polling wait of the tests, for conditions without a notification. It polls until the condition
+// holds and fails the test after a timeout.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Self-signed certificates for tests.
+// Writes self-signed certificates for tests.
 #pragma once
 
 #include <string>

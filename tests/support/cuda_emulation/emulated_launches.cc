@@ -1,4 +1,4 @@
-// The launch functions of kernels/cuda on the host, so that their operators run on CPU tensors.
+// Implements the launch functions of kernels/cuda on the host, so that their operators run on CPU tensors.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/channel_affine.cuh"
 #include "kernels/cuda/group_moments.cuh"

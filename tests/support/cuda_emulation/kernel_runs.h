@@ -1,5 +1,5 @@
-// Tools for tests of kernels: memory in a device's dtype, launches on the host, and the tolerance against a definition
-// in double precision.
+// Provides tools for tests of kernels: memory in a device's dtype, launches on the host, and the tolerance against a
+// definition in double precision.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,9 +1,10 @@
-// Streams, events and graph capture with the strictness of CUDA's rules:
+// Implements streams, events and graph capture with the strictness of CUDA's rules:
 // - while a stream records, a wait, an allocation or a copy of pageable memory is an error and invalidates the graph;
 // - a capture must end in the thread that began it, after every stream that took part has been joined again;
 // - code that is recorded must have been loaded before;
 // - an event that any thread recorded in a capture cannot be used outside of it; an H200 returns
 //   cudaErrorInvalidValue.
+//
 //
 // Calls for a stream or an event fail if the thread's current device is another one. CUDA would accept some of them and
 // create a context on the wrong card.

@@ -1,4 +1,4 @@
-// A simulated clock of the card, in nanoseconds. From operation counts and bytes it estimates how long the issued work
+// Simulates the clock of a card, in nanoseconds. From operation counts and bytes it estimates how long the issued work
 // would take on an H100, when each stream reaches it, and when an event is reached. So events can be pending, and tests
 // can measure what overlaps.
 //

@@ -1,4 +1,4 @@
-// The fake CUDA must refuse what CUDA refuses; otherwise a run on it would prove nothing.
+// Checks that the fake CUDA refuses what CUDA refuses; otherwise a run on it would prove nothing.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

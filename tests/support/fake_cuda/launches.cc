@@ -1,4 +1,4 @@
-// The kernels that libraries register with cudart, and their launches.
+// Fakes the kernels that libraries register with cudart, and their launches.
 #include <cuda_runtime_api.h>
 
 #include <cstring>

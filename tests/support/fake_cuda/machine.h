@@ -1,6 +1,6 @@
-// The machine that the fake CUDA simulates: its cards, their memory, and the state of each host thread. The functions
-// of the CUDA libraries (runtime.cc, launches.cc, capture.cc, cublas.cc, cudnn.cc, driver.cc) are thin wrappers around
-// it.
+// Machine is the machine that the fake CUDA simulates: its cards, their memory, and the state of each host thread. The
+// functions of the CUDA libraries (runtime.cc, launches.cc, capture.cc, cublas.cc, cudnn.cc, driver.cc) are thin
+// wrappers around it.
 //
 // The fake replaces cudart, cuBLAS, cuDNN and the driver under the real LibTorch and the real plug-in. It computes
 // nothing: kernels are counted by name, and every byte copied from a device is 1. So it proves which operations are
@@ -19,8 +19,7 @@
 //   FAKE_CUDA_DRIVER      CUDA release that the driver supports; default 13000
 //   FAKE_CUDA_CUDNN       cuDNN version; default 91900
 //   FAKE_CUDA_FAULT       a file into which a test may write a number N: the process that launches a kernel next
-//   removes
-//                         it, and after N more launches every call fails as after an illegal address
+//                         removes it, and after N more launches every call fails as after an illegal address
 //   FAKE_CUDA_FAIL        calls that fail, separated by commas: FUNCTION:N is the N-th call of that function in each
 //                         process, 1/FUNCTION:N the N-th in threads whose current device is card 1
 //   FAKE_CUDA_NVLINK      1: NVML reports NVLink on all cards; default 0

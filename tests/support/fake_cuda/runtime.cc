@@ -1,4 +1,4 @@
-// Devices, memory and copies of the CUDA runtime.
+// Fakes devices, memory and copies of the CUDA runtime.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
