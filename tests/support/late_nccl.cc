@@ -87,7 +87,7 @@ thread_local int group_depth = 0;
 struct LateNccl::Rank {
   int number = 0;  // in the world
   std::array<std::shared_ptr<Op>, 2> last;
-  std::array<std::vector<std::shared_ptr<Op>>, 2> waits_for;  // by the next operation on each stream
+  std::array<std::vector<std::shared_ptr<Op>>, 2> waits_for;  // those for which the next on each stream waits
   int64_t operators_waited_for = 0;                           // by the side stream
   int64_t calls = 0;
   std::vector<std::shared_ptr<Op>> awaits;  // the operations it waited for last

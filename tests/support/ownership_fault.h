@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Returns whether the sorted `runs` cover the text tokens below `text` and the image tokens below `image` exactly once.
+// Returns whether `runs` together cover the text tokens below `text` and the image tokens below `image` exactly once.
 inline bool CoverOnce(std::vector<parallel::TokenRun> runs, int64_t text, int64_t image) {
   std::ranges::sort(runs, [](const parallel::TokenRun& a, const parallel::TokenRun& b) {
     return std::pair(a.text, a.tokens.begin) < std::pair(b.text, b.tokens.begin);

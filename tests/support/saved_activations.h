@@ -25,7 +25,7 @@ class SavedActivations {
     bool frozen = false;  // no weight requires a gradient
   };
 
-  // Returns bytes that a block keeps after its forward pass, on the tensor rank that keeps the most.
+  // Returns the bytes that a block keeps after its forward pass, on the tensor rank that keeps the most.
   double Bytes(const Options& options) const {
     std::vector<int64_t> saved(static_cast<size_t>(options.ranks));
     RunRanks(options.ranks, [&](ThreadRank& thread) {

@@ -78,7 +78,7 @@ class HeadsRun final {
   }
 
   // Returns the largest error, in units of the tolerance. Infinite if an expected number is not written, or a number
-  // outside the result is.
+  // outside the result is written.
   double Worst() const {
     Errors<T> errors;
     for (int64_t image = 0; image < c_.images; ++image) {

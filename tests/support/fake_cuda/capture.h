@@ -5,7 +5,6 @@
 // - an event that any thread recorded in a capture cannot be used outside of it; an H200 returns
 //   cudaErrorInvalidValue.
 //
-//
 // Calls for a stream or an event fail if the thread's current device is another one. CUDA would accept some of them and
 // create a context on the wrong card.
 #pragma once

@@ -79,7 +79,8 @@ Work WorkOf(const Product& product) {
                      wide ? kWide : kNarrow);
 }
 
-// The kernel that a library chooses depends on the shape.
+// Loads the code of a product if necessary. Each shape has separate code, because the kernel that a library chooses
+// depends on the shape. Returns false if loading fails.
 bool HaveCode(const char* library, const Product& product) {
   static std::mutex mutex;
   static auto* const codes = new std::map<std::string, LazyCode>();

@@ -133,7 +133,8 @@ Work WorkOf(const std::string& summary) {
   return Work::Flops(2 * a[0] * a[2] * a[3] * b[0] * b[1] * b[2] * b[3], kFlops);
 }
 
-// A plan's kernels are loaded, or compiled, for the shapes of its graph.
+// Loads the code of a plan if necessary. Its kernels are loaded, or compiled, for the shapes of its graph. Returns
+// false if loading fails.
 bool HaveCode(const std::string& summary) {
   static std::mutex mutex;
   static auto* const codes = new std::map<std::string, LazyCode>();

@@ -44,7 +44,7 @@ std::string NameOf(const FakeCudaEvent& event, const std::map<int64_t, std::stri
   return absl::StrCat(event.kind, " ", event.fields[1], " ", event.fields[2]);
 }
 
-// Returns bytes that one call sends, by ncclDataType_t.
+// Returns the bytes that one call sends, by ncclDataType_t.
 int64_t GivenBytes(const FakeCudaEvent& transfer) {
   constexpr std::array<int64_t, 10> kTypeBytes = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return transfer.fields.at(0) == "ncclRecv"
