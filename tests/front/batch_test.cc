@@ -244,7 +244,7 @@ TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
 
 TEST_F(BatchTest, SaysBeforeItBeginsThatTheDiskMayBeTooSmall) {
   std::string text = "{\"prompt\": \"apple\"}\n";
-  // The size exceeds the model's limit, which is not known yet. The estimate is 10 GB per line for its pixels.
+  // The size exceeds the model's limit, which the estimate does not check. It counts 10 GB of pixels per line.
   const uint64_t lines = fs::space(folder_.path()).available / 10'000'000'000 + 1;
   for (uint64_t i = 0; i < lines; ++i)
     absl::StrAppend(&text, R"({"prompt": "a", "n": 10, "size": "32768x32768"})", "\n");

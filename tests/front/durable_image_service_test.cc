@@ -316,7 +316,7 @@ TEST_F(DurableImageServiceTest, AJobThatRunsCanBeCancelled) {
   ASSERT_TRUE(cancelled.ok());
   EXPECT_EQ(cancelled->state, server::JobState::kCancelled);
   EXPECT_EQ(events.WaitForEnd().state, server::JobState::kCancelled);
-  // The cancelled job has no images. The other jobs of the queue are unaffected.
+  // A cancelled job has no images.
   EXPECT_EQ(service_->Get(caller_, id)->images.size(), 0u);
 }
 

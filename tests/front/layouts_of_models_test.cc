@@ -69,8 +69,8 @@ class LayoutsOfModelsTest : public ::testing::Test {
 };
 
 // Computed by hand from the model's configuration and docs/parallelism.md: 8 x 8 image tokens of 64 channels and 64
-// output features, 77 + 256 text tokens, two rows in fp32. Both ranks together send B e D (Q + K) per attention, and B
-// e n F at the end. The text of the last of three blocks is not used.
+// output features, 77 + 256 text tokens, two rows in fp32. Both ranks together send B e D (Q + K) per attention and
+// finally B e n F. The text after the last of three blocks is not used.
 TEST_F(LayoutsOfModelsTest, StableDiffusion3) {
   const boost::json::value list = List("sd3");
   ASSERT_TRUE(list.is_object());

@@ -1,11 +1,11 @@
 // tessera-golden DIR [--only TEXT] [--layout LAYOUT] [--device NAME] compares this project with a folder of golden
 // cases.
 //
-// Each case prints one line: the worst relative error, its tolerance, and its tensor. The last line is "N passed, N
-// failed, N not built"; cases of families that are not built are counted separately. The exit status is 0 if nothing
-// failed and something passed. If the device is not the CPU, the first line names it. Models then run on that device,
-// while functions without a model (tokenizers, schedulers, prompt cleaning) run on the host. On a layout of several
-// ranks, which are threads, transformers and trajectories run with the same tolerances.
+// Each case prints one line: the worst relative error, its tolerance, and its tensor. The last line is
+// "N passed, N failed, N not built"; cases of families that are not built are counted separately. The exit status is 0
+// if nothing failed and something passed. If the device is not the CPU, the first line names it. Models then run on
+// that device, while functions without a model (tokenizers, schedulers, prompt cleaning) run on the host. On a layout
+// of several ranks, which are threads, transformers and trajectories run with the same tolerances.
 #include <ATen/Parallel.h>
 
 #include <algorithm>

@@ -18,7 +18,7 @@ struct RankPlace {
 };
 
 // Runs `run` on every rank and combines the reports. An error on any rank is the result. Returns Unimplemented, with
-// the reason, if the layout is not valid for a transformer of that many heads and blocks.
+// the reason, if the layout is not valid for a transformer of that many heads and blocks, or is not lossless.
 absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads, int64_t blocks,
                                   const std::function<absl::StatusOr<Report>(const RankPlace&)>& run);
 
