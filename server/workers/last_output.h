@@ -1,5 +1,6 @@
-// What a worker has written to its standard error before it ended stands at the end of the messages of its group: for
-// operators, whose log it belongs in, and for no caller, whose business paths and addresses are not.
+// Separates the last lines that a dead worker wrote to its standard error from the rest of its group's error message.
+// They are appended for operators and belong in the server's log. Callers must not see them, because they may contain
+// paths and addresses.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace tessera::server {
 
-// Between what has happened and what the worker has written last.
+// Comes between the error and the worker's last output.
 inline constexpr absl::string_view kLastOutput = "; its last messages: ";
 
 inline std::string WithoutLastOutput(absl::string_view message) {

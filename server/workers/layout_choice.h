@@ -1,5 +1,5 @@
-// Which layout a model is to run on: what the user asked for, checked against what is known of the model before any of
-// its weights are read. Pure but for the topology of this host, which only the choice of a layout reads.
+// Chooses the layout that a model runs on: checks what the user requested against the model's description, before any
+// weights are read. Pure, except that automatic choices read the topology of this host.
 #pragma once
 
 #include <functional>
@@ -13,31 +13,33 @@
 
 namespace tessera::server {
 
-// As asked for. A layout without a number of ranks has as many as it names; a number without a layout is "auto".
+// The user's request. A layout without a number of ranks has as many ranks as it names; a number of ranks without a
+// layout means "auto".
 struct LayoutRequest {
   std::string layout;        // a layout's text, "auto" or empty
   std::optional<int> ranks;  // processes or devices
 };
 
-// InvalidArgument for a text that is no layout, or a number of ranks that no group can have. Needs no model; nullopt
-// where only the model decides.
+// Parses the requested layout without a model; nullopt where the choice depends on the model. InvalidArgument for a
+// text that is not a layout or for an invalid number of ranks.
 absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& request);
 
-// Guidance branches of a request without options. A model that reads a true CFG scale has its guidance built in.
+// The number of guidance branches of a request with default options. A model that reads a true CFG scale has its
+// guidance built in and runs one branch.
 int UsualBranches(const control::ModelDescription& model);
 
-// What decides a layout of `model`, served in `dtype`.
+// The properties of `model`, served in `dtype`, that determine which layouts are valid.
 parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype);
 
-// All its weights as served.
+// The size of all weights in `dtype`.
 uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtype);
 
-// How the GPUs of this host reach each other, now.
+// The current topology of this host: how its GPUs reach each other.
 control::HostTopology TopologyOfThisHost();
 
-// The layout that was asked for, or the best one for that number of ranks on these devices (LoadParameters::device).
-// InvalidArgument with the reason and the nearest valid layouts. `topology` is called where ranks have GPUs or hosts of
-// their own and the layout is chosen for them.
+// Returns the requested layout, or the best one for the requested number of ranks on these devices
+// (LoadParameters::device). InvalidArgument with the reason and the nearest valid layouts. `topology` is called only
+// where the layout is chosen automatically and each rank has its GPU or runs on another host.
 absl::StatusOr<parallel::Layout> ChooseLayout(
     const LayoutRequest& request, const parallel::LayoutModel& model, const std::string& devices,
     const std::function<control::HostTopology()>& topology = TopologyOfThisHost);

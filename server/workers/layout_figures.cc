@@ -9,7 +9,7 @@
 namespace tessera::server {
 namespace {
 
-// With the bounds on a transformer's shape that the control protocol has, sums of bytes fit into 63 bits.
+// Together with the control protocol's bounds on a transformer's shape, this keeps sums of bytes below 2^63.
 constexpr int64_t kMaxImageTokens = int64_t{1} << 24;
 
 }  // namespace

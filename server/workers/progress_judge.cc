@@ -6,7 +6,7 @@ namespace tessera::server {
 namespace {
 
 constexpr int kPausesInAStep = 10;
-// A process that waits takes some processor time, too: for its timers, and to measure that time.
+// A waiting process also uses some processor time, for its timers and for measuring that time.
 constexpr double kLeastShare = 0.02;
 constexpr absl::Duration kLeastEffort = absl::Milliseconds(5);
 
@@ -17,7 +17,7 @@ std::optional<absl::Duration> ProgressJudge::Observe(absl::Duration now, absl::S
   const bool beaten = HasBeaten(ranks), begins = !bound.has_value() || !last_bound_.has_value();
   const bool worked = beaten || begins || HasWorked(now, ranks);
   if (worked) {
-    // The pause that ends belongs to steps if both its ends do.
+    // A pause counts as one within steps if both its ends are in steps.
     if (!begins && bound->is_step && last_bound_->is_step) {
       longest_pause_ = std::max(longest_pause_, now - worked_at_);
     }

@@ -13,7 +13,7 @@ namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
-// Somebody may stop a process for a moment, a debugger for example.
+// A process may be stopped briefly, for example by a debugger.
 constexpr absl::Duration kStoppedTimeout = absl::Seconds(1);
 
 }  // namespace
@@ -60,7 +60,7 @@ void ProgressWatch::CheckProgress(absl::Duration now) {
         progress_[rank],
         {.beats = segment_.Beats(number).load(std::memory_order_relaxed),
          .effort = absl::Nanoseconds(static_cast<int64_t>(segment_.Effort(number).load(std::memory_order_relaxed)))});
-    // To ask costs as much as a small operator.
+    // IsStopped costs as much as a small operator.
     stopped =
         stopped || (bound.has_value() && last.beats == progress_[rank].beats && ranks_[rank].process->IsStopped());
   }
@@ -73,7 +73,7 @@ void ProgressWatch::CheckProgress(absl::Duration now) {
                              absl::FormatDuration(absl::Trunc(*pause, absl::Milliseconds(100)))));
 }
 
-// Which ranks keep the others waiting.
+// Names the ranks that keep the others waiting.
 std::string ProgressWatch::Culprit() const {
   std::vector<std::string> stopped, busy;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -1,5 +1,5 @@
-// Watches the ranks of a group on a thread: that their processes live, and that at least one makes progress while a
-// reply is pending.
+// Watches the ranks of a group on a thread: checks that their processes are alive and that at least one of them makes
+// progress while a reply is pending.
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 namespace tessera::server {
 
 // How long the ranks of a group may show no progress while a reply is pending. Every operator of the tensor library is
-// progress, so these bound single operators and reads of single tensors, not whole commands. An operator that takes
-// longer shows the processor time that it takes, which counts within the bounds of progress_judge.h.
+// progress, so these values bound single operators and reads of single tensors, not whole commands. An operator that
+// takes longer shows its processor time, which counts as progress within the limits of progress_judge.h.
 struct ProgressBounds {
   absl::Duration loading = absl::Minutes(10);
   absl::Duration other = absl::Minutes(5);  // encoding, decoding, and the first step of a job
-  // Later steps: this, or ten times the longest pause seen in all steps so far if that is more.
+  // Later steps: this value, or ten times the longest pause in all steps so far if that is more.
   absl::Duration step = absl::Seconds(10);
 };
 
@@ -35,15 +35,15 @@ class ProgressWatch final {
     RankProcess* process;
   };
   struct Events {
-    std::function<void(int rank)> ended;                   // of its process; may be called again
-    std::function<void(const std::string& reason)> hangs;  // while an answer was due; may be called again
+    std::function<void(int rank)> ended;                   // the process ended; may be called again
+    std::function<void(const std::string& reason)> hangs;  // while a reply is pending; may be called again
   };
 
-  // All that is passed outlives it.
+  // All arguments outlive the watch.
   ProgressWatch(std::vector<Rank> ranks, const parallel::HostSegment& segment, Events events);
   ~ProgressWatch();
 
-  // As long as it lives a reply is pending, and no pause may be longer than the bound. One at a time.
+  // While it exists, a reply is pending and no pause may exceed the bound. At most one may exist.
   class Due {
    public:
     Due(ProgressWatch& watch, const PauseBound& bound) : watch_(watch) { watch_.SetBound(bound); }
@@ -66,7 +66,7 @@ class ProgressWatch final {
   std::atomic<bool> ending_ = false;
   std::mutex mutex_;
   std::optional<PauseBound> bound_;  // none: no reply is pending; guarded by mutex_
-  // Used by the thread alone.
+  // Used only by the thread.
   ProgressJudge judge_;
   std::vector<RankProgress> progress_;  // of each rank
   absl::Duration stopped_since_;

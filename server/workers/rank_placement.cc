@@ -18,7 +18,7 @@ struct HostDevices {
   std::vector<std::string> devices;
 };
 
-// In the order in which hosts are named.
+// The hosts are in the order in which `names` first mentions them.
 std::vector<HostDevices> ByHost(const std::vector<std::string>& names) {
   std::vector<HostDevices> hosts;
   for (const std::string& name : names) {
@@ -30,10 +30,10 @@ std::vector<HostDevices> ByHost(const std::vector<std::string>& names) {
   return hosts;
 }
 
-// Rising with the time that data take.
+// In ascending order of transfer time.
 enum class Distance { kUnknown, kNvlink, kSocket, kHost, kNetwork };
 
-// Of the farthest two of them.
+// The distance of the two devices that are farthest apart.
 Distance Farthest(std::span<const std::string> devices, const control::HostTopology& topology) {
   std::vector<size_t> gpus;
   for (const std::string& device : devices) {
@@ -62,7 +62,7 @@ std::string PlaceRanks(const parallel::Layout& layout, const std::string& device
   const auto ranks = static_cast<size_t>(layout.ranks());
   const std::vector<HostDevices> hosts = ByHost(names);
   if (names.size() != ranks || hosts.size() == 1) return devices;
-  // Whole groups of ranks first, then what is left of each host.
+  // Place whole groups of ranks first, then the devices that remain on each host.
   const auto together = static_cast<size_t>(layout.mesh.ring * layout.mesh.ulysses * layout.mesh.tensor);
   std::vector<std::string> placed, left;
   for (const auto& [node, own] : hosts) {

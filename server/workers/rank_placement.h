@@ -1,4 +1,4 @@
-// On which of its devices each rank of a group runs, and which ranks are near each other there. Pure.
+// Assigns the ranks of a group to its devices and finds which ranks have the faster connections. Pure.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,15 @@
 
 namespace tessera::server {
 
-// The devices, with commas between them, in the order of the ranks: those of one node follow each other, and the ranks
-// of one ring x Ulysses x tensor group, which exchange most, are on one host where the numbers allow it; cfg and pipe
-// go across hosts. Devices of this host alone, and lists of another length than the layout has ranks, stay as they are.
+// Returns `devices` (comma-separated) reordered so that entry r is the device of rank r. Devices of one node are
+// consecutive, and the ranks of one ring x ulysses x tensor group, which exchange most, are on one host where the
+// numbers allow it; cfg and pipe span hosts. Returns `devices` unchanged if all are on one host or if their number
+// differs from the layout's ranks.
 std::string PlaceRanks(const parallel::Layout& layout, const std::string& devices);
 
-// The largest number of ranks that follow each other on these devices, those of a host together, and reach each other
-// faster than the slowest two of all `ranks` do: on one host, within a socket, or over NVLink. A divisor of `ranks`;
-// nullopt where all are alike, or nobody tells. `topology` is this host's.
+// Returns the largest number n such that each block of n consecutive ranks is on one host and its members reach each
+// other faster than the slowest pair of all `ranks`: on one host, within a socket, or over NVLink. n divides `ranks`.
+// Returns nullopt where all connections are equally fast or unknown. `topology` is that of this host.
 std::optional<int> NearRanks(const std::string& devices, int ranks, const control::HostTopology& topology);
 
 }  // namespace tessera::server

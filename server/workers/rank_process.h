@@ -1,5 +1,5 @@
-// The process of one rank as its group sees it: a child of this process (worker_process.h), or one that another host
-// runs for it (server/nodes/node_rank.h). Thread-safe, but for Connect.
+// RankProcess is the process of one rank: a child of this process (worker_process.h), or a process on another host
+// (server/nodes/node_rank.h). Thread-safe, except Connect.
 #pragma once
 
 #include <sys/types.h>
@@ -17,38 +17,38 @@ class RankProcess {
  public:
   virtual ~RankProcess() = default;  // ends the worker if it still runs
 
-  // A connected socket, which the caller owns. UNAVAILABLE when the worker ends first, DEADLINE_EXCEEDED.
+  // Returns a connected socket, which the caller owns. UNAVAILABLE if the worker ends first; DEADLINE_EXCEEDED.
   virtual absl::StatusOr<int> Connect(absl::Duration timeout) = 0;
 
-  // True when the worker ends within this time.
+  // Returns true if the worker ends within `timeout`.
   virtual bool WaitForExit(absl::Duration timeout) = 0;
 
   // "was killed by signal 9 (Killed)", "ended with exit code 3", "is running".
   virtual std::string StateText() = 0;
 
-  // Whether a signal has stopped it, so that it runs no more until another one lets it go on.
+  // True while the process is stopped by a signal (SIGSTOP, for example).
   virtual bool IsStopped() const = 0;
 
-  // The last lines that the worker wrote; all of them once it has ended.
+  // The last lines that the worker wrote; complete once it has ended.
   virtual std::string LastOutput() = 0;
 
-  // The largest resident memory so far; 0 when the system does not say or the worker has ended.
+  // Peak resident memory; 0 if the system does not report it or the worker has ended.
   virtual uint64_t PeakMemoryBytes() const = 0;
 
-  // SIGKILL, without waiting.
+  // Sends SIGKILL without waiting.
   virtual void Kill() = 0;
 
-  // Of this host; -1: it runs on another one.
+  // The process ID on this host; -1 if it runs on another one.
   virtual pid_t pid() const = 0;
 
-  // For a process that will adopt it. FAILED_PRECONDITION where none can.
+  // The identity that another process needs to adopt this worker. FAILED_PRECONDITION if it cannot be adopted.
   virtual absl::StatusOr<WorkerIdentity> identity() const = 0;
 
-  // The name of the host that runs it; empty: this one.
+  // The name of the host that runs it; empty for this host.
   virtual std::string node() const { return ""; }
-  // That host's processors that may be used; 0: this one's.
+  // The number of usable processors of that host; 0 for this host.
   virtual int processors() const { return 0; }
-  // Whether it has ended because that host is gone, which no job is to blame for.
+  // True if it ended because its host was lost, which must not count against any job.
   virtual bool host_lost() const { return false; }
 };
 

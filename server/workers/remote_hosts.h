@@ -1,4 +1,4 @@
-// Other hosts that run ranks, as a worker group sees them; server/nodes has what stands behind it.
+// RemoteHosts starts ranks on other hosts for a worker group; server/nodes implements it.
 #pragma once
 
 #include <memory>
@@ -13,27 +13,27 @@
 namespace tessera::server {
 
 struct RemoteRanksRequest {
-  std::shared_ptr<parallel::HostSegment> segment;  // of the whole group, on this host
-  std::string layout;                              // its text
-  int data = 0;                                    // as in WorkerGroupOptions
-  std::vector<std::string> devices;                // by rank; those without a node run on this host
+  std::shared_ptr<parallel::HostSegment> segment;  // the whole group's segment on this host
+  std::string layout;
+  int data = 0;                      // WorkerGroupOptions::data
+  std::vector<std::string> devices;  // by rank; entries without a node run on this host
 };
 
-// As long as it lives the ranks may run, and what they and those of this host write into their segments is carried
-// between them.
+// Ranks on other hosts. They may run while this object exists; it copies writes to the shared segments between these
+// hosts and this one.
 class RemoteRanks {
  public:
   virtual ~RemoteRanks() = default;
-  // By rank; null for those that run on this host. To be called once.
+  // The processes by rank; null for ranks that run on this host. Call at most once.
   virtual std::vector<std::unique_ptr<RankProcess>> TakeProcesses() = 0;
 };
 
 class RemoteHosts {
  public:
   virtual ~RemoteHosts() = default;
-  // UNAVAILABLE where a node is not there, FAILED_PRECONDITION where it offers no such device. Thread-safe.
+  // UNAVAILABLE if a node is not connected; FAILED_PRECONDITION if it does not offer the device. Thread-safe.
   virtual absl::StatusOr<std::unique_ptr<RemoteRanks>> Start(const RemoteRanksRequest& request) = 0;
-  // Of all nodes that have ever joined, by name. Thread-safe.
+  // All nodes that have ever joined, by name. Thread-safe.
   virtual std::vector<NodeInfo> Infos() const = 0;
 };
 

@@ -13,10 +13,12 @@ namespace tessera::server {
 namespace {
 
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-// Sent before the first of them is answered. Workers read few commands ahead, and one that nobody reads from waits.
+// The number of StartJob commands sent before the first is answered. Workers read few commands ahead; a worker whose
+// replies are not read blocks.
 constexpr size_t kMaxStartsUnanswered = 16;
 
-// Of a task that was started. Its request was found sound then, so that what is refused later is no mistake of its.
+// Converts an error of a task that has already started. The request was validated at the start, so a later
+// INVALID_ARGUMENT is not the user's mistake.
 absl::Status AfterStart(const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
 }
@@ -57,7 +59,7 @@ absl::Status StepLoop::Turn() {
   std::erase_if(plan.decode, [this](TaskId task) { return !running_.contains(task); });
   if (!plan.step.empty()) RETURN_IF_ERROR(MakeSteps(plan.step, plan.steps));
   for (const TaskId task : plan.decode) {
-    if (running_.contains(task)) RETURN_IF_ERROR(SendDecode(task));  // else its last step failed
+    if (running_.contains(task)) RETURN_IF_ERROR(SendDecode(task));  // false if its last step failed
   }
   if (!plan.empty() && flights_.size() < kMaxStepsInFlight) return absl::OkStatus();
   if (!flights_.empty() || !decodings_.empty()) return WaitForAnswer();
@@ -87,7 +89,7 @@ absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
     const absl::Time now = trace_.Now();
     ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStartJob(task, claimed->parameters));
     sent.push_back({.sequence = sequence, .task = task, .claimed = *std::move(claimed), .sent = now});
-    // The prompts of those that follow may come to be encoded together.
+    // The prompts of the following tasks may be encoded together with this one's.
     if (encodes_ahead_ || sent.size() == kMaxStartsUnanswered) RETURN_IF_ERROR(wait_for_first());
   }
   while (!sent.empty()) RETURN_IF_ERROR(wait_for_first());
@@ -104,7 +106,7 @@ absl::Status StepLoop::WaitForStart(Starting starting) {
     owner_.OnEnded(options_.group, task);
     return absl::OkStatus();
   }
-  // The steps before it in the log were made before it began.
+  // Commands run in the order in which they were sent: the steps sent before this start ended before it began.
   const absl::Time began = trace_.OnEncoded(task, starting.claimed.image, starting.sent, *started);
   for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
   running_[task] = {.task = std::move(starting.claimed), .started = *started};
@@ -119,7 +121,7 @@ absl::Status StepLoop::EncodeAhead() {
       workers_.EncodePrompts(absl::MakeConstSpan(jobs).first(std::min(jobs.size(), control::kMaxPromptsAhead)));
   Answered();
   if (!encoded.ok() && IsDead(encoded.status())) return encoded.status();
-  // One alone would be pushed out by the next.
+  // If the cache holds only one prompt, the next one would evict it.
   encodes_ahead_ = encoded.ok() && (*encoded > 1 || jobs.size() == 1);
   return absl::OkStatus();
 }
@@ -129,7 +131,7 @@ absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
   const control::JobStarted started = running_.at(tasks[0]).started;
   if (options_.proof->IsProven(started, tasks.size())) return true;
   RETURN_IF_ERROR(FinishSteps());
-  // Some have failed meanwhile: the others are another batch.
+  // Tasks that failed meanwhile leave a different batch.
   if (std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); }) > 0) return MayShare(tasks);
   const absl::StatusOr<bool> may_share = options_.proof->Prove(tasks, started);
   if (may_share.ok() && !*may_share) owner_.OnBatchDiffers(options_.group, tasks);
@@ -150,9 +152,9 @@ absl::Status StepLoop::MakeSteps(std::vector<TaskId>& tasks, int32_t steps) {
     ASSIGN_OR_RETURN(const int32_t sent, SendSteps(tasks, steps));
     if (sent == 0) break;
     steps -= sent;
-    // Pictures are of the latents as they are when their turn comes in the log: no later step may stand before them.
+    // A preview shows the latents at the time its command runs, so no later step may be sent before it.
     const bool shows = std::ranges::any_of(tasks, [this](TaskId task) { return IsPreviewDue(running_.at(task)); });
-    // Steps that are made one by one are sent as they are answered: nothing may stand before them either.
+    // Steps made one by one are sent only after earlier ones are answered, so nothing may be sent before them either.
     if (shows || steps > 0 || !flights_.back().apart.empty()) RETURN_IF_ERROR(FinishSteps());
     if (shows) RETURN_IF_ERROR(ShowPreviews(tasks));
     std::erase_if(tasks, [this](TaskId task) { return !running_.contains(task); });
@@ -240,7 +242,8 @@ void StepLoop::OnNotStepped(int32_t steps) {
 absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error) {
   OnNotStepped(flight.count);
   std::set<TaskId> failed(flight.tasks.begin(), flight.tasks.end());
-  // A later step with one of them in it fails too, and then has not been made for the others in it either.
+  // A later step that includes one of the failed tasks also fails, and has then not been made for its other tasks
+  // either.
   for (const Flight& later : std::exchange(flights_, {})) {
     const absl::StatusOr<std::vector<double>> made = WaitFor(later);
     if (made.ok()) {
@@ -251,7 +254,7 @@ absl::Status StepLoop::FailStep(const Flight& flight, const absl::Status& error)
     OnNotStepped(later.count);
     failed.insert(later.tasks.begin(), later.tasks.end());
   }
-  // One that was ended meanwhile may have been at fault.
+  // A task that ended meanwhile may have been the cause.
   const bool was_alone = failed.size() == 1;
   std::erase_if(failed, [this](TaskId task) { return !running_.contains(task); });
   const std::vector<TaskId> tasks(failed.begin(), failed.end());
@@ -325,7 +328,7 @@ absl::Status StepLoop::WaitForAnswer() {
   for (const Decoding& decoding : decodings_) {
     if (is_stepped(decoding)) sequences.push_back(decoding.sequence);
   }
-  // Workers that have no more steps to make wait for those that are planned when these are answered.
+  // When no further step command is in flight, the workers are idle until the next plan, so wait for this one first.
   if (!flights_.empty()) {
     const bool are_the_last = flights_.size() < kMaxStepsInFlight;
     sequences.insert(are_the_last ? sequences.begin() : sequences.end(), flights_.front().sequence);
@@ -340,7 +343,7 @@ absl::Status StepLoop::WaitForAnswer() {
 
 absl::Status StepLoop::End(TaskId task) {
   trace_.OnEnded(task);
-  // The picture of a task whose last step has failed is nobody's.
+  // Discard the picture of a task whose last step failed.
   if (const auto found = std::ranges::find(decodings_, task, &Decoding::task); found != decodings_.end()) {
     const uint64_t sequence = found->sequence;
     decodings_.erase(found);

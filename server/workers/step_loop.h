@@ -1,10 +1,10 @@
-// Carries out step plans on the workers of one group: starts jobs, sends their steps, shows previews, decodes and ends
-// them, whoever plans it: the server's scheduler, a command, or a verification.
+// StepLoop executes step plans on the workers of one group: it starts jobs, sends their steps, shows previews, decodes
+// and ends them. The plans come from a StepOwner: the server's scheduler, a command, or a verification.
 //
-// The steps of at most kMaxStepsInFlight commands are unanswered at any time. A picture is asked for right behind its
-// last step, and the next steps are sent before it is there: workers that can make it beside them do. Jobs that start
-// together are sent together, and nothing waits for the answer to the end of one, so that workers find the next
-// command when they are done with one. Used by one thread; its owner is called on it.
+// At most kMaxStepsInFlight step commands are unanswered at any time. The decode command of an image is sent directly
+// after its last step, and further steps are sent before the picture arrives, so that workers that can decode and
+// denoise concurrently do so. Jobs that start together are sent together, and nothing waits for the reply to EndJob, so
+// that workers always find the next command queued. Used by one thread, on which the owner is also called.
 #pragma once
 
 #include <deque>
@@ -25,70 +25,70 @@
 
 namespace tessera::server {
 
-// A task as the loop needs it.
+// A task that the loop can run.
 struct RunnableTask {
   TracedImage image;
-  control::JobParameters parameters;   // with the task's own seed
+  control::JobParameters parameters;   // with the task's seed
   std::vector<int32_t> preview_after;  // steps, rising
 };
 
-// Plans what a group does, and hears what becomes of it.
+// Plans a group's work and receives the results.
 class StepOwner {
  public:
   virtual ~StepOwner() = default;
 
   virtual StepPlan Next(GroupId group) = 0;
-  // Waits until there may be something new, at most for the timeout.
+  // Waits until there may be new work, at most for `timeout`.
   virtual void WaitForWork(GroupId group, absl::Duration timeout) = 0;
 
-  // Of a task in a plan's `start`; an error: there is nothing to run any more.
+  // Called for each task in a plan's `start`. An error means that the task is no longer to be run.
   virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
   virtual void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) = 0;
-  // What the model predicts for one of them is not the same beside the others as by itself: they and their like are to
-  // share no batch.
+  // The model's prediction for one of these tasks differs between running in the batch and running alone: tasks like
+  // these must not share a batch.
   virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
-  // A step of all of them is done; of none: one has failed.
+  // One step of all `tasks` is done. Empty `tasks` means that a step failed.
   virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
   virtual void OnPreview(GroupId group, TaskId task, const control::Image& image) = 0;
   virtual void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) {}
   virtual void OnDecoded(GroupId group, TaskId task, control::Image image, const control::JobStarted& started,
                          double seconds) = 0;
-  // The task has failed by itself; INVALID_ARGUMENT: the model refuses its request.
+  // The task itself failed. INVALID_ARGUMENT means that the model refuses its request.
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;
-  // A step of several tasks failed, and nobody knows whose fault it is: those of them that were not ended meanwhile.
+  // A step of several tasks failed and the cause is unknown. `tasks` are those that had not ended meanwhile.
   virtual void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) = 0;
-  // Its EndJob is sent, though perhaps not answered: what is sent from here on finds nothing of the task.
+  // EndJob has been sent but perhaps not answered: commands sent from now on find no state of the task.
   virtual void OnEnded(GroupId group, TaskId task) = 0;
 };
 
-// Whether images leave each other alone in a batch, which is tried once for each shape of batch.
+// Decides whether images in a batch do not affect each other's results. Tested once for each batch shape.
 class BatchProof {
  public:
   virtual ~BatchProof() = default;
   virtual bool IsProven(const control::JobStarted& started, size_t tasks) const = 0;
-  // Tries it on these tasks, which have started so, while no step is unanswered.
+  // Tests it on these tasks, which started with `started`, while no step is unanswered.
   virtual absl::StatusOr<bool> Prove(const std::vector<TaskId>& tasks, const control::JobStarted& started) = 0;
 };
 
 struct StepLoopOptions {
   GroupId group = 0;
-  // One rank may do what the layout cannot: a step that lost data ends the group.
+  // A step that fails with DATA_LOSS ends the group. Set it where a single rank could do what this layout cannot.
   bool data_loss_ends_group = false;
   BatchProof* proof = nullptr;               // null: images may always share a batch
-  std::function<void()> answered = nullptr;  // after each answer of the workers
-  // Jobs that will be started soon, whose prompts are encoded together when one has come that was not; null: each is
-  // encoded when its job starts.
+  std::function<void()> answered = nullptr;  // called after each reply of the workers
+  // Returns the jobs that will start soon. Their prompts are encoded together when a job starts whose prompt was not
+  // encoded before. Null: each prompt is encoded when its job starts.
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;
 };
 
 class StepLoop final {
  public:
-  // All that is passed outlives it.
+  // All arguments outlive the loop.
   StepLoop(StepWorkers& workers, StepOwner& owner, GroupTrace& trace, StepLoopOptions options);
 
-  // Does what the owner plans next. An error: the group is of no more use, and nothing in it goes on.
+  // Executes the owner's next plan. An error means that the group must be restarted; nothing in it continues.
   absl::Status Turn();
-  // Waits for all that is unanswered but pictures.
+  // Waits for all pending replies except those to decode commands.
   absl::Status FinishSteps();
 
   bool has_made_images() const { return has_made_images_; }
@@ -99,15 +99,15 @@ class StepLoop final {
     control::JobStarted started;
     int32_t sent = 0;  // steps
   };
-  // A command to make steps.
+  // A step command that has been sent.
   struct Flight {
     uint64_t sequence = 0;
     std::vector<TaskId> tasks;
-    std::vector<TaskId> apart;  // those of them that are stepped after it, one by one
-    int32_t count = 1;          // of the steps; 1 where some are apart
-    int32_t completed = 0;      // steps of the first task, with these
+    std::vector<TaskId> apart;  // those of `tasks` that are stepped one by one afterwards
+    int32_t count = 1;          // number of steps; 1 if `apart` is not empty
+    int32_t completed = 0;      // steps of the first task after this command
     absl::Time sent;
-    absl::Time ended = absl::InfiniteFuture();  // at the latest
+    absl::Time ended = absl::InfiniteFuture();  // upper bound
   };
 
   struct Starting {
@@ -126,30 +126,30 @@ class StepLoop final {
   absl::Status Start(const std::vector<TaskId>& tasks);
   absl::Status WaitForStart(Starting starting);
   absl::Status EncodeAhead();
-  // So many steps, with the previews that are due between them. Leaves out tasks that fail before.
+  // Makes `steps` steps with the previews that are due between them. Removes tasks that fail from `tasks`.
   absl::Status MakeSteps(std::vector<TaskId>& tasks, int32_t steps);
-  // At most so many of them, in one command: as many as go together. How many were sent.
+  // Sends one command for up to `most` steps and returns how many it sent.
   absl::StatusOr<int32_t> SendSteps(std::vector<TaskId>& tasks, int32_t most);
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
   absl::StatusOr<std::vector<double>> WaitFor(const Flight& flight);  // the seconds that each step took
   absl::Status WaitForSteps();
-  // For the ends of jobs that were sent before a command.
+  // Waits for the replies to the EndJob commands that were sent before the command `before`.
   absl::Status WaitForEnds(uint64_t before = std::numeric_limits<uint64_t>::max());
   void OnStepped(const Flight& flight, const std::vector<double>& seconds);
   void OnNotStepped(int32_t steps);
   absl::Status FailStep(const Flight& flight, const absl::Status& error);
   bool IsDead(const absl::Status& status) const;
-  // Whether the group is of no more use after a step that ended so.
+  // Whether this step error means that the group must be restarted.
   bool EndsGroup(const absl::Status& step) const;
   static bool IsPreviewDue(const Running& running);
   int32_t StepsToPreview(const std::vector<TaskId>& tasks, int32_t most) const;
   absl::Status ShowPreviews(const std::vector<TaskId>& tasks);
-  // The picture that the workers answered with; UNAVAILABLE if it is not of all steps that were sent.
+  // Returns `picture`, or UNAVAILABLE if it does not include all steps that were sent.
   absl::StatusOr<control::DecodedPicture> OfAllSteps(TaskId task,
                                                      absl::StatusOr<control::DecodedPicture> picture) const;
   absl::Status SendDecode(TaskId task);
   absl::Status WaitForDecode(const Decoding& decoding);
-  // For a step or a picture, whichever is there first.
+  // Waits for a step or a picture, whichever is answered first.
   absl::Status WaitForAnswer();
   absl::Status End(TaskId task);
   void Answered() const;
@@ -161,9 +161,9 @@ class StepLoop final {
   std::map<TaskId, Running> running_;
   std::vector<Flight> flights_;      // in order
   std::vector<Decoding> decodings_;  // in order
-  std::deque<uint64_t> endings_;     // commands to end a job, in order
+  std::deque<uint64_t> endings_;     // sequence numbers of EndJob commands, in order
   bool has_made_images_ = false;
-  bool encodes_ahead_;  // the workers have room for several prompts
+  bool encodes_ahead_;  // the workers' prompt cache holds several prompts
 };
 
 }  // namespace tessera::server

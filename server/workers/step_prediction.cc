@@ -6,12 +6,12 @@
 namespace tessera::server {
 namespace {
 
-// Before a step was seen: operations a second of a rank that is slow, such as two threads of an old processor without a
-// fast kernel for a type, or a small card in fp32.
+// Assumed operations per second of a slow rank before a step was observed: two threads of an old processor without a
+// fast kernel for the dtype, or a small GPU in fp32.
 constexpr double kSlowCpu = 2e9, kSlowDevice = 1e13;
-// Of a faster step than before.
+// The weight of the newest observation if it is faster than predicted.
 constexpr double kNewest = 0.1;
-constexpr int32_t kElementBytes = 2;  // changes memory alone
+constexpr int32_t kElementBytes = 2;  // affects only memory
 
 absl::Duration Seconds(double seconds) {
   return std::isfinite(seconds) ? absl::Seconds(seconds) : absl::ZeroDuration();

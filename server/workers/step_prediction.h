@@ -1,5 +1,6 @@
-// What a group's next step is predicted to take, for who has to tell a long one from one that hangs: operations by the
-// model's description, turned into seconds by what the group was seen to need. Errs on the long side. Pure; one thread.
+// StepPrediction predicts how long a group's next step takes, so that a long step can be distinguished from a hang. It
+// counts operations from the model's description and converts them to seconds with the speed observed in this group.
+// Overestimates rather than underestimates. Pure; for one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +17,19 @@ namespace tessera::server {
 
 class StepPrediction final {
  public:
-  // Nothing is predicted of a model that is not known: all times are 0.
+  // Sets the model. Before this is called, all predicted times are 0.
   void Describe(const control::ModelDescription& model);
-  // Where it will run; what was observed elsewhere is forgotten.
+  // Sets where the model runs and discards earlier observations.
   void Place(bool on_cpu);
 
   void Start(uint64_t job, const control::JobParameters& parameters);
   void End(uint64_t job) { jobs_.erase(job); }
 
-  // One step of these jobs together, on all ranks of the group.
+  // The duration of one step of these jobs in one batch, on all ranks of the group.
   absl::Duration Step(absl::Span<const uint64_t> jobs) const;
   absl::Duration Decode(uint64_t job) const;
 
-  // A step of these jobs took so long. A slower one counts at once, faster ones little by little.
+  // Records the duration of a step. A slower step than predicted counts fully at once, faster ones gradually.
   void Observe(absl::Span<const uint64_t> jobs, absl::Duration took);
 
  private:

@@ -1,4 +1,5 @@
-// The workers of one group as those see them who drive jobs through steps: WorkerGroup, or a test's fake.
+// StepWorkers is the interface through which callers drive the jobs of one group step by step. WorkerGroup implements
+// it; tests use a fake.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ class StepWorkers {
  public:
   virtual ~StepWorkers() = default;
 
-  // As in WorkerClient.
+  // These methods are documented in WorkerClient.
   virtual absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) = 0;
   virtual absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) = 0;
   virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const control::JobParameters> jobs) = 0;
@@ -38,7 +39,7 @@ class StepWorkers {
     return sequence.ok() ? WaitForEnd(*sequence) : sequence.status();
   }
 
-  // Of one step.
+  // SendSteps and WaitForSteps for a single step.
   absl::StatusOr<uint64_t> SendStep(absl::Span<const uint64_t> jobs) { return SendSteps(jobs, 1); }
   absl::StatusOr<control::Stepped> WaitForStep(uint64_t sequence) {
     const absl::StatusOr<std::vector<control::Stepped>> steps = WaitForSteps(sequence);
@@ -52,7 +53,7 @@ class StepWorkers {
     return WaitForDecode(*sequence, started);
   }
 
-  // The reason why they have ended for good; OK while they have not.
+  // The reason why the workers have ended permanently; OK while they run.
   virtual absl::Status health() = 0;
 };
 

@@ -23,12 +23,12 @@
 namespace tessera::server {
 namespace {
 
-// Between the end of a worker's stream and the end of its process.
+// The longest time between the end of a worker's stream and the end of its process.
 constexpr absl::Duration kExitTimeout = absl::Seconds(2);
-// A worker finishes first what its last controller left, and ends by itself where it cannot.
+// An adopted worker first finishes the commands of its last controller, and exits if it cannot.
 constexpr absl::Duration kResumeTimeout = absl::Seconds(30);
 
-// Where ranks tell different budgets, each has at least the least of it.
+// If ranks report different budgets, every rank has at least the smallest values.
 std::optional<control::MemoryBudget> Least(const std::optional<control::MemoryBudget>& a,
                                            const std::optional<control::MemoryBudget>& b) {
   if (!a.has_value() || !b.has_value()) return a.has_value() ? a : b;
@@ -87,7 +87,7 @@ absl::Status WorkerGroup::StartProcesses() {
                                           "--rank",    absl::StrCat(rank),
                                           "--segment", absl::StrCat(WorkerProcess::kInheritedDescriptor)};
     if (options_.data > 0) arguments.insert(arguments.end(), {"--data", absl::StrCat(options_.data)});
-    // Ranks of other hosts end with this process, and a group is adopted whole.
+    // Ranks on other hosts end with this process, and a group can only be adopted whole.
     const absl::Duration grace = remote_ == nullptr ? options_.orphan_grace_period : absl::ZeroDuration();
     absl::StatusOr<std::unique_ptr<WorkerProcess>> process = WorkerProcess::Start({.executable = WorkerExecutable(),
                                                                                    .arguments = std::move(arguments),
@@ -101,7 +101,7 @@ absl::Status WorkerGroup::StartProcesses() {
   return absl::OkStatus();
 }
 
-// Processors are shared by the ranks of a host.
+// The ranks of one host share its processors.
 control::LoadParameters WorkerGroup::OnRank(control::LoadParameters parameters, int rank) const {
   const RankProcess& own = *workers_[static_cast<size_t>(rank)].process;
   if (remote_ != nullptr && parameters.threads == 0) {
@@ -151,7 +151,7 @@ WorkerGroup::WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<para
 WorkerGroup::~WorkerGroup() {
   ending_ = true;
   watch_.reset();
-  if (ranks() > 1) Kill();  // one after the other they would wait for each other
+  if (ranks() > 1) Kill();  // ranks ended one after the other would wait for each other
 }
 
 absl::Status WorkerGroup::Connect(absl::Duration timeout) {
@@ -226,7 +226,7 @@ bool WorkerGroup::host_lost() const {
 
 void WorkerGroup::Kill() {
   for (const Worker& worker : workers_) {
-    if (worker.process != nullptr) worker.process->Kill();  // null: it could not be started
+    if (worker.process != nullptr) worker.process->Kill();  // null if it could not be started
   }
 }
 
@@ -254,7 +254,7 @@ absl::Status WorkerGroup::health() {
   return failure_.value_or(absl::OkStatus());
 }
 
-// How a worker ended, with its last words.
+// Returns how a worker ended, with its last output.
 std::string WorkerGroup::Ending(int rank) {
   {
     std::lock_guard<std::mutex> lock(failure_mutex_);
@@ -290,7 +290,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
   const bool alike =
       std::all_of(answers.begin(), answers.end(), [&](const auto& answer) { return answer.code() == failed->code(); });
   if (alike) return answers.front();
-  // A rank that gave up because of another one says ABORTED.
+  // A rank that gave up because another one failed reports ABORTED.
   const auto cause = std::find_if(answers.begin(), answers.end(), [](const auto& answer) {
     return !answer.ok() && answer.code() != absl::StatusCode::kAborted;
   });
@@ -332,7 +332,7 @@ absl::StatusOr<control::DeviceIdentity> WorkerGroup::Identify(const std::string&
       if (one.*part != all.*part) absl::StrAppend(&(all.*part), "; ", one.*part);
     }
   }
-  // NCCL joins ranks that have a card each.
+  // NCCL requires a separate GPU for each rank.
   const bool alone = asked.size() == static_cast<size_t>(ranks) && ranks > 1;
   if (all.communicator == control::kNcclCommunicator && !alone) all.communicator = control::kHostCommunicator;
   return all;
@@ -469,7 +469,7 @@ absl::StatusOr<control::DecodedPicture> WorkerGroup::WaitForDecode(uint64_t sequ
 }
 
 uint64_t WorkerGroup::WaitForAny(absl::Span<const uint64_t> sequences) {
-  if (sequences.size() == 1) return sequences.front();  // whose own bound counts
+  if (sequences.size() == 1) return sequences.front();  // which then sets the bound itself
   PauseBound bound = {.idle = options_.progress.other};
   for (const uint64_t sequence : sequences) bound.predicted = std::max(bound.predicted, BoundOf(sequence).predicted);
   const ProgressWatch::Due due(*watch_, bound);
@@ -499,7 +499,7 @@ absl::StatusOr<control::Trained> WorkerGroup::Train() {
       WaitForAll({.idle = options_.progress.loading}, answers,
                  [&](control::WorkerClient& client) { return client.Wait<control::TrainStep>(sequence); });
   if (!trained.ok()) return trained;
-  // NaN differs from itself.
+  // Compare bytes, because NaN is not equal to itself.
   const auto differ = [](double a, double b) { return std::memcmp(&a, &b, sizeof(a)) != 0; };
   for (int rank = 1; rank < ranks(); ++rank) {
     const control::Trained& other = *answers[static_cast<size_t>(rank)];

@@ -1,9 +1,9 @@
-// The worker processes that make images together, one a rank, driven as one: every rank gets the same commands in the
-// same order, and what the group answers is what its ranks agree on.
+// WorkerGroup runs the worker processes, one per rank, that generate images together. Every rank gets the same commands
+// in the same order, and the group's reply is the one that its ranks agree on.
 //
-// When a rank dies, stands still, or fails at what the others can do, the whole group ends: its memory is poisoned, so
+// If a rank dies, hangs, or fails where the others succeed, the whole group ends: its shared memory is poisoned, so
 // that no rank waits for another in vain, and every process is killed. Every later call fails with the reason, which
-// names the rank. Used by one thread, but for Kill, End and PeakMemoryBytes.
+// names the rank. For one thread, except Kill, End and PeakMemoryBytes.
 #pragma once
 
 #include <atomic>
@@ -33,34 +33,33 @@ namespace tessera::server {
 
 struct WorkerGroupOptions {
   parallel::Layout layout;
-  int data =
-      0;  // of training: so many times the ranks of the layout share out the data; 0: the group makes images only
+  int data = 0;  // training: number of data-parallel copies of the layout's ranks; 0: the group only generates images
   bool show_output = false;                 // copy the workers' output to our standard error
-  absl::Duration timeout = absl::Hours(1);  // for the answer to any one command
+  absl::Duration timeout = absl::Hours(1);  // for the reply to any one command
   ProgressBounds progress;
-  absl::Duration orphan_grace_period;  // how long the workers outlive this process's sudden end; zero: they end with it
+  absl::Duration orphan_grace_period;  // how long the workers survive this process's sudden end; zero: they end with it
   std::string owner = "";              // as in WorkerProcessOptions
-  // As LoadParameters has them. Ranks whose devices are of nodes are started there, by `hosts`, which outlives the
-  // group.
+  // As in LoadParameters. Ranks on devices of nodes are started there through `hosts`, which outlives the group.
   std::string devices = "cpu";
-  RemoteHosts* hosts = nullptr;  // null: there are none
+  RemoteHosts* hosts = nullptr;  // null: this host only
 };
 
-// Whether a rank of so many is on a device of a node.
+// Whether any of these devices belongs to a node.
 bool IsOnNodes(const std::string& devices);
 
-// `devices` as LoadParameters has them: on "cuda" rank r of several is on device r, of several devices with commas
-// between them it has the r-th.
+// The device of one rank; `devices` is as in LoadParameters. With "cuda" and several ranks, rank r uses device r; from
+// a comma-separated list it uses the r-th entry.
 std::string DeviceOfRank(const std::string& devices, int rank, int ranks);
 
 class WorkerGroup final : public StepWorkers {
  public:
   static constexpr int kMaxStepsInFlight = control::WorkerClient::kMaxStepsInFlight;
 
-  // Starts the processes; Connect before anything else. RESOURCE_EXHAUSTED without shared memory for them.
+  // Starts the processes; call Connect next. RESOURCE_EXHAUSTED if there is not enough shared memory.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
-  // Takes over the workers of a group that a process before this one started with those options: Connect, then Resume.
-  // FAILED_PRECONDITION unless every rank is there; those that are there are then killed, and nothing else is.
+  // Takes over the workers of a group that an earlier process started with the same options; call Connect, then Resume.
+  // FAILED_PRECONDITION unless every rank is running; the ranks that are running are then killed, and no other process
+  // is.
   static absl::StatusOr<std::unique_ptr<WorkerGroup>> Adopt(const WorkerGroupOptions& options,
                                                             absl::Span<const WorkerIdentity> identities);
   ~WorkerGroup() override;  // kills what still runs
@@ -68,22 +67,21 @@ class WorkerGroup final : public StepWorkers {
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
 
-  // UNAVAILABLE when a worker ends first, DEADLINE_EXCEEDED.
+  // UNAVAILABLE if a worker ends first; DEADLINE_EXCEEDED.
   absl::Status Connect(absl::Duration timeout);
 
-  // The identity of every rank, for Adopt; empty where one has ended.
+  // The identity of every rank, for Adopt; empty if any rank has ended.
   std::vector<WorkerIdentity> Identities() const;
 
-  // DATA_LOSS when the ranks of an adopted group were not left alike.
+  // DATA_LOSS if the ranks of an adopted group were left in different states.
   absl::Status Resume();
 
-  // The model that is loaded, for what is predicted of its steps; Describe does so itself.
+  // Sets the loaded model for step predictions. Describe also does so.
   void Predict(const control::ModelDescription& model);
 
-  // Sends a command to every rank and waits for their replies; returns that of rank 0. Errors that all ranks report
-  // alike leave the group as it was. Every other one ends it: UNAVAILABLE, or the code of the rank that failed;
-  // DATA_LOSS when ranks differ in what must be equal on all. The methods below also compare or join what the ranks
-  // reply.
+  // Sends a command to every rank, waits for their replies and returns that of rank 0. An error that all ranks report
+  // alike does not change the group. Any other error ends it: UNAVAILABLE, the code of the rank that failed, or
+  // DATA_LOSS if ranks differ where they must agree. The methods below also compare or combine the ranks' replies.
   template <class Command>
   absl::StatusOr<typename Command::Reply> Call(const Command& command) {
     const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int) { return client.Send(command); });
@@ -94,10 +92,11 @@ class WorkerGroup final : public StepWorkers {
   }
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
-  // What ranks of so many would compute with on these devices; where they differ, each with a semicolon between them.
+  // Returns the devices that `ranks` ranks would compute with on `devices`; differing values are joined with
+  // semicolons.
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& devices, int ranks);
-  // Threads are those of all ranks together; devices are given to them as DeviceOfRank says. The weights are those of
-  // all ranks, the memory budget is that of the rank with the least.
+  // The requested threads are shared by all ranks; DeviceOfRank assigns the devices. The result counts the weights of
+  // all ranks and has the memory budget of the rank with the smallest one.
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
   absl::StatusOr<uint64_t> SendStartJob(uint64_t job, const control::JobParameters& parameters) override;
   absl::StatusOr<control::JobStarted> WaitForStart(uint64_t sequence) override;
@@ -106,18 +105,18 @@ class WorkerGroup final : public StepWorkers {
   absl::StatusOr<std::vector<control::Stepped>> WaitForSteps(uint64_t sequence) override;
   absl::StatusOr<uint64_t> SendDecode(uint64_t job) override;
   absl::StatusOr<control::DecodedPicture> WaitForDecode(uint64_t sequence, const control::JobStarted& started) override;
-  uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override;  // answered by rank 0
+  uint64_t WaitForAny(absl::Span<const uint64_t> sequences) override;  // the reply that rank 0 sends first
   absl::StatusOr<uint64_t> SendEndJob(uint64_t job) override;
   absl::Status WaitForEnd(uint64_t sequence) override;
-  // The figures of a step are those of all ranks, which must be equal.
+  // The returned values must be equal on all ranks.
   absl::StatusOr<control::Trained> Train();
 
   absl::Status Shutdown();
 
-  // The reason why it has ended for good; OK while it has not.
+  // The reason why the group has ended permanently; OK while it runs.
   absl::Status health() override;
 
-  // Whether a host of its ranks is gone.
+  // Whether the host of any rank is lost.
   bool host_lost() const;
 
   int ranks() const { return static_cast<int>(workers_.size()); }
@@ -125,17 +124,18 @@ class WorkerGroup final : public StepWorkers {
   pid_t pid(int rank) const { return workers_[static_cast<size_t>(rank)].process->pid(); }
   std::vector<pid_t> Pids() const;  // by rank
 
-  // The sum over all ranks; 0 when the system does not say.
+  // The sum over all ranks; 0 if the system does not report it.
   uint64_t PeakMemoryBytes() const;
 
-  // Of each rank's device, by rank, as the rank said last; nothing of one that never did. Thread-safe.
+  // The memory of each rank's device, by rank, as last reported; nullopt for a rank that has not reported it.
+  // Thread-safe.
   std::vector<std::optional<control::DeviceMemory>> DeviceMemories() const;
 
   // Kills every worker without waiting. Thread-safe.
   void Kill();
 
-  // Ends the group without waiting: every call, the one under way too, fails with the reason. Thread-safe, once it is
-  // connected.
+  // Ends the group without waiting: every call, including the pending one, fails with the reason. Thread-safe after
+  // Connect.
   void End(const std::string& reason);
 
  private:
@@ -146,7 +146,7 @@ class WorkerGroup final : public StepWorkers {
 
   WorkerGroup(const WorkerGroupOptions& options, std::shared_ptr<parallel::HostSegment> segment);
 
-  // "the worker" where it is alone, else "rank 2 of 4", with its node: "rank 2 of 4 on node-a".
+  // "the worker" if it is the only one, else "rank 2 of 4", with its node if it has one: "rank 2 of 4 on node-a".
   std::string Name(int rank) const;
   absl::Status StartProcesses();
   control::LoadParameters OnRank(control::LoadParameters parameters, int rank) const;
@@ -154,7 +154,8 @@ class WorkerGroup final : public StepWorkers {
   template <class Reply>
   using Answers = std::vector<absl::StatusOr<Reply>>;  // by rank
 
-  // Sends a command to every rank by `send`, without waiting for an answer. Its sequence number, the same on all.
+  // Sends a command to every rank with `send`, without waiting for replies. Returns its sequence number, which is the
+  // same on all ranks.
   template <class Send>
   uint64_t SendToAll(const Send& send) {
     const ProgressWatch::Due due(*watch_, {.idle = options_.progress.other});
@@ -163,8 +164,8 @@ class WorkerGroup final : public StepWorkers {
     return sequence;
   }
 
-  // Waits for the answer of one rank after the other, all within `bound` of progress, and makes one of them: the first
-  // rank's, if all agree. A rank that ends meanwhile ends the group, and with it every wait.
+  // Waits for the reply of each rank in turn, with progress within `bound`, and returns the first rank's reply if all
+  // agree. A rank that ends meanwhile ends the group and therefore every wait.
   template <class Reply, class Wait>
   absl::StatusOr<Reply> WaitForAll(const PauseBound& bound, Answers<Reply>& answers, const Wait& wait) {
     const ProgressWatch::Due due(*watch_, bound);
@@ -175,17 +176,17 @@ class WorkerGroup final : public StepWorkers {
     if (!agreed.ok()) return agreed;
     return answers.front();
   }
-  // The status of the group after its ranks have answered so.
+  // The combined status of the ranks' replies; ends the group if they disagree.
   absl::Status Agree(const std::vector<absl::Status>& answers);
 
-  // Of a command that makes steps or a picture, or of another one.
+  // The bound of a pending step or decode command, or of any other command.
   PauseBound BoundOf(uint64_t sequence) const;
 
-  // Keeps what the ranks have reported with their answers.
+  // Stores the device memory that the ranks reported in their replies.
   template <class Reply, class MemoryOf>
   void KeepMemories(const Answers<Reply>& answers, MemoryOf memory_of);
 
-  // Ends the group. The first reason stays and is returned.
+  // Ends the group. Returns the first reason, which later calls do not replace.
   absl::Status Fail(const absl::Status& reason);
   std::string Ending(int rank);
 
@@ -198,12 +199,12 @@ class WorkerGroup final : public StepWorkers {
   std::optional<absl::Status> failure_;  // guarded by failure_mutex_
 
   std::atomic<bool> ending_ = false;
-  std::unique_ptr<ProgressWatch> watch_;  // since Connect
+  std::unique_ptr<ProgressWatch> watch_;  // null before Connect
 
-  bool stepped_ = false;  // the job in hand has made a step
+  bool stepped_ = false;  // the current job has completed a step
   StepPrediction prediction_;
   std::map<uint64_t, std::vector<uint64_t>> unanswered_steps_;  // jobs, by the command's sequence number
-  std::map<uint64_t, uint64_t> unanswered_decodes_;             // job, likewise
+  std::map<uint64_t, uint64_t> unanswered_decodes_;             // the job, by the command's sequence number
 
   mutable std::mutex memory_mutex_;
   std::vector<std::optional<control::DeviceMemory>> memories_;  // by rank; guarded by memory_mutex_

@@ -79,7 +79,7 @@ absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string
   const absl::StatusOr<uint64_t> time = StartTime(identity.pid);
   const bool same = time.ok() && *time == identity.start_time && IsOurs(identity.pid) &&
                     Runs(identity.pid, executable) && ListensOn(identity.pid, identity.socket);
-  // While the process of the descriptor runs nobody else has its number, so what was read is its own.
+  // While the descriptor's process runs, no other process has its ID, so what was read belongs to it.
   pollfd ended = {process.get(), POLLIN, 0};
   if (same && poll(&ended, 1, 0) == 0) return process.Release();
   return none;

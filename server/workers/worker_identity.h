@@ -1,5 +1,5 @@
-// Which process a worker is, so that another process can find it again and be sure that it is the same one: numbers of
-// processes are used again, and what a file says of one may be old or wrong.
+// WorkerIdentity identifies a worker process so that another process can find it again. A process ID is not enough:
+// process IDs are reused, and a file that names one may be stale or wrong.
 #pragma once
 
 #include <sys/types.h>
@@ -11,25 +11,26 @@
 
 namespace tessera::server {
 
-// Field `number` of /proc/PID/stat, from 3 (the state) on as proc(5) numbers them. NOT_FOUND where there is no process.
+// Returns field `number` of /proc/PID/stat, from 3 (the state) on, numbered as in proc(5). NOT_FOUND if there is no
+// such process.
 absl::StatusOr<std::string> ProcessStat(pid_t pid, int number);
 
 struct WorkerIdentity {
   pid_t pid = -1;
-  uint64_t start_time = 0;  // as in /proc/PID/stat: clock ticks since the machine was started
+  uint64_t start_time = 0;  // as in /proc/PID/stat: clock ticks since boot
   std::string socket;
 
   bool operator==(const WorkerIdentity&) const = default;
 };
 
-// The identity of a process that runs.
+// Returns the identity of a running process.
 absl::StatusOr<WorkerIdentity> IdentityOf(pid_t pid, const std::string& socket);
 
-// A process descriptor (pidfd) of that worker, which the caller owns. NOT_FOUND unless a process of this user with that
-// number and start time runs `executable` and was told on its command line to listen on that socket.
+// Returns a process descriptor (pidfd) of that worker, which the caller owns. NOT_FOUND unless a process of this user
+// with that process ID and start time runs `executable` with a command line that names that socket.
 absl::StatusOr<int> OpenWorker(const WorkerIdentity& identity, const std::string& executable);
 
-// Whether OpenWorker would find it.
+// Whether OpenWorker would succeed.
 bool IsWorker(const WorkerIdentity& identity, const std::string& executable);
 
 }  // namespace tessera::server

@@ -52,7 +52,7 @@ int PollMilliseconds(absl::Duration timeout) {
       std::clamp<int64_t>(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))), 0, INT_MAX));
 }
 
-// False when `descriptor` could not be read within this time.
+// Returns false if `descriptor` did not become readable within `timeout`.
 bool WaitReadable(int descriptor, absl::Duration timeout) {
   const absl::Duration deadline = base::SteadyNow() + timeout;
   pollfd event = {descriptor, POLLIN, 0};
@@ -63,26 +63,26 @@ bool WaitReadable(int descriptor, absl::Duration timeout) {
   }
 }
 
-// What workers have in their environment unless the user has an opinion: "NAME=VALUE".
+// Environment variables, as "NAME=VALUE", that workers get unless the user has set them.
 std::vector<std::string> DefaultEnvironment() {
   struct Default {
     const char* name;
     const char* value;
-    const char* other_name = nullptr;  // that says the same
+    const char* other_name = nullptr;  // an alternative name for the same setting
   };
   constexpr Default kDefaults[] = {
-      // Threads that wait for each other's part of an operator spin a little, then sleep. OpenMP's own default spins
-      // for milliseconds, which on a machine with other work makes every step several times slower.
+      // Threads that wait for each other within an operator spin briefly, then sleep. OpenMP's default is to spin for
+      // milliseconds, which makes every step several times slower on a machine with other work.
       {"GOMP_SPINCOUNT", "20000", "OMP_WAIT_POLICY"},
-      // Sizes change with prompts, batches and images, and blocks of fixed size would leave a GPU's memory in pieces.
+      // Allocation sizes change with prompts, batches and images; segments of fixed size would fragment GPU memory.
       {"PYTORCH_ALLOC_CONF", "expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF"},
-      // NCCL 2.28 registers the buffers of captured calls, and sees one mapping of expandable memory only: of two ranks
-      // one may register and the other not, and both wait for ever (pytorch/torchtitan#3306).
+      // NCCL 2.28 registers the buffers of captured calls but recognizes only one mapping of expandable memory: one of
+      // two ranks may register and the other not, and both then wait forever (pytorch/torchtitan#3306).
       {"NCCL_GRAPH_REGISTER", "0"},
-      // NCCL connects ranks when its communicators are made, so that the memory for it is there before plans count.
+      // NCCL connects ranks when communicators are created, so that memory plans include what the connections use.
       {"NCCL_RUNTIME_CONNECT", "0"},
-      // Weights and activations on large pages: fewer faults while a model is loaded. C libraries that do not know it,
-      // and kernels that give none, go on as without.
+      // Huge pages for weights and activations cause fewer page faults while a model loads. C libraries that do not
+      // know this setting and kernels without huge pages ignore it.
       {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"},
   };
   std::vector<std::string> variables;
@@ -94,7 +94,7 @@ std::vector<std::string> DefaultEnvironment() {
   return variables;
 }
 
-// Where sockets may be, in the order in which places are tried.
+// The folders for sockets, in the order in which they are tried.
 std::vector<std::string> SocketPlaces() {
   std::vector<std::string> places;
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
@@ -109,7 +109,7 @@ std::string FolderPrefix(const std::string& owner) {
   return owner.empty() ? kFolderPrefix : absl::StrCat(kFolderPrefix, owner, "-");
 }
 
-// A folder that does not exist yet, in the first place where a socket's path fits. The worker makes it.
+// Returns the path of a new folder in the first place where a socket's path fits. The worker creates the folder.
 absl::StatusOr<std::string> NewFolderName(const std::string& owner) {
   const std::string name =
       absl::StrCat(FolderPrefix(owner), absl::Hex(base::RandomNumber<uint64_t>(), absl::kZeroPad16));
@@ -126,7 +126,7 @@ void RemoveFolder(const std::string& folder) {
   rmdir(folder.c_str());
 }
 
-// What a worker left that was killed while it had no server. `socket` may be anything.
+// Removes the socket and folder of a worker that was killed while it had no server. `socket_path` may be any text.
 void RemoveDeserted(const std::string& socket_path) {
   sockaddr_un address = {.sun_family = AF_UNIX};
   struct stat about;
@@ -147,15 +147,15 @@ struct Child {
   char* const* environment;
   int output;
   int inherited;  // -1: none
-  int failure;    // above kInheritedDescriptor; where errno goes when the program cannot be executed
+  int failure;    // above kInheritedDescriptor; receives errno if exec fails
   pid_t parent;
 };
 
-// Between fork and exec: only calls that are safe there.
+// Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void Execute(const Child& child) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != child.parent) _exit(1);  // it ended before the line above
+  if (getppid() != child.parent) _exit(1);  // the parent ended before prctl took effect
   signal(SIGPIPE, SIG_DFL);
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
@@ -166,7 +166,7 @@ struct Child {
   if (null >= 0 && dup2(null, 0) >= 0 && dup2(child.output, 1) >= 0 && dup2(child.output, 2) >= 0) {
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
     if (child.inherited >= 0) {
-      // dup2 onto itself would leave it closed at exec.
+      // dup2 of a descriptor to itself would leave FD_CLOEXEC set.
       if (child.inherited == WorkerProcess::kInheritedDescriptor) {
         fcntl(child.inherited, F_SETFD, 0);
       } else {
@@ -224,7 +224,7 @@ void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(cons
       const std::string folder = it->path().string(), socket_path = folder + kSocketName;
       if (!absl::StartsWith(it->path().filename().string(), prefix) || in_use(socket_path)) continue;
       RemoveDeserted(socket_path);
-      rmdir(folder.c_str());  // of a worker that was killed before it could bind; one that has a socket stays
+      rmdir(folder.c_str());  // removes only empty folders, left by workers killed before they bound the socket
     }
   }
 }
@@ -339,7 +339,7 @@ absl::StatusOr<int> WorkerProcess::Connect(absl::Duration timeout) {
     if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
       return connection.Release();
     }
-    // Not there yet: the worker makes the folder, binds and listens.
+    // The worker has not yet created the folder, bound the socket or started to listen.
     if (errno != ENOENT && errno != ECONNREFUSED && errno != EINTR) return SystemError("cannot connect to the worker");
     if (WaitForExit(absl::Milliseconds(2))) {
       return absl::UnavailableError(absl::StrCat("the worker ", StateText(), " while it started"));
@@ -382,8 +382,8 @@ bool WorkerProcess::IsStopped() const { return ProcessStat(pid_, /*number=*/3).v
 std::string WorkerProcess::LastOutput() {
   const bool ended = WaitForExit(absl::ZeroDuration());
   std::unique_lock<std::mutex> lock(output_mutex_);
-  // The process ends before its last lines have been read. Something it started may hold the pipe open: no wait
-  // forever.
+  // The process may end before its last lines have been read. A process that it started may hold the pipe open, so the
+  // wait is bounded.
   if (ended) output_changed_.wait_for(lock, std::chrono::seconds(1), [this] { return output_ended_; });
   return last_output_;
 }
@@ -407,7 +407,7 @@ void WorkerProcess::Signal(int signal) {
   if (output_ >= 0) {
     kill(-pid_, signal);
   } else {
-    // Somebody else reaps it, after which its number may be another process's.
+    // Another process reaps an adopted worker, after which its ID may be reused, so signal through the pidfd.
     syscall(SYS_pidfd_send_signal, pid_file_, signal, nullptr, 0);
   }
 }
@@ -428,7 +428,7 @@ void WorkerProcess::End(absl::Duration timeout) {
     Signal(SIGKILL);
     WaitForExit(absl::InfiniteDuration());
   }
-  // For a worker that could not do it.
+  // Remove the folder in case the worker could not.
   RemoveFolder(folder_);
 }
 
@@ -440,7 +440,7 @@ void WorkerProcess::ReadOutput() {
       if (errno == EINTR) continue;
       return;
     }
-    if (events[0].revents == 0) return;  // what was written before the stop has been read
+    if (events[0].revents == 0) return;  // everything written before the stop has been read
     const ssize_t got = read(output_, buffer, sizeof(buffer));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return;

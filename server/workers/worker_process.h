@@ -1,10 +1,11 @@
-// One worker process (one rank): started by exec, told to end when this process ends, never left behind. Or one that
-// a process before this one started so that it outlives it, and that this one adopts.
+// WorkerProcess is one worker process (one rank) on this host. It is either started by this process with exec, or
+// adopted from an earlier process that started it with a grace period. Workers without a grace period end with this
+// process.
 //
-// The worker runs in a process group of its own, so that a terminal's Ctrl-C does not reach it, without standard
-// input, and with standard output and error captured. Start must be called from a thread that lives as long as the
-// worker shall: the kernel ends the worker with the thread that started it, unless the worker has a grace period and
-// has been connected to. The other methods are thread-safe.
+// The worker runs in a separate process group, so that Ctrl-C in a terminal does not reach it, without standard input,
+// and with standard output and error captured. Start must be called from a thread that lives as long as the worker: the
+// kernel ends the worker with the thread that started it, unless the worker has a grace period and a connection was
+// made. The other methods are thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -29,29 +30,29 @@ namespace tessera::server {
 struct WorkerProcessOptions {
   std::string executable;
   std::vector<std::string> arguments;  // after "--socket PATH"
-  int inherited = -1;                  // a descriptor of ours that the worker gets as kInheritedDescriptor
-  bool show_output = false;            // copy the worker's output to our standard error
-  absl::Duration orphan_grace_period;  // how long it outlives this process's sudden end; zero: it ends with it
-  std::string system_root;             // where /proc and /sys are; another one than the empty one is for tests
-  std::string owner;                   // in the name of its socket's folder, for RemoveDesertedFolders; may be empty
+  int inherited = -1;                  // descriptor of this process that becomes kInheritedDescriptor in the worker
+  bool show_output = false;            // copy the output to the standard error of this process
+  absl::Duration orphan_grace_period;  // how long it survives this process's sudden end; zero: it ends with it
+  std::string system_root;             // root of /proc and /sys; tests set it
+  std::string owner;                   // part of its socket folder's name, for RemoveDesertedFolders; may be empty
 };
 
-// Removes the folders of sockets that workers of this owner have left, who were killed together with the process that
-// had started them. `in_use` says of a socket that its worker may still be adopted: those, and where anybody listens or
-// has put anything else, stay. No worker of this owner may be about to listen.
+// Removes the socket folders left by workers of this owner that were killed together with the process that started
+// them. Keeps folders for whose socket `in_use` returns true, because the worker may still be adopted, and folders in
+// which a process listens or that contain other files. No worker of this owner may be starting.
 void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(const std::string& socket)> in_use);
 
-// $TESSERA_WORKER, or tessera-worker beside this executable.
+// $TESSERA_WORKER, or tessera-worker in this executable's folder.
 std::string WorkerExecutable();
 
-// What its process runs then: the program itself, or the one of an installed tree that it launches
-// (cmake/Install.cmake).
+// The program that the worker's process runs: WorkerExecutable itself, or the program of an installed tree that it
+// launches (cmake/Install.cmake).
 std::string WorkerProgram();
 
-// The file that this worker program opens for devices of CUDA, whether it is there or not.
+// The file that this worker program loads for CUDA devices. The file may not exist.
 std::string CudaPluginOf(const std::string& program);
 
-// tessera-fake-worker beside this executable.
+// tessera-fake-worker in this executable's folder.
 std::string FakeWorkerExecutable();
 
 class WorkerProcess final : public RankProcess {
@@ -59,9 +60,9 @@ class WorkerProcess final : public RankProcess {
   static constexpr int kInheritedDescriptor = 3;
 
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Start(const WorkerProcessOptions& options);
-  // One that another process started; NOT_FOUND unless it runs and is that worker for certain: then the folder of its
-  // socket is removed, if it is one and nobody listens there. Nothing is known of its
-  // output, nor of how it ends, unless the kernel has killed a process for want of memory meanwhile.
+  // Adopts a worker that another process started. If that worker is not certainly running, returns NOT_FOUND and
+  // removes its socket folder unless a process listens there. The output and exit status of an adopted worker are
+  // unknown, except that the kernel has killed a process because memory ran out.
   static absl::StatusOr<std::unique_ptr<WorkerProcess>> Adopt(const WorkerIdentity& identity,
                                                               const std::string& system_root = "");
   ~WorkerProcess() override;  // ends the worker if it still runs
@@ -79,10 +80,10 @@ class WorkerProcess final : public RankProcess {
   pid_t pid() const override { return pid_; }
   absl::StatusOr<WorkerIdentity> identity() const override;
 
-  // SIGTERM, and SIGKILL for a worker that still runs after `timeout`. Returns when the process is gone.
+  // Sends SIGTERM, and SIGKILL if the worker still runs after `timeout`. Returns when the process is gone.
   void End(absl::Duration timeout = absl::Seconds(2));
 
-  // Opens what it has as kInheritedDescriptor; the caller owns that.
+  // Opens the worker's kInheritedDescriptor; the caller owns the result.
   absl::StatusOr<int> OpenInherited() const;
 
  private:
@@ -105,12 +106,12 @@ class WorkerProcess final : public RankProcess {
   const std::string folder_;
   const bool show_output_;
   const std::string system_root_;
-  const int64_t kills_at_start_;  // of any process, for want of memory
+  const int64_t kills_at_start_;  // out-of-memory kills of any process
 
   std::mutex mutex_;
   bool killed_here_ = false;        // guarded by mutex_
   bool ended_ = false;              // guarded by mutex_
-  std::optional<int> wait_status_;  // as of waitpid, once a child was reaped; guarded by mutex_
+  std::optional<int> wait_status_;  // from waitpid, after a child was reaped; guarded by mutex_
 
   std::mutex output_mutex_;
   std::condition_variable output_changed_;
