@@ -38,7 +38,7 @@ absl::Status Named(const absl::Status& status, FieldNames names) {
   if (field == nullptr) return FieldError(id, rest);
   const std::string label = one && field->item != nullptr ? field->item : Label(*field);
   if (names == FieldNames::kCommandLine) return FieldError(label, rest);
-  // A half keeps its own name after that of the whole.
+  // For one of two values in a field, print its label after the field's name.
   return FieldError(ApiName(*field), absl::StrCat(field->half ? absl::StrCat(": ", label) : "", rest));
 }
 
@@ -59,7 +59,7 @@ absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds) {
                                              ", the nearest is ", std::clamp(value, low, high)));
 }
 
-// Also refuses what is no number.
+// Also refuses NaN.
 absl::Status CheckValue(const std::string& id, double value, Bounds bounds) {
   if (value >= bounds.low && value <= bounds.high) return absl::OkStatus();
   return base::ErrorOfField(

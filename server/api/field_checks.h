@@ -1,7 +1,7 @@
-// Errors about one field of a request, and the checks that lead to them. Pure functions.
+// Checks single fields of a request and builds the errors about them. Pure functions.
 //
-// Every error names the field, its value, what is valid, and the nearest valid choice where there is one. Edges have
-// names of their own for the fields, so that an error carries the field's id until an edge prints it.
+// Every error names the field, its value, what is valid, and the nearest valid choice if there is one. HTTP, gRPC and
+// the command line name fields differently, so an error carries the field's id until one of them prints it.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,28 @@
 
 namespace tessera::server {
 
-// INVALID_ARGUMENT about one field; the message is the field's name with `rest` behind it.
+// Returns INVALID_ARGUMENT about one field; the message is the field's name followed by `rest`.
 absl::Status FieldError(absl::string_view field, absl::string_view rest);
 
-// The name of the field that a FieldError is about; empty: it is about none. The message begins with it.
+// Returns the field name with which a FieldError's message begins; empty if the error is not about a field.
 std::string ErrorField(const absl::Status& status);
 
-// An error of a field by its id (base/field_error.h) as a FieldError, with the name that the command line or the API
-// has for the field; an id that is not in the table is the name itself. Other errors as they are.
+// Converts an error about a field id (base/field_error.h) to a FieldError with the field's name on the command line or
+// in the API. An id that is not in the table is used as the name. Other errors are returned unchanged.
 enum class FieldNames : uint8_t { kCommandLine, kApi };
 absl::Status Named(const absl::Status& status, FieldNames names);
 
 using base::QuotedValue;
 
-// OK if `value` is among `valid`; else an error that lists them and names the one that is spelt most like it.
+// Returns OK if `value` is one of `valid`, else an error that lists them and names the one with the most similar
+// spelling.
 absl::Status CheckName(absl::string_view field, absl::string_view value, absl::Span<const std::string> valid);
 
-// As CheckName for a field by its id: the edge that reports the error prints the name.
+// Like CheckName for a field id; the name is filled in where the error is printed.
 absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid);
 
-// That a value of the field with this id is within the bounds: numbers, each number of a list, the bytes of a text,
-// which is UTF-8 without NUL. What is absent is.
+// Check that a value of the field `id` is within the bounds: a number, each number of a list, or the number of bytes of
+// a text, which must be UTF-8 without NUL. Absent values are valid.
 absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds);
 absl::Status CheckValue(const std::string& id, double value, Bounds bounds);
 absl::Status CheckValue(const std::string& id, const std::string& value, Bounds bounds);
@@ -51,7 +52,7 @@ absl::Status CheckValue(const std::string& id, const std::optional<Value>& value
 }
 
 absl::Status CheckCount(const std::string& id, size_t count, Bounds bounds);
-// Of a list of structs: how many there are, the fields of each, and the rules between them.
+// Checks a list of structs: the number of items, the fields of each, and the rules between items.
 template <base::Described Item>
 absl::Status CheckValue(const std::string& id, const std::vector<Item>& values, Bounds bounds) {
   absl::Status status = CheckCount(id, values.size(), bounds);

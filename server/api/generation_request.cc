@@ -14,7 +14,7 @@
 namespace tessera::server {
 namespace {
 
-// Times the pixels of a model's own size: twice its sides still look well.
+// Multiple of the pixels of the model's default size. Images with twice its sides still look good.
 constexpr int64_t kFarBeyond = 4;
 
 absl::Status CheckSide(absl::string_view id, int64_t value, bool binning, const control::ModelDescription& model) {
@@ -45,7 +45,7 @@ absl::Status CheckDevice(const std::string& device) {
                                                    control::kDeviceNames, ", with N from 0 to 1023"));
 }
 
-// Whether the request says anything, and what, as messages show it.
+// Whether a field has a value; below, how messages show that value.
 bool IsGiven(const std::string& value) { return !value.empty(); }
 template <typename Value>
 bool IsGiven(const std::vector<Value>& values) {
@@ -68,7 +68,7 @@ std::string Shown(const std::optional<Value>& value) {
 std::string Shown(const std::optional<std::string>& value) { return QuotedValue(*value); }
 std::string Shown(const std::optional<double>& value) { return base::NumberText(*value); }
 
-// That the model reads every option which is given.
+// Checks that the model reads every option that is given.
 absl::Status CheckOptionsRead(const GenerationRequest& request, const control::ModelDescription& model) {
   absl::Status status;
   const std::string all = model.options.empty()
@@ -85,7 +85,7 @@ absl::Status CheckOptionsRead(const GenerationRequest& request, const control::M
   return status;
 }
 
-// Of fields that go together.
+// Checks fields that depend on each other.
 absl::Status CheckCombinations(const GenerationRequest& request) {
   if (request.original_width.has_value() != request.original_height.has_value()) {
     const bool width = request.original_width.has_value();
@@ -102,7 +102,7 @@ absl::Status CheckCombinations(const GenerationRequest& request) {
   return absl::OkStatus();
 }
 
-// What of the field's bounds the model leaves.
+// The field's bounds, restricted to those of the model.
 Bounds BoundsFor(const RequestField& field, const control::ModelDescription& model) {
   Bounds bounds = BoundsOf(field);
   const absl::string_view id = field.id;

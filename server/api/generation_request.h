@@ -1,6 +1,6 @@
-// A request for images as any edge (command line, HTTP, gRPC) understood it, and the one validator for all of them.
+// Validates requests for images, whether they come from the command line, HTTP or gRPC.
 //
-// Every error names the field, its value, what is valid, and the nearest valid choice where there is one.
+// Every error names the field, its value, what is valid, and the nearest valid choice if there is one.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,23 @@ inline constexpr size_t kMaxPromptBytes = control::kPrompt.most_bytes;
 inline constexpr int64_t kMaxPromptCacheMib = 1048576;
 inline constexpr int64_t kMaxThreads = 1024;
 
-// The parameters of the first image. What of them has no effect on it: server/api/unused_parameters.h. Errors name
-// fields as `names` says.
+// Returns the parameters of the first image. Parameters without effect are kept (server/api/unused_parameters.h removes
+// them). `names` selects the field names that errors use.
 absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
                                                 const control::ModelDescription& model,
                                                 FieldNames names = FieldNames::kCommandLine);
 
-// A sentence for the user where the image is far larger than those that the model makes well.
+// Returns a warning for the user if the image is far larger than the sizes for which the model works well.
 std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model);
 
-// Where and in which precision a model is to run.
+// The devices, precision and memory options with which a model runs.
 struct PlacementRequest {
   std::string dtype = "fp32";  // empty: fp32 on the cpu, bf16 on cuda
   std::string device = "cpu";
-  int64_t threads = 0;  // 0: all of the machine's
+  int64_t threads = 0;  // 0: all processors of the machine
   std::string text_encoders = "rank0";
   std::string autoencoder = "rank0";
-  int64_t prompt_cache_mib = 256;  // 0: prompts are encoded every time
+  int64_t prompt_cache_mib = 256;  // 0: no cache
   bool stream_blocks = false;
   std::string offload = "auto";
 };

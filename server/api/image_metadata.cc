@@ -7,7 +7,7 @@
 namespace tessera::server {
 namespace {
 
-// What differs from its default; the rest is left to a model that may not read it.
+// Sets only options that differ from their defaults; other options may be unknown to the model.
 void SetOptions(const control::PromptOptions& options, GenerationRequest& request) {
   const control::PromptOptions usual;
   const auto set = [&request](const auto& field, const auto& value, const auto& usual_value) {

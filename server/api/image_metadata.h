@@ -1,4 +1,4 @@
-// What an image file says of its making, and the way back from it.
+// Converts between a request and the generation parameters that an image file records.
 #pragma once
 
 #include <string>
@@ -14,22 +14,22 @@ namespace tessera::server {
 
 inline constexpr char kProgramVersion[] = "tessera " TESSERA_VERSION;
 
-// What made an image.
+// How an image was generated, apart from its request.
 struct ImageOrigins {
-  std::string sampler;     // as the worker named it
-  std::string model_name;  // recorded together with the digests, in place of the path
+  std::string sampler;     // as the worker names it
+  std::string model_name;  // recorded with the digests instead of the path
   const control::ModelDescription& model;
   const control::LoadParameters& placement;
   parallel::Layout layout;
-  std::string weights;  // Loaded::contents; empty: not known
+  std::string weights;  // Loaded::contents; empty if unknown
 };
 
-// `asked` as it was sent, but for what of it has no effect (server/api/unused_parameters.h), which is not recorded.
-// What decides the last bits of an image, beside its request and its weights, is the layout that made it and, on a CPU,
-// the instruction set.
+// Returns the metadata for `asked`, without parameters that have no effect (server/api/unused_parameters.h). It
+// includes the layout and, on a CPU, the instruction set, because both affect the last bits of an image in addition to
+// the request and the weights.
 ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins);
 
-// The request that makes the image again.
+// Returns the request that reproduces the image.
 GenerationRequest RequestOf(const ImageParameters& metadata);
 
 }  // namespace tessera::server

@@ -18,7 +18,7 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxShownNames = 32;  // in an error
+constexpr size_t kMaxShownNames = 32;  // most names listed in an error
 
 struct SizeText {
   std::optional<int64_t> width, height;
@@ -43,15 +43,15 @@ absl::StatusOr<SizeText> ReadSize(const std::string& size) {
   return result;
 }
 
-// How often the model's own number of steps, in halves. Other words leave it alone.
+// A preset multiplies the model's default number of steps by `halves` / 2. Other words do not change it.
 struct QualityPreset {
   const char* name;
   int64_t halves;
 };
 constexpr QualityPreset kQualities[] = {{"low", 1}, {"high", 4}, {"xhigh", 6}, {"max", 8}, {"hd", 4}};
 
-// A preset is a part of the model's own number of steps, so that it suits models of 4 steps and of 50. It asks for no
-// more than is allowed.
+// A preset is relative to the model's default number of steps, so that it suits models of 4 steps and of 50. It never
+// exceeds the limits.
 std::optional<int64_t> StepsOfQuality(const std::string& quality, const control::ModelDescription& model,
                                       const RequestLimits& limits) {
   for (const QualityPreset& preset : kQualities) {
@@ -62,7 +62,7 @@ std::optional<int64_t> StepsOfQuality(const std::string& quality, const control:
   return std::nullopt;
 }
 
-// What is said of words that lead nowhere here.
+// Errors for API values that this server does not support.
 absl::Status CheckNotMade(const ImageRequest& request) {
   if (request.output_format == "gif" || request.output_format == "svg") {
     return base::ErrorOfField(
@@ -79,7 +79,7 @@ absl::Status CheckNotMade(const ImageRequest& request) {
   return absl::OkStatus();
 }
 
-// That the fields of the API alone are as the table says.
+// Checks the fields that only the API has against the table.
 absl::Status CheckApiFields(const ImageRequest& request) {
   absl::Status status = CheckNotMade(request);
   for (const RequestField& field : kRequestFields) {
@@ -101,7 +101,7 @@ absl::StatusOr<OutputOptions> ReadOutput(const ImageRequest& request) {
   if (request.output_format == "webp") output.format = ImageFormat::kWebp;
   if (!request.output_compression.has_value()) return output;
   if (output.format != ImageFormat::kPng) {
-    // The encoders' scale begins at 1.
+    // The encoders' quality scale begins at 1.
     output.quality = static_cast<int32_t>(std::max<int64_t>(1, *request.output_compression));
   } else if (*request.output_compression != 100) {
     return base::ErrorOfField(
@@ -117,7 +117,7 @@ const ServedAdapter* FindAdapter(const ServedModel& model, absl::string_view nam
   return adapter == model.adapters.end() ? nullptr : &*adapter;
 }
 
-// The job keeps the content that the names stand for now.
+// Records the current content of each named adapter in the job.
 absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterUse>& adapters) {
   for (control::AdapterUse& use : adapters) {
     const ServedAdapter* adapter = FindAdapter(model, use.name);
@@ -157,7 +157,7 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   generation.width = size.width;
   generation.height = size.height;
   generation.count = count;
-  // A random seed leaves room for those that count up from it.
+  // A random seed leaves room for the seeds that count up from it.
   generation.seed = request.seed.value_or(random_seed);
   if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, *model.description, limits);
   ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, *model.description, FieldNames::kApi));

@@ -1,9 +1,9 @@
-// The service behind every edge: what HTTP and gRPC call, and what stands over the job store, the scheduler and the
-// worker groups (or, for tests of the edges, over nothing: fake_image_service.h).
+// ImageService is the interface that HTTP and gRPC call. It is implemented with the job store, the scheduler and the
+// worker groups; tests of HTTP and gRPC use a fake (fake_image_service.h).
 //
-// Thread-safe. Calls may wait for the disk, never for a device: who must not block calls from a thread of its own.
-// Requests arrive validated (submission.h); a job, image or watch of another tenant is NOT_FOUND, exactly as one
-// that never was. Messages of all errors are shown to callers.
+// Thread-safe. Calls may wait for the disk but never for a device; a caller that must not block calls from another
+// thread. Requests arrive validated (submission.h). A job, image or watch of another tenant is NOT_FOUND, exactly like
+// one that never existed. All error messages are shown to callers.
 #pragma once
 
 #include <array>
@@ -31,24 +31,25 @@ namespace tessera::server {
 struct ServedAdapter {
   std::string name;
   std::string digest;  // SHA-256 of its file, 64 hexadecimal digits
-  uint64_t bytes = 0;  // of the file
-  int64_t step = 0;    // of its training, as the file says; 0: it does not
+  uint64_t bytes = 0;  // the file's size
+  int64_t step = 0;    // the training step recorded in the file; 0: none
   absl::Time added = absl::UnixEpoch();
 
   bool operator==(const ServedAdapter&) const = default;
 };
 
 struct ServedModel {
-  std::string id;                    // what requests call it
-  std::vector<std::string> aliases;  // what they may call it too
-  // And by any name of OpenAI's image models that nobody else has, so that their clients need not name another.
+  std::string id;                    // the model's name in requests
+  std::vector<std::string> aliases;  // other names for it in requests
+  // Also accept the names of OpenAI's image models that no other model has, so that their clients need no other name.
   bool answers_to_openai_names = false;
   std::vector<ServedAdapter> adapters;  // by name
-  // Never null. Shared, because a list of models is made for each request.
+  // Never null. Shared, because every request copies the list of models.
   std::shared_ptr<const control::ModelDescription> description = std::make_shared<const control::ModelDescription>();
   absl::Time added = absl::UnixEpoch();
-  bool ready = false;  // some group has it loaded and warm
-  // Why it cannot be read at present: then its description is empty, and requests for it get this error. OK of others.
+  bool ready = false;  // a group has it loaded and warm
+  // The reason why the model cannot currently be read; its description is then empty and requests for it get this
+  // error. OK for a readable model.
   absl::Status unreadable;
 };
 
@@ -66,66 +67,65 @@ struct GroupInfo {
   std::string dtype;
   std::vector<std::string> devices;
   GroupState state = GroupState::kStarting;
-  std::string reason;       // of the state, where it has one
+  std::string reason;       // the reason for the state, if it has one
   std::string certificate;  // certified, uncertified, off
   int64_t restarts = 0;
-  // Of its ranks' devices, by rank; nothing of a rank whose device has no memory of its own or does not tell.
+  // The memory of the ranks' devices, by rank; nullopt if the device has no separate memory or does not report it.
   std::vector<std::optional<control::DeviceMemory>> device_memories = {};
 };
 
-// What waits for the groups of one model, and what they work on.
+// Queued and running work of one model.
 struct ModelQueue {
   std::string model;
   int64_t queued_jobs = 0;
   int64_t running_jobs = 0;
-  double device_seconds = 0;  // predicted, of both
+  double device_seconds = 0;  // predicted time of both
   absl::Duration oldest_wait;
 };
 
 struct ServerInfo {
   std::string version;
   absl::Time started = absl::InfinitePast();
-  // Of all models.
+  // Totals of all models.
   int64_t queued_jobs = 0;
   int64_t running_jobs = 0;
   double queued_device_seconds = 0;
   absl::Duration oldest_wait;
   std::vector<ModelQueue> queues;
-  int64_t images_done = 0, images_failed = 0;  // that have ended since the start
+  int64_t images_done = 0, images_failed = 0;  // ended since the start
   bool draining = false;
   StorageState storage = StorageState::kOk;
-  int64_t unstored_images = 0;  // that have left their workers and wait for it; they count as running
-  int64_t result_bytes = 0;     // of the images that are kept
+  int64_t unstored_images = 0;  // finished by workers and waiting to be stored; counted as running
+  int64_t result_bytes = 0;     // bytes of the images that are kept
   std::vector<GroupInfo> groups;
-  std::vector<NodeInfo> nodes;  // that have ever joined, by name
+  std::vector<NodeInfo> nodes;  // all nodes that have ever joined, by name
 };
 
 struct Submitted {
   Job job;
-  bool existed = false;  // an earlier submission under the same idempotency key
+  bool existed = false;  // true if an earlier submission used the same idempotency key
 };
 
 struct JobPage {
   std::vector<Job> jobs;  // newest first
-  std::string next;       // for the page after this one; empty: this is the last
+  std::string next;       // ListOptions::after for the next page; empty on the last page
 };
 
 struct ListOptions {
   int32_t limit = 20;  // 1 … kMaxListLimit
-  std::string after;   // `next` of the page before; one that is not known is NOT_FOUND
+  std::string after;   // `next` of the previous page; an unknown value is NOT_FOUND
   std::optional<JobState> state;
 };
 
 inline constexpr int32_t kMaxListLimit = 100;
 
-// The file of a finished image, to be read piece by piece. It must not outlive the service.
+// The file of a finished image, which can be read in pieces. It must not outlive the service.
 struct ImageFile {
   ImageFormat format = ImageFormat::kPng;
   base::SharedBytes bytes;  // never null
 };
 
-// Ends the delivery of events when it is destroyed. The destructor waits for a call that is under way, unless it runs
-// inside that call.
+// Its destructor ends the delivery of events. It waits for a running listener call, unless it runs inside that call.
 class JobWatch {
  public:
   virtual ~JobWatch() = default;
@@ -133,66 +133,66 @@ class JobWatch {
 
 class ImageService {
  public:
-  // Called for one event at a time, in order, on any thread; also before Watch has returned. Must not block and must
-  // not call the service.
+  // Called for one event at a time, in order, on any thread, possibly before Watch has returned. Must not block and
+  // must not call the service.
   using Listener = std::function<void(const JobEvent&)>;
 
   virtual ~ImageService() = default;
 
-  // Returns once the job is durable. RESOURCE_EXHAUSTED with RetryAfter (service_error.h) where a queue, a key's limits
-  // or predicted memory has no room; UNAVAILABLE while draining or without a group that could ever run it. What was
-  // accepted under the idempotency key before is refused for none of these.
+  // Returns once the job is durable. RESOURCE_EXHAUSTED with RetryAfter (service_error.h) if a queue, a key's limit or
+  // predicted memory is exceeded; UNAVAILABLE while draining or if no group could ever run the job. A repeated
+  // submission under an accepted idempotency key is never refused for these reasons.
   virtual absl::StatusOr<Submitted> Submit(const Caller& caller, const JobRequest& request,
                                            const std::optional<IdempotencyKey>& idempotency) = 0;
 
-  // What was accepted under the key before; ALREADY_EXISTS if that was another request.
+  // Returns the submission accepted earlier under the key; ALREADY_EXISTS if it was a different request.
   virtual absl::StatusOr<std::optional<Submitted>> FindSubmission(const Caller& caller,
                                                                   const IdempotencyKey& idempotency) = 0;
 
-  // Counts a submission that was refused before it came to Submit, which counts those it refuses itself: by the code of
-  // the error (service_error.h) where that is RESOURCE_EXHAUSTED or UNAVAILABLE. A request that is wrong is no rejected
+  // Counts a submission that was refused before it reached Submit, which counts its refusals itself. Counted by error
+  // code (service_error.h) if the status is RESOURCE_EXHAUSTED or UNAVAILABLE; an invalid request is not a rejected
   // job.
   virtual void CountRejection(const absl::Status& refused) = 0;
 
   virtual absl::StatusOr<Job> Get(const Caller& caller, absl::string_view job) = 0;
   virtual absl::StatusOr<JobPage> List(const Caller& caller, const ListOptions& options) = 0;
 
-  // The job as it stands afterwards. One that has ended stays as it is; one that runs ends within two steps and may
-  // still say running.
+  // Returns the job after the call. A job that has ended does not change; a running job ends within two steps and may
+  // still be reported as running.
   virtual absl::StatusOr<Job> Cancel(const Caller& caller, absl::string_view job) = 0;
 
-  // What has happened so far is told first, previews and steps left out: the queue position or the start, then every
-  // finished image, then the end if it has ended. EndedEvent or ReleasedEvent is the last event.
+  // First reports the current state, without previews and steps: the queue position or the start, then every finished
+  // image, then the end if the job has ended. EndedEvent or ReleasedEvent is the last event.
   virtual absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller& caller, absl::string_view job,
                                                           WatchedEvents events, Listener listener) = 0;
 
-  // The file of a finished image, found whole and as it was written. Its job may be forgotten while it is read: what
-  // can no longer be read as it was is an error of the read.
+  // Opens the file of a finished image after verifying that it is complete and unmodified. Its job may be deleted while
+  // the file is read; a read that no longer finds the original bytes fails.
   virtual absl::StatusOr<ImageFile> OpenImage(const Caller& caller, absl::string_view image) = 0;
 
-  // In the order of the configuration; the first is the one for requests that name none.
+  // In the order of the configuration; requests without a model use the first.
   virtual std::vector<ServedModel> ListModels() = 0;
   virtual ServerInfo Info() = 0;
 
-  // Loads the adapter of this name from the folder that the operator named, or what its file is by now: requests from
-  // now on get that, what was accepted before gets what it was accepted with. Errors as ServedAdapters::Load; after one
-  // nothing has changed.
+  // Loads the adapter of this name from the adapter folder, or the current version of its file. Later requests use this
+  // version; jobs accepted earlier keep the version they were accepted with. Errors as in ServedAdapters::Load; after
+  // an error nothing has changed.
   struct LoadedAdapter {
     std::string model;
     ServedAdapter adapter;
   };
   virtual absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) { return NoAdapters(); }
-  // No later request can name it. NOT_FOUND with the nearest that is loaded.
+  // Later requests can no longer name it. NOT_FOUND with the nearest name of a loaded adapter.
   virtual absl::Status UnloadAdapter(const std::string& name) { return NoAdapters(); }
 
-  // OK, or UNAVAILABLE with the reason: what /readyz and the gRPC health service say. Never waits for a device.
+  // OK, or UNAVAILABLE with the reason, as reported by /readyz and the gRPC health service. Never waits for a device.
   virtual absl::Status Ready() = 0;
 
-  // One real, tiny step on every rank of every group; OK, UNAVAILABLE with what failed first, or DEADLINE_EXCEEDED
+  // Runs one tiny real step on every rank of every group. UNAVAILABLE with the first failure, or DEADLINE_EXCEEDED
   // after a minute.
   virtual absl::Status Probe() = 0;
 
-  // The service's own metrics in Prometheus' text format, complete families; the edges add theirs behind.
+  // The service's metrics in Prometheus' text format, as complete families; HTTP and gRPC append theirs.
   virtual std::string MetricsText() = 0;
 
  private:

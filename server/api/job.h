@@ -1,5 +1,5 @@
-// What a caller asks of the service and what it is told: jobs, their images, their events. Plain values without HTTP,
-// protobuf or LibTorch.
+// Defines the service's requests and results: jobs, their images and their events. Plain values without HTTP, protobuf
+// or LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,61 +18,62 @@
 
 namespace tessera::server {
 
-// What one API key may use; 0: no limit. Who queues jobs enforces the two about queued work; the edges the rate.
+// Limits of one API key; 0: no limit. The job queue enforces the two limits on queued work; HTTP and gRPC enforce the
+// rate.
 struct KeyLimits {
   int64_t requests_per_minute = 0;
-  int64_t queued_jobs = 0;           // accepted and not yet ended, at most
-  double queued_device_seconds = 0;  // predicted, of the same jobs, at most
+  int64_t queued_jobs = 0;           // maximum number of accepted jobs that have not ended
+  double queued_device_seconds = 0;  // maximum predicted time of the same jobs
 
   bool operator==(const KeyLimits&) const = default;
 };
 
-// On whose behalf a call is made. Everything a caller makes belongs to its tenant and to nobody else.
+// The caller of the service. Everything that it creates belongs exclusively to its tenant.
 struct Caller {
-  std::string tenant;  // the name of the API key; "anonymous" where no keys are asked for
+  std::string tenant;  // the name of the API key; "anonymous" without keys
   KeyLimits limits;
   std::string request_id;    // for logs
-  std::string trace_parent;  // W3C traceparent of the call; empty: none
+  std::string trace_parent;  // W3C traceparent of the call; empty if none
 };
 
 struct OutputOptions {
   ImageFormat format = ImageFormat::kPng;
-  // 1 to 100: quality of JPEG and lossy WebP. Absent: the encoder's default, which for WebP is lossless.
+  // Quality of JPEG and lossy WebP, 1 to 100. Absent: the encoder's default, which is lossless for WebP.
   std::optional<int32_t> quality;
 
   bool operator==(const OutputOptions&) const = default;
 };
 
-// The file of one image. `parameters` is what it carries of its making; empty: nothing.
+// Encodes the file of one image. `parameters` is the generation metadata to embed; empty: none.
 absl::StatusOr<std::string> EncodeOutput(const control::Image& image, const OutputOptions& output,
                                          const std::string& parameters = "");
 
-// A request that was validated against its model: nothing is left to be defaulted.
+// A request that was validated against its model; every default is filled in.
 struct JobRequest {
-  std::string model;                  // as the service lists it, never an alias
-  control::JobParameters parameters;  // of the first image; the others differ by the seed, which counts up
+  std::string model;                  // the id, never an alias
+  control::JobParameters parameters;  // parameters of the first image; the seeds of the others count up from it
   int32_t count = 1;
   OutputOptions output;
-  int32_t partial_images = 0;  // previews wanted of each image, spread evenly over its steps
+  int32_t partial_images = 0;  // number of previews per image, spread evenly over its steps
   int32_t priority = 0;        // kMinPriority … kMaxPriority, higher is sooner
   std::optional<absl::Duration>
-      timeout;       // from acceptance to the end; a job that is later fails with DEADLINE_EXCEEDED
-  std::string user;  // the caller's own label, kept and given back
+      timeout;       // from acceptance to the end; a job that takes longer fails with DEADLINE_EXCEEDED
+  std::string user;  // the caller's label, stored and returned with the job
 };
 
-// A caller's own name for one request. Within a tenant, a second submission under the same key is the first one if the
-// digest is the same too, and ALREADY_EXISTS if it is not.
+// A caller's key for one request. Within a tenant, a second submission with the same key returns the first one if the
+// digest is also equal, and ALREADY_EXISTS if it is not.
 struct IdempotencyKey {
   std::string key;
-  std::string digest;  // of what the caller sent, before anything was chosen for it
+  std::string digest;  // digest of the request as sent, before defaults were filled in
 };
 
-// The numbers are stored.
+// The numeric values are stored.
 enum class JobState : uint8_t { kQueued, kRunning, kDone, kFailed, kCancelled };
 
 inline bool IsEnded(JobState state) { return state >= JobState::kDone; }
 
-// One image that is done and can be fetched until the job's retention ends.
+// A finished image, which can be fetched until the job's retention ends.
 struct FinishedImage {
   int32_t index = 0;  // within the job
   std::string id;     // unguessable; names it in download links
@@ -83,7 +84,7 @@ struct FinishedImage {
   uint64_t bytes = 0;
 };
 
-// A job as it stood at one moment.
+// The state of a job at one moment.
 struct Job {
   std::string id;  // unguessable
   JobRequest request;
@@ -91,19 +92,19 @@ struct Job {
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> started;
   std::optional<absl::Time> ended;
-  std::optional<absl::Time> expires;      // when its images and itself are forgotten
+  std::optional<absl::Time> expires;      // when the job and its images are deleted
   std::optional<int64_t> queue_position;  // of a queued job; 0 is next
   std::optional<absl::Duration> expected_wait;
   int32_t steps_done = 0;             // over all images
   int32_t steps_total = 0;            // over all images
   std::vector<FinishedImage> images;  // by index
-  std::string layout;                 // that the images were made on, once it runs
-  bool lossless = true;               // whether that layout gives the serial image
+  std::string layout;                 // the layout on which the images are made; empty before the job runs
+  bool lossless = true;               // whether that layout produces exactly the serial image
   std::vector<std::string> warnings;  // sentences for the user
-  absl::Status error;                 // of a failed job; its message is shown to the caller
+  absl::Status error;                 // why a job failed; the message is shown to the caller
 };
 
-// What can happen to a job that is watched. Preview and step numbers count from 0 and 1 respectively, within an image.
+// Events of a watched job. Previews are numbered from 0 and steps from 1, per image.
 struct QueuedEvent {
   int64_t position = 0;
   std::optional<absl::Duration> expected_wait;
@@ -129,12 +130,12 @@ struct ImageEvent {
 struct EndedEvent {
   Job job;
 };
-// The last event of a watch, too, where the server ends before the job, which goes on with the next server.
+// The last event of a watch if the server stops before the job ends; the next server continues the job.
 struct ReleasedEvent {
   absl::Status reason;
 };
-// After which of an image's steps its previews are made: rising, each in 1 … steps - 1, `partial_images` of them where
-// there are that many such steps.
+// The steps of an image after which previews are made: rising, each in 1 … steps - 1. `partial_images` of them, or
+// fewer if there are not that many such steps.
 std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images);
 
 // "queued", "running", "done", "failed", "cancelled".
@@ -143,15 +144,15 @@ std::string JobStateName(JobState state);
 using JobEvent =
     std::variant<QueuedEvent, StartedEvent, StepEvent, PreviewEvent, ImageEvent, EndedEvent, ReleasedEvent>;
 
-// Whether nothing follows it.
+// Whether it is the last event of a watch.
 inline bool IsLast(const JobEvent& event) {
   return std::holds_alternative<EndedEvent>(event) || std::holds_alternative<ReleasedEvent>(event);
 }
 
-// What somebody who watches a job wants to hear.
+// Which events a watch delivers.
 enum class WatchedEvents {
   kAll,
-  kResults,  // previews, images and the end, not how far it has got: steps are many
+  kResults,  // previews, images and the end, without the frequent progress events
 };
 
 inline bool IsAmong(WatchedEvents events, const JobEvent& event) {

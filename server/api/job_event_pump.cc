@@ -6,7 +6,7 @@
 namespace tessera::server {
 namespace {
 
-// Whether `later` makes `earlier` worthless to somebody who has seen neither.
+// Whether `later` makes `earlier` irrelevant to a client that has seen neither.
 bool Supersedes(const JobEvent& later, const JobEvent& earlier) {
   if (later.index() != earlier.index()) return false;
   if (std::holds_alternative<QueuedEvent>(later)) return true;
@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& 
                                                                   const Caller& caller, const std::string& job,
                                                                   WatchedEvents events, Sink sink) {
   std::shared_ptr<JobEventPump> pump(new JobEventPump(pool, std::move(sink)));
-  // The watch must not keep the pump: the pump keeps the watch.
+  // The pump owns the watch, so the watch must not own the pump.
   absl::StatusOr<std::unique_ptr<JobWatch>> watch =
       service.Watch(caller, job, events, [weak = pump->weak_from_this()](const JobEvent& event) {
         if (const auto self = weak.lock()) self->Add(event);
@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<JobEventPump>> JobEventPump::Start(ImageService& 
       return pump;
     }
   }
-  // It has ended already, and the watch ends here.
+  // The last event has already arrived; the watch ends here.
   return pump;
 }
 
@@ -48,7 +48,7 @@ void JobEventPump::Add(const JobEvent& event) {
   const std::lock_guard lock(mutex_);
   if (sink_ == nullptr) return;
   for (size_t i = waiting_.size(); i-- > 0;) {
-    // The step before a preview says after which step that was.
+    // Keep the step before a preview: it gives the preview's step number.
     if (std::holds_alternative<StepEvent>(event) && std::holds_alternative<PreviewEvent>(waiting_[i])) break;
     if (Supersedes(event, waiting_[i])) waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
   }
@@ -86,7 +86,7 @@ void JobEventPump::Stop() {
     sink = std::move(sink_);
     waiting_.clear();
   }
-  // Neither may be released under the lock or on the caller's thread: both may wait for a call that wants the lock.
+  // Release neither under the lock nor on the caller's thread: both may wait for a call that needs the lock.
   if (watch == nullptr && sink == nullptr) return;
   pool_.Post([watch = std::shared_ptr<JobWatch>(std::move(watch)), sink = std::move(sink)] {});
 }

@@ -1,4 +1,4 @@
-// Of a host that lends its devices to the server, for operators.
+// NodeInfo describes, for operators, a host that provides devices to the server.
 #pragma once
 
 #include <array>
@@ -18,9 +18,9 @@ constexpr absl::string_view NodeStateName(NodeState state) { return kNodeStates[
 struct NodeInfo {
   std::string name;
   NodeState state = NodeState::kJoined;
-  std::vector<std::string> devices;           // that it offered when it joined last
-  uint64_t epoch = 0;                         // of the last admission, of all nodes
-  absl::Time changed = absl::InfinitePast();  // when it came into this state
+  std::vector<std::string> devices;           // offered when it last joined
+  uint64_t epoch = 0;                         // number of its last admission, counted over all nodes
+  absl::Time changed = absl::InfinitePast();  // when it entered this state
 };
 
 }  // namespace tessera::server

@@ -1,4 +1,4 @@
-// A picture's size as configurations write it: WIDTHxHEIGHT.
+// Parses an image size in the form WIDTHxHEIGHT.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct PictureSize {
   bool operator==(const PictureSize&) const = default;
 };
 
-// INVALID_ARGUMENT with the text and what is valid: sides of 1 to 65536 pixels, "1024x768".
+// INVALID_ARGUMENT with the text and what is valid: sides of 1 to 65536 pixels, such as "1024x768".
 absl::StatusOr<PictureSize> ParsePictureSize(absl::string_view text);
 
 }  // namespace tessera::server

@@ -12,7 +12,7 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// The message's numbers begin with that of every state.
+// Each state's number in the message is one higher than in JobState.
 static_assert(static_cast<int>(JobState::kCancelled) + 1 == v1::JOB_STATE_CANCELLED);
 v1::JobState StateToProto(JobState state) { return static_cast<v1::JobState>(static_cast<int>(state) + 1); }
 
@@ -23,8 +23,8 @@ ImageRequest FromProto(const v1::ImageRequest& message) {
   const control::MessageReader reader(message);
   for (const RequestField& field : kRequestFields) {
     const FieldDescriptor* from = field.half ? nullptr : message.GetDescriptor()->FindFieldByName(ApiName(field));
-    if (from == nullptr) continue;                            // what only HTTP has, for OpenAI's clients
-    if (!from->is_repeated() && !reader.Has(from)) continue;  // an empty text is the same as none
+    if (from == nullptr) continue;                            // a field that only HTTP has, for OpenAI's clients
+    if (!from->is_repeated() && !reader.Has(from)) continue;  // an empty text means absent
     VisitValue(field, request, [&](auto& value) { reader.Get(from, value); });
   }
   return request;
@@ -128,7 +128,7 @@ v1::JobEvent ToProto(const JobEvent& event) {
     }
     void operator()(const ImageEvent& image) { *message.mutable_image() = ToProto(image.image); }
     void operator()(const EndedEvent& ended) { *message.mutable_ended() = ToProto(ended.job); }
-    void operator()(const ReleasedEvent&) {}  // the status of the call says it
+    void operator()(const ReleasedEvent&) {}  // the call's status reports it
   };
   Spell spell;
   std::visit(spell, event);

@@ -1,4 +1,4 @@
-// Messages of proto/tessera/v1 from and to the plain values of the service. Pure functions.
+// Converts between the messages of proto/tessera/v1 and the plain values of the service. Pure functions.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,7 +8,7 @@
 
 namespace tessera::server {
 
-// The values are ValidateImageRequest's business.
+// Does not check values; ValidateImageRequest does.
 ImageRequest FromProto(const v1::ImageRequest& message);
 absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message);
 
@@ -16,7 +16,7 @@ v1::Job ToProto(const Job& job);
 v1::Image ToProto(const FinishedImage& image);
 v1::JobEvent ToProto(const JobEvent& event);
 v1::Model ToProto(const ServedModel& model);
-v1::Model ToProto(const ServedModel& model, const ServedAdapter& adapter);  // of the model
+v1::Model ToProto(const ServedModel& model, const ServedAdapter& adapter);  // an adapter of `model`
 v1::ServerInfo ToProto(const ServerInfo& info);
 
 }  // namespace tessera::server

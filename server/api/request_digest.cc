@@ -14,7 +14,7 @@
 namespace tessera::server {
 namespace {
 
-// The fields that version 0.1.0 had, in the order in which it digested them. Nothing is ever added here.
+// The fields of version 0.1.0 in the order in which it digested them. This list never grows.
 constexpr char kFirstFields[] =
     "model seed count size quality output_format output_compression background style moderation user"
     " partial_images priority deadline_ms prompt negative_prompt prompt_2 prompt_3 negative_prompt_2"
@@ -22,7 +22,7 @@ constexpr char kFirstFields[] =
     " max_sequence_length true_cfg_scale guidance_rescale clip_skip skip_layers skip_layer_scale"
     " skip_layer_start skip_layer_stop original_width original_height crop_top crop_left";
 
-// A text that differs wherever a field does: every value stands behind its length.
+// A text that differs whenever a field differs: every value is preceded by its length.
 class CanonicalText {
  public:
   void Add(const std::string& value) { absl::StrAppend(&text_, value.size(), ":", value, ";"); }
@@ -38,7 +38,7 @@ class CanonicalText {
   void Add(const std::optional<uint64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
   void Add(const std::optional<bool>& value) { value ? Add(std::string(*value ? "true" : "false")) : AddNothing(); }
   void Add(const std::optional<double>& value) {
-    // All bits: two numbers that print alike may differ.
+    // Use all bits: different numbers may print alike.
     if (!value) return AddNothing();
     const double number = *value == 0 ? 0 : *value;
     Add(std::string(reinterpret_cast<const char*>(&number), sizeof(number)));
@@ -47,7 +47,7 @@ class CanonicalText {
   const std::string& text() const { return text_; }
 
  private:
-  // A value that is always there is digested as one that may be absent.
+  // A value that is always present is digested like an optional one.
   void AddValue(const std::string& value) { Add(value); }
   template <class Value>
   void AddValue(const Value& value) {
@@ -70,8 +70,7 @@ std::string RequestDigest(const ImageRequest& request) {
     if (base::Planted("digest_misses_a_field") && id == "seed") continue;
     add(*FindField(id));
   }
-  // Fields that came later stand behind, by name, and only where they are given: what was digested before them keeps
-  // its digest.
+  // Later fields follow by name, and only if they are given, so that requests without them keep their digests.
   for (const RequestField& field : kRequestFields) {
     if (field.half || std::ranges::count(first, field.id) > 0) continue;
     VisitValue(field, request, [&](const auto& value) {

@@ -1,10 +1,11 @@
-// What a request may say: the values, and the table of its fields, in which each fact about a field stands once.
+// Defines the fields of a request: the structs that hold their values, and the table that states each fact about a
+// field once.
 //
-// From the table HTTP's bodies, gRPC's messages and the command line are read, requests are digested and validated,
-// errors are named, pictures say how they were made, docs/openapi.json and the tables of the documents are checked, and
-// GET /v1/schema answers. To add a field that models read: its member and its line here, the parameter that it becomes
-// (control/prompt_options.h) and that one's line in job_parameters.proto, the public field in image_service.proto, and
-// the model that reads it.
+// HTTP bodies, gRPC messages and the command line are parsed with this table. It also drives the digest and the
+// validation of requests, the field names in errors, the metadata in images, the tests of docs/openapi.json and of the
+// tables in the documents, and GET /v1/schema. To add a field that models read, add its member and its line here, the
+// parameter that it becomes (control/prompt_options.h) with its line in job_parameters.proto, the public field in
+// image_service.proto, and the code in the model that reads it.
 //
 // A field that is a list of structs (adapters, each with a scale) is a vector of described structs (base/fields.h).
 #pragma once
@@ -25,10 +26,10 @@
 
 namespace tessera::server {
 
-// A low-rank adapter that an image is made with.
+// A low-rank adapter to use for an image.
 struct AdapterRequest {
-  std::string name;  // as the server lists it; on the command line without a server, the path of its file
-  double scale = 1;  // of kAdapterScales
+  std::string name;  // the server's name for it; on the command line without a server, its file path
+  double scale = 1;  // within kAdapterScales
 
   bool operator==(const AdapterRequest&) const = default;
 };
@@ -38,10 +39,10 @@ constexpr auto FieldsOf(const AdapterRequest*) {
                     base::Field("scale", &AdapterRequest::scale, control::kAdapterScales,
                                 "Factor of the adapter's part of the image; 0: as if it were absent."));
 }
-// Each is there once. The error is about one of loras.
+// Checks that each adapter is named at most once. The error is about the field `loras`.
 absl::Status CheckRules(const std::vector<AdapterRequest>& adapters);
 
-// A list of described structs, of which the first field names an item.
+// A list of described structs. The first field of each item is its name.
 template <class T>
 inline constexpr bool kIsListOfStructs = false;
 template <base::Described Item>
@@ -52,42 +53,42 @@ const std::string& NameOfItem(const Item& item) {
   return item.*std::get<0>(base::Fields<Item>()).member;
 }
 
-// What an edge was asked to make. What is absent is the model's default.
+// A request as parsed from the command line, HTTP or gRPC. Absent values mean the model's defaults.
 struct GenerationRequest {
   std::string prompt;
   std::optional<std::string> negative_prompt;
-  // For the second and third text encoder; empty: the same as the first.
+  // Prompts for the second and third text encoder; empty: the same as the first.
   std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;
   std::optional<int64_t> width;
   std::optional<int64_t> height;
   std::optional<int64_t> steps;
   std::optional<double> guidance_scale;
-  uint64_t seed = 0;  // of the first image; the others count up from it
+  uint64_t seed = 0;  // seed of the first image; those of the others count up from it
   int64_t count = 1;
   std::string sampler;
   std::string noise = "tessera";
   std::optional<bool> clean_caption;
   std::optional<bool> resolution_binning;
   std::optional<int64_t> max_sequence_length;
-  // A model refuses those of the following that it does not read.
+  // A model refuses the following fields if it does not read them.
   std::optional<double> true_cfg_scale;
   std::optional<double> guidance_rescale;
   std::optional<int64_t> clip_skip;
   std::vector<int64_t> skip_layers;
   std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;
   std::optional<int64_t> original_width, original_height, crop_top, crop_left;
-  std::vector<AdapterRequest> loras;  // in the order in which they are added
+  std::vector<AdapterRequest> loras;  // in the order in which they are applied
 };
 
-// A request in the terms of the public API, which HTTP and gRPC share. Empty texts and absent values are the defaults
-// of the API, then of the model.
+// A request in the terms of the public API, which HTTP and gRPC share. For empty texts and absent values, the API's
+// default applies, else the model's.
 struct ImageRequest {
   std::string model;             // id or alias; empty: the first model
-  GenerationRequest generation;  // but for its seed, count, width and height, which are told below
+  GenerationRequest generation;  // except its seed, count, width and height, which the members below replace
   std::optional<uint64_t> seed;  // absent: random
   std::optional<int64_t> n;
   std::string size;           // "auto" or "WIDTHxHEIGHT"
-  std::string quality;        // a preset of steps; num_inference_steps wins over it
+  std::string quality;        // a preset number of steps; num_inference_steps takes precedence
   std::string complexity;     // checked, without effect
   std::string output_format;  // png, jpeg, webp
   std::optional<int64_t> output_compression;
@@ -95,42 +96,42 @@ struct ImageRequest {
   std::string style;       // checked, without effect
   std::string moderation;  // checked, without effect
   std::string user;
-  std::string safety_identifier;  // what newer clients call the user; wins over it unless empty
+  std::string safety_identifier;  // the name that newer clients use for `user`; takes precedence unless empty
   std::optional<int64_t> partial_images;
   std::optional<int64_t> priority;
   std::optional<int64_t> deadline_ms;
 };
 
-// One line of the table. What is null, or nothing, is as the comment says.
+// One line of the table. Each comment states the meaning of null or of an absent value.
 struct RequestField {
-  // In errors, and of the parameter that it becomes (control::JobParameters), where it becomes one.
+  // Name in errors, and of the member of control::JobParameters that the field becomes, if any.
   const char* id;
-  // That HTTP and gRPC use; null: the id.
+  // Name in HTTP and gRPC; null: the id.
   const char* name = nullptr;
-  // `name` is a field of which this is one half.
+  // The API field `name` holds two values, and this is one of them.
   bool half = false;
-  // In messages of the command line; null: the id with blanks.
+  // Name in messages of the command line; null: the id with spaces.
   const char* label = nullptr;
-  // What the command line calls one value of a list.
+  // Name of one item of a list on the command line.
   const char* item = nullptr;
-  // Of the command line, as CLI11 has it; null: none. A switch has no dashes.
+  // Command-line option in CLI11's syntax; null: none. A switch is written without dashes.
   const char* option = nullptr;
-  // What the help shows for the option's value, where its type does not say it.
+  // Placeholder for the option's value in the help, if its type is not enough.
   const char* type = nullptr;
-  // What it is, for the help and, without a description, for the API.
+  // Description for the command-line help; also for the API if `description` is null.
   const char* help = nullptr;
   const char* description = nullptr;
-  // In the text that pictures carry; null: the label with a capital letter.
+  // Key in the metadata text of images; null: the label, capitalized.
   const char* key = nullptr;
-  // Of ModelDescription::options: what a model says that reads it; null: every model does.
+  // Entry of ModelDescription::options that says that a model reads this field; null: every model reads it.
   const char* read_with = nullptr;
-  // Of what becomes no parameter; nothing: those of the parameter, or none.
+  // Bounds of a field that does not become a parameter; nullopt: those of the parameter, or none.
   std::optional<Bounds> bounds = std::nullopt;
-  // The parameter's 0 stands for an absent value, so that no request may say it.
+  // The parameter's value 0 means absent, so requests may not set it to 0.
   bool zero_is_absent = false;
-  // Its valid words with blanks between them; null: any, or those of the model.
+  // The valid words, separated by spaces; null: any word, or those of the model.
   const char* words = nullptr;
-  // The API's default as JSON; null: the model's, or none.
+  // The API's default as JSON; null: the model's default, or none.
   const char* usual = nullptr;
 
   std::variant<std::string GenerationRequest::*, std::optional<std::string> GenerationRequest::*,
@@ -141,7 +142,7 @@ struct RequestField {
       member;
 };
 
-// In the order in which lists and helps show them.
+// The order is that of lists and command-line help.
 inline constexpr RequestField kRequestFields[] = {
     {.id = "prompt",
      .option = "prompt",
@@ -362,7 +363,7 @@ inline constexpr RequestField kRequestFields[] = {
      .member = &GenerationRequest::crop_left},
 };
 
-// The line with this id; null: none.
+// Returns the line with this id; null if there is none.
 const RequestField* FindField(absl::string_view id);
 
 std::string ApiName(const RequestField& field);
@@ -371,14 +372,14 @@ std::string MetadataKey(const RequestField& field);
 std::vector<std::string> Words(const RequestField& field);
 Bounds BoundsOf(const RequestField& field);
 
-// Whether the command line has the field's value too, and not the API alone.
+// Whether the field also exists on the command line, and not only in the API.
 inline bool IsOfGeneration(const RequestField& field) {
   return std::visit(
       []<class Value, class Request>(Value Request::*) { return std::is_same_v<Request, GenerationRequest>; },
       field.member);
 }
 
-// Calls visit(value) with the place of the field in `request`, which may be const.
+// Calls visit(value) with a reference to the field's value in `request`, which may be const.
 template <class Request, class Visit>
 void VisitValue(const RequestField& field, Request& request, const Visit& visit) {
   std::visit(
@@ -392,7 +393,7 @@ void VisitValue(const RequestField& field, Request& request, const Visit& visit)
       field.member);
 }
 
-// Copies every field to the one of the same name, if the other struct has it.
+// Copies every field to the field of the same name in the other struct, if it exists.
 template <base::Described From, base::Described To>
 void CopyFields(const From& from, To& to) {
   base::ForEachField(
@@ -409,7 +410,7 @@ void CopyFields(const From& from, To& to) {
       to);
 }
 
-// Copies what the request says to the parameter that it becomes, or back, where the types are of one kind.
+// Copies a value of a request to the parameter that it becomes, or back, where the types correspond.
 template <typename From, typename To>
 void CopyValue(const From& from, To& to) {
   if constexpr (std::is_same_v<From, To>) {

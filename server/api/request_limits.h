@@ -1,4 +1,4 @@
-// What no request exceeds, whatever the server and the model. Limits of parameters: control/job_parameters.h.
+// Limits that hold for every request on every server and model. For limits of parameters see control/job_parameters.h.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tessera::server {
 
-// Valid values, both ends included: of a number, of each number of a list, of the bytes of a text.
+// Bounds are inclusive and apply to a number, to each number of a list, or to the number of bytes of a text.
 struct Bounds {
   double low, high;
 };
@@ -25,7 +25,7 @@ inline Bounds BoundsOf(const base::Text& valid) { return {0, static_cast<double>
 inline Bounds BoundsOf(base::Flag) { return kUnbounded; }
 inline Bounds BoundsOf(base::Choice) { return kUnbounded; }
 template <class Each>
-Bounds BoundsOf(const base::List<Each>& valid) {  // of each value; of a list of structs, how many there may be
+Bounds BoundsOf(const base::List<Each>& valid) {  // of each value; for a list of structs, of their number
   if constexpr (std::is_same_v<Each, base::Nested>) {
     return {0, static_cast<double>(valid.most)};
   } else {

@@ -1,4 +1,4 @@
-// What the storage of jobs and images does, whatever keeps them.
+// StorageState is the condition of the storage for jobs and images, for every kind of store.
 #pragma once
 
 #include <array>
@@ -8,14 +8,15 @@
 
 namespace tessera::server {
 
-// The later ones are the graver ones: a trouble is as grave as the gravest thing it brought.
+// In ascending order of severity; a failure has the severity of its worst effect.
 enum class StorageState : uint8_t {
   kOk,
   kFull,
   kFailing,
-  kUnreachable,  // the database of the queue does not answer
-  kMoved,        // what is open is not what is found under its name: removed, or another disk lies over it
-  kDamaged,      // what was kept cannot be read as it was written
+  kUnreachable,  // the database of the job queue does not respond
+  kMoved,    // the open files are not those found at their paths: they were removed, or another file system is mounted
+             // over them
+  kDamaged,  // stored data cannot be read as it was written
 };
 
 inline constexpr std::array<absl::string_view, 6> kStorageStates = {"ok",          "full",  "failing",

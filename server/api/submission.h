@@ -1,4 +1,4 @@
-// The one way from a request at an edge to a job: validated, counted, accepted.
+// Turns a request from HTTP or gRPC into a job: validates it, counts it against limits, and submits it.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace tessera::server {
 
-// That a key is 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
+// Checks that a key has 1 to kMaxIdempotencyKeyBytes printable ASCII characters.
 absl::Status CheckIdempotencyKey(const std::string& key);
 
-// `idempotency_key`, where there is one, is checked. What was accepted under it before is given back, whatever bounds
-// have been reached since, and counts against none.
+// Checks `idempotency_key` if there is one. A request that was accepted under it before returns the earlier submission,
+// even if limits have been reached since, and counts against no limit.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
                                              const ImageRequest& request,
                                              const std::optional<std::string>& idempotency_key);

@@ -16,7 +16,7 @@ bool ReadsTrueCfg(const control::ModelDescription& model) {
          model.options.end();
 }
 
-// Why skip-layer guidance does nothing in any step; empty: it does something.
+// Returns why skip-layer guidance has no effect in any step; empty if it has an effect.
 std::string WhySkipLayersRest(const control::JobParameters& job) {
   const control::SkipLayerGuidance& skip = job.options.skip_layers;
   if (job.guidance_scale <= 1) return kNeedsGuidance;
@@ -57,7 +57,7 @@ std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const
   }
   if (!(true_cfg ? options.true_cfg_scale > 1 : job.guidance_scale > 1)) {
     const std::string why = true_cfg ? kNeedsTrueCfg : kNeedsGuidance;
-    // Without true CFG an empty negative prompt is what the model uses anyway.
+    // Without true CFG, the model uses an empty negative prompt anyway.
     if (true_cfg || !job.negative_prompt.value_or("").empty()) {
       drop("the negative prompt", job.negative_prompt, std::optional<std::string>(), why);
     }

@@ -1,7 +1,7 @@
-// What of valid parameters has no effect on an image: the model does not read it, or another parameter switches it off.
-// One rule for every option and every edge: the user is told, and no picture says that it was made with it. What a
-// model can never read is refused by the validator (server/api/generation_request.h) where the model's description
-// tells.
+// Removes valid parameters that have no effect on an image, because the model does not read them or another parameter
+// switches them off. This one rule covers every option for HTTP, gRPC and the command line: the user gets a warning,
+// and the image's metadata does not list the parameter. The validator (server/api/generation_request.h) refuses
+// parameters that the model can never read, as far as the model's description states that.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@
 
 namespace tessera::server {
 
-// Puts back to its default what has no effect. One sentence for the user about each that was not the default.
+// Resets parameters without effect to their defaults. Returns one sentence for the user about each that differed.
 std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const control::ModelDescription& model);
 
-// Whether the model takes a guidance scale: one that was distilled takes none, and its default is 0.
+// Whether the model takes a guidance scale. A distilled model takes none; its default is 0.
 bool TakesGuidance(const control::ModelDescription& model);
 
 }  // namespace tessera::server
