@@ -10,7 +10,7 @@
 namespace tessera::server {
 namespace {
 
-// Every setting by its full name.
+// Maps every setting's full name to its value.
 std::map<std::string, std::string> SettingsOf(const ServerConfig& config) {
   const auto text = [](const YAML::Node& node) {
     YAML::Emitter out;

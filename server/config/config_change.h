@@ -1,4 +1,4 @@
-// What a server that runs takes of a configuration that was written since, and what has to wait for its next start.
+// Determines which configuration changes a running server applies on reload, and which need a restart.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 namespace tessera::server {
 
 struct ConfigChange {
-  ServerConfig config;                     // to go on with
+  ServerConfig config;                     // the configuration after the reload
   std::vector<std::string> changed;        // "limits.steps_per_image: 1000 -> 500"
-  std::vector<std::string> needs_restart;  // names of settings that stay as they were
+  std::vector<std::string> needs_restart;  // names of settings whose changes were not applied
 };
 
-// Keys, groups, drain_time and the limits of what is accepted are taken, all else stays. INVALID_ARGUMENT where the two
-// do not go together, such as listeners beyond loopback that would lose their keys. Pure.
+// Applies keys_file, allow_anonymous, groups, drain_time and the limits on accepted jobs; all other settings keep their
+// values. INVALID_ARGUMENT if the combination is invalid, such as listeners beyond loopback that would lose their keys.
+// Pure.
 absl::StatusOr<ConfigChange> ChangeOf(const ServerConfig& now, const ServerConfig& wanted);
 
 }  // namespace tessera::server

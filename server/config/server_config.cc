@@ -28,9 +28,9 @@ using base::YamlRange;
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;
 constexpr int kBeatsUntilLost = 2;
-constexpr absl::Duration kShortestLease = absl::Seconds(1);  // it is renewed three times as often
+constexpr absl::Duration kShortestLease = absl::Seconds(1);  // the lease is renewed three times in this time
 
-// Writes what YamlMapping reads, by the same calls.
+// Writes what YamlMapping reads, with the same calls.
 class YamlWriter {
  public:
   explicit YamlWriter(YAML::Emitter& out) : out_(out) {}
@@ -90,8 +90,8 @@ void Listener(YamlMapping& listeners, const std::string& name, ListenConfig& lis
   });
 }
 
-// The walks over the settings, by which they are read and written. `visit` has, for each type of a value, a call with
-// its key, the value and, unless all values are valid, those that are; Nested for a mapping within.
+// These functions visit every setting, both to read and to write it. `visit` is callable, for each type of value, with
+// the key, the value and, unless all values are valid, the valid values; its Nested handles a nested mapping.
 template <typename Visit, typename Limits>
 void VisitLimits(Visit& visit, Limits& limits) {
   visit("images_per_request", limits.images_per_request, YamlRange{1, kMaxImageCount});
@@ -128,8 +128,8 @@ void VisitGroup(Visit& visit, Group& group) {
   visit("warmup", group.warmup);
 }
 
-// Groups are read when all else is known to be right: a wrong key is worth more to know than what is missing because
-// of it.
+// Groups are read only if everything else is valid: an error about an unknown key is more useful than one about the
+// setting that is missing because of it.
 void Groups(YamlMapping& document, std::vector<GroupConfig>&) { document.Take("groups"); }
 
 void Groups(YamlWriter& out, const std::vector<GroupConfig>& groups) {
@@ -265,7 +265,7 @@ void ReadGroups(YamlMapping& document, std::vector<GroupConfig>& groups) {
   for (size_t i = 0; i < node.size(); ++i) {
     document.Update(ReadGroup(node[i], absl::StrCat("groups[", i, "]"), groups.emplace_back()));
   }
-  // One name means one model.
+  // Each name must stand for one model.
   for (const GroupConfig& group : groups) {
     for (const std::string& alias : group.aliases) {
       for (const GroupConfig& other : groups) {
@@ -291,7 +291,7 @@ void CheckNodes(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
-// A browser names its page's origin, never a path: an origin with one would match no page.
+// A browser sends its page's origin without a path, so an origin with a path would match no page.
 void CheckUrls(YamlMapping& document, const ServerConfig& config) {
   for (const std::string& origin : config.origins) {
     const std::optional<WebUrl> url = ParseWebUrl(origin);
@@ -310,7 +310,7 @@ void CheckUrls(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
-// What only makes sense together.
+// Checks settings that depend on each other.
 void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   const auto beyond = [](const ListenConfig& listener) {
     return listener.enabled && !IsLoopbackAddress(listener.address);

@@ -1,4 +1,5 @@
-// Any bytes as a configuration: what is accepted prints and reads back as itself, and a bounded error refuses the rest.
+// Parses any bytes as a configuration: an accepted one prints and reads back as itself, and a refused one gets an error
+// of bounded length.
 #include <cstdint>
 #include <cstdlib>
 

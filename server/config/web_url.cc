@@ -13,7 +13,7 @@
 namespace tessera::server {
 namespace {
 
-// The host as browsers write it: "EXAMPLE.com" → "example.com", "[0:0::1]" → "[::1]".
+// Returns the host as browsers write it: "EXAMPLE.com" → "example.com", "[0:0::1]" → "[::1]".
 std::optional<std::string> CanonicalHost(absl::string_view host) {
   if (absl::ConsumePrefix(&host, "[")) {
     in6_addr address;
@@ -30,7 +30,7 @@ std::optional<std::string> CanonicalHost(absl::string_view host) {
   return absl::AsciiStrToLower(host);
 }
 
-// ":8080" → 8080; `none` where there is no port.
+// Returns the port of ":8080"; `none` without a port.
 std::optional<uint32_t> PortOf(absl::string_view text, uint32_t none) {
   if (text.empty()) return none;
   uint32_t port = 0;

@@ -1,4 +1,4 @@
-// WebUrl is an http or https URL of the configuration, taken apart as browsers do it. Pure functions.
+// WebUrl is an http or https URL of the configuration, parsed as browsers parse it. Pure functions.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 namespace tessera::server {
 
 struct WebUrl {
-  // As a browser writes it in Origin: lower case, without the port where it is the scheme's own (RFC 6454,
+  // The origin as a browser writes it in the Origin header: lower case, without the scheme's default port (RFC 6454,
   // section 6.2).
   std::string origin;
-  std::string path;  // "" or from the first slash on
+  std::string path;  // "" or the part from the first slash on
 };
 
-// Nothing for another scheme, a user, a query, a fragment, a wildcard or a host that is not ASCII, which no browser
-// sends (it sends a name of another script in Punycode).
+// Returns nullopt for another scheme, a user, a query, a fragment, a wildcard or a host that is not ASCII, which no
+// browser sends (it sends internationalized names in Punycode).
 std::optional<WebUrl> ParseWebUrl(absl::string_view url);
 
 }  // namespace tessera::server
