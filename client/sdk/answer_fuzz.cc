@@ -1,4 +1,5 @@
-// Any bytes as what a server answers: as an answer of each kind, as a refusal, and as a stream of events in pieces.
+// Parses any bytes as a server's response: as a response of each kind, as a refusal, and as a stream of events in
+// pieces.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace {
 
-// An answer is a message or INTERNAL, and ids of jobs can stand in a path.
+// Every response is either a valid message or INTERNAL, and the ids of jobs can be used in a path.
 template <typename Message>
 void ReadAs(const std::string& json) {
   Message message;

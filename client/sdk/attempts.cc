@@ -17,7 +17,7 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 
-// Payloads of a status.
+// Keys of the status payloads.
 constexpr char kField[] = "tessera-field";
 constexpr char kErrorCode[] = "tessera-error-code";
 constexpr char kRetryAfter[] = "retry-after-ms";
@@ -28,7 +28,7 @@ std::optional<std::string> PayloadOf(const absl::Status& status, const char* nam
   return std::string(*payload);
 }
 
-// Callers that failed together come back apart.
+// The pause is random, so that callers that failed together do not retry together.
 absl::Duration BackOff(int failures) {
   const absl::Duration longest = std::min(kFirstPause * (int64_t{1} << std::min(failures, 10)), kLongestPause);
   const auto random = static_cast<unsigned char>(base::RandomBytes(1)[0]);
@@ -57,7 +57,7 @@ absl::Status Attempts::PauseAfter(const absl::Status& failed) {
   if (!retries_refusals_ || !MayGetThroughLater(failed) || failures_ >= retries_) return failed;
   const absl::Duration pause =
       std::max(BackOff(failures_++), RefusalOf(failed).retry_after.value_or(absl::ZeroDuration()));
-  // A server that asks for more time than the call has is told to the caller at once.
+  // Fail at once if the pause would exceed the rest of the call's time.
   if (base::SteadyNow() + pause >= deadline_) return failed;
   std::mutex mutex;
   std::condition_variable_any stopped;

@@ -1,4 +1,4 @@
-// The attempts of one call: its deadline, its end on request, and the pauses between them.
+// Attempts tracks the attempts of one call: its deadline, its cancellation, and the pauses between attempts.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,7 +8,7 @@
 
 namespace tessera::client {
 
-// `status` with what RefusalOf reads.
+// Returns `status` with the details that RefusalOf reads.
 absl::Status WithRefusal(absl::Status status, const Refusal& refusal);
 
 class Attempts {
@@ -19,13 +19,13 @@ class Attempts {
         stop_(call.stop),
         deadline_(base::SteadyNow() + call.timeout.value_or(timeout)) {}
 
-  absl::Duration deadline() const { return deadline_; }  // of the steady clock
+  absl::Duration deadline() const { return deadline_; }  // on the steady clock
   const std::stop_token& stop() const { return stop_; }
 
-  // Waits after an attempt that failed. Anything but OK ends the call with that.
+  // Waits after a failed attempt. An error ends the call with that error.
   absl::Status PauseAfter(const absl::Status& failed);
 
-  // An attempt got somewhere: the next failure is the first in a row.
+  // Call this when an attempt made progress: the next failure counts as the first in a row.
   void Advance() {
     failures_ = 0;
     retries_refusals_ = true;

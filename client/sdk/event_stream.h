@@ -1,4 +1,4 @@
-// Server-sent events out of the bytes of a stream, in pieces of any size.
+// EventStream parses server-sent events from the bytes of a stream, which may arrive in pieces of any size.
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct ServerEvent {
 
 class EventStream {
  public:
-  // Appends the events that are complete now. RESOURCE_EXHAUSTED for one that is larger than any image's.
+  // Appends the events that are now complete. RESOURCE_EXHAUSTED for an event larger than any image's.
   absl::Status Take(absl::string_view bytes, std::vector<ServerEvent>& events);
 
  private:
   void TakeLine(absl::string_view line, std::vector<ServerEvent>& events);
 
-  std::string rest_;  // of a line that has not ended
+  std::string rest_;  // an incomplete line
   ServerEvent event_;
 };
 

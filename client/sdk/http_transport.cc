@@ -38,7 +38,8 @@ using Request = http::request<http::string_body>;
 using Take = absl::FunctionRef<bool(const ServerEvent&)>;
 
 constexpr uint64_t kMaxAnswerBytes = 256 << 20;
-// A server from which nothing comes for so long is gone. It says every few seconds that a stream of events is alive.
+// A server that sends nothing for this long is considered lost. It sends a heartbeat on event streams every few
+// seconds.
 constexpr absl::Duration kLongestSilence = absl::Minutes(2);
 constexpr char kLost[] = "tessera-lost";
 
@@ -50,7 +51,7 @@ absl::Status Lost(absl::Status status) {
 absl::Status ErrorOf(const http::response<http::string_body>& answer) {
   absl::Status status =
       ReadError(static_cast<int>(answer.result_int()), answer.body(), std::string(answer[http::field::retry_after]));
-  // This is what a proxy says whose server has gone.
+  // A proxy sends these if it cannot reach the server.
   const bool is_of_proxy = answer.result() == http::status::bad_gateway ||
                            (answer.result() == http::status::gateway_timeout && RefusalOf(status).code.empty());
   return is_of_proxy ? Lost(std::move(status)) : status;
@@ -72,14 +73,14 @@ Request RequestOf(const HttpCall& call, const ServerUrl& url, const std::string&
   return request;
 }
 
-// One request and its answer, on the thread of the caller. What ends it sooner is carried out in between, on this
-// thread too.
+// One request and its response, on the caller's thread. Cancellation and deadline are also handled on this thread,
+// between operations.
 class Exchange {
  public:
   Exchange(const ServerUrl& url, asio::ssl::context& tls, const HttpCall& call)
       : url_(url), call_(call), resolver_(io_), stream_(io_, tls), socket_(stream_.next_layer()) {}
 
-  // `take` is given the events of an answer that is a stream of them.
+  // `take` receives the events if the response is an event stream.
   absl::StatusOr<HttpAnswer> Run(Request request, std::optional<Take> take) {
     const std::stop_callback stop(call_.stop, [this] {
       asio::post(io_, [this] {
@@ -94,14 +95,14 @@ class Exchange {
   }
 
  private:
-  // Runs one asynchronous operation to its end.
+  // Runs one asynchronous operation to completion.
   template <typename Start>
   error_code Await(const Start& start) {
     std::optional<error_code> ended;
     const absl::Duration left = std::clamp(call_.deadline - base::SteadyNow(), absl::ZeroDuration(), kLongestSilence);
     socket_.expires_after(absl::ToChronoNanoseconds(left));
     start([&ended](error_code error, auto&&...) { ended = error; });
-    // Where the caller has ended the call before this, the cancellation came too early for the operation.
+    // If the caller cancelled before this point, the cancellation preceded the operation and must be repeated.
     if (call_.stop.stop_requested()) asio::post(io_, [this] { socket_.cancel(); });
     io_.restart();
     while (!ended.has_value()) io_.run_one();
@@ -175,10 +176,10 @@ class Exchange {
   tcp::resolver resolver_;
   TlsStream stream_;
   beast::tcp_stream& socket_;
-  bool has_answer_ = false;  // to the end
+  bool has_answer_ = false;  // a complete response
 };
 
-// OpenSSL takes any text for a list of no certificates.
+// OpenSSL accepts any text as an empty list of certificates.
 bool HoldsCertificates(asio::ssl::context& tls) {
   return sk_X509_OBJECT_num(X509_STORE_get0_objects(SSL_CTX_get_cert_store(tls.native_handle()))) > 0;
 }

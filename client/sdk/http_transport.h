@@ -1,8 +1,9 @@
-// The calls of a client over HTTP/1.1: one connection for each, with a bound on every wait and every size.
+// HttpTransport performs a client's calls over HTTP/1.1: one connection for each, with every wait and every size
+// bounded.
 //
-// Errors: UNAVAILABLE, the server cannot be reached, stopped answering, or says that it cannot do it now (WasLost: the
-// request may have arrived); CANCELLED and DEADLINE_EXCEEDED, as HttpCall asks for; others are the server's own, with
-// what RefusalOf reads. Thread-safe.
+// Errors: UNAVAILABLE if the server cannot be reached, stopped responding, or reports that it is unavailable (if
+// WasLost, the request may have arrived); CANCELLED and DEADLINE_EXCEEDED as HttpCall requests; other errors are the
+// server's, with the details that RefusalOf reads. Thread-safe.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
@@ -25,7 +26,7 @@ struct HttpCall {
   std::string target;
   std::string body;             // JSON; empty: none
   std::string idempotency_key;  // empty: none
-  absl::Duration deadline;      // of the steady clock
+  absl::Duration deadline;      // on the steady clock
   std::stop_token stop;
 };
 
@@ -36,12 +37,12 @@ struct HttpAnswer {
 
 class HttpTransport {
  public:
-  // INVALID_ARGUMENT for certificates that cannot be read. Connects to nothing.
+  // INVALID_ARGUMENT for unreadable certificates. Does not connect.
   static absl::StatusOr<std::unique_ptr<HttpTransport>> Create(const ServerUrl& url, const ImageClientOptions& options);
 
   absl::StatusOr<HttpAnswer> Call(const HttpCall& call) const;
 
-  // Passes the events of a stream on until `take` returns false, or until the stream ends.
+  // Passes the events of a stream to `take` until it returns false or the stream ends.
   absl::Status Follow(const HttpCall& call, absl::FunctionRef<bool(const ServerEvent&)> take) const;
 
  private:
@@ -49,14 +50,14 @@ class HttpTransport {
 
   const ServerUrl url_;
   const std::string api_key_;
-  // Connections share it, which OpenSSL allows.
+  // Shared by all connections, which OpenSSL allows.
   mutable boost::asio::ssl::context tls_{boost::asio::ssl::context::tls_client};
 };
 
-// A request was sent, or may have been, and its answer did not come.
+// True if a request was or may have been sent and no response arrived.
 bool WasLost(const absl::Status& status);
 
-// `text` as one segment of a path, or as a value of a query.
+// Encodes `text` as one segment of a path or as a value in a query.
 std::string PercentEncoded(const std::string& text);
 
 }  // namespace tessera::client

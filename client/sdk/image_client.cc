@@ -24,7 +24,7 @@ constexpr absl::Duration kUnaryTimeout = absl::Minutes(1);
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(5);
 constexpr size_t kMaxKeyBytes = 255;
 
-// Where the server is.
+// Validates the options and returns the server's URL.
 absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
   absl::StatusOr<ServerUrl> url = ParseServerUrl(absl::StrCat(options.tls ? "https://" : "http://", options.address));
   if (!url.ok()) {
@@ -47,7 +47,7 @@ absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
   return url;
 }
 
-// The path of a job or an image, with `rest` after it.
+// Returns the path of a job or an image, followed by `rest`.
 std::string PathOf(const char* kind, const std::string& id, const char* rest = "") {
   return absl::StrCat("/v1/", kind, "/", PercentEncoded(id), rest);
 }
@@ -169,13 +169,13 @@ class HttpImageClient final : public ImageClient {
     return response;
   }
 
-  // `with_files`: images are told with their bytes.
+  // `with_files`: image events include the image's bytes.
   absl::StatusOr<v1::Job> Follow(const std::string& job, Attempts& attempts, bool with_files,
                                  const OnEvent& on_event) const {
-    std::set<int32_t> images;  // that were told
+    std::set<int32_t> images;  // already reported
     while (true) {
       std::optional<v1::Job> ended;
-      absl::Status refused;  // what was told, or what should be told next
+      absl::Status refused;  // the error of an event, or the one to report next
       const auto tell = [&](v1::JobEvent event) -> absl::Status {
         if (event.has_image() && images.contains(event.image().index())) return absl::OkStatus();
         if (event.has_image() && with_files) {
@@ -203,8 +203,8 @@ class HttpImageClient final : public ImageClient {
     }
   }
 
-  // Tried once, for a caller that no longer waits. `job` is empty where its acceptance was not heard of; then the same
-  // submission tells which job it made.
+  // Tried once, because the caller no longer waits. If `job` is empty, its acceptance was never received; repeating the
+  // submission then returns the job that it created.
   void CancelSubmitted(const HttpCall& submission, std::string job) const {
     ImageClientOptions once = options_;
     once.retries = 0;

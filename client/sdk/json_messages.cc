@@ -39,14 +39,14 @@ using Writer = rapidjson::Writer<Buffer, rapidjson::UTF8<>, rapidjson::UTF8<>, b
 
 constexpr char kStatePrefix[] = "JOB_STATE_";
 
-// What HTTP calls a field. Times and waits are seconds there, and the sides of an image are one text.
+// Returns a field's name in HTTP. HTTP gives times and waits in seconds and the sides of an image as one text.
 std::string NameOf(const FieldDescriptor& field) {
   absl::string_view name = field.has_json_name() ? field.json_name() : field.name();
   if (absl::ConsumeSuffix(&name, "width") || absl::ConsumeSuffix(&name, "height")) return absl::StrCat(name, "size");
   return std::string(name);
 }
 
-// Whether every server says it. Without it the other end is no Tessera server.
+// Whether every Tessera server sends this field.
 bool IsRequired(const FieldDescriptor& field) {
   const bool may_be_left_out = field.has_presence() || field.type() == FieldDescriptor::TYPE_BYTES;
   return field.name() == "id" || (!may_be_left_out && NameOf(field) != field.name());
@@ -57,21 +57,21 @@ absl::Status NotAsItMustBe(const FieldDescriptor& field) {
       absl::StrCat("the server's answer has no valid '", NameOf(field), "': is it a Tessera server?"));
 }
 
-// Empty where the value is no text.
+// Empty if the value is not a text.
 std::string TextOf(const Value& value) {
   return value.IsString() ? std::string(value.GetString(), value.GetStringLength()) : "";
 }
 
-// Empty also where there is no such member.
+// Also empty if there is no such member.
 std::string TextIn(const Value& object, const char* name) {
   const auto member = object.FindMember(name);
   return member == object.MemberEnd() ? "" : TextOf(member->value);
 }
 
-// A number as it is, the milliseconds of a number of seconds, or one side of "WIDTHxHEIGHT".
+// Returns an integer: the number itself, a number of seconds as milliseconds, or one side of "WIDTHxHEIGHT".
 std::optional<int64_t> WholeOf(const FieldDescriptor& field, const Value& value) {
   if (absl::EndsWith(field.name(), "_ms")) {
-    constexpr double kMostSeconds = 1e15;  // whose milliseconds fit 64 bits
+    constexpr double kMostSeconds = 1e15;  // the milliseconds fit into 64 bits
     if (!value.IsNumber() || !(std::abs(value.GetDouble()) <= kMostSeconds)) return std::nullopt;
     return std::llround(value.GetDouble() * 1000);
   }
@@ -83,7 +83,7 @@ std::optional<int64_t> WholeOf(const FieldDescriptor& field, const Value& value)
   return is_side ? std::optional(side) : std::nullopt;
 }
 
-// Ids stand in paths; those of models may be of any characters.
+// Ids of jobs and images are used in paths; those of models may contain any characters.
 bool IsId(const std::string& text) {
   return !text.empty() && text.size() <= 200 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '_' || c == '-';
@@ -103,7 +103,7 @@ absl::StatusCode CodeOf(int status, const std::string& word) {
   return status >= 400 && status < 500 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
 }
 
-// Whether the value is one of the field's type, which the field has from here on.
+// Sets the field to `value`; returns false if the value is not of the field's type.
 bool ReadScalar(const Value& value, const FieldDescriptor& field, Message& message) {
   const Reflection& reflection = *message.GetReflection();
   switch (field.cpp_type()) {
@@ -143,7 +143,7 @@ bool ReadScalar(const Value& value, const FieldDescriptor& field, Message& messa
     }
     default:
       if (!value.IsObject()) return false;
-      // The only message within one is the error of a job, for which HTTP has words.
+      // The only nested message is a job's error, whose code is a word in HTTP.
       v1::JobError error;
       const bool was_refused = TextIn(value, "type") == "invalid_request_error";
       error.set_code(static_cast<int>(CodeOf(was_refused ? 400 : 500, TextIn(value, "code"))));
@@ -172,7 +172,7 @@ absl::Status ReadObject(const Value& object, Message& message) {
       if (field.message_type() == nullptr) {
         reflection.AddString(&message, &field, TextOf(value));
       } else if (!value.IsObject() || TextIn(value, "alias_of").empty()) {
-        // HTTP lists a model once more under each of its aliases.
+        // HTTP also lists a model under each of its aliases.
         RETURN_IF_ERROR(ReadObject(value, *reflection.AddMessage(&message, &field)));
       }
     }
@@ -180,7 +180,7 @@ absl::Status ReadObject(const Value& object, Message& message) {
   return absl::OkStatus();
 }
 
-// Hands what the reader finds on to a document, but for numbers, which it finds as text.
+// Passes the reader's values to a document, except numbers, which the reader delivers as text.
 struct DocumentBuilder {
   using Size = rapidjson::SizeType;
 
@@ -199,7 +199,7 @@ struct DocumentBuilder {
   bool EndObject(Size members) { return document.EndObject(members); }
   bool StartArray() { return document.StartArray(); }
   bool EndArray(Size items) { return document.EndArray(items); }
-  // Not called, because numbers are asked for as text.
+  // Not called, because numbers are read as text.
   bool Int(int) { return false; }
   bool Uint(unsigned) { return false; }
   bool Int64(int64_t) { return false; }
@@ -209,7 +209,7 @@ struct DocumentBuilder {
   Document& document;
 };
 
-// Null where it is no JSON. Without recursion, whatever the depth of the text.
+// Returns null if `json` is not valid JSON. Not recursive, so that deeply nested text is safe.
 Document Parse(const std::string& json) {
   constexpr unsigned kFlags =
       rapidjson::kParseIterativeFlag | rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
@@ -230,7 +230,7 @@ void Write(Writer& writer, const std::string& text) {
 
 void WriteObject(Writer& writer, const Message& message);
 
-// Of whole numbers, or of objects.
+// Writes a list of integers or of objects.
 void WriteList(Writer& writer, const FieldDescriptor& field, const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   writer.StartArray();
@@ -244,7 +244,7 @@ void WriteList(Writer& writer, const FieldDescriptor& field, const Message& mess
   writer.EndArray();
 }
 
-// Fields are numbers, texts or lists.
+// Writes a field that is a number, a text or a list.
 void WriteField(Writer& writer, const FieldDescriptor& field, const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   Write(writer, field.name());
@@ -279,7 +279,7 @@ void WriteObject(Writer& writer, const Message& message) {
   writer.EndObject();
 }
 
-// JSON has no others.
+// JSON has only finite numbers.
 absl::Status CheckNumbers(const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   for (const FieldDescriptor* field : FieldsOf(message)) {
@@ -301,7 +301,7 @@ absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request) {
   Buffer buffer;
   Writer writer(buffer);
   writer.StartObject();
-  // An empty prompt is one, too.
+  // An empty prompt is also sent.
   if (request.prompt().empty()) WriteField(writer, *v1::ImageRequest::descriptor()->FindFieldByName("prompt"), request);
   for (const FieldDescriptor* field : FieldsOf(request)) WriteField(writer, *field, request);
   writer.EndObject();

@@ -1,5 +1,5 @@
-// The messages of the API as HTTP's JSON, and back. What a server says is checked before it is believed: errors are
-// INTERNAL, the other end is no Tessera server. Pure functions.
+// Converts between the messages of the API and HTTP's JSON. Everything that a server sends is checked; an error is
+// INTERNAL and means that the other end is not a Tessera server. Pure functions.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -14,17 +14,17 @@
 
 namespace tessera::client {
 
-// The body of POST /v1/jobs: each field that is set, under its own name. Whether its value is valid is the server's
-// business; INVALID_ARGUMENT for a number that JSON does not have.
+// Returns the body of POST /v1/jobs: each field that is set, under its name in HTTP. The server checks the values;
+// INVALID_ARGUMENT for a number that JSON cannot represent.
 absl::StatusOr<std::string> ToJson(const v1::ImageRequest& request);
 
-// Fills a Job, ListJobsResponse, ListModelsResponse or ServerInfo with what an answer says of it.
+// Fills a Job, ListJobsResponse, ListModelsResponse or ServerInfo from a response.
 absl::Status FromJson(const std::string& json, google::protobuf::Message& message);
 
-// Nothing for an event that is no event of a job, such as one of a later version.
+// Returns nullopt for an event that is not a job event, such as one of a later version.
 absl::StatusOr<std::optional<v1::JobEvent>> EventOf(const ServerEvent& event);
 
-// The error that an answer of a status from 300 on tells. `retry_after` is the header of that name.
+// Returns the error in a response with a status of 300 or more. `retry_after` is the header of that name.
 absl::Status ReadError(int status, const std::string& body, const std::string& retry_after);
 
 // "queued" for JOB_STATE_QUEUED.

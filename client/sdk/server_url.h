@@ -1,4 +1,4 @@
-// Where a server is, as a user types it.
+// ServerUrl is the URL of a server, parsed from the user's text.
 #pragma once
 
 #include <string>
@@ -10,14 +10,15 @@ namespace tessera::client {
 
 struct ServerUrl {
   bool tls = false;
-  std::string host;  // a name or an address, without the brackets of IPv6
+  std::string host;  // a name or an address; IPv6 without brackets
   std::string port;
   std::string authority;  // as in a Host header
 
   bool IsLoopback() const;
 };
 
-// "https://images.example", "http://localhost:8080", "http://[::1]:8080/". INVALID_ARGUMENT for everything else.
+// Parses "https://images.example", "http://localhost:8080" or "http://[::1]:8080/", for example. INVALID_ARGUMENT for a
+// text that is no such URL.
 absl::StatusOr<ServerUrl> ParseServerUrl(absl::string_view text);
 
 }  // namespace tessera::client

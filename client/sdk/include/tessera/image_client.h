@@ -1,13 +1,14 @@
-// A Tessera server over HTTP, for C++ programs: the calls of tessera.v1.ImageService, and what a caller needs around
-// them: connections that are made again, submissions that are made once, waits that a full server asks for, an end.
+// ImageClient calls a Tessera server over HTTP from C++ programs. It offers the calls of tessera.v1.ImageService,
+// reconnects after a lost connection, retries a submission without creating a second job, waits as long as a full
+// server asks, and can be cancelled.
 //
-// Messages are the generated ones; tessera/v1/image_service.proto says of each field what it means and what is valid.
-// Times in them are milliseconds (of whole seconds, which is what HTTP tells), sizes are pixels, places in the queue
-// count from 0, which is next.
+// Messages are the generated ones; tessera/v1/image_service.proto defines the meaning and the valid values of each
+// field. Times in them are milliseconds (of whole seconds, because HTTP reports seconds), sizes are pixels, and queue
+// positions count from 0, which is next.
 //
-// Errors are those of the server, with its message, which is UTF-8 but otherwise as the server sent it; RefusalOf has
-// what it says beside that. Beyond those: UNAVAILABLE, the server cannot be reached or did not answer in full;
-// DEADLINE_EXCEEDED and CANCELLED, as the caller asked for (CallOptions); INTERNAL, the other end is no Tessera server.
+// Errors of the server keep its code and its message, which is UTF-8 but otherwise as the server sent it; RefusalOf
+// returns further details. In addition: UNAVAILABLE if the server cannot be reached or its response was incomplete;
+// DEADLINE_EXCEEDED and CANCELLED as requested in CallOptions; INTERNAL if the other end is not a Tessera server.
 #pragma once
 
 #include <cstdint>
@@ -25,75 +26,78 @@
 namespace tessera {
 
 struct ImageClientOptions {
-  // HOST:PORT of the server's HTTP listener, or of the proxy in front of it.
+  // HOST:PORT of the server's HTTP listener or of the proxy in front of it.
   std::string address = "localhost:8080";
-  // The secret; empty: none. Without TLS it goes to this machine only, unless key_in_clear lets others read it.
+  // The secret API key; empty: none. Without TLS it is sent only to this machine, unless key_in_clear permits sending
+  // it unencrypted.
   std::string api_key;
   bool key_in_clear = false;
   bool tls = false;
-  std::string root_certificates;  // PEM text of who vouches for the server; empty: those the system trusts
-  // How often in a row a call is tried again that did not get through, with pauses that grow from 0.1 s to 5 s. The
-  // default timeout is 10 s or more.
+  std::string root_certificates;  // PEM text of the certificate authorities to trust; empty: those of the system
+  // How many times in a row a failed call is retried, with pauses that grow from 0.1 s to 5 s. The default retries for
+  // 10 s or more.
   int retries = 8;
-  // Whether that also holds for a server that cannot be reached at first, or that has no room. Otherwise such a call
-  // ends at once, and only what was lost on the way is tried again.
+  // Whether a call is also retried if the server cannot be reached at first or has no capacity. Otherwise such a call
+  // fails at once, and only requests lost on the way are retried.
   bool retry_refusals = true;
 };
 
 struct CallOptions {
-  // For the whole call, with all that is tried again. Absent: one minute; for Generate and Watch, no end.
+  // The timeout of the whole call including retries. Absent: one minute; for Generate and Watch, none.
   std::optional<absl::Duration> timeout;
-  // Ends the call, from any thread.
+  // Cancels the call, from any thread.
   std::stop_token stop;
-  // Of Generate and Submit: 1 to 255 printable ASCII characters. Whoever submits the same request under the same key
-  // gets the same job. Empty: one of this call's own, so that a submission whose answer is lost makes no second job.
+  // For Generate and Submit: 1 to 255 printable ASCII characters. Submitting the same request under the same key
+  // returns the same job. Empty: a key that is unique to this call, so that a submission whose response is lost does
+  // not create a second job.
   std::string idempotency_key;
 };
 
-// What a refusal says beyond its code and message.
+// Details of a refusal beyond its code and message.
 struct Refusal {
-  std::string field;                          // of ImageRequest; empty: none
-  std::string code;                           // a stable word, such as "queue_full"; empty: none
-  std::optional<absl::Duration> retry_after;  // when the same call has a chance
+  std::string field;                          // field of ImageRequest; empty: none
+  std::string code;                           // a stable code, such as "queue_full"; empty: none
+  std::optional<absl::Duration> retry_after;  // how long to wait before the same call may succeed
 };
 Refusal RefusalOf(const absl::Status& status);
 
-// Thread-safe. Each call has a connection of its own. The system's resolver looks up names, in its own time.
+// Thread-safe. Each call uses a separate connection. Host names are resolved by the system's resolver, whose timeouts
+// apply.
 class ImageClient {
  public:
-  // INVALID_ARGUMENT for options that are not valid. Connects to nothing yet.
+  // INVALID_ARGUMENT for invalid options. Does not connect yet.
   static absl::StatusOr<std::unique_ptr<ImageClient>> Create(const ImageClientOptions& options);
 
   virtual ~ImageClient() = default;
 
-  // Called on the thread of the call, one at a time; must not throw. A step or a preview that a slow caller has missed
-  // is left out, nothing else. Each image comes once; after a lost connection `queued` and `started` may come again,
-  // and steps may begin again where the server had to.
+  // Called on the thread of the call, one event at a time; must not throw. Steps and previews that a slow caller has
+  // missed are left out; no other event is. Each image is reported once. After a lost connection, `queued` and
+  // `started` may be repeated, and steps may begin again if the server had to restart the job.
   using OnEvent = std::function<void(const v1::JobEvent&)>;
 
-  // Makes images and returns the job when it is done, with its images' bytes in the events: accepted, queued, started,
-  // steps, previews, images, ended. A job that fails is an error with its reason. A call that ends sooner takes its job
-  // along unless the caller gave an idempotency key, under which it may come back for it.
+  // Generates images and returns the job when it is done. Events: accepted, queued, started, steps, previews, images
+  // (with their bytes), ended. A failed job is returned as an error with its reason. A call that ends early also
+  // cancels its job, unless the caller gave an idempotency key with which it can resume.
   virtual absl::StatusOr<v1::Job> Generate(const v1::ImageRequest& request, const OnEvent& on_event,
                                            const CallOptions& options = {}) = 0;
 
-  // Accepts a job; it is durable once this returns.
+  // Submits a job, which is durable once this returns.
   virtual absl::StatusOr<v1::Job> Submit(const v1::ImageRequest& request, const CallOptions& options = {}) = 0;
 
   virtual absl::StatusOr<v1::Job> Get(const std::string& job, const CallOptions& options = {}) = 0;
 
-  // What has happened to a job and what happens, until it has ended: the job as it ended, which may be failed or
-  // cancelled. Images come without bytes.
+  // Reports the past and future events of a job until it ends, and returns the job as it ended, possibly failed or
+  // cancelled. Images are reported without bytes.
   virtual absl::StatusOr<v1::Job> Watch(const std::string& job, const OnEvent& on_event,
                                         const CallOptions& options = {}) = 0;
 
-  // The job as it stands afterwards: one that runs ends within two steps.
+  // Cancels a job and returns its state after the call; a running job ends within two steps.
   virtual absl::StatusOr<v1::Job> Cancel(const std::string& job, const CallOptions& options = {}) = 0;
 
   virtual absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request,
                                                     const CallOptions& options = {}) = 0;
 
-  // The file of an image of a job.
+  // Returns the file of one image of a job.
   virtual absl::StatusOr<v1::GetImageResponse> GetImage(const std::string& image, const CallOptions& options = {}) = 0;
 
   virtual absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options = {}) = 0;
