@@ -1,4 +1,4 @@
-// The commands of `tessera`, one file each. main.cc has the table.
+// Declares the commands of `tessera`, one source file each. main.cc has the table.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,8 @@ namespace tessera::client {
 // Runs a command after its options have been parsed.
 using CommandRun = std::function<ExitCode(Interrupts&)>;
 
-// Each adds the options of one command to `app` and returns what runs it; the values live in what is returned.
+// Each adds the options of one command to `app` and returns the function that runs the command; that function owns the
+// option values.
 CommandRun AddGenerate(CLI::App& app);
 CommandRun AddInspect(CLI::App& app);
 CommandRun AddReplay(CLI::App& app);

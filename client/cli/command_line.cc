@@ -37,13 +37,13 @@ void DeclareOne(CLI::App& app, const TextOption& text, Value& value) {
   });
 }
 
-// "; did you mean 'generate'?", or nothing.
+// Returns "; did you mean 'generate'?", or an empty string.
 std::string Suggestion(const std::string& typed, const std::vector<std::string>& names) {
   const std::string nearest = base::NearestName(typed, names);
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
 }
 
-// What is wrong with the command that was typed; empty: it is one, or none.
+// Returns an error message for an unknown command; empty if the command is known or none was typed.
 std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return "";
   std::vector<std::string> names;
@@ -52,8 +52,8 @@ std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** 
   return absl::StrCat("unknown command ", server::QuotedValue(argv[1]), Suggestion(argv[1], names));
 }
 
-// What of the typed arguments `app` does not know: an option before anything else, since what follows one that is
-// unknown is taken for something else. Empty: it knows all.
+// Returns the first argument that `app` does not know; unknown options come before other arguments, because what
+// follows an unknown option may be misread. Empty if all are known.
 std::string UnknownArgument(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining();
   for (const std::string& extra : extras) {
@@ -71,7 +71,7 @@ std::string UnknownArgument(const CLI::App& app) {
                       "; a text of several words goes between quotation marks");
 }
 
-// The end of every help that has none of its own.
+// The footer of every help text that has no footer yet.
 std::string ExitCodesFooter() {
   std::string footer = "\nExit codes:";
   size_t line = 0;
@@ -186,7 +186,7 @@ ExitCode RunCommandLine(absl::Span<const Command> commands, int argc, char** arg
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // Zero for --help and --version, which CLI11 treats as errors too.
+    // The exit code is zero for --help and --version, which CLI11 also treats as errors.
     if (error.get_exit_code() == 0) return app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
     const std::vector<CLI::App*> typed = app.get_subcommands();
     const CLI::App& command = typed.empty() ? app : *typed.front();

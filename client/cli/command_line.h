@@ -1,5 +1,5 @@
-// Commands and their options. Values stay text as typed: what they mean is said by option_text.h and the
-// validator. Only this header's source includes CLI11, which costs ten seconds in every file that uses it.
+// Defines commands and their options. Values stay text as typed; option_text.h and the validator interpret them. Only
+// this header's source file includes CLI11, which adds ten seconds to the compilation of every file that uses it.
 #pragma once
 
 #include <optional>
@@ -14,26 +14,27 @@ namespace tessera::client {
 
 struct TextOption {
   const char* names;  // "-s,--size"; without a dash it is positional
-  const char* help;   // what it is, and the default
-  // What the help shows for the value: words that are typed as they are, in small letters, and names of something,
-  // which program_text.h knows for shells, with bars between them; null: TEXT.
+  const char* help;   // meaning and default
+  // The value's placeholder in the help. Alternatives are separated by bars: words in small letters are typed
+  // literally, capitalized names stand for something that program_text.h maps to shell completions. Null: TEXT.
   const char* type = nullptr;
   bool required = false;
-  bool may_be_empty = false;       // else an empty value, a mistake of a script, is refused
-  const char* excludes = nullptr;  // the name of one declared before that cannot be given as well
-  std::string (*problem)(const std::string& value) = nullptr;  // what is wrong with a value; empty: nothing
+  bool may_be_empty = false;       // otherwise an empty value, usually a mistake in a script, is refused
+  const char* excludes = nullptr;  // name of an option declared earlier that cannot be combined with this one
+  std::string (*problem)(const std::string& value) =
+      nullptr;  // returns an error message for a value; empty if it is valid
 };
 
-// The values must live as long as `app`. Those that are not typed stay as they are.
+// The values must live as long as `app`. Values that are not typed are not changed.
 void AddText(CLI::App& app, const TextOption& option, std::string& value);
 void AddText(CLI::App& app, const TextOption& option, std::optional<std::string>& value);
-// One that may be given several times, each time with one value.
+// Adds an option that may be given several times, each time with one value.
 void AddTexts(CLI::App& app, const TextOption& option, std::vector<std::string>& values);
 void AddFlag(CLI::App& app, const char* names, const char* help, bool& value);
 void AddSwitch(CLI::App& app, const char* name, const char* help, std::optional<bool>& value);  // --NAME and --no-NAME
 
-void BeginGroup(CLI::App& app, const char* heading);  // under which the help shows what is added from now on
-void SetFooter(CLI::App& app, const char* text);      // of the help
+void BeginGroup(CLI::App& app, const char* heading);  // heading in the help for the options added from now on
+void SetFooter(CLI::App& app, const char* text);      // of the help text
 
 struct Command {
   const char* name;
@@ -41,10 +42,10 @@ struct Command {
   CommandRun (*add)(CLI::App& app);
 };
 
-// Runs the one of `commands` that is typed; says what is wrong where none is.
+// Runs the command that was typed, or reports what is wrong.
 ExitCode RunCommandLine(absl::Span<const Command> commands, int argc, char** argv, Interrupts& interrupts);
 
-// All commands, of which `command` is one, and their options.
+// Describes the whole program, of which `command` is one command: all commands and their options.
 ProgramText DescribeProgram(const CLI::App& command);
 
 }  // namespace tessera::client

@@ -1,4 +1,4 @@
-// Exit codes of the command line, as docs/command-line.md promises them.
+// Defines the exit codes that docs/command-line.md documents.
 #pragma once
 
 #include <utility>
@@ -10,18 +10,18 @@ namespace tessera::client {
 enum class ExitCode : int {
   kOk = 0,
   kInternal = 1,
-  kUsage = 2,        // an option or a value that is not valid
+  kUsage = 2,        // an invalid option or value
   kModel = 3,        // the model cannot be found or read
   kDevice = 4,       // the device or the memory is not available
   kOutput = 5,       // a file or standard output cannot be written
   kWorker = 6,       // the worker died, could not be started or did not answer
-  kDiffers = 7,      // replay: another image came out
-  kUnfit = 8,        // doctor: a server cannot run here as it is
+  kDiffers = 7,      // replay: the new image differs
+  kUnfit = 8,        // doctor: a server cannot run here in the current state
   kItemsFailed = 9,  // batch: all items have ended, and some of them failed
   kInterrupted = 130,
 };
 
-// For helps and manual pages, in the order of the codes.
+// For help texts and manual pages, in the order of the codes.
 struct ExitMeaning {
   ExitCode code;
   const char* text;
@@ -41,14 +41,14 @@ inline constexpr ExitMeaning kExitMeanings[] = {
     {ExitCode::kInterrupted, "interrupted"},
 };
 
-// What a command was about when an error came up.
+// The stage of a command in which an error occurred.
 enum class Stage { kOptions, kModel, kJob, kOutput };
 
-// `status` is not OK. UNAVAILABLE stands for the worker's end and CANCELLED for an interruption in every stage but
-// kOutput.
+// `status` is not OK. In every stage except kOutput, UNAVAILABLE means that the worker ended and CANCELLED that the
+// user interrupted the command.
 ExitCode ExitCodeFor(Stage stage, const absl::Status& status);
 
-// Says of an error, where nothing has said so yet, that it came up in this stage.
+// Marks an error with the stage, unless it is already marked.
 absl::Status At(Stage stage, absl::Status status);
 template <typename Value>
 absl::StatusOr<Value> At(Stage stage, absl::StatusOr<Value> result) {
@@ -56,7 +56,7 @@ absl::StatusOr<Value> At(Stage stage, absl::StatusOr<Value> result) {
   return At(stage, std::move(result).status());
 }
 
-// What At has said of the error; else kOptions.
+// Returns the stage that At marked the error with; else kOptions.
 Stage StageOf(const absl::Status& error);
 
 }  // namespace tessera::client

@@ -1,4 +1,4 @@
-// Whole files that the user names.
+// Reads whole files that the user names.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace tessera::client {
 
-// At most a gibibyte. The error names the path and what is wrong with it.
+// Reads at most one gibibyte. Errors name the path and the problem.
 absl::StatusOr<std::string> ReadFileBytes(const std::string& path);
 
 // Whether these are the first bytes of a PNG, JPEG or WebP file.
 bool LooksLikeImage(absl::string_view bytes);
 
-// The first bytes of a file, for LooksLikeImage; empty where it cannot be read.
+// Returns the first bytes of a file, for LooksLikeImage; empty if it cannot be read.
 std::string FirstBytes(const std::string& path);
 
 }  // namespace tessera::client

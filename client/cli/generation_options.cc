@@ -66,7 +66,7 @@ absl::Status ReadCorner(const std::string& text, std::optional<int64_t>& top, st
   return absl::OkStatus();
 }
 
-// What the help shows for a value.
+// Returns the placeholder that the help shows for a value.
 std::string TypeOf(const server::RequestField& field) {
   if (field.words != nullptr) return absl::StrReplaceAll(field.words, {{" ", "|"}});
   if (field.type != nullptr) return field.type;
@@ -77,7 +77,7 @@ std::string TypeOf(const server::RequestField& field) {
   return text ? "TEXT" : "N";
 }
 
-// Some options set two fields, or one that the request has in another form.
+// Some options set two fields, or a field that the request holds in another form.
 absl::Status ReadField(const server::RequestField& field, const std::string& text, server::GenerationRequest& request) {
   const absl::string_view id = field.id;
   if (id == "size") return ReadSize("size", text, request.width, request.height);
@@ -101,7 +101,7 @@ bool IsListOfStructs(const server::RequestField& field) {
                     field.member);
 }
 
-// NAME[:NUMBER]: the fields of the item in their order. What follows a colon and is no number belongs to the name.
+// Parses NAME[:NUMBER], the fields of the item in order. A colon not followed by a number belongs to the name.
 template <base::Described Item>
 void ParseItems(const std::vector<std::string>& texts, std::vector<Item>& items) {
   for (const std::string& text : texts) {
@@ -135,7 +135,7 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
       AddTexts(app, {.names = field.option, .help = field.help, .type = field.type}, options.lists[field.id]);
       continue;
     }
-    // A prompt may be empty, which differs from none.
+    // A prompt may be empty, which differs from no prompt.
     const bool positional = field.option[0] != '-';
     const bool may_be_empty =
         positional || std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
@@ -172,7 +172,7 @@ absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& opt
     }
   }
   RETURN_IF_ERROR(status);
-  if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to be typed again
+  if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to retype
   return request;
 }
 

@@ -1,4 +1,4 @@
-// What can be asked of an image on the command line, as typed, and the request that it means.
+// Defines the command-line options of a generation request and converts them to the request.
 #pragma once
 
 #include <map>
@@ -12,24 +12,24 @@
 
 namespace tessera::client {
 
-// What was typed, by the ids of server/api/request_fields.h.
+// The typed values, by the ids of server/api/request_fields.h.
 struct GenerationOptions {
   std::map<std::string, std::optional<std::string>> texts;
   std::map<std::string, std::optional<bool>> switches;
-  std::map<std::string, std::vector<std::string>> lists;  // of options that may be given several times
+  std::map<std::string, std::vector<std::string>> lists;  // options that may be given several times
 
-  std::string Typed(const std::string& id) const;  // empty: it was not
+  std::string Typed(const std::string& id) const;  // empty if it was not typed
 };
 
 // The values must live as long as `app`.
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
 
-// An adapter as typed: "style.safetensors", or with its scale "style.safetensors:0.8". What is behind the last colon is
-// the scale where it is a number.
+// Parses an adapter as typed: "style.safetensors", or with its scale "style.safetensors:0.8". The text after the last
+// colon is the scale if it is a number.
 server::AdapterRequest ParseAdapter(const std::string& text);
 
-// With a random seed where none was typed. INVALID_ARGUMENT for what cannot be understood; whether it is valid is the
-// validator's business.
+// Returns the request, with a random seed if none was typed. INVALID_ARGUMENT for text that cannot be parsed; the
+// validator checks the values.
 absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options);
 
 }  // namespace tessera::client

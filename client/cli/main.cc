@@ -1,4 +1,4 @@
-// tessera: the command line.
+// The command-line program `tessera`.
 #include <signal.h>
 
 #include <cstdio>
@@ -54,7 +54,7 @@ int Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tessera::base::OpenStandardStreams();
-  // A file that grows beyond the process's limit is an error to report, like a full disk.
+  // Exceeding the process's file size limit is then an error like a full disk.
   signal(SIGXFSZ, SIG_IGN);
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);

@@ -1,5 +1,5 @@
-// Numbers and sizes as they are typed. Valid ranges are the validator's business; a number that does not fit its type
-// becomes the nearest one that does, so that the validator can refuse it by name.
+// Parses numbers and sizes as typed. The validator checks ranges; a number that does not fit its type becomes the
+// nearest one that does, so that the validator can refuse it with the field's name.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct TypedSize {
   int64_t height = 0;
 };
 
-// "768x512", or "512" for a square.
+// Parses "768x512", or "512" for a square.
 absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text);
 
-// A request for an image of exactly this size, of the model's own where the text is empty.
+// Returns a request for an image of this size; an empty text means the model's default size.
 absl::StatusOr<server::GenerationRequest> SizedRequest(const std::string& size);
 
 }  // namespace tessera::client

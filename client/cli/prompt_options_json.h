@@ -1,4 +1,4 @@
-// PromptOptions for programs: those that differ from their defaults, by the names that requests use.
+// Converts PromptOptions to JSON for programs: the options that differ from their defaults, by their names in requests.
 #pragma once
 
 #include <boost/json.hpp>

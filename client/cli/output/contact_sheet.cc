@@ -9,7 +9,7 @@
 namespace tessera::client {
 namespace {
 
-constexpr int kMostSide = 4096;  // of a square sheet
+constexpr int kMostSide = 4096;  // for a square sheet
 constexpr uint8_t kBackground = 24;
 constexpr std::array<uint8_t, 3> kFailure = {96, 24, 24};
 
@@ -17,7 +17,7 @@ size_t At(const control::Image& image, int x, int y) {
   return 3 * (static_cast<size_t>(y) * static_cast<size_t>(image.width) + static_cast<size_t>(x));
 }
 
-// Of `from` pixels that become `to`, the first that belongs to the `at`th.
+// When `from` pixels are reduced to `to`, returns the first source pixel of target pixel `at`.
 int Edge(int at, int from, int to) { return static_cast<int>(int64_t{at} * from / to); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Many images as one picture of small ones, row by row. Pure.
+// ContactSheet arranges many reduced images in one picture, row by row. Pure.
 #pragma once
 
 #include "control/image.h"
@@ -10,18 +10,18 @@ class ContactSheet {
   static constexpr int kColumns = 16;
   static constexpr int kMostCells = kColumns * 16;
   static constexpr int kCell = 128;  // pixels
-  static constexpr int kGap = 4;     // of a cell, to the right and below
+  static constexpr int kGap = 4;     // pixels of each cell, at its right and bottom edge
 
-  // 1 to kMostCells; as many columns and rows as they need.
+  // `cells` is 1 to kMostCells; the sheet has as many columns and rows as they need.
   explicit ContactSheet(int cells) : ContactSheet(cells, kColumns, kCell) {}
-  // At most so many columns of cells of another size, which is more than the gap.
+  // A sheet of at most `columns` columns with cells of `cell` pixels, which must exceed the gap.
   ContactSheet(int cells, int columns, int cell);
 
-  // Of `cells` pictures whose longest side is that, about as many rows as columns: pictures stay as they are unless the
-  // sheet would be too large.
+  // A sheet for `cells` pictures with this longest side, with about as many rows as columns. Pictures keep their size
+  // unless the sheet would become too large.
   static ContactSheet Square(int cells, int longest_side);
 
-  // Shrunk to the cell, never enlarged, and in its middle. Different cells may be set on different threads at once.
+  // Reduces the image to the cell, never enlarging it, and centers it. Different cells may be set concurrently.
   void Put(int cell, const control::Image& image);
   void PutFailure(int cell);  // a dark red cell
 
@@ -34,7 +34,7 @@ class ContactSheet {
   control::Image sheet_;
 };
 
-// The mean of the pixels that each pixel of the smaller image covers. 1 to the image's own width and height.
+// Each pixel of the result is the mean of the pixels that it covers. `width` and `height` are 1 to those of `image`.
 control::Image Shrink(const control::Image& image, int width, int height);
 
 }  // namespace tessera::client

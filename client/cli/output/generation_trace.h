@@ -1,4 +1,5 @@
-// The timeline of `tessera generate`: its workers and the stages of each image. Without a file, nothing.
+// GenerationTrace records the timeline of `tessera generate`: its workers and the stages of each image. Without a file
+// it does nothing.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +19,12 @@ namespace tessera::client {
 
 class GenerationTrace {
  public:
-  // `path` empty: no trace. `log` is told when it ends early.
+  // An empty `path` means no trace. `log` is called if the trace ends early.
   absl::Status Open(const std::string& path, int ranks, std::function<void(const std::string&)> log);
 
   void OnState(const std::string& state);
   void OnWorkers(std::vector<pid_t> pids);
-  void OnImage(int64_t image);  // its prompt is sent
+  void OnImage(int64_t image);  // the image's prompt is sent
   void OnStarted(const control::JobStarted& started);
   void OnStepped();
   void OnPreview();
@@ -31,12 +32,12 @@ class GenerationTrace {
   void OnWritten();
 
  private:
-  static constexpr uint64_t kTask = 1;  // one image is made at a time
+  static constexpr uint64_t kTask = 1;  // images are generated one at a time
 
   std::unique_ptr<server::TraceFile> file_;
   std::optional<server::GroupTrace> group_;
   server::TracedImage image_;
-  absl::Time begun_;  // of what is under way
+  absl::Time begun_;  // start of the current activity
 };
 
 }  // namespace tessera::client

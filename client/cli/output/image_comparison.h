@@ -1,4 +1,4 @@
-// How far two images are apart, byte by byte.
+// Measures the difference between two images, byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tessera::client {
 struct ImageComparison {
   bool same_size = false;
   int64_t pixels = 0;              // of the first image
-  int64_t different_pixels = 0;    // with any channel different; all, where the sizes differ
+  int64_t different_pixels = 0;    // pixels with any differing channel; all if the sizes differ
   int32_t largest_difference = 0;  // of one channel, 0 to 255
   double mean_difference = 0;      // over all channels of all pixels
   double mean_squared_difference = 0;

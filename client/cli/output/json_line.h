@@ -1,4 +1,4 @@
-// JSON for programs that read our standard output.
+// Prints JSON for programs that read the standard output.
 #pragma once
 
 #include <boost/json.hpp>
@@ -10,12 +10,12 @@
 
 namespace tessera::client {
 
-// Paths and messages may hold any bytes, JSON only UTF-8.
+// Replaces invalid UTF-8: paths and messages may hold any bytes, but JSON must be UTF-8.
 inline boost::json::string JsonText(const std::string& text) {
   return boost::json::string(base::ReplaceInvalidUtf8(text).c_str());
 }
 
-// One line, written at once.
+// Prints one line and flushes it.
 inline void PrintJsonLine(const boost::json::object& object) {
   const std::string line = base::PlainJson(object) + "\n";
   std::fwrite(line.data(), 1, line.size(), stdout);

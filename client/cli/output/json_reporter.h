@@ -1,4 +1,4 @@
-// Events as one JSON object per line on standard output. Errors are also told on standard error.
+// JsonReporter prints events as one JSON object per line on standard output. It also prints errors on standard error.
 #pragma once
 
 #include <string>

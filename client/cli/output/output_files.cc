@@ -50,7 +50,7 @@ absl::Status OutputFiles::CheckFolder(const std::string& path) {
     return absl::NotFoundError(
         absl::StrCat("output folder '", folder, "' is not a folder; it must be one that can be written or made"));
   }
-  // Permission bits do not tell of read-only file systems; making a file does.
+  // Permission bits do not reveal read-only file systems; creating a file does.
   std::string probe = absl::StrCat(folder, "/.tessera-probe-XXXXXX");
   const int file = mkostemp(probe.data(), 0);
   if (file < 0) {

@@ -1,4 +1,5 @@
-// The files that a command writes: checked before the work begins, whole or not there at all.
+// OutputFiles names and writes a command's files. They are checked before the work begins and written completely or not
+// at all.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +14,19 @@ namespace tessera::client {
 
 class OutputFiles {
  public:
-  // INVALID_ARGUMENT for a pattern or an extension that is not valid.
+  // INVALID_ARGUMENT for an invalid pattern or extension.
   static absl::StatusOr<OutputFiles> Create(const std::string& pattern, bool overwrite);
 
-  // What the file of an image is to be called. Without `overwrite`, never the name of a file that exists.
+  // Returns the file name of an image. Without `overwrite`, it is never the name of an existing file.
   absl::StatusOr<std::string> NameFor(const server::NameValues& values) const;
 
-  // That files can be made in the folder of `path`, which is made when the first one is; until then, in the nearest one
-  // above it that exists.
+  // Checks that files can be created in the folder of `path`. If the folder does not exist, it is created with the
+  // first file, and the nearest existing parent is checked instead.
   static absl::Status CheckFolder(const std::string& path);
 
   server::ImageFormat format() const { return format_; }
 
-  // Encodes and writes; returns the path, which is another than `path` when that has come to exist meanwhile.
+  // Encodes and writes an image. The returned path differs from `path` if a file of that name was created meanwhile.
   struct Written {
     std::string path;
     size_t bytes = 0;
@@ -33,7 +34,7 @@ class OutputFiles {
   absl::StatusOr<Written> Write(const std::string& path, const control::Image& image,
                                 const std::string& parameters) const;
 
-  // Writes an image that has been encoded elsewhere.
+  // Writes an image that is already encoded.
   absl::StatusOr<Written> WriteEncoded(const std::string& path, const std::string& bytes) const;
 
  private:
@@ -45,7 +46,8 @@ class OutputFiles {
   bool overwrite_;
 };
 
-// The preview of one image: a PNG beside it, replaced as the image grows, removed when this goes.
+// PreviewFile is the preview of one image: a PNG in the same folder that each preview replaces and the destructor
+// removes.
 class PreviewFile {
  public:
   explicit PreviewFile(const std::string& image_path);

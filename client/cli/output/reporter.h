@@ -1,5 +1,5 @@
-// What a command tells its user while it works: lines and a progress bar for people, or JSON lines for programs.
-// docs/command-line.md documents the JSON events and their fields.
+// Reporter shows a command's progress to its user: as lines and a progress bar for people, or as JSON lines for
+// programs. docs/command-line.md documents the JSON events and their fields.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct LoadedEvent {
   std::string dtype;
   std::string device;
   std::string layout;
-  bool certified = true;      // the layout's images are proven to be those of one rank
+  bool certified = true;      // the layout's images are proven equal to those of one rank
   std::string text_encoders;  // their placement
   std::string autoencoder;    // its placement
   control::Loaded loaded;
@@ -35,15 +35,15 @@ struct PictureEvent {
   int32_t width = 0;
   int32_t height = 0;
   std::string path;
-  bool lossless = true;  // the layout had no stale steps: on any other one the image would be the same
+  bool lossless = true;  // the layout used no stale activations: every other such layout gives the same image
   size_t bytes = 0;
-  bool cached = false;  // the prompts had been encoded before
+  bool cached = false;  // the encoded prompts were in the cache
   control::PromptOptions options;
-  double seconds = 0;  // from the start of the image to its file
+  double seconds = 0;  // from the image's start until its file is written
   double decode_seconds = 0;
 };
 
-// Used by one thread. A method writes all at once; nothing is kept for later.
+// Used by one thread. Each method writes its output immediately.
 class Reporter {
  public:
   virtual ~Reporter() = default;
@@ -54,21 +54,22 @@ class Reporter {
   virtual void OnPreview(int64_t image, int32_t step, const std::string& path) = 0;
   virtual void OnImage(const PictureEvent& event) = 0;
   virtual void OnWarning(const std::string& message) = 0;
-  virtual void OnActivity(const std::string& text) = 0;  // what is under way before there is any image
+  virtual void OnActivity(const std::string& text) = 0;  // the current activity before the first image
   virtual void OnDone(int64_t images, double seconds, uint64_t peak_memory_bytes) = 0;
   virtual void OnError(const absl::Status& status, ExitCode code) = 0;
 };
 
 struct ReporterOptions {
   bool json = false;
-  bool quiet = false;                       // for people: nothing but the names of the images, and errors
-  int64_t images = 1;                       // that are to be made
-  std::function<void(std::string)> errors;  // takes the line of an error for people; null: standard error
+  bool quiet = false;                       // for people: only the names of the images, and errors
+  int64_t images = 1;                       // number of images to generate
+  std::function<void(std::string)> errors;  // receives error lines for people; null: standard error
 };
 
 std::unique_ptr<Reporter> MakeReporter(const ReporterOptions& options);
 
-// The exit code of a command that came to `result`. An error is reported; an interruption explains every other one.
+// Returns the exit code of a command with this result. Reports an error; after an interruption, every error is reported
+// as the interruption.
 ExitCode Finish(const std::unique_ptr<Reporter>& reporter, const Interrupts& interrupts,
                 const absl::StatusOr<ExitCode>& result);
 

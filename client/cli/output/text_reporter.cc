@@ -17,13 +17,13 @@ namespace {
 constexpr int kMostBarCells = 24, kLeastBarCells = 8;
 constexpr int kUsualColumns = 80;
 
-// Of the terminal behind standard error, which may change while a command runs.
+// The width of the terminal at standard error, which may change while a command runs.
 int TerminalColumns() {
   winsize size;
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsualColumns;
 }
 
-// "[####....] " of at most `room` characters; empty where there is no room for a bar.
+// Returns "[####....] " with at most `room` characters; empty if a bar does not fit.
 std::string Bar(const Progress& progress, int room) {
   const int cells = std::min(room - 3, kMostBarCells);
   if (cells < kLeastBarCells) return "";
@@ -31,7 +31,7 @@ std::string Bar(const Progress& progress, int room) {
   return absl::StrCat("[", std::string(filled, '#'), std::string(cells - filled, '.'), "] ");
 }
 
-// ", Clip skip 1": what was set, without the prompts, which may be long.
+// Returns ", Clip skip 1" for the options that are set, without prompts, which may be long.
 std::string OptionText(control::PromptOptions options) {
   options.prompt_2 = options.prompt_3 = options.negative_prompt_2 = options.negative_prompt_3 = "";
   std::string text;
@@ -59,8 +59,8 @@ std::string ProgressText(const Progress& progress, int columns) {
     seconds = absl::StrFormat(", %.2f s/step", progress.step_seconds);
     left = absl::StrCat(", ", DurationText(steps_left * progress.step_seconds), " left");
   }
-  const int room = columns - 1;  // in the last column some terminals begin a new line
-  // The first of these that leaves room for a bar, or, without a bar, the first that fits.
+  const int room = columns - 1;  // some terminals wrap at the last column
+  // Use the first text that leaves room for a bar, or else the first that fits.
   const std::string texts[] = {step + seconds + left, step + left, step};
   for (const std::string& text : texts) {
     const std::string bar = Bar(progress, room - static_cast<int>(image.size() + text.size()));
@@ -133,7 +133,7 @@ void TextReporter::OnError(const absl::Status& status, ExitCode) {
 }
 
 void TextReporter::DrawBar(const std::string& text) {
-  // A line that is longer than the terminal is wide could not be drawn over.
+  // A line wider than the terminal could not be overwritten.
   const std::string line = text.substr(0, static_cast<size_t>(TerminalColumns() - 1));
   std::fprintf(stderr, "\r\033[K%s", line.c_str());
   std::fflush(stderr);

@@ -1,4 +1,5 @@
-// Events for people: results on standard output, a progress bar on standard error where that is a terminal.
+// TextReporter prints events for people: results on standard output, and a progress bar on standard error if that is a
+// terminal.
 #pragma once
 
 #include <string>
@@ -33,18 +34,18 @@ class TextReporter final : public Reporter {
   double step_seconds_ = 0;  // of the last step
 };
 
-// How far one image of several is.
+// Progress within one of several images.
 struct Progress {
   int64_t image = 0, images = 1;
   int32_t step = 0, steps = 0;
-  double step_seconds = 0;  // of the last step; 0: not known
+  double step_seconds = 0;  // of the last step; 0 if unknown
 };
 
-// One line of fewer than `columns` characters, with as much as fits: a bar, the step, its seconds and what is left.
-// After the last step the image is being decoded.
+// Returns one line of fewer than `columns` characters with as much as fits: a bar, the step, its duration and the
+// remaining time. After the last step, the line says that the image is being decoded.
 std::string ProgressText(const Progress& progress, int columns);
 
-// "1h02m", "3m05s", "12s": how long is left, rounded up.
+// Returns a remaining time, rounded up: "1h02m", "3m05s", "12s".
 std::string DurationText(double seconds);
 
 }  // namespace tessera::client

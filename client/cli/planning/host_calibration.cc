@@ -32,12 +32,12 @@ namespace fs = std::filesystem;
 constexpr absl::Duration kTimeout = absl::Minutes(10);
 constexpr size_t kMostProcessorText = 4 << 20, kMostFile = 64 << 10;
 
-// Names alike may be of different processors, which family and model tell apart.
+// Different processors may have the same name; family and model distinguish them.
 std::string ProcessorName() {
   const std::string text = base::ReadSmallFile("/proc/cpuinfo", kMostProcessorText).value_or("");
   std::string name = "processor", family, model;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    if (line.empty()) break;  // of the first processor all is read
+    if (line.empty()) break;  // the first processor's entry is complete
     const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
     if (parts.size() != 2) continue;
     const absl::string_view field = absl::StripAsciiWhitespace(parts[0]), value = absl::StripAsciiWhitespace(parts[1]);
@@ -48,7 +48,7 @@ std::string ProcessorName() {
   return family.empty() ? name : absl::StrCat(name, " (family ", family, " model ", model, ")");
 }
 
-// Version, size and time of the program that measures.
+// Returns the version, size and modification time of the worker program, which does the measurement.
 std::string WorkerIdentityText() {
   const fs::path program = server::WorkerProgram();
   std::error_code error;
@@ -57,7 +57,7 @@ std::string WorkerIdentityText() {
   return absl::StrCat(control::WorkerVersion(), ", ", size, " bytes, ", time);
 }
 
-// One group of that many worker processes, each with its share of the threads or its own GPU.
+// Measures one group of `ranks` worker processes, each with its share of the threads or with one GPU.
 absl::StatusOr<std::vector<server::ProcessorShare>> MeasureGroup(int ranks, const server::CalibrationKey& key,
                                                                  absl::Span<const std::string> gpus,
                                                                  Interrupts& interrupts) {

@@ -44,10 +44,10 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMiB = 1 << 20, kGiB = 1 << 30;
 constexpr int64_t kLeastRoom = 100 * kMiB, kFairRoom = 2 * kGiB;
-// Of workers, the store, logs and libraries.
+// Files used by workers, the store, logs and libraries.
 constexpr int64_t kOtherFiles = 256;
 constexpr absl::Duration kSoon = absl::Hours(24 * 30);
-// Its libraries are read first, from a slow disk perhaps.
+// Starting the program may first load its libraries from a slow disk.
 constexpr absl::Duration kVersionTimeout = absl::Seconds(60);
 constexpr size_t kMaxVersionBytes = 100;
 
@@ -57,13 +57,13 @@ Finding Failed(const std::string& what, const absl::Status& status, const std::s
   return {Health::kFailed, what, std::string(status.message()), advice};
 }
 
-// A secret in a file that others can read is none; OK where it is not there, too.
+// True if other users can read the file; false if it does not exist.
 bool OthersCanRead(const std::string& path) {
   struct stat about;
   return stat(path.c_str(), &about) == 0 && (about.st_mode & S_IROTH) != 0;
 }
 
-// 0, or the error with which the address cannot be bound.
+// Returns 0, or the errno with which the address cannot be bound.
 int BindError(const server::ListenConfig& listener) {
   addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM};
   addrinfo* found = nullptr;
@@ -75,7 +75,7 @@ int BindError(const server::ListenConfig& listener) {
   return bind(socket.get(), address->ai_addr, address->ai_addrlen) == 0 && listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
-// Their number in each state.
+// The number of images in each state.
 std::string ImagesText(const server::StoreReport& report) {
   std::string text;
   for (int state = 0; state < server::kTaskStates; ++state) {
@@ -87,7 +87,7 @@ std::string ImagesText(const server::StoreReport& report) {
 
 constexpr char kJobStore[] = "job store";
 
-// `found`: what comes before the images of the store.
+// `found` is the text that precedes the images of the store.
 Finding OfStore(const server::StoreReport& report, const std::string& found) {
   const std::string future = server::FutureText(report.newest, report.now);
   const std::string images = found + ImagesText(report);
@@ -317,7 +317,7 @@ Finding CheckWorker() {
   const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));
   const std::string version = control::WorkerVersion();
   if (said == version) return {.what = what, .found = absl::StrCat(program, ": ", version)};
-  // Of a program that is none, only the beginning.
+  // Quote only the beginning, in case the program is not a worker.
   return {Health::kFailed, what,
           absl::StrCat(program, " is of another build: it says ", server::QuotedValue(said.substr(0, kMaxVersionBytes)),
                        ", and this is ", version),

@@ -1,5 +1,5 @@
-// What an operator wants to know of a machine and its files before a server runs there, and when it fails. Each check
-// looks and changes nothing that stays; none needs a model.
+// Checks a machine and its files for an operator, before a server runs there or after it fails. The checks make no
+// lasting changes and need no model.
 #pragma once
 
 #include <cstdint>
@@ -19,64 +19,65 @@ enum class Health { kOk, kWarning, kFailed };
 
 struct Finding {
   Health health = Health::kOk;
-  std::string what;  // was looked at
+  std::string what;  // what was checked
   std::string found;
-  std::string advice;  // empty where nothing is to be done
+  std::string advice;  // empty if no action is needed
 };
 
-// That the folder can be written as the server writes it, and how much room it has.
+// Checks that the folder is writable in the way the server writes it, and how much space is free.
 Finding CheckDataFolder(const std::string& folder);
 
-// Whether it can be read, what waits in it, and whether a server uses it (then `in_use` is set).
+// Checks whether the store can be read, what is queued in it, and whether a server uses it (then sets `in_use`).
 Finding CheckJobStore(const std::string& data_folder, bool& in_use);
 
-// The same of a queue that servers share.
+// Checks a job queue that several servers share.
 Finding CheckSharedStore(const server::StoreConfig& store);
 
-// Who besides the server's user can read what is kept there: folders of earlier versions let everyone.
+// Checks whether other users can read the stored data: earlier versions created folders that everyone can read.
 Finding CheckPrivacy(const std::string& data_folder);
 
-// `in_use`: a server of this data folder runs, whose ports these may be.
+// `in_use`: a server with this data folder is running and may be using the port.
 Finding CheckListener(const std::string& name, const server::ListenConfig& listener, bool in_use);
 
 Finding CheckKeysFile(const std::string& what, const std::string& path);
 std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now);
 
-// Open files for so many connections; with fewer than `needed` a server does not start.
+// Checks the limit of open files for this many connections; below `needed` a server does not start.
 Finding CheckOpenFiles(int64_t connections, int64_t needed);
 
-// Processes and threads that a server needs, of those that are left.
+// Checks that the limits leave enough processes and threads for a server.
 Finding CheckProcesses(int64_t needed, const std::vector<base::TaskLimit>& limits);
 
-// How much memory a process may lock, which is what an InfiniBand or RoCE adapter needs for what it sends and receives.
+// How much memory a process may lock. An InfiniBand or RoCE adapter needs locked memory for sending and receiving.
 struct LockedMemory {
-  std::optional<int64_t> limit;  // in bytes; none: unlimited
-  bool exempt = false;           // by the capability IPC_LOCK, if it is effective
+  std::optional<int64_t> limit;  // bytes; nullopt: unlimited
+  bool exempt = false;           // has the effective capability IPC_LOCK
 };
 LockedMemory ReadLockedMemory();
 
-// For groups on cuda of a machine with an active port.
+// For groups on cuda if the machine has an active port.
 Finding CheckLockedMemory(const LockedMemory& locked);
 
-// Threads that groups ask for, all together.
+// Checks the total number of threads of all groups.
 Finding CheckThreads(int64_t threads);
 
-// Bytes of weights that processes of this machine hold in its memory.
+// Checks the machine's memory against the bytes of weights that its processes will hold.
 Finding CheckMemory(int64_t bytes);
 
 Finding CheckClock(absl::Time now);
 
-// That the worker program can be started and is of this build.
+// Checks that the worker program can be started and is from the same build.
 Finding CheckWorker();
 
-// For groups on cuda: the plug-in of that worker program, and the driver's devices.
+// For groups on cuda: checks the worker program's plug-in and the driver's devices.
 Finding CheckCuda(const std::string& worker);
 
-// For groups on cuda: whether the driver serves CUDA 13.0, by itself or through `compat`, the folder of cuda-compat of
-// this installation (control::CudaCompatOf).
+// For groups on cuda: checks whether the driver supports CUDA 13.0, either directly or through `compat`, this
+// installation's cuda-compat folder (control::CudaCompatOf).
 Finding CheckDriver(const control::NvidiaDriver& driver, const std::string& compat);
 
-// Where this machine's GPUs and InfiniBand devices are, and what lies between the GPUs. Empty where there are neither.
+// Reports where this machine's GPUs and InfiniBand devices are and how the GPUs are connected. Empty if there are
+// neither.
 std::vector<Finding> CheckTopology(const control::HostTopology& topology);
 
 }  // namespace tessera::client

@@ -127,11 +127,11 @@ class Doctor {
       Report({Health::kFailed, "names of models", std::string(names.message()), "fix the groups in the configuration"});
     }
     control::HostTopology topology = control::ReadHostTopology(*control::MakeGpuDriver());
-    if (!on_gpus) topology.problems.clear();  // nothing is asked of GPUs that cannot be seen
+    if (!on_gpus) topology.problems.clear();  // GPUs that cannot be seen have no requirements
     for (const Finding& finding : CheckTopology(topology)) Report(finding);
     if (on_gpus && topology.has_active_port()) Report(CheckLockedMemory(ReadLockedMemory()));
     Report(CheckThreads(threads));
-    // A server that runs has taken its part already.
+    // A running server has already allocated its memory.
     Report(CheckMemory(in_use ? 0 : bytes));
   }
 
@@ -142,7 +142,7 @@ class Doctor {
     Report(CheckDriver(driver, control::CudaCompatOf(std::filesystem::read_symlink("/proc/self/exe", error))));
   }
 
-  // That the layout is valid, that its ranks can be started and share memory, and whether it is certified.
+  // Checks that the layout is valid, that its ranks can be started and share memory, and whether it is certified.
   void CheckLayout(const server::ServerConfig& config, const server::ServedGroupOptions& served,
                    const control::ModelDescription& model) {
     const std::string what = absl::StrCat("layout of ", served.name);

@@ -16,14 +16,14 @@
 namespace tessera::client {
 namespace {
 
-// Of a server without workers: standard streams, the job store, listeners, event loops.
+// Open files of a server without workers: standard streams, the job store, listeners, event loops.
 constexpr int64_t kOwnFiles = 32;
 constexpr int64_t kFilesOfRank = 5;
 constexpr int64_t kFilesOfSharedStore = 16;
 constexpr int64_t kFilesOfNodes = 16;
 constexpr int64_t kLeastConnections = 4;
-// Threads of a server without workers, with those of gRPC; per rank, those that watch it and the worker's own beside
-// the ones that compute.
+// Threads of a server without workers, including those of gRPC; per rank, the threads that watch it and the worker's
+// threads that do not compute.
 constexpr int64_t kOwnThreads = 56;
 constexpr int64_t kThreadsOfSharedStore = 6;
 constexpr int64_t kThreadsOfNodes = 24;
@@ -36,7 +36,7 @@ constexpr int64_t kNodeThreadsOfRank = 12;
 
 int64_t RanksOf(const server::GroupConfig& group) {
   const absl::StatusOr<parallel::Layout> layout = parallel::ParseLayout(group.layout);
-  const int64_t ranks = layout.ok() ? layout->ranks() : 1;  // "auto" has as many as devices
+  const int64_t ranks = layout.ok() ? layout->ranks() : 1;  // "auto" has one rank per device
   return std::max<int64_t>(ranks, static_cast<int64_t>(group.devices.size()));
 }
 

@@ -47,14 +47,14 @@
 namespace tessera::client {
 namespace {
 
-// For answers on their way when no job runs any more; whoever waits for a queued job would wait in vain.
+// Time for responses in transit once no job is running; a client waiting for a queued job would wait in vain.
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
-// For the last lines of the log, which a stalled reader does not get.
+// Time to write the last lines of the log; a stalled reader loses them.
 constexpr absl::Duration kLogTimeout = absl::Seconds(1);
 
 struct ServeOptions {
   std::string config;
-  std::string model, adapter_folder, host, port, keys_file, log_level;  // in place of the configuration's
+  std::string model, adapter_folder, host, port, keys_file, log_level;  // override the configuration
   bool allow_anonymous = false;
   std::string model_folders;
   std::string fake_script;
@@ -65,10 +65,10 @@ struct ServeOptions {
   bool fake_workers = false;
 };
 
-// What the fake workers do unless they are told otherwise.
+// The default behavior of the fake workers.
 constexpr char kFakeScript[] = "any-model step-time=100 start-of-[warn]=warn step2-of-[fail]=error step2-of-[die]=die";
 
-// As if the user had chosen them; before any worker is started.
+// Selects the fake workers through the environment variables that users set. Call it before any worker is started.
 absl::Status UseFakeWorkers(const std::string& script) {
   const char* inherited = std::getenv("TESSERA_FAKE_WORKER");
   const std::string all = absl::StrCat(script, " ", inherited == nullptr ? "" : inherited, " ", kFakeScript);
@@ -78,7 +78,7 @@ absl::Status UseFakeWorkers(const std::string& script) {
   return absl::OkStatus();
 }
 
-// Pictures of fake workers never come among the jobs of real ones.
+// Keeps the images of fake workers out of the data folder of real ones.
 std::string FakeDataFolder(absl::string_view data_folder) {
   while (data_folder.size() > 1 && absl::ConsumeSuffix(&data_folder, "/")) {
   }
@@ -132,7 +132,7 @@ class Serve {
     if (supervised_) message->TakePorts(config);
     ServerSignals signals(interrupts_);
     RETURN_IF_ERROR(At(Stage::kJob, PrepareProcessLimits(NeedsOf(config), base::ReadTaskLimits())));
-    // Each arena that malloc makes for threads keeps its own peak; nothing here computes so much as to need many.
+    // Each malloc arena retains its peak, and no thread here allocates enough to need a separate one.
     mallopt(M_ARENA_MAX, 2);
 
     server::DurableServiceOptions service_options = {
@@ -198,14 +198,14 @@ class Serve {
     return absl::OkStatus();
   }
 
-  // Whose groups try at once when a node has joined; null: nobody's.
+  // Sets the service whose groups start immediately when a node joins; null: none.
   void UseForNodes(server::DurableImageService* service) {
     const std::lock_guard lock(service_mutex_);
     service_ = service;
     if (service == nullptr && nodes_ != nullptr) nodes_->Stop();
   }
 
-  // The file, or the defaults, with what the command line says instead.
+  // Reads the file, or the defaults, and applies the command line's overrides.
   absl::StatusOr<server::ServerConfig> ReadConfig() const {
     absl::StatusOr<server::ServerConfig> config =
         options_.config.empty() ? server::ReadServerConfig("") : server::LoadServerConfig(options_.config);
@@ -232,7 +232,7 @@ class Serve {
     return config;
   }
 
-  // A model that is not there now is looked for again later, unless there is none at all.
+  // A missing model is retried later, unless all models are missing.
   absl::StatusOr<std::vector<server::ServedGroupOptions>> GroupsOf(const server::ServerConfig& config,
                                                                    bool may_all_miss) const {
     std::vector<server::ServedGroupOptions> groups;
@@ -265,14 +265,14 @@ class Serve {
     return static_cast<ExitCode>(code);
   }
 
-  // Whether the limits of this process leave room for what a configuration needs beyond that which is in use.
+  // Checks whether this process's limits allow what a configuration needs in addition to the current one.
   absl::Status CheckGrowth(const server::ServerConfig& config) const {
     const ProcessNeeds now = NeedsOf(config_), then = NeedsOf(config);
     return PrepareProcessLimits({.files = then.files, .tasks = std::max<int64_t>(then.tasks - now.tasks, 0)},
                                 base::ReadTaskLimits());
   }
 
-  // What SIGHUP asks for. Whatever is wrong, the server goes on as it was.
+  // Handles SIGHUP. After any error, the server continues unchanged.
   void Reload(server::DurableImageService& service, server::ServerEdges& edges) {
     const auto refuse = [&](const absl::Status& status) {
       log_({base::LogLevel::kError,
@@ -334,11 +334,11 @@ class Serve {
   const std::shared_ptr<base::LogWriter> writer_ = std::make_shared<base::LogWriter>(base::LogWriterOptions());
   const std::unique_ptr<Reporter> reporter_;
   base::EventLog log_ = base::LogTo(writer_, base::LogLevel::kInfo);
-  server::ServerConfig config_;  // as it was written, so far as it is in use
+  server::ServerConfig config_;  // the configuration as written, as far as it is in effect
   bool supervised_ = false;
   std::mutex service_mutex_;
   server::DurableImageService* service_ = nullptr;  // guarded by service_mutex_
-  // Outlive the service, whose groups may have ranks on nodes; null: nobody listens for nodes.
+  // These outlive the service, whose groups may have ranks on nodes. Null: no listener for nodes.
   std::unique_ptr<server::NodeRegistry> nodes_;
   std::unique_ptr<server::NodeListener> node_listener_;
 };

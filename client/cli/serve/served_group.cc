@@ -19,11 +19,11 @@
 namespace tessera::client {
 namespace {
 
-// What workers take at their first image that no prediction knows, such as kernels that are generated then, and the
-// kernel for all of them.
+// Memory that workers take at their first image and that no prediction includes, such as kernels that are generated
+// then, all together.
 constexpr double kUnpredictedBytes = 16 << 20;
 
-// What decides the bytes of a picture: the folder however it is written, and the dtype.
+// Returns what determines the bytes of an image: the canonical folder and the dtype.
 std::string MeaningOf(const control::LoadParameters& load) {
   std::error_code error;
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(load.model, error);

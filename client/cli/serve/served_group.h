@@ -1,4 +1,4 @@
-// A group of tessera.yaml as it is to be served, after all checks that need no worker.
+// Converts a group of tessera.yaml to the options with which it is served, after all checks that need no worker.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace tessera::client {
 
-// `any_model`: its folder need not exist.
+// With `any_model`, the model's folder need not exist.
 absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConfig& config,
                                                          const std::string& model_folders, bool any_model);
 
-// InvalidArgument, naming both, unless every name and alias of the groups means one model: one folder, served in one
-// dtype. Groups of one name are replicas, and a request gets the same picture from each.
+// Checks that every name and alias of the groups means one model: one folder, served in one dtype. Groups with the same
+// name are replicas, and a request gets the same image from each. InvalidArgument names both conflicting groups.
 absl::Status CheckNamesOf(const std::vector<server::ServedGroupOptions>& groups);
 
 // For DurableServiceOptions::host_memory.

@@ -1,4 +1,4 @@
-// What the signals tell a server that runs: to end, or to read its configuration again.
+// ServerSignals receives the signals that ask a running server to end or to reload its configuration.
 #pragma once
 
 #include <condition_variable>
@@ -9,17 +9,17 @@
 
 namespace tessera::client {
 
-// From now on, and in what this process starts, signals that nobody has given a meaning do nothing.
+// Ignores, in this process and in the processes that it starts, all signals that have no handler.
 void IgnoreOtherSignals();
 
-// From its construction on SIGHUP ends nothing; what comes before Wait is not lost.
+// From its construction on, SIGHUP no longer ends the process; signals that arrive before Wait are not lost.
 class ServerSignals {
  public:
   enum class Signal { kEnd, kReload };
 
   explicit ServerSignals(Interrupts& interrupts);
 
-  // The end goes before a reload that has come as well.
+  // If both have arrived, the end takes precedence over the reload.
   Signal Wait();
 
  private:

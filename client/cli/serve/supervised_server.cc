@@ -18,11 +18,11 @@
 namespace tessera::client {
 namespace {
 
-constexpr char kConfig[] = "configuration";  // of the line for the supervisor
+constexpr char kConfig[] = "configuration";  // key in the line for the supervisor
 
-using Ports = std::array<uint16_t, 3>;  // of http, grpc and admin; 0: not known
+using Ports = std::array<uint16_t, 3>;  // of http, grpc and admin; 0: unknown
 
-// Of the line in which a server tells its ports; nothing for another line.
+// Parses the line in which a server reports its ports; nullopt for another line.
 std::optional<Ports> PortsIn(const std::string& line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse(line, error);
@@ -38,7 +38,7 @@ std::optional<Ports> PortsIn(const std::string& line) {
   return ports;
 }
 
-// Of the line in which a server tells its configuration; nothing for another line.
+// Parses the line in which a server reports its configuration; nullopt for another line.
 std::optional<std::string> ConfigIn(const std::string& line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse(line, error);
@@ -53,7 +53,7 @@ std::optional<std::string> ConfigIn(const std::string& line) {
 absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, base::EventLog log) {
   Ports ports = {};
   std::string text = config;
-  // One thread starts the children and hears them.
+  // The same thread starts the children and reads their output.
   server::Supervisor supervisor({.message = [&] { return absl::StrCat(absl::StrJoin(ports, " "), "\n", text); },
                                  .said =
                                      [&](const std::string& line) {

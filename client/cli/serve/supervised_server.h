@@ -1,4 +1,5 @@
-// `tessera serve` as two processes: the one that was typed watches over the one that serves (supervisor.h).
+// Runs `tessera serve` as two processes: the process that the user started supervises the one that serves
+// (supervisor.h).
 #pragma once
 
 #include <array>
@@ -13,26 +14,27 @@
 
 namespace tessera::client {
 
-// Serves in a child process, which is this program with its own arguments, until that ends; its exit code. Hands on
-// what the child says, but for the ports of one that was started again where they are the same, and SIGHUP to the
-// child. Every child has the configuration of this text, whatever becomes of its file, or what the child before it has
-// told with NotifySupervisor.
+// Serves in a child process, which runs this program with the same arguments, until that ends; returns its exit code.
+// Forwards the child's output, except for the ports of a restarted child if they are unchanged, and forwards SIGHUP to
+// the child. Every child starts with the configuration `config`, even if its file has changed, or with the one that the
+// previous child reported with NotifySupervisor.
 absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& config, base::EventLog log);
 
-// What a child is told.
+// The message that a child receives from the supervisor.
 struct SupervisorMessage {
-  std::array<uint16_t, 3> ports = {};  // of http, grpc and admin that clients know from the child before; 0: not known
+  std::array<uint16_t, 3> ports =
+      {};  // ports of http, grpc and admin that clients know from the previous child; 0: unknown
   server::ServerConfig config;
 
-  bool IsAfterAnother() const { return ports != decltype(ports)(); }  // which has served
+  bool IsAfterAnother() const { return ports != decltype(ports)(); }  // true if an earlier child has served
   void TakePorts(server::ServerConfig& config) const;
 };
 
-// In a child; nothing in a process that has no supervisor. To be called once, before there are other threads that read
-// the environment.
+// Reads the message in a child; nullopt in a process without a supervisor. Call it once, before other threads read the
+// environment.
 absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage();
 
-// In a child: the configuration for those that follow it.
+// In a child: sets the configuration of later children.
 void NotifySupervisor(const std::string& config);
 
 }  // namespace tessera::client

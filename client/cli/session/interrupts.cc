@@ -32,7 +32,7 @@ bool Interrupts::requested() const {
 }
 
 void Interrupts::Run() {
-  // As nohup orders it. A signal that is blocked comes here all the same.
+  // nohup makes SIGHUP ignored. A blocked signal is delivered here nevertheless.
   struct sigaction of_hang_up = {};
   const bool ignores_hang_ups = sigaction(SIGHUP, nullptr, &of_hang_up) == 0 && of_hang_up.sa_handler == SIG_IGN;
   const int arrivals = signalfd(-1, &signals_, SFD_CLOEXEC);

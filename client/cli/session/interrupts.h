@@ -1,4 +1,5 @@
-// Ctrl-C and its relatives: the first asks the command to stop, the second ends the process at once.
+// Interrupts handles Ctrl-C and similar signals: the first asks the command to stop, the second ends the process at
+// once.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +10,7 @@
 
 namespace tessera::client {
 
-// Made before any other thread: it blocks SIGINT, SIGTERM and SIGHUP and waits for them in a thread of its own.
+// Create it before any other thread: it blocks SIGINT, SIGTERM and SIGHUP and waits for them in a separate thread.
 class Interrupts {
  public:
   Interrupts();
@@ -17,8 +18,8 @@ class Interrupts {
 
   bool requested() const;
 
-  // While it lives, SIGHUP is no interruption but calls `react` on another thread; at once if it has come already. One
-  // at a time.
+  // While it exists, SIGHUP does not interrupt the command but calls `react` on another thread, at once if it has
+  // already arrived. At most one may exist.
   class HangUps {
    public:
     HangUps(Interrupts& interrupts, std::function<void()> react);
@@ -28,8 +29,8 @@ class Interrupts {
     Interrupts& interrupts_;
   };
 
-  // While a Reaction lives, the first interruption calls `react` on another thread; at once if it has come already.
-  // One at a time.
+  // While a Reaction exists, the first interruption calls `react` on another thread, at once if it has already arrived.
+  // At most one may exist.
   class Reaction {
    public:
     Reaction(Interrupts& interrupts, std::function<void()> react);
@@ -47,7 +48,7 @@ class Interrupts {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   bool requested_ = false;
-  bool hung_up_ = false;  // which is all that has requested it
+  bool hung_up_ = false;  // only SIGHUP has requested the stop
   std::function<void()> react_, hang_up_;
   std::thread thread_;
 };

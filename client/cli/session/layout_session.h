@@ -1,4 +1,4 @@
-// A session on the layout that the user asked for, proven first where the user wants that.
+// Starts a session on the layout that the user requested, verified first if the user wants that.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 
 namespace tessera::client {
 
-// A verification in this process, whose groups are sessions of their own.
+// Runs verifications from this process; their groups are separate sessions.
 server::VerificationHost HostOf(const WorkerSession::Options& options, Interrupts& interrupts, Reporter& reporter);
 
 struct LayoutStanding {
   parallel::Layout layout;
-  bool certified = true;  // one rank needs no certificate
+  bool certified = true;  // always true for one rank
   server::CertificateSubject subject;
 };
 
-// What is reported of a model that is loaded on the layout.
+// Returns the report for a model that is loaded on the layout.
 LoadedEvent LoadedOn(const LayoutStanding& standing, const control::ModelDescription& model,
                      const control::LoadParameters& placement, const control::Loaded& loaded);
 
-// Replaces a session with one worker by one on the layout that the options choose for the model, where it is another.
+// Replaces a session with one worker by one on the layout that the options choose for the model, if it is different.
 // `placement` names the model. FailedPrecondition for a layout that is not certified and may not be used.
 absl::StatusOr<LayoutStanding> MoveToLayout(const ModelOptions& options, const control::ModelDescription& model,
                                             const control::LoadParameters& placement, Interrupts& interrupts,

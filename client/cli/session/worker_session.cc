@@ -16,7 +16,8 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 
 }  // namespace
 
-// Images of one size and number of steps: all start, each step is of all of them, and all are decoded after the last.
+// A batch of images of one size and number of steps: all start, each step runs for all, and all are decoded after the
+// last.
 class WorkerSession::Batch final : public server::StepOwner {
  public:
   Batch(server::TaskId first, absl::Span<const control::JobParameters> batch, const Listener& listener)
@@ -26,8 +27,8 @@ class WorkerSession::Batch final : public server::StepOwner {
 
   bool is_over() const { return left_.empty() || !error_.ok(); }
   const absl::Status& error() const { return error_; }
-  const std::string& activity() const { return activity_; }          // that was under way when it failed
-  const std::vector<server::TaskId>& left() const { return left_; }  // the workers may still hold something of them
+  const std::string& activity() const { return activity_; }          // what was running when it failed
+  const std::vector<server::TaskId>& left() const { return left_; }  // the workers may still have state of these
   std::vector<Picture> TakePictures() { return std::move(pictures_); }
 
   server::StepPlan Next(server::GroupId) override {
@@ -56,7 +57,7 @@ class WorkerSession::Batch final : public server::StepOwner {
   }
   void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
   void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double seconds) override {
-    if (tasks.empty()) return;  // it has failed
+    if (tasks.empty()) return;  // a step has failed
     ++done_;
     if (std::ranges::binary_search(preview_after_, done_)) {
       activity_ = "a preview was being decoded";
@@ -99,7 +100,7 @@ class WorkerSession::Batch final : public server::StepOwner {
   const Listener& listener_;
   std::vector<Picture> pictures_;
   std::vector<server::TaskId> left_;
-  std::vector<int32_t> preview_after_;  // of the first one
+  std::vector<int32_t> preview_after_;  // of the first image
   bool has_begun_ = false;
   int32_t sent_ = 0;  // steps
   int32_t done_ = 0;  // steps
@@ -186,7 +187,7 @@ absl::StatusOr<std::vector<WorkerSession::Picture>> WorkerSession::MakeImages(
   if (!jobs.error().ok()) {
     absl::Status error = Explain(jobs.error(), jobs.activity());
     if (absl::IsUnavailable(error)) return error;
-    // The error matters more than that of the end.
+    // The original error is more useful than one from EndJob.
     for (const server::TaskId job : jobs.left()) group_->EndJob(job).IgnoreError();
     return error;
   }

@@ -1,4 +1,4 @@
-// The workers of one group for as long as one command needs them: processes and command log together.
+// WorkerSession runs the workers of one group for one command: the processes and their command log together.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,28 @@ namespace tessera::client {
 class WorkerSession {
  public:
   struct Options {
-    parallel::Layout layout;                          // of the group
-    int data = 0;                                     // as in WorkerGroupOptions
-    bool ends_at_interruption = true;                 // else whoever holds the session asks the Interrupts
-    bool verbose = false;                             // show the workers' own messages
-    absl::Duration command_timeout = absl::Hours(1);  // for any one answer
+    parallel::Layout layout;                          // the group's layout
+    int data = 0;                                     // WorkerGroupOptions::data
+    bool ends_at_interruption = true;                 // otherwise the session's owner checks Interrupts
+    bool verbose = false;                             // show the workers' messages
+    absl::Duration command_timeout = absl::Hours(1);  // for any one reply
     server::ProgressBounds progress;
   };
 
   static absl::StatusOr<std::unique_ptr<WorkerSession>> Start(const Options& options, Interrupts& interrupts);
 
-  // A session for a description alone.
+  // Starts a session only to describe a model.
   static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
                                                                  const std::string& model);
 
-  // What a layout of so many ranks would compute with; nothing on the CPU.
+  // Returns the devices that a layout of `ranks` ranks would use; empty on the CPU.
   static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,
                                                                const control::LoadParameters& load, int ranks);
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
   absl::StatusOr<control::Loaded> Load(const control::LoadParameters& parameters);
 
-  // What is told while an image is made. Any may be empty.
+  // Callbacks while an image is generated. Any may be empty.
   struct Listener {
     std::function<void(const control::JobStarted&)> started;
     std::function<void(const control::Stepped&)> stepped;
@@ -57,21 +57,22 @@ class WorkerSession {
     double decode_seconds = 0;
   };
 
-  // One image from its prompt to its pixels. Errors say what was under way.
+  // Generates one image from its prompt. Errors name the activity during which they occurred.
   absl::StatusOr<Picture> MakeImage(const control::JobParameters& parameters, const Listener& listener);
-  // Images of one size and number of steps, each step of all of them together. Previews are of the first.
+  // Generates images of one size and number of steps, with every step run for all of them in a batch. Previews show the
+  // first image.
   absl::StatusOr<std::vector<Picture>> MakeImages(absl::Span<const control::JobParameters> batch,
                                                   const Listener& listener);
 
   uint64_t PeakMemoryBytes() const { return group_->PeakMemoryBytes(); }
 
-  // For what Describe, Load and MakeImage do not offer; Explain makes its errors those of a session.
+  // For calls that this class does not offer; Explain converts their errors to those of a session.
   server::WorkerGroup& group() { return *group_; }
 
-  // CANCELLED where the user wanted it; names the activity where a worker has gone.
+  // Returns CANCELLED if the user interrupted; if a worker ended, the error names the activity.
   absl::Status Explain(const absl::Status& status, const std::string& activity) const;
 
-  // Ends the workers in good order.
+  // Shuts down the workers in an orderly way.
   absl::Status Close();
 
  private:
