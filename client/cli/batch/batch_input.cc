@@ -53,15 +53,15 @@ absl::Status CheckIs(const json::object& line, const char* name, absl::Span<cons
                                                "; valid values are ", absl::StrJoin(valid, ", ")));
 }
 
-// Where a record of CSV (RFC 4180) stands after the lines that it has so far. A value is quoted where its first byte is
-// a quotation mark, and only such a value holds quotation marks or ends of lines.
+// CsvScan tracks whether the lines read so far complete a CSV record (RFC 4180). A value is quoted if its first byte is
+// a quotation mark, and only quoted values may contain quotation marks or line ends.
 class CsvScan {
  public:
   void Add(absl::string_view line) {
     for (const char c : line) Add(c);
   }
 
-  // Within a quoted value: the next line belongs to the record.
+  // True within a quoted value, when the next line belongs to the record.
   bool IsOpen() const { return state_ == State::kQuoted; }
   bool IsMalformed() const { return state_ == State::kMalformed; }
 
@@ -90,7 +90,7 @@ class CsvScan {
   State state_ = State::kBegin;
 };
 
-// Of the first line of the input.
+// Checks the encoding of the input's first line.
 absl::Status CheckEncoding(absl::string_view line) {
   const bool has_mark = absl::StartsWith(line, "\xFF\xFE") || absl::StartsWith(line, "\xFE\xFF");
   const bool has_nul = line.substr(0, 2).find('\0') != absl::string_view::npos;
@@ -99,15 +99,15 @@ absl::Status CheckEncoding(absl::string_view line) {
       "line 1: the input is UTF-16 or UTF-32; it must be UTF-8: convert it, for example with iconv -f UTF-16 -t UTF-8");
 }
 
-// Whether the first line of an input begins a JSON array. A prompt may begin with a bracket too, so that only JSON
-// lines are one for their first byte alone.
+// Whether the first line of an input begins a JSON array. A prompt may also begin with a bracket, so the first byte
+// alone is decisive only for JSON lines.
 bool BeginsArray(absl::string_view text, std::optional<BatchFormat> format) {
   if (!absl::ConsumePrefix(&text, "[") || format.value_or(BatchFormat::kJsonl) != BatchFormat::kJsonl) return false;
   text = absl::StripLeadingAsciiWhitespace(text);
   return format.has_value() || text.empty() || text.front() == '{' || text == "]";
 }
 
-// The values of a record; nothing where a quotation mark is not closed or not at an edge of its value.
+// Returns the values of a record; nullopt if a quotation mark is not closed or not at an edge of its value.
 std::optional<std::vector<std::string>> ValuesOf(absl::string_view record) {
   std::vector<std::string> values(1);
   size_t at = 0;
@@ -141,7 +141,7 @@ bool IsText(const std::string& name) {
   return false;
 }
 
-// What JSON says of a value of CSV: texts are texts, all else is what it looks like.
+// Converts a CSV value to JSON: text fields to strings, other fields by the form of the value.
 json::value ValueOf(const std::string& name, const std::string& text) {
   if (IsText(name)) return json::value(text);
   json::error_code error;
@@ -205,7 +205,7 @@ absl::StatusOr<std::optional<BatchReader::Line>> BatchReader::ReadRecord() {
     more.push_back(*std::move(line));
   }
   if (complete) return record;
-  // The mark on its first line is unbalanced: the lines after it are records.
+  // The quotation mark on the first line is unbalanced: the following lines are separate records.
   record->text.resize(first_bytes);
   line_ -= static_cast<int64_t>(more.size());
   ahead_.insert(ahead_.begin(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
@@ -293,7 +293,7 @@ absl::StatusOr<server::ImageRequest> BatchReader::RequestOfJson(const std::strin
   }
   json::object line = parsed.get_object();
   if (!line.contains(kIdField) && !line.contains("body")) return RequestOfBody(text);
-  // Boost keeps the last of several members of one name, of which RequestOfBody would not learn.
+  // Boost keeps only the last of several members with the same name, which RequestOfBody could then not detect.
   RETURN_IF_ERROR(base::ParseJson(text, "the line").status());
   if (const json::value* id = line.if_contains(kIdField)) {
     if (!id->is_string()) return server::FieldError(kIdField, " must be a text");

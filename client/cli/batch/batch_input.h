@@ -1,8 +1,9 @@
-// The items of a batch, read one after the other from a file or from standard input.
+// BatchReader reads the items of a batch one by one from a file or from standard input.
 //
-// Three kinds of text: JSON objects, one a line, of the fields that a request has (server/api/request_fields.h), as
-// they are or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with the names of those
-// fields in its first row; and prompts, one a line. An item that cannot be read is an error of that item alone.
+// Three formats are supported: JSON objects, one per line, either with the fields of a request
+// (server/api/request_fields.h) or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with
+// the names of those fields in its first row; and prompts, one per line. An item that cannot be read is an error of
+// that item only.
 #pragma once
 
 #include <array>
@@ -23,26 +24,28 @@ enum class BatchFormat : uint8_t { kJsonl, kCsv, kText };
 constexpr auto NamesOf(BatchFormat) { return std::array{"jsonl", "csv", "txt"}; }
 
 struct BatchItem {
-  int64_t index = 0;      // among the items, from 0; blank lines are none
-  int64_t line = 0;       // on which it begins, from 1
-  std::string digest;     // SHA-256 of what it says, 64 hexadecimal digits
-  std::string custom_id;  // empty: it has none
-  // INVALID_ARGUMENT that names the field, where there is one, and what is valid; the line is not in it.
+  int64_t index = 0;      // among the items, from 0; blank lines are not items
+  int64_t line = 0;       // line on which it begins, from 1
+  std::string digest;     // SHA-256 of its text, 64 hexadecimal digits
+  std::string custom_id;  // empty if it has none
+  // The request, or INVALID_ARGUMENT with the field, if there is one, and what is valid. The message does not include
+  // the line number.
   absl::StatusOr<server::ImageRequest> request = server::ImageRequest();
 };
 
-// Of a file's name, by its ending; of what is read otherwise, by its first byte that is no blank.
+// Returns the format of a file by its extension, or nullopt, in which case BatchReader decides by the first byte that
+// is not blank.
 std::optional<BatchFormat> BatchFormatOf(const std::string& path);
 
 class BatchReader final {
  public:
   static constexpr size_t kMaxItemBytes = size_t{1} << 20;
 
-  // `input` outlives it. Without a format the first byte tells: '{' is JSON, all else are prompts.
+  // `input` outlives the reader. Without a format, the first byte decides: '{' means JSON, anything else means prompts.
   BatchReader(std::istream& input, std::optional<BatchFormat> format) : input_(input), format_(format) {}
 
-  // Absent at the end. An error ends the reading: the input cannot be read, is not UTF-8 but UTF-16 or
-  // is a JSON array, or the header of a CSV file is none.
+  // Returns the next item, nullopt at the end. An error ends the reading: the input cannot be read, is UTF-16 instead
+  // of UTF-8, is a JSON array, or is a CSV file without a valid header.
   absl::StatusOr<std::optional<BatchItem>> Next();
 
  private:
@@ -51,10 +54,10 @@ class BatchReader final {
     bool too_long = false;
   };
 
-  // Without the end of line; absent at the end of the input.
+  // Returns a line without its end-of-line characters; nullopt at the end of the input.
   absl::StatusOr<std::optional<Line>> ReadLine();
-  // A record of CSV, whose quoted values may hold ends of lines. One with an unbalanced quotation mark is its first
-  // line alone.
+  // Reads a CSV record, whose quoted values may span lines. If a quotation mark is unbalanced, the record is its first
+  // line only.
   absl::StatusOr<std::optional<Line>> ReadRecord();
   absl::Status ReadHeader(const std::string& record);
   BatchItem ItemOf(const Line& line);
@@ -64,14 +67,14 @@ class BatchReader final {
 
   std::istream& input_;
   std::optional<BatchFormat> format_;
-  bool has_record_ = false;  // that is not blank
+  bool has_record_ = false;  // a nonblank record was read
   bool began_ = false;
-  std::deque<Line> ahead_;  // lines that were read for a record and do not belong to it
+  std::deque<Line> ahead_;  // lines that were read ahead for a record but do not belong to it
   int64_t line_ = 0;        // lines read
-  int64_t item_line_ = 1;   // on which the record that was read last begins
+  int64_t item_line_ = 1;   // line on which the last record begins
   int64_t next_index_ = 0;
-  std::vector<std::string> columns_;    // of CSV
-  std::map<std::string, int64_t> ids_;  // custom_id → the line that has it
+  std::vector<std::string> columns_;    // the CSV header
+  std::map<std::string, int64_t> ids_;  // custom_id → its line
 };
 
 }  // namespace tessera::client

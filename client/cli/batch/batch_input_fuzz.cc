@@ -1,5 +1,5 @@
-// The input of a batch: whatever it holds, items are numbered one after the other, lines never go back, and an item is
-// a request or says in UTF-8 why it is none.
+// Parses any bytes as the input of a batch: items are numbered consecutively, line numbers never decrease, and each
+// item is a request or an error in UTF-8.
 #include <cstdint>
 #include <cstdlib>
 #include <sstream>

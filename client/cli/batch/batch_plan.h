@@ -1,4 +1,4 @@
-// What the items of an input ask for, as far as it can be known before any is made. Pure.
+// BatchPlan counts the items of an input and estimates their output before any item is made. Pure.
 #pragma once
 
 #include <compare>
@@ -20,31 +20,31 @@ struct ImageSize {
   int32_t height = 0;
 };
 
-// Whether an item of which this is known is to be made; null: nothing is.
+// Whether an item with this entry is to be made; null: it has no entry yet.
 bool IsToBeMade(const RunEntry* entry, bool retry_failed);
 
 class BatchPlan {
  public:
   explicit BatchPlan(Shard shard) : shard_(shard) {}
 
-  // The next item of the input; why it cannot be made, if so.
+  // Adds the next item of the input, with the error if it cannot be made.
   void Add(const BatchItem& item, const absl::Status& error);
 
   int64_t items() const { return items_; }  // of all shards
-  int64_t wrong() const { return wrong_; }  // of them, those that cannot be made
+  int64_t wrong() const { return wrong_; }  // items that cannot be made
   int64_t items_of_shard() const { return static_cast<int64_t>(planned_.size()); }
 
   struct Rest {
     int64_t items = 0;
-    uint64_t bytes = 0;  // of their images, roughly
+    uint64_t bytes = 0;  // rough estimate for their images
   };
-  // Of the shard's items those that are to be made yet, where `entries` have ended. `usual`: of items that name no
-  // size.
+  // Returns the shard's items that remain to be made, given that `entries` have ended. `usual` is the size of items
+  // that do not name one.
   Rest RestAfter(const std::map<int64_t, RunEntry>& entries, bool retry_failed, ImageSize usual) const;
 
  private:
   struct Wish {
-    std::string size;  // empty: the usual one
+    std::string size;  // empty: the usual size
     server::ImageFormat format = server::ImageFormat::kPng;
     int64_t images = 1;
 
@@ -55,7 +55,7 @@ class BatchPlan {
   int64_t items_ = 0;
   int64_t wrong_ = 0;
   std::set<Wish> wishes_;
-  std::vector<const Wish*> planned_;  // of the shard's items; null: it cannot be made
+  std::vector<const Wish*> planned_;  // one per item of the shard; null: it cannot be made
 };
 
 }  // namespace tessera::client

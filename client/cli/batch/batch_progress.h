@@ -1,4 +1,4 @@
-// How far a batch is, and how long it will take. Pure.
+// BatchProgress formats the progress of a batch and its remaining time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 namespace tessera::client {
 
 struct BatchProgress {
-  int64_t total = 0;    // items of the shard; 0: not known
-  int64_t skipped = 0;  // that had ended before
-  int64_t ended = 0;    // since
-  int64_t failed = 0;   // of both
-  int64_t images = 0;   // made since
+  int64_t total = 0;    // items of the shard; 0: unknown
+  int64_t skipped = 0;  // ended in an earlier process
+  int64_t ended = 0;    // ended in this process
+  int64_t failed = 0;   // failures among both
+  int64_t images = 0;   // made in this process
 
-  // "17/50000 items, 0.93 images/s, 14h54m50s left, 2 failed", so long after the first item was begun.
+  // Returns "17/50000 items, 0.93 images/s, 14h54m50s left, 2 failed", `elapsed` after the first item began.
   std::string Text(absl::Duration elapsed) const;
 };
 

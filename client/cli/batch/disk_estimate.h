@@ -1,4 +1,4 @@
-// What the images of a run that are not made yet will take on the disk. Pure.
+// DiskEstimate predicts the disk space of a run's remaining images. Pure.
 #pragma once
 
 #include <cmath>
@@ -13,11 +13,12 @@ namespace tessera::client {
 
 class DiskEstimate {
  public:
-  // An image of the run that is there: those of its size take as much, others of its format as much a pixel.
+  // Records an existing image: images of the same size are assumed to take as much, other images of its format as much
+  // per pixel.
   void Learn(const RunImage& image);
 
-  // Images to make; those that were learnt before count. Without any of the format an image is taken for a part of its
-  // pixels' three bytes: 0.6 for PNG, 0.5 for WebP, which loses nothing either, 0.3 for JPEG.
+  // Adds images to make, estimated from the images recorded so far. Without a recorded image of the format, an image is
+  // assumed to take this part of its three bytes per pixel: 0.6 for PNG, 0.5 for lossless WebP, 0.3 for JPEG.
   void Add(int64_t width, int64_t height, server::ImageFormat format, int64_t images);
 
   uint64_t bytes() const { return static_cast<uint64_t>(std::round(bytes_)); }

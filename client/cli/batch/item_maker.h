@@ -1,4 +1,5 @@
-// Who makes the items of a batch: groups of workers of this process (local_items.h), or a server (remote_items.h).
+// ItemMaker generates the items of a batch, with worker groups of this process (local_items.h) or on a server
+// (remote_items.h).
 #pragma once
 
 #include <cstdint>
@@ -18,33 +19,34 @@ class ItemMaker {
  public:
   // Called on any thread.
   struct Events {
-    // All images of the item are in the folder, or it has failed. Returns once that is durable; it is called again
+    // All images of the item are in the folder, or the item has failed. Returns once that is durable; called again
     // after an error.
     std::function<absl::Status(int64_t index, const std::vector<RunImage>& images, const absl::Status& error)> ended;
-    // The run cannot go on, for this reason, which has its stage.
+    // The run cannot continue, for this reason, which is marked with its stage.
     std::function<void(const absl::Status& reason)> stop;
-    // What the user should know.
+    // A message for the user.
     std::function<void(const std::string& text)> say;
   };
 
-  // Gives up what still runs; no event comes afterwards. What has ended is kept.
+  // Abandons running items; no event follows. Items that have ended are kept.
   virtual ~ItemMaker() = default;
 
-  // What decides the images of its runs, without a seed; the model is that of items that name none. An error of
-  // `proceed`, which is asked while files are read, ends it; errors have their stage.
+  // Returns what determines the images of its runs, without a seed; the model is the one for items that do not name
+  // one. An error of `proceed`, which is called while files are read, stops the call. Errors are marked with their
+  // stage.
   virtual absl::StatusOr<RunIdentity> Identity(const std::function<absl::Status()>& proceed) const = 0;
-  virtual int64_t items_in_flight() const = 0;  // that keep it busy
+  virtual int64_t items_in_flight() const = 0;  // number of items that keep it busy
 
-  // Before all else. The folder outlives it. Errors have their stage.
+  // Call it before the methods below. The folder outlives the maker. Errors are marked with their stage.
   virtual absl::Status Start(RunFolder& folder, Events events) = 0;
 
-  virtual ImageSize default_size() const = 0;  // of items that name none
+  virtual ImageSize default_size() const = 0;  // of items without a size
 
-  // An item whose request could be read; its end is reported. After an error no end is reported: UNAVAILABLE where
-  // nobody can make any item at present, else what is wrong with this one.
+  // Submits an item with a valid request; its end is reported. If this call fails, no end is reported: UNAVAILABLE if
+  // no item can be made at present, another error if this item is invalid.
   virtual absl::Status Submit(const BatchItem& item) = 0;
 
-  // Whether there is anybody who could make items, now or later.
+  // Checks whether items can be made, now or later.
   virtual absl::Status Check() = 0;
 };
 

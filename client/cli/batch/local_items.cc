@@ -22,7 +22,7 @@ namespace tessera::client {
 namespace {
 
 constexpr int64_t kMaxReplicas = 64;
-// Enough for each group to have its next batch waiting, whatever its shape.
+// Enough for each group to have its next batch waiting, whatever the batch's shape.
 constexpr int64_t kItemsOfAReplica = 64;
 constexpr char kTenant[] = "batch";
 
@@ -43,7 +43,7 @@ class LocalItems final : public ItemMaker {
     server::ServedGroupOptions group = group_;
     group.next_prompts = [this] {
       std::vector<control::JobParameters> jobs = store_->NextJobs();
-      // Where the bytes of their adapters lie, which may change what the prompt becomes, is known when they start.
+      // The adapter's file, which may affect the encoded prompt, is only known when the job starts.
       std::erase_if(jobs, [](const control::JobParameters& job) { return !job.adapters.empty(); });
       return jobs;
     };
@@ -109,7 +109,7 @@ class LocalItems final : public ItemMaker {
   const std::string adapter_folder_;
   RunFolder* folder_ = nullptr;
   std::vector<server::ServedModel> models_;
-  const RunStore* store_ = nullptr;  // the service's
+  const RunStore* store_ = nullptr;  // owned by the service
   std::unique_ptr<server::DurableImageService> service_;
 };
 

@@ -1,4 +1,4 @@
-// The items of a batch made by groups of workers of this process.
+// Generates the items of a batch with worker groups of this process.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace tessera::client {
 
-// Errors have their stage. No worker is started yet.
+// Starts no worker yet. Errors are marked with their stage.
 absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& model, const std::string& replicas,
                                                           const std::string& adapter_folder);
 

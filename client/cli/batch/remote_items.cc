@@ -27,19 +27,20 @@ namespace tessera::client {
 namespace {
 
 constexpr int64_t kJobsInFlight = 64;
-constexpr int kRetries = 2;  // of what is lost on the way, in the client library; then it is this file's business
+constexpr int kRetries =
+    2;  // retries of lost requests within the client library; further retries are made in this file
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(5);
 constexpr absl::Duration kSayInterval = absl::Minutes(1);
-constexpr int kMostLosses = 3;  // of a job that the server no longer knows
+constexpr int kMostLosses = 3;  // times that the server may lose a job
 
-// Whether its values are valid is the server's business.
+// Does not check values; the server does.
 v1::ImageRequest MessageOf(const server::ImageRequest& request, const std::string& model, uint64_t seed) {
   v1::ImageRequest message;
   for (const server::RequestField& field : server::kRequestFields) {
     if (field.half) continue;
     const auto* to = message.GetDescriptor()->FindFieldByName(server::ApiName(field));
-    if (to == nullptr) continue;  // without effect
+    if (to == nullptr) continue;  // the field has no effect
     server::VisitValue(field, request, [&](const auto& value) {
       if (value != std::decay_t<decltype(value)>()) control::MessageWriter(message).Put(to, value);
     });
@@ -50,7 +51,7 @@ v1::ImageRequest MessageOf(const server::ImageRequest& request, const std::strin
   return message;
 }
 
-// That has no room, or that does not serve at present.
+// True if the server has no capacity or is temporarily unavailable.
 bool IsRefusalForNow(const absl::Status& status) {
   return absl::IsUnavailable(status) ||
          (absl::IsResourceExhausted(status) && RefusalOf(status).retry_after.has_value());
@@ -60,9 +61,10 @@ bool IsAboutTheCaller(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
 }
 
-// Before the next try after `failures` in a row: as long as a server that has no room says.
+// Returns the pause after `failures` failures in a row, at least as long as a full server asks for.
 absl::Duration PauseAfter(const absl::Status& status, int failures) {
-  const double random = static_cast<unsigned char>(base::RandomBytes(1)[0]) / 256.0;  // those that failed together
+  const double random = static_cast<unsigned char>(base::RandomBytes(1)[0]) /
+                        256.0;  // calls that failed together retry at different times
   const absl::Duration longest = std::min(kFirstPause * (int64_t{1} << std::min(failures, 10)), kLongestPause);
   const absl::Duration asked = RefusalOf(status).retry_after.value_or(absl::ZeroDuration());
   return std::max(longest * (0.5 + random / 2), asked * (1 + random / 4));
@@ -75,7 +77,7 @@ void WaitFor(absl::Duration pause, const std::stop_token& stop) {
   stopped.wait_for(lock, stop, absl::ToChronoNanoseconds(pause), [] { return false; });
 }
 
-// A server that cannot be reached, or takes nothing, and how long that is borne. On the steady clock.
+// Outage measures how long a server has been unreachable or has accepted nothing, on the steady clock.
 class Outage {
  public:
   explicit Outage(absl::Duration timeout) : timeout_(timeout) {}
@@ -83,8 +85,8 @@ class Outage {
   void End() { since_.reset(); }
   bool IsOn() const { return since_.has_value(); }
 
-  // Of a call that has failed at `now`: how long to wait before the next one, no time where it has been too long.
-  // `say`: what the user should know.
+  // Records a call that failed at `now`. Returns how long to wait before the next one; zero if the outage has exceeded
+  // the timeout. Sets `say` to a message for the user.
   absl::Duration OnFailure(const absl::Status& status, absl::Duration now, absl::Duration pause, std::string& say) {
     if (!since_.has_value()) {
       since_ = now;
@@ -154,7 +156,7 @@ class RemoteItems final : public ItemMaker {
     int64_t index = 0;
     v1::ImageRequest request;
   };
-  // What a job of the server has told.
+  // What the server has reported about a job.
   struct Told {
     bool accepted = false;
     std::map<int32_t, v1::Image> images;  // with their files
@@ -174,7 +176,7 @@ class RemoteItems final : public ItemMaker {
     }
   }
 
-  // Until the item has ended, or the run has.
+  // Returns when the item or the run has ended.
   void Make(const Job& job) {
     const CallOptions call = {
         .stop = stop_.get_token(),
@@ -203,7 +205,7 @@ class RemoteItems final : public ItemMaker {
       } else if (!refused_since.has_value()) {
         refused_since = base::SteadyNow();
       } else if (base::SteadyNow() - *refused_since > options_.timeout && !IsOut()) {
-        return Report(job, {}, ErrorForUser(status));  // others get through
+        return Report(job, {}, ErrorForUser(status));  // other requests succeed
       }
       Pause(status, failures++);
     }
@@ -286,7 +288,7 @@ class RemoteItems final : public ItemMaker {
   }
 
   void Report(const Job& job, const std::vector<RunImage>& images, const absl::Status& error) {
-    // The server keeps what the disk does not take.
+    // The server keeps the images if the disk refuses them.
     if (const absl::Status kept = events_.ended(job.index, images, error); !kept.ok()) {
       events_.stop(At(Stage::kOutput, kept));
     }
@@ -304,7 +306,7 @@ class RemoteItems final : public ItemMaker {
   std::condition_variable_any changed_;
   // Guarded by mutex_.
   std::deque<Job> queue_;
-  Outage outage_;  // is on while nobody hears of the server
+  Outage outage_;  // active while no call reaches the server
 
   std::vector<std::thread> threads_;
 };

@@ -1,8 +1,8 @@
-// The items of a batch made by a server, through the client library.
+// Generates the items of a batch on a server, through the client library.
 //
-// Each item is a job under an idempotency key of its own, made of the run's id, the item's index and how often it was
-// made before. So a run that goes on after its process was killed gets the jobs that the server already has, and what
-// is tried again gets a new one.
+// Each item is a job with a unique idempotency key, made of the run's id, the item's index and the number of earlier
+// attempts. A run that continues after its process was killed therefore finds the jobs that the server already has, and
+// a repeated attempt gets a new job.
 #pragma once
 
 #include <functional>
@@ -19,12 +19,13 @@ namespace tessera::client {
 
 struct RemoteItemsOptions {
   ServerOptions server;
-  std::string model;       // empty: the server's own
-  absl::Duration timeout;  // of a server that cannot be reached, or takes nothing: then the run ends
+  std::string model;       // empty: the server's default
+  absl::Duration timeout;  // how long the server may be unreachable or accept nothing before the run ends
 };
 
-// Asks the server for its models, and waits for it as the run does: one that refuses the key, lacks the model or is no
-// Tessera server is reported at once. Errors have their stage. `say` gets what the user should know already.
+// Requests the server's models, waiting for the server as the run does. A server that refuses the key, lacks the model
+// or is not a Tessera server is reported at once. Errors are marked with their stage. `say` receives messages for the
+// user.
 absl::StatusOr<std::unique_ptr<ItemMaker>> MakeRemoteItems(const RemoteItemsOptions& options,
                                                            const std::stop_token& stop,
                                                            const std::function<void(const std::string&)>& say);

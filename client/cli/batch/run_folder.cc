@@ -47,7 +47,7 @@ absl::Status ReadFailure(const std::string& path, const std::string& reason) {
   return absl::UnavailableError(absl::StrCat("\"", path, "\" cannot be read: ", reason));
 }
 
-// What is wrong with the file; empty: nothing.
+// Returns what is wrong with the file; empty if it is intact.
 absl::StatusOr<std::string> DamageOfFile(const std::string& path, const RunImage& image) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(path, error);
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> DamageOfFile(const std::string& path, const RunImage
   return digest.Finish() == image.digest ? "" : "holds other bytes";
 }
 
-// The files that processes have left half-written.
+// Removes partly written files that processes have left.
 template <typename Iterator>
 void RemoveLeftovers(Iterator entry) {
   std::error_code error;
@@ -85,7 +85,8 @@ uint64_t SeedOfItem(uint64_t run_seed, int64_t index) {
   const std::string digest = base::Sha256Of(absl::StrCat("tessera batch ", run_seed, " ", index));
   uint64_t seed = 0;
   std::memcpy(&seed, digest.data(), sizeof(seed));
-  return seed >> 16;  // as a random one: readers of JSON keep it, and there is room to count up
+  return seed >>
+         16;  // below 2^48 like a random seed: JSON readers represent it exactly, and seeds can count up from it
 }
 
 std::string RunFolder::service_folder() const {
@@ -100,7 +101,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
                                                            const RunIdentity& identity) {
   std::unique_ptr<RunFolder> folder(new RunFolder(path, shard));
   std::error_code error;
-  // In this order: other shards may be making the folder of the run, which is the first thing in it, at this moment.
+  // The order matters: other shards may be creating the run's folder, the first entry in it, at this moment.
   const bool holds_files = fs::exists(path, error) && !fs::is_empty(path, error);
   if (holds_files && !fs::exists(path + kRunFolder, error)) {
     return absl::FailedPreconditionError(
@@ -180,7 +181,7 @@ absl::StatusOr<std::map<int64_t, RunEntry>> RunFolder::ReadJournals() const {
   if (error) return ReadFailure(path_, error.message());
   for (const std::string& journal : journals) {
     std::ifstream file(journal, std::ios::binary);
-    // What was cut off by the end of a process, or is being written now, has not happened.
+    // Ignore a last line without its end: it was cut off when a process died, or is being written now.
     for (std::string line; std::getline(file, line) && !file.eof();) {
       if (std::optional<RunEntry> entry = ReadJournalLine(line)) AddEntry(*std::move(entry), entries);
     }
@@ -192,7 +193,7 @@ absl::Status RunFolder::OpenJournal() {
   const std::string path = JournalPath();
   journal_ = base::FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!journal_.valid()) return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
-  // A line that was cut off would spoil the next one.
+  // A truncated line would corrupt the next one.
   off_t size = ::lseek(journal_.get(), 0, SEEK_END);
   for (char last = 0; size > 0; --size) {
     if (::pread(journal_.get(), &last, 1, size - 1) != 1 || last == '\n') break;
@@ -222,7 +223,7 @@ absl::Status RunFolder::MakeImageFolder(const std::string& folder) {
   const std::lock_guard lock(folders_mutex_);
   if (folders_.contains(folder)) return absl::OkStatus();
   RETURN_IF_ERROR(base::MakeFolder(folder));
-  // One that is there was perhaps made by a process that ended before its name was durable.
+  // An existing folder may have been created by a process that died before the name was durable.
   RETURN_IF_ERROR(base::SyncFolder(fs::path(folder).parent_path()));
   RETURN_IF_ERROR(base::SyncFolder(path_));
   folders_.insert(folder);
@@ -255,7 +256,7 @@ absl::Status RunFolder::AppendLines(const std::string& lines) {
   }
   if (failure == 0 && ::fdatasync(journal_.get()) != 0) failure = errno;
   if (failure == 0) return absl::OkStatus();
-  // Nothing of it may stay: the lines are tried again.
+  // Remove the partly written lines, because they will be written again.
   if (::ftruncate(journal_.get(), before) != 0 || ::lseek(journal_.get(), before, SEEK_SET) != before) {
     return absl::UnavailableError("the journal of the run cannot be written");
   }
@@ -301,7 +302,7 @@ absl::Status RunFolder::Forget(absl::Span<const RunEntry> entries) {
 }
 
 absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
-  // Whoever removes what others have left must not take what one writes at this moment for it.
+  // Removing partly written files must not remove one that another process is writing at this moment.
   const absl::StatusOr<base::ProcessLock> lock =
       base::ProcessLock::Take(absl::StrCat(path_, kRunFolder, "/manifest.lock"), kManifestTimeout);
   if (!lock.ok()) return absl::UnavailableError("another process has been writing the manifest for minutes");
@@ -315,7 +316,7 @@ absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
       std::ranges::count_if(entries, [](const auto& entry) { return entry.second.state() != RunState::kLost; });
   if (ended < items) return false;
   std::error_code ignored;
-  // Nobody writes any more: what a process that was killed has left may go.
+  // All processes have finished writing, so files left by killed processes can be removed.
   RemoveLeftovers(fs::recursive_directory_iterator(path_ + "/images", ignored));
   RemoveLeftovers(fs::directory_iterator(path_, ignored));
   std::string text;

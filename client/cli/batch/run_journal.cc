@@ -25,7 +25,7 @@ std::string EndingOf(server::ImageFormat format) {
   return absl::AsciiStrToLower(std::string(server::ImageFormatName(format)));
 }
 
-// `times`: with what differs from run to run.
+// `times`: include the values that differ from run to run.
 json::object JsonOf(const RunEntry& entry, bool times) {
   json::object line = {{"index", entry.index}, {"item", entry.item_digest}};
   if (!entry.custom_id.empty()) line["custom_id"] = entry.custom_id;
@@ -54,7 +54,7 @@ bool IsDigest(const std::string& text) {
          std::ranges::all_of(text, [](unsigned char c) { return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c); });
 }
 
-// Whether the images are those of a done item, and of no other.
+// Whether these are the images of a done item and have its file names.
 bool AreImagesOf(const RunEntry& entry) {
   const auto images = static_cast<int32_t>(entry.images.size());
   for (int32_t i = 0; i < images; ++i) {
@@ -118,7 +118,7 @@ std::optional<RunEntry> ReadJournalLine(const std::string& text) {
 }
 
 void AddEntry(RunEntry entry, std::map<int64_t, RunEntry>& entries) {
-  // Of one attempt, two lines can only be of two processes that made the same, or of one that was lost afterwards.
+  // Two lines of one attempt come from two processes that made the same item, or from an item that was lost afterwards.
   const auto rank = [](const RunEntry& of) {
     return of.state() == RunState::kLost ? 2 : of.state() == RunState::kDone ? 1 : 0;
   };

@@ -1,5 +1,5 @@
-// A line of a run's journal, which anybody may have written: what is read is written the same way again, and names no
-// file outside the folder of the run's images.
+// Parses any bytes as a journal line, which any process may have written: an accepted line is written back identically
+// and names no file outside the run's image folder.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -28,7 +28,7 @@ absl::StatusOr<server::DecodedImage> Read(const RunFolder& folder, const RunImag
   return server::DecodeImage(bytes);
 }
 
-// `images`: one a cell; null: of an item that has failed.
+// `images`: one per cell; null: the item failed.
 absl::StatusOr<std::string> Draw(const RunFolder& folder, absl::Span<const RunImage* const> images,
                                  server::ImageFormat format) {
   ContactSheet sheet(static_cast<int>(images.size()));

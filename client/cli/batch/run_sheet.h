@@ -1,4 +1,5 @@
-// The contact sheets of a run: its images in the order of the items, row by row, a failed item as one cell.
+// Draws the contact sheets of a run: its images in the order of the items, row by row, and one cell for each failed
+// item.
 #pragma once
 
 #include <map>
@@ -9,11 +10,12 @@
 
 namespace tessera::client {
 
-// That the sheets can have this name: FILE.png, .jpg or .webp. INVALID_ARGUMENT says what is wrong.
+// Checks that `file` is FILE.png, .jpg or .webp. INVALID_ARGUMENT says what is wrong.
 absl::Status CheckSheetName(const std::string& file);
 
-// Writes all of `entries` to `file`, or, where one sheet does not hold them, to FILE-001.png and so on; how many files.
-// Each is written whole or not at all. FAILED_PRECONDITION where an image is no longer what the run has written.
+// Writes the images of `entries` to `file`, or to FILE-001.png and so on if one sheet does not hold them; returns the
+// number of files. Each file is written completely or not at all. FAILED_PRECONDITION if an image has changed since the
+// run wrote it.
 absl::StatusOr<int> WriteContactSheets(const std::string& file, const RunFolder& folder,
                                        const std::map<int64_t, RunEntry>& entries);
 

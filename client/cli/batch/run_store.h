@@ -1,5 +1,5 @@
-// The job store of a batch run: what is submitted and has not ended is in memory, because the input has it, and what
-// has ended is in the folder of the run.
+// RunStore is the job store of a batch run. Jobs that have not ended are kept in memory, because they can be read again
+// from the input; those that have ended are in the run's folder.
 #pragma once
 
 #include <array>
@@ -19,23 +19,23 @@ namespace tessera::client {
 class RunStore final : public server::JobStore {
  public:
   struct Events {
-    // All images of the job that was submitted under this idempotency key have ended. Returns once that is durable; it
-    // is called again after an error. On any thread.
+    // All images of the job with this idempotency key have ended. Returns once that is durable; called again after an
+    // error. On any thread.
     std::function<absl::Status(const std::string& key, const std::vector<RunImage>& images, const absl::Status& error)>
         ended;
-    // The folder takes nothing.
+    // The folder cannot be written.
     std::function<void(const absl::Status& failure)> disk;
   };
 
   RunStore(RunFolder& folder, Events events) : folder_(folder), events_(std::move(events)) {}
 
-  // What no worker has begun, in the order of submission.
+  // Returns the jobs that no worker has started, in the order of submission.
   std::vector<control::JobParameters> NextJobs() const;
 
   absl::StatusOr<server::Recovery> Recover(absl::FunctionRef<void(const server::QueuedTask&)>) override {
     return server::Recovery();
   }
-  // The key says which item the job is of: the index.
+  // The job's idempotency key is its item's index.
   absl::StatusOr<server::SubmittedJob> Submit(const server::NewJob& job) override;
   void SubmitAsync(server::NewJob job, std::function<void(absl::StatusOr<server::SubmittedJob>)> done) override {
     done(Submit(job));
@@ -74,14 +74,14 @@ class RunStore final : public server::JobStore {
   struct Live {
     std::string key;
     server::JobRecord record;
-    std::vector<RunImage> images;  // by index; those that are done have a file
+    std::vector<RunImage> images;  // by index; finished images have a file
   };
 
-  // With mutex_ held.
+  // These require mutex_.
   Live* FindJob(uint64_t task);
   absl::StatusOr<server::TaskRecord*> FindAttempt(const server::TaskAttempt& attempt);
 
-  // The task has ended so; with the job's last one the job has. As it was after an error.
+  // Ends the task, and the job if it was the last one. After an error nothing has changed.
   absl::Status End(uint64_t task, server::TaskState state, const absl::Status& error);
 
   RunFolder& folder_;
@@ -93,7 +93,7 @@ class RunStore final : public server::JobStore {
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::map<uint64_t, Live> jobs_;  // by their first task
+  std::map<uint64_t, Live> jobs_;  // by first task
   uint64_t next_task_ = 1;
 };
 

@@ -66,17 +66,17 @@ absl::StatusOr<Shard> ShardOf(const std::string& text) {
   return Shard{.index = static_cast<int32_t>(index), .count = static_cast<int32_t>(count)};
 }
 
-// That the folder is of something else is a matter of what was asked for.
+// A folder that belongs to something else is a mistake in the options.
 template <typename Value>
 absl::StatusOr<Value> OfFolder(absl::StatusOr<Value> result) {
   if (absl::IsFailedPrecondition(result.status())) return absl::InvalidArgumentError(result.status().message());
   return At(Stage::kOutput, std::move(result));
 }
 
-// What an item is called in messages.
+// Returns the name of an item in messages.
 std::string NameOf(const BatchItem& item) { return absl::StrCat("line ", item.line); }
 
-// Of what a batch has to do with its items, the options that cannot be given with each other.
+// Checks for options that cannot be combined.
 absl::Status CheckOptions(const BatchOptions& options) {
   const ServerOptions& server = options.server;
   if (server.url.empty()) {
@@ -102,7 +102,7 @@ absl::StatusOr<absl::Duration> ServerTimeout(const std::string& text) {
       absl::StrCat("server timeout is ", seconds, "; valid values are more than 0 and at most 1000000 seconds"));
 }
 
-// What a request can ask for and a run of this process alone cannot do is refused, and not passed over.
+// Refuses request fields that a run without a server cannot honor, instead of ignoring them.
 absl::Status CheckRequest(const server::ImageRequest& request) {
   const auto refuse = [](const char* field, int64_t value) {
     return server::FieldError(
@@ -159,7 +159,7 @@ class Batch {
     identity.seed = seed;
     ASSIGN_OR_RETURN(folder_, OfFolder(RunFolder::Open(options_.output, shard_, identity)));
     const absl::StatusOr<int64_t> items = MakeAll();
-    maker_.reset();  // gives up what still runs; all that has ended is kept
+    maker_.reset();  // abandons running items; all that have ended are kept
     Progress(/*last=*/true);
     RETURN_IF_ERROR(items.status());
     ASSIGN_OR_RETURN(const bool whole, OfFolder(folder_->WriteManifest(*items)));
@@ -179,7 +179,7 @@ class Batch {
     return absl::OkStatus();
   }
 
-  // Reads what the run has made of the shard's items, and makes nothing.
+  // Checks the files that the run has written for the shard's items, without making any.
   absl::StatusOr<ExitCode> Verify(const RunIdentity& identity) {
     std::error_code error;
     if (!std::filesystem::exists(options_.output + "/run", error)) {
@@ -215,7 +215,7 @@ class Batch {
     return progress_.failed + damaged + missing == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
   }
 
-  // Opens the input at its begin.
+  // Opens the input at its beginning.
   absl::StatusOr<std::unique_ptr<BatchReader>> OpenInput() {
     std::optional<BatchFormat> format = BatchFormatOf(options_.input);
     if (!options_.format.empty()) {
@@ -237,7 +237,7 @@ class Batch {
     return options_.server.url.empty() ? CheckRequest(*item.request) : absl::OkStatus();
   }
 
-  // A file is read twice: it is worth much to know before the night how many of its lines are wrong.
+  // A file is read twice, so that the number of invalid lines is known before a long run.
   absl::Status PlanItems() {
     if (options_.input == "-") return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
@@ -259,7 +259,7 @@ class Batch {
     return absl::OkStatus();
   }
 
-  // What is left to make, against the room that there is.
+  // Compares the remaining images with the free disk space.
   void CompareWithDisk() {
     std::error_code error;
     const uint64_t available = std::filesystem::space(options_.output, error).available;
@@ -291,7 +291,7 @@ class Batch {
     changed_.notify_all();
   }
 
-  // The number of items that the input has. Where all have been made nothing is started.
+  // Makes the items and returns the number of items in the input. If all have been made, nothing is started.
   absl::StatusOr<int64_t> MakeAll() {
     ASSIGN_OR_RETURN(const std::unique_ptr<BatchReader> reader, OpenInput());
     begun_ = base::SteadyNow();
@@ -317,7 +317,7 @@ class Batch {
     return items;
   }
 
-  // What is wrong with the item is its own failure; that nobody can make any is not.
+  // An invalid item fails alone; if no item can be made at present, that is no failure of this one.
   absl::Status SubmitItem(const BatchItem& item) {
     while (true) {
       {
@@ -337,7 +337,7 @@ class Batch {
     }
   }
 
-  // Until `holds`, which is asked under the lock; the reason where the run cannot go on.
+  // Waits until `holds`, which is called under the lock, returns true. Returns the reason if the run cannot continue.
   absl::Status WaitFor(const std::function<bool()>& holds) {
     while (true) {
       {
@@ -375,7 +375,7 @@ class Batch {
     return absl::OkStatus();
   }
 
-  // Above the line of progress, where there is one.
+  // Prints above the progress line, if there is one.
   static void Say(const std::string& text) {
     std::fprintf(stderr, "%stessera: %s\n", isatty(STDERR_FILENO) != 0 ? "\r\033[K" : "", text.c_str());
   }
@@ -404,11 +404,11 @@ class Batch {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::map<int64_t, Waiting> waiting_;  // submitted, by index
+  std::map<int64_t, Waiting> waiting_;  // submitted items by index
   absl::Status stopped_;
   BatchProgress progress_;
 
-  std::unique_ptr<ItemMaker> maker_;  // last: it calls the others
+  std::unique_ptr<ItemMaker> maker_;  // last, because it calls the other members
 };
 
 }  // namespace

@@ -31,14 +31,14 @@ struct BenchOptions {
 
 struct Counts {
   int64_t repeats = 3;
-  int64_t batch = 1;  // images that are stepped together
+  int64_t batch = 1;  // images per batch
 };
 
 struct Figures {
   double load_seconds = 0;
   std::vector<double> text_seconds, step_seconds, decode_seconds;
   Counts counts;
-  double seconds = 0;  // of all images
+  double seconds = 0;  // for all images
   uint64_t weight_bytes = 0;
   uint64_t peak_memory_bytes = 0;
   std::string layout;
@@ -71,7 +71,7 @@ class Bench {
     ASSIGN_OR_RETURN(control::LoadParameters placement, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(placement.model, At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
-    // The text encoders are to be timed, not the cache, unless the user wants that.
+    // Measure the text encoders and not the cache, unless the user wants the cache.
     if (options_.model.prompt_cache.empty()) placement.prompt_cache_bytes = 0;
 
     ASSIGN_OR_RETURN(std::unique_ptr<WorkerSession> session,
@@ -90,7 +90,7 @@ class Bench {
                        .job = job};
     std::vector<control::JobParameters> jobs(static_cast<size_t>(counts.batch), job);
     for (size_t i = 0; i < jobs.size(); ++i) jobs[i].seed += i;
-    // One round that does not count: first touches of memory and first choices of kernels.
+    // The first round does not count: it includes first touches of memory and the selection of kernels.
     for (int64_t round = -1; round < counts.repeats; ++round) {
       std::vector<double> steps;
       WorkerSession::Listener listener;

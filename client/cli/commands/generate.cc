@@ -64,7 +64,7 @@ class Generation {
     ASSIGN_OR_RETURN(placement_, Placement(options_.model, ""));
     ASSIGN_OR_RETURN(placement_.model,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
-    // The folder's name may depend on what only the model's defaults tell; then it is checked below.
+    // The folder's name may depend on the model's defaults; it is then checked below.
     if (std::filesystem::path(options_.output).parent_path().string().find('{') == std::string::npos) {
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
@@ -114,7 +114,7 @@ class Generation {
                           .steps = job.steps});
   }
 
-  // That every image can be written, before the weights are loaded.
+  // Checks that every image can be written, before the weights are loaded.
   absl::Status CheckOutput(const OutputFiles& files, control::JobParameters job, int64_t count) {
     ASSIGN_OR_RETURN(std::string text, server::FormatParameters(server::MetadataOf(job, OriginsOf(job.sampler))));
     RETURN_IF_ERROR(server::CheckEncodable(files.format(), job.width, job.height, text));
@@ -188,7 +188,7 @@ class Generation {
     return loaded;
   }
 
-  // After the guard has stopped a job: the layout loses its certificate, and one rank goes on.
+  // Called after the guard has stopped a job: revokes the layout's certificate and continues with one rank.
   absl::Status FallBack(const absl::Status& reason) {
     reporter_->OnWarning(absl::StrCat("layout ", parallel::LayoutText(standing_.layout), " is given up: ",
                                       std::string(reason.message()), "; one rank makes the image again"));
@@ -210,7 +210,7 @@ class Generation {
   control::LoadParameters placement_;
   control::ModelDescription description_;
   LayoutStanding standing_;
-  std::string weights_;  // the digest of what is loaded
+  std::string weights_;  // digest of the loaded weights
   GenerationTrace trace_;
   std::unique_ptr<WorkerSession> session_;
 };

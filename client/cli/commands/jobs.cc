@@ -1,4 +1,4 @@
-// tessera jobs and tessera cancel: the jobs of a server.
+// Implements `tessera jobs` and `tessera cancel`, for the jobs of a server.
 #include <cstdio>
 #include <memory>
 #include <stop_token>
@@ -48,7 +48,7 @@ void Print(const v1::Job& job, bool json) {
               size.c_str(), job.n(), job.steps_done(), job.steps_total(), error.empty() ? "" : ": ", error.c_str());
 }
 
-// `run` is given the server and how to call it; what it returns is reported.
+// Calls `run` with the server and the call options, and reports its result.
 template <typename Run>
 ExitCode WithServer(const JobsOptions& options, Interrupts& interrupts, const Run& run) {
   const std::unique_ptr<Reporter> reporter = MakeReporter({.json = options.json, .quiet = true});

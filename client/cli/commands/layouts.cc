@@ -32,7 +32,7 @@ struct LayoutsOptions {
   bool json = false;
 };
 
-// What is known of whether a layout makes the images of one rank.
+// Whether a layout is proven to make the same images as one rank.
 enum class Proof { kNotNeeded, kPassed, kFailed, kNone, kUnreadable };
 
 const char* ProofName(Proof proof) {
@@ -45,12 +45,12 @@ bool IsCertified(Proof proof) { return proof == Proof::kNotNeeded || proof == Pr
 struct ListedLayout {
   parallel::JudgedLayout judged;
   Proof proof = Proof::kNone;
-  // Of a valid one.
+  // The following members are set for valid layouts.
   server::RankWeights weights;
-  std::optional<server::SentBytes> sent;  // none: not known
+  std::optional<server::SentBytes> sent;  // nullopt: unknown
 };
 
-// What the figures are for.
+// The model and machine to which the figures apply.
 struct ListedFor {
   std::string path;
   control::ModelDescription model;
@@ -58,7 +58,7 @@ struct ListedFor {
   control::DeviceIdentity identity = {};
   int ranks = 1;
   int32_t width = 0, height = 0;
-  std::optional<parallel::ForwardPass> pass;  // none: what ranks send is not known
+  std::optional<parallel::ForwardPass> pass;  // nullopt: the bytes that ranks send are unknown
 };
 
 json::value BytesByGroup(const parallel::ExchangedBytes& bytes) {
@@ -167,7 +167,7 @@ class Layouts {
 
     ListedFor about = {.path = path, .model = {}, .load = placement, .ranks = *asked.ranks, .pass = {}};
     ASSIGN_OR_RETURN(about.model, At(Stage::kModel, WorkerSession::DescribeAlone(session_options, interrupts_, path)));
-    // Layouts can be compared for devices that are not here; nothing is certified for them then.
+    // Layouts can be compared for devices that this machine does not have; they then have no certificates.
     const absl::StatusOr<control::DeviceIdentity> identity =
         WorkerSession::IdentifyAlone(session_options, interrupts_, placement, about.ranks);
     if (identity.ok()) about.identity = *identity;

@@ -23,7 +23,7 @@ struct ManualOptions {
   std::string folder;
 };
 
-// Today, or the day that builds are told which shall give the same files again.
+// Returns today's date, or the date that reproducible builds set.
 std::string Date() {
   int64_t seconds = 0;
   const char* fixed = std::getenv("SOURCE_DATE_EPOCH");

@@ -19,7 +19,7 @@ struct ModelsOptions {
   bool json = false;
 };
 
-// _class_name of model_index.json; empty where the file does not say it.
+// Returns _class_name of model_index.json; empty if the file has none.
 std::string PipelineOf(const KnownModel& model) {
   const absl::StatusOr<std::string> text = ReadFileBytes(model.path + "/model_index.json");
   if (!text.ok()) return "";

@@ -38,10 +38,10 @@ struct NodeOptions {
   std::string join, tls_folder, token_file, name, devices = "cpu:1", join_timeout;
 };
 
-// For the last lines of the log, which a stalled reader does not get.
+// Time to write the last lines of the log; a stalled reader loses them.
 constexpr absl::Duration kLogTimeout = absl::Seconds(1);
 
-// "cpu:2,cuda:0": two places on the CPU, and a GPU.
+// Parses devices: "cpu:2,cuda:0" is two places on the CPU and a GPU.
 absl::StatusOr<std::vector<std::string>> ReadDevices(const std::string& text) {
   std::vector<std::string> devices;
   for (absl::string_view name : absl::StrSplit(text, ',')) {

@@ -41,11 +41,11 @@ struct PlanOptions {
   bool json = false;
 };
 
-// What the figures are for.
+// The model and machine to which the figures apply.
 struct PlannedFor {
   std::string path;
   server::PlanRequest request;
-  bool of_this_host = false;  // on its processors, over the memory they share, or on its GPUs
+  bool of_this_host = false;  // this host's processors with shared memory, or its GPUs
   server::Link link = server::Link::kNvlink;
 
   const char* link_name() const {
@@ -183,7 +183,7 @@ class Planning {
 
   bool on_gpus() const { return !options_.model.device.empty() && options_.model.device != "cpu"; }
 
-  // The GPUs to plan for, by the names that their maker gave them, which other numbers of CUDA_VISIBLE_DEVICES leave.
+  // Returns the GPUs to plan for, by UUID, which does not depend on the numbers in CUDA_VISIBLE_DEVICES.
   absl::StatusOr<std::vector<std::string>> Gpus() const {
     ASSIGN_OR_RETURN(std::vector<control::DriverGpu> found, control::MakeGpuDriver()->Gpus());
     std::vector<std::string> names;
@@ -199,7 +199,7 @@ class Planning {
     return names;
   }
 
-  // The machine of the request becomes this host's processors, or its GPUs.
+  // Sets the request's machine to this host's processors or GPUs.
   absl::Status Calibrate(server::PlanRequest& request) const {
     const control::ModelDescription& model = request.model;
     HostCalibrationOptions wanted = {.dtype = request.work.dtype,
@@ -225,7 +225,7 @@ class Planning {
     return absl::OkStatus();
   }
 
-  // The options of another kind of plan: `reason` follows the name of one that was typed.
+  // Refuses options of another kind of plan: `reason` follows the name of the typed option.
   static absl::Status RefuseTyped(absl::Span<const std::pair<const char*, std::string>> options, const char* reason) {
     for (const auto& [name, typed] : options) {
       if (!typed.empty()) return absl::InvalidArgumentError(absl::StrCat(name, reason));
@@ -260,7 +260,7 @@ class Planning {
     return absl::OkStatus();
   }
 
-  // What can be wrong with them is said before a worker is started.
+  // Reads the options, so that errors in them are reported before a worker is started.
   absl::Status ReadOptions(PlannedFor& about) const {
     server::PlanRequest& request = about.request;
     RETURN_IF_ERROR(CheckDevice(about));

@@ -22,13 +22,13 @@ namespace {
 
 constexpr absl::Duration kFarewellTimeout = absl::Seconds(10);
 
-// A server counts previews, not the steps between them.
+// Servers take the number of previews instead of the steps between them.
 int64_t PreviewsOf(std::optional<int64_t> steps, int32_t every) {
   if (!steps.has_value() || *steps < 1) return server::kMaxPartialImages;
   return std::min<int64_t>((*steps - 1) / every, server::kMaxPartialImages);
 }
 
-// Whether its values are valid is the server's business.
+// Does not check values; the server does.
 absl::StatusOr<v1::ImageRequest> MessageOf(const server::GenerationRequest& request,
                                            const RemoteGenerationOptions& options, server::ImageFormat format) {
   if (request.width.has_value() != request.height.has_value()) {
@@ -43,7 +43,7 @@ absl::StatusOr<v1::ImageRequest> MessageOf(const server::GenerationRequest& requ
   message.set_n(request.count);
   message.set_output_format(server::OutputFormatName(format));
   message.set_model(options.model);
-  // A command that is given again under its key has to be the same request.
+  // A command repeated with the same key must be the same request.
   if (!options.generation.Typed("seed").empty() || options.idempotency_key.empty()) message.set_seed(request.seed);
   if (options.preview_every > 0) message.set_partial_images(PreviewsOf(request.steps, options.preview_every));
   if (request.width.has_value()) message.set_size(absl::StrCat(*request.width, "x", *request.height));
@@ -85,7 +85,7 @@ class RemoteGeneration {
     ASSIGN_OR_RETURN(ServerConnection server, ConnectionTo(options_.server, ImageClientOptions().retries));
     client_ = std::move(server.client);
     if (server.sends_key_in_clear) reporter_->OnWarning("the API key is sent unencrypted; https:// keeps it secret");
-    // The folder's name may depend on what only the server tells; then it is checked when the image is there.
+    // The folder's name may depend on values that only the server knows; it is then checked when the image arrives.
     if (options_.output.substr(0, options_.output.rfind('/') + 1).find('{') == std::string::npos) {
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
@@ -100,7 +100,7 @@ class RemoteGeneration {
       if (!ended.has_value()) ended = OnEvent(files, event);
       if (ended.has_value()) stop_.request_stop();
     };
-    // The job is this command's to cancel, also under a key that nobody else has.
+    // With a key, even a random one, Generate leaves the cancellation of the job to this command.
     const absl::Status status =
         ErrorForUser(client_
                          ->Generate(request, on_event,
@@ -112,7 +112,7 @@ class RemoteGeneration {
     return At(job_.id().empty() ? StageOfRefusal(status) : Stage::kJob, status);
   }
 
-  // A status ends the command.
+  // A returned status ends the command.
   std::optional<absl::Status> OnEvent(const OutputFiles& files, const v1::JobEvent& event) {
     switch (event.event_case()) {
       case v1::JobEvent::kAccepted:
@@ -184,7 +184,7 @@ class RemoteGeneration {
                           .steps = job_.num_inference_steps()});
   }
 
-  // Beside where the image is going to be.
+  // Writes the preview to the folder of the future image.
   absl::Status ShowPreview(const OutputFiles& files, const v1::JobEvent::Preview& preview) {
     if (written_.contains(preview.image())) return absl::OkStatus();
     ASSIGN_OR_RETURN(const server::DecodedImage decoded, server::DecodeImage(preview.file()));
@@ -228,7 +228,7 @@ class RemoteGeneration {
     return absl::OkStatus();
   }
 
-  // A second interruption ends the process.
+  // A second interruption ends the process during this call.
   void CancelJob() const {
     const absl::Status status = ErrorForUser(client_->Cancel(job_.id(), {.timeout = kFarewellTimeout}).status());
     if (!status.ok()) {
@@ -241,13 +241,13 @@ class RemoteGeneration {
   Interrupts& interrupts_;
   std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<ImageClient> client_;
-  std::stop_source stop_;  // of the generation
+  std::stop_source stop_;  // stops the generation
   absl::Duration start_, image_start_, step_start_;
-  v1::Job job_;  // as it was accepted
+  v1::Job job_;  // as accepted
   std::optional<int64_t> place_;
-  // By the number of the image.
+  // The following are keyed by the image's number.
   std::set<int64_t> written_;
-  std::map<int64_t, int32_t> steps_;  // done
+  std::map<int64_t, int32_t> steps_;  // completed steps
   std::map<int64_t, std::unique_ptr<PreviewFile>> previews_;
 };
 

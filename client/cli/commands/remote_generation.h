@@ -1,4 +1,4 @@
-// `tessera generate --server`: a job on a server, followed until its images are files here.
+// Implements `tessera generate --server`: submits a job to a server and writes its images to local files.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace tessera::client {
 
 struct RemoteGenerationOptions {
   ServerOptions server;
-  std::string model;  // empty: the server's own
+  std::string model;  // empty: the server's default
   GenerationOptions generation;
-  std::string idempotency_key;  // empty: one of this command's own
+  std::string idempotency_key;  // empty: a key that is unique to this command
   int32_t preview_every = 0;    // steps; 0: none
   std::string output;
   bool overwrite = false;
@@ -23,7 +23,7 @@ struct RemoteGenerationOptions {
   bool quiet = false;
 };
 
-// An interruption cancels the job on the server; images that are there already stay.
+// An interruption cancels the job on the server; images that are already written are kept.
 ExitCode GenerateRemotely(const RemoteGenerationOptions& options, Interrupts& interrupts);
 
 }  // namespace tessera::client

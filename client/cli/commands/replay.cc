@@ -39,7 +39,7 @@ struct ReplayOptions {
   bool quiet = false;
 };
 
-// The text keeps only the beginning of a digest.
+// The metadata text has only the beginning of a digest.
 bool SameDigest(const std::string& recorded, const std::string& found) {
   return recorded.empty() || absl::StartsWith(found, recorded) || absl::StartsWith(recorded, found);
 }
@@ -101,7 +101,7 @@ class Replay {
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
 
-    // What a lossy format did to the first image it does to the second.
+    // Apply the same lossy format to the second image.
     const server::ImageParameters made_again = server::MetadataOf(job, {.sampler = picture.started.sampler,
                                                                         .model_name = ModelName(placement.model),
                                                                         .model = description,
@@ -137,8 +137,8 @@ class Replay {
     return At(Stage::kModel, session_->Load(placement));
   }
 
-  // Loads the model on the layout that the user asks for, else on the recorded one, and where that is not possible here
-  // on one rank, with a warning.
+  // Loads the model on the layout that the user requests, else on the recorded one, or, with a warning, on one rank if
+  // that layout is not possible here.
   absl::StatusOr<control::Loaded> LoadOnRecordedLayout(const std::string& recorded,
                                                        const control::ModelDescription& description,
                                                        const control::LoadParameters& placement,
@@ -157,7 +157,7 @@ class Replay {
     return LoadOn(options_.model, description, placement, standing);
   }
 
-  // The model that made the image, by the name and digest that were recorded; one named by the user is taken as it is.
+  // Finds the model that made the image by its recorded name and digest; a model that the user names is used unchecked.
   absl::StatusOr<control::ModelDescription> FindMadeBy(const server::ImageParameters& metadata, std::string& path) {
     if (!options_.model.model.empty()) {
       ASSIGN_OR_RETURN(path, FindModel(options_.model.model, options_.model.model_folders));
@@ -233,7 +233,8 @@ class Replay {
                       : "identical: every pixel; the file differs in its other parts";
   }
 
-  // What decides the last bits beside the request: "layout cfg=2, instruction set avx2".
+  // Returns the conditions that affect the last bits of an image in addition to the request: "layout cfg=2, instruction
+  // set avx2".
   static std::string ConditionsOf(const server::ImageParameters& parameters) {
     if (parameters.layout.empty()) return "a layout and an instruction set that the file does not name";
     return absl::StrCat("layout ", Shown(parameters.layout),
@@ -241,7 +242,7 @@ class Replay {
                         Shown(parameters.instruction_set));
   }
 
-  // A file may say anything.
+  // Quotes a value from the file, which may contain anything.
   static std::string Shown(const std::string& recorded) {
     constexpr size_t kLongest = 100;
     const bool plain = recorded.size() <= kLongest && std::ranges::all_of(recorded, [](unsigned char c) {

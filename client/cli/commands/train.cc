@@ -16,11 +16,11 @@ constexpr char kInit[] = "init";
 
 struct TrainOptions {
   std::string target;
-  TrainInitOptions init;  // its model has the options of both
+  TrainInitOptions init;  // its model holds the options of both
   TrainingRunOptions run;
 };
 
-// Options that say nothing about what is to be done are mistakes.
+// Refuses options that do not apply to the chosen action.
 absl::Status CheckFits(const TrainOptions& options) {
   const bool init = options.target == kInit;
   for (const auto& [name, typed, of_init] : {std::tuple("--images", !options.init.images.empty(), true),

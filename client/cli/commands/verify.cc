@@ -104,7 +104,7 @@ class Verify {
 
   static json::value DistanceJson(double distance) {
     if (std::isfinite(distance)) return distance;
-    return "inf";  // as certificates have it
+    return "inf";  // as in certificates
   }
 
   static json::object RecordJson(const control::RecordComparison& records) {

@@ -1,4 +1,4 @@
-// Adapters that are named by their files, as on the command line without a server.
+// Reads adapters that are named by file, as on the command line without a server.
 #pragma once
 
 #include <boost/json.hpp>
@@ -10,16 +10,16 @@
 
 namespace tessera::client {
 
-// Each has the path of its file, or PEFT folder, as its name, and gets the name of the file, its absolute path and its
-// digest; the file is read whole. INVALID_ARGUMENT, named, for two files of one name and for a file that is no adapter;
-// else as base::ReadOnlyFile.
+// Replaces each adapter's name, the path of its file or PEFT folder, with the file's name, and adds its absolute path
+// and its digest. The whole file is read. INVALID_ARGUMENT for two files with the same name and for a file that is not
+// an adapter, with the name; other errors as in base::ReadOnlyFile.
 absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters);
 
-// Finds, among the files at these paths, those that a picture was made with, by their digests. NOT_FOUND names the
-// first that is not among them, and INVALID_ARGUMENT a file that none is.
+// Finds, by their digests, the files at these paths with which an image was made. NOT_FOUND names the first adapter
+// without a file; INVALID_ARGUMENT names a file that is none of the adapters.
 absl::Status FindAdapterFiles(const std::vector<std::string>& paths, std::vector<control::AdapterUse>& adapters);
 
-// Their names, scales and digests.
+// The adapters' names, scales and digests.
 boost::json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters);
 
 }  // namespace tessera::client

@@ -1,10 +1,10 @@
-// The cache in which the tools of the Hugging Face hub (`hf download`, diffusers) keep models:
+// Finds models in the cache of the Hugging Face hub's tools (`hf download`, diffusers):
 //
 //     CACHE/models--ORG--NAME/refs/main               the commit that was downloaded last
 //     CACHE/models--ORG--NAME/snapshots/COMMIT/…      its files, links into ../../blobs
 //
-// A name of a model is never a path: what the hub does not allow in a name (base/hub_name.h) is not looked
-// for. Pure functions of the environment and the file system.
+// A model's name is never used as a path: names that the hub does not allow (base/hub_name.h) are not looked up. Pure
+// functions of the environment and the file system.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@
 
 namespace tessera::client {
 
-// Of HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME the first that is set says where it is;
-// empty: none is.
+// Returns the cache's folder, from the first of HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME
+// that is set; empty if none is.
 std::string HubCacheFolder();
 
-// The newest snapshot in `folder`, which is one of the cache's: that of refs/main, else the only one. `name` is the
-// model's, "ORG/NAME". FAILED_PRECONDITION gives the command that completes a snapshot that is not there or lacks its
-// model_index.json.
+// Returns the snapshot in the cache folder `folder` that refs/main names, else the only one. `name` is the model's
+// "ORG/NAME". FAILED_PRECONDITION, with the command that completes the download, if there is no such snapshot or it
+// lacks its model_index.json.
 absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::string& name);
 
-// The snapshot of the model "ORG/NAME" in the cache; NOT_FOUND gives the command that downloads it.
+// Returns the snapshot of the model "ORG/NAME" in the cache; NOT_FOUND with the command that downloads it.
 absl::StatusOr<std::string> FindInHubCache(const std::string& name);
 
-// "ORG/NAME" of the model whose snapshot `path` is; nothing for every other path.
+// Returns "ORG/NAME" if `path` is a snapshot of a model; nullopt for any other path.
 std::optional<std::string> HubNameOfSnapshot(const std::string& path);
 
 }  // namespace tessera::client

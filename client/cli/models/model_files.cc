@@ -23,7 +23,7 @@ constexpr char kIndex[] = "model_index.json";
 
 bool IsHidden(const fs::path& path) { return absl::StartsWith(path.filename().string(), "."); }
 
-// Relative to the folder.
+// Paths relative to the folder.
 absl::StatusOr<std::vector<std::string>> FilesOf(const std::string& folder) {
   std::vector<std::string> files = {kIndex};
   std::error_code error;

@@ -1,4 +1,4 @@
-// The digest of a model's files, to the byte.
+// Computes the digest of a model's files.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace tessera::client {
 
-// 64 hexadecimal digits: of the names and bytes of the model's index and of every file in the folders beside it, which
-// are those of its components; hidden ones are left out. It is the same for two copies of one model, whatever their
-// paths and times are. Reads everything from end to end; an error of `proceed`, which is asked every few megabytes,
-// ends it. Other errors name the file.
+// Returns 64 hexadecimal digits over the names and bytes of the model's index and of every file in the component
+// folders next to it, without hidden files. Copies of a model have the same digest, whatever their paths and times.
+// Reads every file completely; an error of `proceed`, which is called every few megabytes, stops it. Other errors name
+// the file.
 absl::StatusOr<std::string> DigestOfModelFiles(const std::string& folder, const std::function<absl::Status()>& proceed);
 
 }  // namespace tessera::client

@@ -29,7 +29,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// Of an installed tree, or of the source tree in which the executable was built.
+// Finds the embedded model of an installed tree or of the source tree in which the executable was built.
 std::optional<fs::path> EmbeddedModel() {
   std::error_code error;
   const fs::path executable = fs::read_symlink("/proc/self/exe", error);
@@ -42,14 +42,14 @@ std::optional<fs::path> EmbeddedModel() {
   return std::nullopt;
 }
 
-// Without a slash at its end.
+// Returns the absolute path without a trailing slash.
 fs::path Absolute(const std::string& path) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path, error).lexically_normal();
   return absolute.has_filename() ? absolute : absolute.parent_path();
 }
 
-// A folder of the hub's cache stands for its snapshot.
+// Replaces a model's folder in the hub's cache by its snapshot.
 fs::path ModelAt(const fs::path& path) {
   if (IsModel(path)) return path;
   const std::optional<std::string> name = base::ReadHubName(path.filename().string());

@@ -118,7 +118,7 @@ absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& option
   WorkerSession::Options session = {.verbose = options.verbose};
   if (!options.command_timeout.empty()) {
     ASSIGN_OR_RETURN(double seconds, ParseNumber("command timeout", options.command_timeout));
-    // Written so that NaN is refused too.
+    // The condition is negated so that NaN is also refused.
     if (!(seconds > 0 && seconds <= 1e6)) {
       return absl::InvalidArgumentError(
           absl::StrCat("command timeout is ", seconds, "; valid values are more than 0 and at most 1000000 seconds"));

@@ -1,4 +1,4 @@
-// The options of every command that runs a model, and how such a command comes to its worker.
+// Defines the options shared by the commands that run a model, and converts them to worker sessions and placements.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace tessera::client {
 
-// As typed; empty where it was not.
+// As typed; empty if not typed.
 struct ModelOptions {
   std::string model;
   std::string model_folders;
@@ -33,21 +33,21 @@ struct ModelOptions {
 void AddModelOption(CLI::App& app, ModelOptions& options);
 void AddModelFoldersOption(CLI::App& app, std::string& folders);
 void AddDeviceOptions(CLI::App& app, ModelOptions& options);
-void AddPlacementOptions(CLI::App& app, ModelOptions& options);  // those of the device among them
+void AddPlacementOptions(CLI::App& app, ModelOptions& options);  // includes those of AddDeviceOptions
 void AddLayoutOptions(CLI::App& app, ModelOptions& options);
 void AddCertifyOption(CLI::App& app, ModelOptions& options);
 void AddWorkerOptions(CLI::App& app, ModelOptions& options);
 
-// Of the options that say how this machine makes an image, the first that was typed; empty: none.
+// Returns the first typed option that controls how this machine generates an image; empty if none was typed.
 std::string LocalOption(const ModelOptions& options);
 
-// Where the model at `path` is to run, after all checks that need no worker.
+// Returns the placement of the model at `path`, after all checks that need no worker.
 absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path);
 
-// The options of a session with one worker, which can describe any model.
+// Returns the options of a session with one worker, which can describe any model.
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options);
 
-// InvalidArgument for what is no layout of any model.
+// InvalidArgument for a layout that no model can have.
 absl::StatusOr<server::LayoutRequest> RequestedLayout(const ModelOptions& options);
 
 }  // namespace tessera::client

@@ -17,7 +17,7 @@ struct Variable {
   const char* meaning;
 };
 
-// The group of the options that every command has, which needs no heading below the section's own.
+// The group of the options that every command has; it needs no subheading in its section.
 constexpr char kPlainGroup[] = "Options";
 
 constexpr Variable kEnvironment[] = {
@@ -31,8 +31,8 @@ constexpr Variable kEnvironment[] = {
     {"TESSERA_WORKER", "Another program in place of the tessera-worker beside this one."},
 };
 
-// As man(7) reads it: a dash that is to be typed is one, and no line begins with a control character. `a command`
-// between backquotes is bold.
+// Escapes text for man(7): dashes stay typable, and no line begins with a control character. `a command` between
+// backquotes becomes bold.
 std::string Escaped(const std::string& text) {
   const std::string plain = absl::StrReplaceAll(text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}});
   std::string marked;
@@ -48,7 +48,7 @@ std::string Escaped(const std::string& text) {
   return marked.rfind('.', 0) == 0 ? absl::StrCat("\\&", marked) : marked;
 }
 
-// A paragraph for each line; empty lines are left out.
+// Makes each nonempty line a paragraph.
 std::string Paragraphs(const std::string& text) {
   std::string page;
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(text, '\n', absl::SkipEmpty()))) {
@@ -57,7 +57,7 @@ std::string Paragraphs(const std::string& text) {
   return page;
 }
 
-// Lines of text, which man(7) fills again, at most 80 bytes long where words allow it.
+// Wraps text to lines of at most 80 bytes where words allow it; man(7) fills them again.
 std::string Wrapped(const std::string& page) {
   std::string wrapped;
   for (const std::string& line : std::vector<std::string>(absl::StrSplit(page, '\n'))) {
@@ -81,7 +81,7 @@ std::string Wrapped(const std::string& page) {
   return wrapped;
 }
 
-// In headings of man(7) a text of several words is one argument.
+// Quotes text so that a heading of man(7) takes several words as one argument.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\\(dq"}}), "\"");
 }
@@ -92,7 +92,7 @@ std::string Head(const ProgramText& program, const std::string& title, const std
                       " \"User Commands\"\n.SH NAME\n", Escaped(title), " \\- ");
 }
 
-// "FILE" in italics, words that are typed as they are in bold.
+// Formats names such as "FILE" in italics and literal words in bold.
 std::string ValueText(const std::string& value) {
   std::vector<std::string> parts;
   for (const std::string& part : std::vector<std::string>(absl::StrSplit(value, '|'))) {
@@ -117,7 +117,7 @@ std::string OptionEntry(const OptionText& option) {
   return entry + "\n";
 }
 
-// Under their headings, in the order in which the headings come up.
+// Formats the options under their headings, in the order in which the headings first occur.
 std::string OptionSections(const std::vector<OptionText>& options) {
   std::vector<std::string> groups;
   for (const OptionText& option : options) {

@@ -1,4 +1,4 @@
-// Manual pages in the language of man(7), made of the tables of options: one of the program, tessera(1), and one of
+// Generates manual pages in the language of man(7) from the option tables: one for the program, tessera(1), and one for
 // each command, such as tessera-generate(1).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace tessera::client {
 
-// `date`, YYYY-MM-DD, stands at the foot of the page.
+// `date`, YYYY-MM-DD, is printed at the foot of the page.
 std::string ProgramPage(const ProgramText& program, const std::string& date);
 std::string CommandPage(const ProgramText& program, const CommandText& command, const std::string& date);
 

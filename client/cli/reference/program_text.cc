@@ -17,7 +17,7 @@ ValueChoices ChoicesOf(const std::string& value) {
     choices.folders |= kFolders.count(part) > 0;
     if (std::none_of(part.begin(), part.end(), absl::ascii_isupper)) choices.words.push_back(part);
   }
-  choices.folders &= !choices.files;  // where files are offered, folders are
+  choices.folders &= !choices.files;  // completion of files includes folders
   return choices;
 }
 

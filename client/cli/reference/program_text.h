@@ -1,5 +1,5 @@
-// What the program takes, as plain text: the tables from which `--help` is printed. Completions of shells and manual
-// pages are made of it.
+// ProgramText describes the program's commands and options as plain text, from the tables that `--help` prints. Shell
+// completions and manual pages are generated from it.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 namespace tessera::client {
 
 struct OptionText {
-  std::vector<std::string> names;  // "-s", "--size"; of a positional argument its one name, without a dash
-  std::string value;               // what stands for the value, such as "FILE" or "auto|serial|LAYOUT"; empty: a flag
-  std::string help;                // what it is, and the default
-  std::string group;               // the heading under which it stands
-  std::vector<std::string> excludes;  // names of options that cannot be given as well
+  std::vector<std::string> names;     // "-s", "--size"; the single name, without a dash, of a positional argument
+  std::string value;                  // placeholder, such as "FILE" or "auto|serial|LAYOUT"; empty: a flag
+  std::string help;                   // meaning and default
+  std::string group;                  // heading in the help
+  std::vector<std::string> excludes;  // names of options that cannot be combined with it
   bool positional = false;
   bool required = false;
 };
@@ -20,7 +20,7 @@ struct OptionText {
 struct CommandText {
   std::string name;
   std::string summary;
-  std::string notes;  // what the help says below the options; empty: nothing of its own
+  std::string notes;  // text of the help below the options; empty: the default text
   std::vector<OptionText> options;
 };
 
@@ -33,13 +33,13 @@ struct ProgramText {
   std::string name;
   std::string version;  // "tessera 1.2.3"
   std::string summary;
-  std::vector<OptionText> options;  // before the command
+  std::vector<OptionText> options;  // options that precede the command
   std::vector<CommandText> commands;
   std::vector<ExitCodeText> exit_codes;
 };
 
-// What a shell can offer for a value, by what stands for it: parts between bars are words to be typed as they are,
-// and those with a capital letter are names of something.
+// The completions that a shell offers for a value, derived from its placeholder: parts between bars are literal words,
+// and parts with a capital letter are names of something.
 struct ValueChoices {
   std::vector<std::string> words;
   bool files = false;

@@ -19,12 +19,12 @@ std::vector<std::string> OptionNames(const std::vector<OptionText>& options) {
   return names;
 }
 
-// For bash and zsh.
+// Quotes text for bash and zsh.
 std::string ShellQuoted(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// What _tessera_offer is called with for a value.
+// Returns the argument of _tessera_offer for a value.
 std::string BashOffer(const std::string& value) {
   const ValueChoices choices = ChoicesOf(value);
   return absl::StrCat(choices.files     ? "file"
@@ -57,7 +57,7 @@ _tessera() {
   fi
 )";
 
-// Within the brackets of a specification of _arguments.
+// Escapes text within the brackets of an _arguments specification.
 std::string ZshHelp(const std::string& text) {
   return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"[", "\\["}, {"]", "\\]"}, {":", "\\:"}});
 }
@@ -72,7 +72,7 @@ std::string ZshAction(const std::string& value) {
   return absl::StrCat("(", ZshMessage(absl::StrJoin(choices.words, " ")), ")");
 }
 
-// One specification for each name, of which one at most is given.
+// Appends one specification per name; at most one of the names may be given.
 void AppendZshOption(const OptionText& option, std::string& script) {
   constexpr char kIndent[] = " \\\n          ";
   if (option.positional) {

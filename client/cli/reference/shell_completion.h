@@ -1,5 +1,5 @@
-// The completion of `tessera` for a shell, as a script that the shell loads. Everything in it comes from the tables of
-// options, so that a new option is completed as soon as it is there.
+// Generates the shell scripts that complete `tessera` commands. Their content comes from the option tables, so that a
+// new option is completed automatically.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace tessera::client {
 
 std::string BashCompletion(const ProgramText& program);
-std::string ZshCompletion(const ProgramText& program);  // for a folder of `fpath`, or to be sourced
+std::string ZshCompletion(const ProgramText& program);  // for a folder in `fpath`, or to be sourced
 std::string FishCompletion(const ProgramText& program);
 
 }  // namespace tessera::client

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxShownBytes = 2000;
 constexpr size_t kMaxKeyBytes = 4096;
 
-// The bytes of a file that an option names; empty where none does.
+// Reads the file that an option names; empty without a name.
 absl::StatusOr<std::string> ReadOptionFile(const std::string& path) {
   if (path.empty()) return "";
   absl::StatusOr<std::string> bytes = ReadFileBytes(path);

@@ -1,4 +1,5 @@
-// A server as the options of a command name it, through the client library, and what it says as a user reads it.
+// Connects to the server that a command's options name, through the client library, and prepares the server's messages
+// for the user.
 #pragma once
 
 #include <memory>
@@ -14,30 +15,31 @@ namespace tessera::client {
 
 struct ServerOptions {
   std::string url;
-  std::string api_key_file;  // empty: no key
-  std::string ca_file;       // PEM; empty: the certificate authorities that the system trusts
+  std::string api_key_file;  // empty: no API key
+  std::string ca_file;       // PEM file; empty: the system's certificate authorities
 };
 
 // --server, --api-key-file and --server-ca.
 void AddServerOptions(CLI::App& app, ServerOptions& options, bool required);
 
-// What the client of the server at `url` is told, the key and the certificates in the files included. INVALID_ARGUMENT
-// for a file that is not valid.
+// Returns the client options for the server at `url`, with the key and the certificates read from their files.
+// INVALID_ARGUMENT for an invalid file.
 absl::StatusOr<ImageClientOptions> ClientOptionsFor(const ServerOptions& options, const ServerUrl& url, int retries);
 
 struct ServerConnection {
   std::unique_ptr<ImageClient> client;
-  bool sends_key_in_clear = false;  // where others can read it
+  bool sends_key_in_clear = false;  // without encryption over a network
 };
 
-// INVALID_ARGUMENT for a URL or a file that is not valid. Connects to nothing yet. A server that cannot be reached or
-// has no room is reported at once; what is lost on the way is tried again up to `retries` times in a row.
+// INVALID_ARGUMENT for an invalid URL or file. Does not connect yet. A server that cannot be reached or has no capacity
+// is reported at once; lost requests are retried up to `retries` times in a row.
 absl::StatusOr<ServerConnection> ConnectionTo(const ServerOptions& options, int retries);
 
-// An error of a call, as a command reports it: a server that has no room is UNAVAILABLE, like one that is not there.
+// Converts an error of a call to the one that a command reports: a server without capacity is UNAVAILABLE, like an
+// unreachable one.
 absl::Status ErrorForUser(const absl::Status& status);
 
-// Text of a server without what a terminal would obey, and not endless.
+// Returns a server's text without terminal control characters and with bounded length.
 std::string PrintableText(const std::string& text);
 
 }  // namespace tessera::client

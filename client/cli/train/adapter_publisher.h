@@ -1,6 +1,6 @@
-// Lets a running server serve the adapter of a training run: the run's workers replace one file in the folder that the
-// server loads adapters from, and the server is told to load it. What the server had accepted before goes on with the
-// bytes of then; docs/adapters.md says how.
+// AdapterPublisher makes a running server serve the adapter of a training run: the run's workers replace one file in
+// the server's adapter folder, and the server is asked to load it. Jobs that the server accepted earlier keep the
+// earlier bytes (docs/adapters.md).
 #pragma once
 
 #include <memory>
@@ -14,21 +14,21 @@
 namespace tessera::client {
 
 struct Publication {
-  std::string digest;  // of what the server has loaded
-  std::string model;   // of the server, that it is an adapter of
-  double seconds = 0;  // from the server's hearing of it until requests get it, as the server measures it
+  std::string digest;  // digest of the loaded adapter
+  std::string model;   // the server's model that the adapter belongs to
+  double seconds = 0;  // from the request until the server uses it, as the server measures it
 };
 
 class AdapterPublisher final {
  public:
-  // INVALID_ARGUMENT for a server's address, a folder or a file that is not valid. Connects to nothing.
+  // INVALID_ARGUMENT for an invalid server address, folder or file. Does not connect.
   static absl::StatusOr<std::unique_ptr<AdapterPublisher>> Create(const control::TrainPublish& options);
 
-  // Where the server finds the adapter.
+  // The path at which the server finds the adapter.
   const std::string& path() const { return path_; }
 
-  // Has the server load what is there. UNAVAILABLE for a server that does not answer within ten seconds; else its own
-  // error.
+  // Asks the server to load the file at that path. UNAVAILABLE if the server does not respond within ten seconds; else
+  // the server's error.
   absl::StatusOr<Publication> Load() const;
 
  private:

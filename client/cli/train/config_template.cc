@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kCommentColumn = 44;
 
-// Lines of YAML with the comments in one column.
+// Collects lines of YAML with their comments aligned in one column.
 class Lines {
  public:
   void Comment(const std::string& text) { absl::StrAppend(&text_, indent_, "# ", OneLine(text), "\n"); }
@@ -26,7 +26,7 @@ class Lines {
   void Fields(const T& value) {
     base::ForEachField([this](const auto& field, const auto& member) { (*this)(field, member); }, value);
   }
-  // One section for a mapping or a list of them, one line for everything else.
+  // Writes a section for a mapping or a list of mappings, and one line for anything else.
   template <class F, class T>
   void operator()(const F& field, const T& value) {
     if constexpr (base::Described<T>) {
@@ -64,7 +64,7 @@ class Lines {
     }
     absl::StrAppend(&text_, line, "\n");
   }
-  // Names of files go into comments, and may hold any characters.
+  // File names are written into comments and may contain any characters.
   static std::string OneLine(std::string text) {
     for (char& c : text) {
       if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
@@ -77,7 +77,7 @@ class Lines {
   bool first_of_item_ = false;
 };
 
-// "Predicted memory of a rank: 27.1 MiB (17.3 MiB of weights, …). …"
+// Returns "Predicted memory of a rank: 27.1 MiB (17.3 MiB of weights, …). …"
 std::string MemoryText(const TemplateFacts& facts) {
   control::Bucket largest;
   for (const control::Bucket& bucket : facts.images.buckets) {

@@ -1,5 +1,5 @@
-// The configuration that `tessera train init` writes: complete, with a comment at each setting, for one model and one
-// folder of images. Pure.
+// Generates the configuration that `tessera train init` writes for one model and one folder of images: complete, with a
+// comment at each setting. Pure.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tessera::client {
 
-// What the comments are about.
+// The facts that the comments state.
 struct TemplateFacts {
-  const control::TrainConfig& config;  // the values that are written
+  const control::TrainConfig& config;  // the values to write
   const control::ModelDescription& model;
-  const control::TrainingSet& images;  // what the folders of the configuration hold
+  const control::TrainingSet& images;  // the images in the configuration's folders
 };
 
-// YAML that ParseTrainConfig reads as `config`.
+// Returns YAML that ParseTrainConfig reads as `config`.
 std::string ConfigTemplate(const TemplateFacts& facts);
 
 }  // namespace tessera::client

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Minutes(30);
 
-// Paths and captions in turn. Resolutions of a picture follow each other, with one caption.
+// Alternating paths and captions. The resolutions of an image are consecutive and share one caption.
 std::string CaptionsOf(const control::TrainingSet& set) {
   std::string captions;
   const control::TrainingSample* last = nullptr;
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> FindCutCaptions(const std::string& model, const cont
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!ended) return absl::UnavailableError("reading them takes too long");
   ASSIGN_OR_RETURN(std::string answer, base::ReadWholeFile(path, "the answer", captions.size() + (1 << 20)));
-  if (answer != captions) return answer;  // an answer replaces them
+  if (answer != captions) return answer;  // a reply replaces the captions in the file
   const std::string said(absl::StripAsciiWhitespace(worker->LastOutput()));
   return absl::UnavailableError(said.empty() ? "the worker ended without an answer" : said);
 }

@@ -1,4 +1,4 @@
-// Which captions a run will cut, which `tessera train --dry-run` warns of as the run does.
+// Finds the captions that a run will cut, so that `tessera train --dry-run` can print the same warning as the run.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace tessera::client {
 
-// The warning (control::CutCaptionsText), or nothing where the model cuts no caption of the set. A worker process
-// answers, from the model's tokenizers alone. UNAVAILABLE where it does not; CANCELLED after an interruption.
+// Returns the warning (control::CutCaptionsText), empty if the model cuts no caption of the set. A worker process finds
+// them, with only the model's tokenizers loaded. UNAVAILABLE if it does not reply; CANCELLED after an interruption.
 absl::StatusOr<std::string> FindCutCaptions(const std::string& model, const control::TrainingSet& set,
                                             Interrupts& interrupts);
 

@@ -1,4 +1,5 @@
-// How fast a device here multiplies matrices, by which `tessera train --dry-run` says how long a run takes.
+// Measures how fast a device of this machine multiplies matrices, from which `tessera train --dry-run` estimates how
+// long a run takes.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,13 @@ namespace tessera::client {
 
 struct ProductRateOptions {
   std::string dtype, device;
-  int32_t threads = 0;  // 0: all of the machine's
-  int64_t rows = 1;     // of products [rows, width] · [width, width]
+  int32_t threads = 0;  // 0: all processors of the machine
+  int64_t rows = 1;     // for products [rows, width] · [width, width]
   int64_t width = 1;
 };
 
-// Operations a second of one device, by a worker process of its own. UNAVAILABLE where the device is not there, or the
-// worker does not answer; CANCELLED after an interruption.
+// Returns the operations per second of one device, measured in a separate worker process. UNAVAILABLE if the device
+// does not exist or the worker does not reply; CANCELLED after an interruption.
 absl::StatusOr<double> MeasureProductRate(const ProductRateOptions& options, Interrupts& interrupts);
 
 }  // namespace tessera::client

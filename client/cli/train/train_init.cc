@@ -36,7 +36,7 @@ absl::Status CheckOptions(const TrainInitOptions& options) {
   return absl::OkStatus();
 }
 
-// The network as the options say it.
+// Returns the network that the options describe.
 absl::StatusOr<control::TrainNetwork> NetworkOf(const TrainInitOptions& options,
                                                 const control::ModelDescription& model) {
   control::TrainNetwork network;
@@ -54,7 +54,7 @@ absl::StatusOr<control::TrainNetwork> NetworkOf(const TrainInitOptions& options,
   return network;
 }
 
-// What is said of the folder; its images are left out, not refused, so that all that is wrong is seen at once.
+// Scans the folder. Invalid images are left out instead of refused, so that all problems are reported at once.
 absl::StatusOr<control::TrainingSet> LookAtImages(const control::TrainConfig& config,
                                                   const control::ModelDescription& model) {
   control::TrainConfig skipping = config;
@@ -88,7 +88,7 @@ absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupt
   ASSIGN_OR_RETURN(const control::TrainingSet images, LookAtImages(config, model));
 
   const std::string text = ConfigTemplate({.config = config, .model = model, .images = images});
-  // What was typed may be out of range, such as a name that is no text.
+  // The typed values may be invalid, such as a name that is not valid text.
   if (const absl::StatusOr<control::TrainConfig> read = control::ParseTrainConfig(text); !read.ok())
     return read.status();
   for (const std::string& warning : images.Warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());

@@ -1,4 +1,4 @@
-// `tessera train init`: writes a configuration for a model and a folder of images.
+// Implements `tessera train init`, which writes a configuration for a model and a folder of images.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera::client {
 
-// As typed; empty where it was not.
+// As typed; empty if not typed.
 struct TrainInitOptions {
   ModelOptions model;
   std::string images;
@@ -20,8 +20,9 @@ struct TrainInitOptions {
   std::string steps;
 };
 
-// Looks at the model and at every image of the folder, and writes the file, which must not be there yet; "-" is the
-// standard output. Says on standard error what it found. Errors know their stage (exit_code.h).
+// Reads the model's description and every image of the folder, and writes the configuration. The file must not exist
+// yet; "-" is the standard output. Findings are printed on standard error. Errors are marked with their stage
+// (exit_code.h).
 absl::Status InitTraining(const TrainInitOptions& options, Interrupts& interrupts);
 
 }  // namespace tessera::client

@@ -1,5 +1,5 @@
-// What `tessera train` writes beside its checkpoints, for whoever follows a run: log.jsonl and TensorBoard event files.
-// docs/fine-tuning.md documents the names of the metrics.
+// TrainingLog writes the logs of `tessera train`, in addition to its checkpoints: log.jsonl and TensorBoard event
+// files. docs/fine-tuning.md documents the names of the metrics.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@
 
 namespace tessera::client {
 
-// Used by one thread. No error of these files ends a run: `warn` is told the first one, and the first after a record
-// was written again.
+// Used by one thread. No error of these files ends a run: `warn` is called with the first error, and again with the
+// first one after a successful write.
 class TrainingLog {
  public:
   struct Options {
-    std::string folder;            // of the run; it is made if need be
-    int64_t first_step = 0;        // steps that were done before
-    int64_t images_of_a_step = 1;  // of all ranks and accumulated passes together
+    std::string folder;            // the run's folder; created if it does not exist
+    int64_t first_step = 0;        // steps completed earlier
+    int64_t images_of_a_step = 1;  // over all ranks and accumulated passes
     std::function<void(const std::string&)> warn;
     std::function<double()> now;  // seconds since 1970
   };
@@ -31,9 +31,9 @@ class TrainingLog {
 
   void OnTrained(const control::Trained& trained);
   void OnEvaluated(int64_t step, const control::TrainingEvaluated& evaluated);
-  // The picture of a prompt, by the prompt's number.
+  // The image of a prompt, by the prompt's number.
   void OnSample(int64_t step, size_t prompt, const std::string& path);
-  // The pictures of all prompts as one.
+  // One picture with the images of all prompts.
   void OnGrid(int64_t step, const std::string& path);
   void OnSaved(int64_t step, const control::TrainingSaved& saved);
 
@@ -43,9 +43,9 @@ class TrainingLog {
   void Report(const absl::Status& status);
 
   const Options options_;
-  std::optional<control::MetricsLog> lines_;  // none where it could not be opened
+  std::optional<control::MetricsLog> lines_;  // absent if it could not be opened
   std::optional<control::EventFile> events_;
-  bool warned_ = false;  // of an error after which nothing was written
+  bool warned_ = false;  // the last write failed
 };
 
 }  // namespace tessera::client

@@ -48,7 +48,8 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
   plan.steps_per_epoch = (visits + of_a_step - 1) / of_a_step;
   plan.ranks = parallel::NumRanks(config.parallelism.mesh());
   plan.images_of_a_rank = config.train.batch_size / config.parallelism.data;
-  const auto waits = static_cast<double>(config.parallelism.pipe - 1);  // turns, of as many as micro-batches and these
+  const auto waits =
+      static_cast<double>(config.parallelism.pipe - 1);  // idle turns, of (micro-batches + idle turns) in total
   plan.stages_idle = waits / (waits + static_cast<double>(config.train.gradient_accumulation_steps));
   plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
   plan.memory = control::PredictMemory(config, model, plan.largest);

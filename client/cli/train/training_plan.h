@@ -1,5 +1,5 @@
-// What a training run will do and need, from its configuration, its images and the description of its model: nothing is
-// loaded. Pure but for PrintPlan.
+// TrainingPlan predicts what a training run will do and need, from its configuration, its images and the model's
+// description; nothing is loaded. Pure, except PrintPlan.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ struct TrainingPlan {
   struct Images {
     control::Bucket bucket;
     int64_t samples = 0;
-    int64_t visits = 0;  // in an epoch
+    int64_t visits = 0;  // per epoch
   };
 
   std::vector<Images> images;
   int64_t steps_per_epoch = 0;  // rounded up
   int64_t ranks = 1;
   int64_t images_of_a_rank = 1;  // in one pass of a replica
-  // The share of a step for which each pipeline stage waits for the others, where all take equally long.
+  // The share of a step during which each pipeline stage is idle, if all stages take equally long.
   double stages_idle = 0;
-  control::Bucket largest;         // by its area
-  control::TrainingMemory memory;  // of the rank that needs most, for that bucket
-  // By which its activations are less with parallelism.sequence_parallel than without; 0: tensor ranks are alone.
+  control::Bucket largest;         // largest by area
+  control::TrainingMemory memory;  // of the rank that needs most, for the largest bucket
+  // How much smaller its activations are with parallelism.sequence_parallel; 0: there is one tensor rank.
   uint64_t sequence_parallel_saves = 0;
-  // Of a step over all ranks, at the largest bucket: of a forward pass once, of the backward pass twice, or once where
-  // the weights are frozen, and with recomputation once more. 0: the model's shape is not known.
+  // Operations of a step over all ranks at the largest bucket: the forward pass counts once, the backward pass twice,
+  // or once if the weights are frozen, and recomputation once more. 0: the model's shape is unknown.
   double step_flops = 0;
-  // Of one rank's products: image tokens of a pass, and features. 0: the model's shape is not known.
+  // Size of one rank's products: image tokens of a pass, and features. 0: the model's shape is unknown.
   int64_t rows = 0, width = 0;
-  // What all ranks together can do in a second. 0: not known.
+  // Operations per second of all ranks together. 0: unknown.
   double flops_per_second = 0;
-  // The least that a step takes at that rate: of products alone, and the waits of pipeline stages. 0: not known.
+  // Minimum duration of a step at that rate: products, and idle time of pipeline stages. 0: unknown.
   double step_seconds = 0;
 };
 
@@ -46,7 +46,7 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
 
 void SetRate(double flops_per_second, TrainingPlan& plan);
 
-// As lines for people, or as one JSON object.
+// Prints the plan as lines for people or as one JSON object.
 void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, bool json);
 
 }  // namespace tessera::client

@@ -15,10 +15,10 @@
 namespace tessera::client {
 namespace {
 
-constexpr int64_t kLineEvery = 10;    // steps, where nothing can be drawn over
-constexpr double kNewestShare = 0.1;  // of the newest step in the moving average
+constexpr int64_t kLineEvery = 10;    // steps between lines where lines cannot be overwritten
+constexpr double kNewestShare = 0.1;  // weight of the newest step in the moving average
 
-// JSON has no word for what is not finite.
+// JSON cannot represent infinity and NaN.
 boost::json::value Number(double value) { return std::isfinite(value) ? boost::json::value(value) : nullptr; }
 
 double Mean(const std::vector<double>& values) {

@@ -1,4 +1,4 @@
-// What `tessera train` says while it works: a progress line for people, or JSON lines for programs.
+// TrainingReporter shows the progress of `tessera train`: a progress line for people, or JSON lines for programs.
 // docs/fine-tuning.md documents the JSON events and their fields.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace tessera::client {
 
-// Used by one thread. Warnings and errors are the business of the reporter that it is given.
+// Used by one thread. Warnings and errors are reported by the Reporter that it is given.
 class TrainingReporter {
  public:
   struct Options {
     bool json = false;
-    bool quiet = false;            // for people: nothing but what was saved
+    bool quiet = false;            // for people: only the saved files
     int64_t steps = 0;             // of the whole run
-    int64_t images_of_a_step = 1;  // of all ranks and accumulated passes together
+    int64_t images_of_a_step = 1;  // over all ranks and accumulated passes
   };
 
   TrainingReporter(const Options& options, Reporter& reporter);
@@ -36,7 +36,7 @@ class TrainingReporter {
 
  private:
   void OnPicture(const char* event, int64_t step, const std::string& path);
-  void Draw(const std::string& line);  // over the line before, where standard error is a terminal
+  void Draw(const std::string& line);  // overwrites the previous line if standard error is a terminal
   void Clear();
   void Say(const std::string& line);
 
@@ -44,7 +44,7 @@ class TrainingReporter {
   Reporter& reporter_;
   const bool has_line_;
   bool drawn_ = false;
-  double step_seconds_ = 0;  // a moving average, for the time that is left
+  double step_seconds_ = 0;  // moving average, for the remaining time
 };
 
 // "encoding images and captions: 8 of 20, 8 images and 7 captions from the cache".

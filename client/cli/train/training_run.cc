@@ -35,10 +35,10 @@
 namespace tessera::client {
 namespace {
 
-// Encoded by one command, so that progress shows and an interruption is noticed.
+// Samples encoded per command: few, so that progress is shown and an interruption is noticed.
 constexpr int64_t kSamplesAtOnce = 8;
 
-// More make a product no faster.
+// More rows do not make a product faster.
 constexpr int64_t kMostMeasuredRows = 1024;
 
 parallel::Layout LayoutOf(const control::TrainConfig& config) {
@@ -47,7 +47,7 @@ parallel::Layout LayoutOf(const control::TrainConfig& config) {
   return layout;
 }
 
-// Of a loss to its running mean, beyond which a step is reported.
+// Ratio of a loss to its running mean above which a step is reported.
 constexpr double kReportedLossRatio = 1000;
 
 class TrainingRun {
@@ -89,7 +89,7 @@ class TrainingRun {
         *reporter_);
     progress.OnStarted(started, loaded.seconds);
     checkpoint_ = started.checkpoint;
-    const bool trained = started.step == config_.train.steps;  // and not exported
+    const bool trained = started.step == config_.train.steps;  // but the result may not be exported yet
     if (!trained) RETURN_IF_ERROR(Prepare(progress));
     OpenLog(started.step);
     ASSIGN_OR_RETURN(const int64_t step, Train(started.step, samples, progress));
@@ -115,7 +115,7 @@ class TrainingRun {
     return *found;
   }
 
-  // The model, and that it can be trained on that layout.
+  // Describes the model and checks that it can be trained on that layout.
   absl::Status Describe() {
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(description_,
@@ -147,7 +147,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // A run may be planned where its device is not.
+  // A run may be planned on a machine without its device.
   absl::Status MeasureRate(TrainingPlan& plan) {
     if (plan.step_flops == 0) return absl::OkStatus();
     const absl::StatusOr<double> rate = MeasureProductRate({.dtype = base::EnumName(load_.dtype),
@@ -161,7 +161,7 @@ class TrainingRun {
       reporter_->OnWarning(absl::StrCat("the time of a step is not known: ", std::string(rate.status().message())));
       return absl::OkStatus();
     }
-    // The ranks of a CPU share it, and each has a CUDA device of its own.
+    // Ranks on the CPU share it; each CUDA rank has a separate device.
     const bool shared = control::IsDevice(load_.device, control::DeviceKind::kCpu);
     SetRate(shared ? *rate : *rate * static_cast<double>(plan.ranks), plan);
     return absl::OkStatus();
@@ -176,7 +176,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // The jobs of the configured prompts.
+  // Returns the jobs for the configured sample prompts.
   absl::StatusOr<std::vector<control::JobParameters>> Samples() const {
     std::vector<control::JobParameters> jobs;
     const control::TrainSample& sample = config_.sample;
@@ -203,10 +203,10 @@ class TrainingRun {
     return absl::CancelledError("interrupted");
   }
 
-  // The number of steps that are done: all, or fewer after an interruption.
+  // Returns the number of completed steps: all, or fewer after an interruption.
   absl::StatusOr<int64_t> Train(int64_t step, const std::vector<control::JobParameters>& samples,
                                 TrainingReporter& progress) {
-    int64_t skipped = 0;  // in a row
+    int64_t skipped = 0;  // consecutive
     while (step < config_.train.steps && !interrupts_.requested()) {
       ASSIGN_OR_RETURN(const control::Trained trained, Explained(session_->group().Train()));
       step = trained.step;
@@ -228,7 +228,7 @@ class TrainingRun {
     return step;
   }
 
-  // Reports a loss far above its running mean, and ends the run where train.max_loss_ratio says so.
+  // Reports a loss far above its running mean, and ends the run if train.max_loss_ratio requires it.
   absl::Status CheckLoss(const control::Trained& trained) {
     const double most = config_.train.max_loss_ratio;
     const bool ends = most > 0 && trained.loss_ratio > most;
@@ -288,12 +288,12 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // What the names of a step's pictures begin with.
+  // Returns the prefix of the file names of a step's images.
   std::string SamplesOf(int64_t step) const {
     return absl::StrCat(config_.output, "/samples/step-", absl::Dec(step, absl::kZeroPad6));
   }
 
-  // The file's path. A picture that cannot be written ends no run.
+  // Returns the file's path. An image that cannot be written does not end the run.
   std::optional<std::string> WritePicture(const std::string& name, const control::Image& image,
                                           const std::string& parameters) {
     const std::string path = absl::StrCat(name, ".png");
@@ -320,7 +320,7 @@ class TrainingRun {
     return absl::OkStatus();
   }
 
-  // A server or a folder that is away ends no run.
+  // An unavailable server or folder does not end the run.
   absl::Status Publish(int64_t step, TrainingReporter& progress) {
     if (publisher_ == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const control::TrainingSaved exported,
@@ -354,7 +354,7 @@ class TrainingRun {
   control::ModelDescription description_;
   std::unique_ptr<WorkerSession> session_;
   std::unique_ptr<TrainingLog> log_;
-  std::string checkpoint_;                       // the newest that is whole; empty: none
+  std::string checkpoint_;                       // the newest complete one; empty: none
   std::unique_ptr<AdapterPublisher> publisher_;  // null: nothing is published
 };
 

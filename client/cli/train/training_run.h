@@ -1,4 +1,4 @@
-// `tessera train CONFIG`: a training run from its configuration to what it made.
+// Implements `tessera train CONFIG`: a training run from its configuration to its results.
 #pragma once
 
 #include <string>
@@ -10,15 +10,15 @@
 namespace tessera::client {
 
 struct TrainingRunOptions {
-  ModelOptions model;    // of these the model folders, device, threads, command timeout and verbose
+  ModelOptions model;    // uses only model folders, device, threads, command timeout and verbose
   std::string config;    // path
-  std::string resume;    // "latest" or a checkpoint's folder; empty: from the model as it is
-  bool dry_run = false;  // what the run will do and need is printed, and nothing is trained
+  std::string resume;    // "latest" or a checkpoint's folder; empty: start from the model
+  bool dry_run = false;  // print what the run will do and need, without training
   bool json = false;
   bool quiet = false;
 };
 
-// After an interruption the step under way is finished and a checkpoint is written; the code is then kInterrupted.
+// After an interruption, the current step is finished and a checkpoint is written; the code is then kInterrupted.
 ExitCode RunTraining(const TrainingRunOptions& options, Interrupts& interrupts);
 
 }  // namespace tessera::client
