@@ -38,7 +38,7 @@ struct WorkerGroupOptions {
   absl::Duration timeout = absl::Hours(1);  // for the reply to any one command
   ProgressBounds progress;
   absl::Duration orphan_grace_period;  // how long the workers survive this process's sudden end; zero: they end with it
-  std::string owner = "";              // as in WorkerProcessOptions
+  std::string owner = "";              // WorkerProcessOptions::owner
   // As in LoadParameters. Ranks on devices of nodes are started there through `hosts`, which outlives the group.
   std::string devices = "cpu";
   RemoteHosts* hosts = nullptr;  // null: this host only
