@@ -28,7 +28,7 @@ using base::YamlRange;
 constexpr int64_t kMaxGroups = 64;
 constexpr int64_t kMaxReplicas = 64;
 constexpr int kBeatsUntilLost = 2;
-constexpr absl::Duration kShortestLease = absl::Seconds(1);  // the lease is renewed three times in this time
+constexpr absl::Duration kShortestLease = absl::Seconds(1);  // a lease is renewed three times within its duration
 
 // Writes what YamlMapping reads, with the same calls.
 class YamlWriter {

@@ -38,8 +38,8 @@ uint64_t WeightBytes(const control::ModelDescription& model, control::Dtype dtyp
 control::HostTopology TopologyOfThisHost();
 
 // Returns the requested layout, or the best one for the requested number of ranks on these devices
-// (LoadParameters::device). InvalidArgument with the reason and the nearest valid layouts. `topology` is called only
-// where the layout is chosen automatically and each rank has its GPU or runs on another host.
+// (LoadParameters::device). InvalidArgument with the reason and the nearest valid layouts. `topology` is called only if
+// the layout is chosen automatically for several ranks and `devices` is not "cpu".
 absl::StatusOr<parallel::Layout> ChooseLayout(
     const LayoutRequest& request, const parallel::LayoutModel& model, const std::string& devices,
     const std::function<control::HostTopology()>& topology = TopologyOfThisHost);

@@ -128,7 +128,7 @@ class StepLoop final {
   absl::Status EncodeAhead();
   // Makes `steps` steps with the previews that are due between them. Removes tasks that fail from `tasks`.
   absl::Status MakeSteps(std::vector<TaskId>& tasks, int32_t steps);
-  // Sends one command for up to `most` steps and returns how many it sent.
+  // Sends the next steps in one command: at most `most`, and none beyond the next preview. Returns how many were sent.
   absl::StatusOr<int32_t> SendSteps(std::vector<TaskId>& tasks, int32_t most);
   absl::StatusOr<bool> MayShare(std::vector<TaskId>& tasks);
   absl::StatusOr<std::vector<double>> WaitFor(const Flight& flight);  // the seconds that each step took

@@ -9,7 +9,7 @@ namespace {
 // Assumed operations per second of a slow rank before a step was observed: two threads of an old processor without a
 // fast kernel for the dtype, or a small GPU in fp32.
 constexpr double kSlowCpu = 2e9, kSlowDevice = 1e13;
-// The weight of the newest observation if it is faster than predicted.
+// The weight of the newest observation if it is faster than the estimate.
 constexpr double kNewest = 0.1;
 constexpr int32_t kElementBytes = 2;  // affects only memory
 

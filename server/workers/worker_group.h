@@ -3,7 +3,7 @@
 //
 // If a rank dies, hangs, or fails where the others succeed, the whole group ends: its shared memory is poisoned, so
 // that no rank waits for another in vain, and every process is killed. Every later call fails with the reason, which
-// names the rank. For one thread, except Kill, End and PeakMemoryBytes.
+// names the rank. For one thread, except Kill, End, PeakMemoryBytes and DeviceMemories.
 #pragma once
 
 #include <atomic>
