@@ -52,8 +52,8 @@ std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** 
   return absl::StrCat("unknown command ", server::QuotedValue(argv[1]), Suggestion(argv[1], names));
 }
 
-// Returns the first argument that `app` does not know; unknown options come before other arguments, because what
-// follows an unknown option may be misread. Empty if all are known.
+// Returns an error message for an argument that `app` does not know; empty if it knows all. An unknown option is
+// reported before any other argument, because what follows it may be misread.
 std::string UnknownArgument(const CLI::App& app) {
   const std::vector<std::string> extras = app.remaining();
   for (const std::string& extra : extras) {

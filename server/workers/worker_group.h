@@ -92,7 +92,7 @@ class WorkerGroup final : public StepWorkers {
   }
 
   absl::StatusOr<control::ModelDescription> Describe(const std::string& model);
-  // Returns the devices that `ranks` ranks would compute with on `devices`; differing values are joined with
+  // Returns the identity of the devices that `ranks` ranks would use with `devices`; differing values are joined with
   // semicolons.
   absl::StatusOr<control::DeviceIdentity> Identify(const std::string& devices, int ranks);
   // The requested threads are shared by all ranks; DeviceOfRank assigns the devices. The result counts the weights of

@@ -317,7 +317,7 @@ class Batch {
     return items;
   }
 
-  // An invalid item fails alone; if no item can be made at present, that is no failure of this one.
+  // Submits an item, waiting while no item can be made. An invalid item is recorded as failed and does not end the run.
   absl::Status SubmitItem(const BatchItem& item) {
     while (true) {
       {

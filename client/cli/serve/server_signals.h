@@ -9,7 +9,7 @@
 
 namespace tessera::client {
 
-// Ignores, in this process and in the processes that it starts, all signals that have no handler.
+// Ignores, in this process and in the processes that it starts, all signals that have no meaning for a server.
 void IgnoreOtherSignals();
 
 // From its construction on, SIGHUP no longer ends the process; signals that arrive before Wait are not lost.

@@ -36,7 +36,7 @@ class WorkerSession {
   static absl::StatusOr<control::ModelDescription> DescribeAlone(const Options& options, Interrupts& interrupts,
                                                                  const std::string& model);
 
-  // Returns the devices that a layout of `ranks` ranks would use; empty on the CPU.
+  // Returns the identity of the devices that a layout of `ranks` ranks would use; empty on the CPU.
   static absl::StatusOr<control::DeviceIdentity> IdentifyAlone(const Options& options, Interrupts& interrupts,
                                                                const control::LoadParameters& load, int ranks);
 
