@@ -23,11 +23,8 @@ namespace {
 constexpr size_t kMaxFunctionLines = 80;
 constexpr int kMaxFilesAtTheTop = 12;
 
-// Dialect words in 1,000 words. The limits are what the tree has today: lower them towards the aim, never raise them.
-constexpr double kAimOfDialect = 1.0;
-constexpr double kDialectInCommentsToday = 5.5;
-constexpr double kDialectInDocumentsToday = 3.9;
-static_assert(kDialectInCommentsToday >= kAimOfDialect && kDialectInDocumentsToday >= kAimOfDialect);
+// Dialect words in 1,000 words.
+constexpr double kMostDialect = 1.0;
 constexpr std::string_view kInstalledHeaders = "client/sdk/include/";
 
 // The rooms that a header can be in; a room within another comes before it.
@@ -190,7 +187,7 @@ void CheckDirections(const std::string& file, const Include& include, std::vecto
     findings.push_back(absl::StrCat(at, include.header, ": gRPC is the front end's alone"));
   } else if (IsProtobuf(include.header) && !MayIncludeProtobuf(file)) {
     findings.push_back(
-        absl::StrCat(at, include.header, ": in the worker only both ends of the control channel include protobuf"));
+        absl::StrCat(at, include.header, ": in the worker only the parameters of jobs include protobuf"));
   }
   const std::string_view from = RoomOf(file), to = RoomOf(include.header);
   const auto rule = MayInclude().find(from);
@@ -220,7 +217,7 @@ bool IsForeign(const std::string& name) {
   static const auto* names = new std::set<std::string_view>{
       // Methods, models, people, networks and programs.
       "BeautifulSoup", "CogVideoX", "ConsisID", "DeepSpeed", "HunyuanVideo", "LeVeque", "LyCORIS", "OneTrainer",
-      "OpenMP", "PipeDream", "PipeFusion", "RoCE", "SiLU", "TensorBoard", "UniPC", "ZeRO",
+      "OpenMP", "PipeDream", "PipeFusion", "RoCE", "SiLU", "TensorBoard", "TensorFlow", "UniPC", "ZeRO",
       // Types of LibTorch, PyTorch and TensorBoard.
       "CachingHostAllocatorImpl", "SessionLog", "TorchDispatchMode",
       // Files of a user or of another project, and a placeholder.
@@ -339,8 +336,7 @@ void CheckDialectOf(const SourceTree& tree, const std::string& what, double limi
     absl::StrAppend(out, file.second, " (", file.first, ")");
   });
   findings.push_back(absl::StrCat(files.front().second, ":1: ", what, " have ", rate,
-                                  " dialect words in 1,000 words, more than ", limit, "; the aim is ", kAimOfDialect,
-                                  ". Most: ", most));
+                                  " dialect words in 1,000 words, more than ", limit, ". Most: ", most));
 }
 
 // The words of the code, against which names in prose are checked.
@@ -354,7 +350,8 @@ struct CodeIndex {
 
 // Files whose words are code. The files of this rule are left out, since they hold examples of wrong names.
 bool HasCode(std::string_view file) {
-  if (file.starts_with("tests/golden") || file.starts_with("tests/layout/source_rules")) return false;
+  const bool is_data = file.starts_with("tests/golden") && !file.starts_with("tests/golden_runner/");
+  if (is_data || file.starts_with("tests/layout/source_rules")) return false;
   if (IsCpp(file) || file.ends_with("CMakeLists.txt")) return true;
   for (std::string_view extension : {".cmake", ".conf", ".css", ".html", ".inc", ".js", ".json", ".proto", ".py",
                                      ".service", ".sh", ".toml", ".yaml", ".yml"}) {
@@ -675,8 +672,8 @@ std::vector<std::string> CheckProcessorCounts(const SourceTree& tree) {
 
 std::vector<std::string> CheckDialect(const SourceTree& tree) {
   std::vector<std::string> findings;
-  CheckDialectOf(tree, "comments", kDialectInCommentsToday, IsCpp, findings);
-  CheckDialectOf(tree, "documents", kDialectInDocumentsToday, IsDocument, findings);
+  CheckDialectOf(tree, "comments", kMostDialect, IsCpp, findings);
+  CheckDialectOf(tree, "documents", kMostDialect, IsDocument, findings);
   return findings;
 }
 

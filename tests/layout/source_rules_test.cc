@@ -161,15 +161,15 @@ TEST(IncludeRules, ReportLibTorchThatComesByADetour) {
                           HasSubstr("server/a.cc → control/commands.h → models/tensor.h → c10/core/Device.h")));
 }
 
-TEST(IncludeRules, ReportLibTorchBesideProtobufInTheControlChannel) {
+TEST(IncludeRules, ReportLibTorchBesideProtobufInTheParametersOfJobs) {
   const SourceTree tree = {
-      {"control/control_channel.cc", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/control_channel.cc → torch/library.h")));
+      {"control/message_fields.h", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/message_fields.h → torch/library.h")));
 }
 
 TEST(IncludeRules, ReportProtobufElsewhereInTheWorker) {
-  const SourceTree tree = {{"runtime/engine/engine.cc", {"#include \"tessera/internal/control.pb.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only both ends of the control channel include protobuf")));
+  const SourceTree tree = {{"runtime/engine/engine.cc", {"#include \"tessera/internal/job_parameters.pb.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("only the parameters of jobs include protobuf")));
 }
 
 TEST(IncludeRules, ReportGrpcInTheWorker) {
@@ -192,7 +192,7 @@ TEST(IncludeRules, ReportPathsRelativeToTheFile) {
 TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
   const SourceTree tree = {
       {"client/a.cc", {"#include \"server/supervisor.h\"", "#include <grpcpp/grpcpp.h>"}},
-      {"server/supervisor.h", {"#include \"control/commands.h\"", "#include \"tessera/internal/control.pb.h\""}},
+      {"server/supervisor.h", {"#include \"control/commands.h\"", "#include \"tessera/internal/job_parameters.pb.h\""}},
       {"control/commands.h", {"#include <string>"}},
       {"runtime/engine/engine.cc", {"#include \"models/layers/linear.h\"", "#include <ATen/ATen.h>"}},
       {"models/layers/linear_test.cc", {"#include \"tests/golden_runner/golden_case.h\""}},
