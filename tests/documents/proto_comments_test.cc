@@ -79,6 +79,23 @@ std::vector<std::string> Silent(const std::string& root, const std::string& fold
 
 TEST(ProtoCommentsTest, EveryFieldAndEveryValueHasOne) { EXPECT_THAT(Silent("proto", "tessera/v1"), IsEmpty()); }
 
+// Returns "LOW to HIGH" of each number in the items of a list of structs.
+std::vector<std::string> BoundsOfItems(const server::RequestField& field) {
+  std::vector<std::string> bounds;
+  std::visit(
+      [&bounds]<class Value, class Request>(Value Request::*) {
+        if constexpr (server::kIsListOfStructs<Value>) {
+          base::ForEachFieldOf<typename Value::value_type>([&bounds](const auto& item) {
+            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(item.valid)>, base::Number>) {
+              bounds.push_back(absl::StrCat(item.valid.low, " to ", item.valid.high));
+            }
+          });
+        }
+      },
+      field.member);
+  return bounds;
+}
+
 TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
   // The upper bounds of these fields depend on the model or the server.
   const std::set<std::string> elsewhere = {"n", "num_inference_steps", "max_sequence_length", "sampler", "skip_layers"};
@@ -92,13 +109,18 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
       if (elsewhere.contains(server::ApiName(field))) continue;
       google::protobuf::SourceLocation location;
       ASSERT_TRUE(described->GetSourceLocation(&location));
-      const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
-      // An empty text means that the field is absent, so the minimum length of a text need not be stated.
       const auto most = static_cast<int64_t>(bounds.high);
-      EXPECT_THAT(
-          location.leading_comments,
-          HasSubstr(text ? absl::StrCat(most, " bytes") : absl::StrCat(static_cast<int64_t>(bounds.low), " to ", most)))
-          << server::ApiName(field);
+      const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
+      std::string valid = absl::StrCat(static_cast<int64_t>(bounds.low), " to ", most);
+      // An empty text means that the field is absent, so the minimum length of a text need not be stated.
+      if (text) valid = absl::StrCat(most, " bytes");
+      if (described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+        valid = absl::StrCat("at most ", most);
+        for (const std::string& of_item : BoundsOfItems(field)) {
+          EXPECT_THAT(location.leading_comments, HasSubstr(of_item)) << server::ApiName(field);
+        }
+      }
+      EXPECT_THAT(location.leading_comments, HasSubstr(valid)) << server::ApiName(field);
       ++checked;
     }
   });
