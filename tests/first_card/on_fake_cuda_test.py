@@ -15,6 +15,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS, LIBRARY = sys.argv[1:3]
+# Every layout, and models of full size, take minutes of a processor: only with TESSERA_LONG=1.
+LONG = os.environ.get("TESSERA_LONG") == "1"
 
 
 class OnFakeCudaTest(unittest.TestCase):
@@ -32,26 +34,32 @@ class OnFakeCudaTest(unittest.TestCase):
         return done, rows, names
 
     def test_two_cards_run_everything_that_two_cards_can(self):
-        done, rows, names = self.visit("--only", "over NCCL|flux_dev at|sd3_medium at|against one card|killed",
-                                       FAKE_CUDA_DEVICES="2")
+        layouts = ("ring=2", "pipe=2,patches=2,warmup=1")
+        measured = ("a rank of ulysses=2 is killed",)
+        absent = ("certificate of ulysses=4 over NCCL",)
+        only = "ring=2 over NCCL|ulysses=4 over NCCL|warmup=1 over NCCL|killed"
+        if LONG:
+            layouts += ("cfg=2", "ulysses=2", "tensor=2", "pipe=2")
+            measured += ("flux_dev at 1024x1024, serial", "ulysses=2 of flux_dev against one card",
+                         "cfg=2 of sd3_medium against one card")
+            absent = ("certificate of ulysses=4 over NCCL", "ulysses=8 of flux_dev against one card")
+            only = "over NCCL|flux_dev at|sd3_medium at|against one card|killed"
+        done, rows, names = self.visit("--only", only, FAKE_CUDA_DEVICES="2")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        for layout in ("cfg=2", "ulysses=2", "ring=2", "tensor=2", "pipe=2", "pipe=2,patches=2,warmup=1"):
+        for layout in layouts:
             self.assertEqual(rows[f"certificate of {layout} over NCCL"]["outcome"], "passed", rows)
-        for name in ("flux_dev at 1024x1024, serial", "ulysses=2 of flux_dev against one card",
-                     "cfg=2 of sd3_medium against one card", "a rank of ulysses=2 is killed"):
+        for name in measured:
             self.assertEqual(rows[name]["outcome"], "not a measurement", rows[name])
         self.assertIn("its job was made", rows["a rank of ulysses=2 is killed"]["detail"])
-        for name in ("certificate of ulysses=4 over NCCL", "ulysses=8 of flux_dev against one card"):
+        for name in absent:
             self.assertEqual(rows[name]["outcome"], "not measured", rows[name])
         self.assertTrue(any("certificate-of-ring-2-over-NCCL/stderr" in name for name in names), names)
 
     def test_one_card_makes_images_and_trains_at_full_size(self):
-        # A run digests all 24 GB of its base, which takes half a minute of a processor.
-        long = os.environ.get("TESSERA_LONG") == "1"
-        done, rows, _ = self.visit("--only", "doctor|first image|full size|four images|CPU$" + ("|LoRA" if long else ""))
+        done, rows, _ = self.visit("--only", "doctor|first image|four images|CPU$" + ("|full size|LoRA" if LONG else ""))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(rows["first image"]["outcome"], "passed")
-        for name in ("FLUX.1-dev of full size",) + (("LoRA steps of FLUX.1-dev at 512x512",) if long else ()):
+        for name in ("FLUX.1-dev of full size", "LoRA steps of FLUX.1-dev at 512x512") if LONG else ():
             self.assertEqual(rows[name]["outcome"], "not a measurement", rows[name])
 
     def test_a_fault_in_a_row_is_kept_with_what_the_row_said(self):
