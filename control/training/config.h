@@ -205,7 +205,6 @@ constexpr auto FieldsOf(const TrainSample*) {
 struct TrainSave {
   int64_t save_every = 250;  // steps; 0: at the end only
   int64_t max_step_saves_to_keep = 4;
-  bool report_seconds = false;  // a message says how long each checkpoint took to write
 
   bool operator==(const TrainSave&) const = default;
 };
@@ -214,8 +213,7 @@ constexpr auto FieldsOf(const TrainSave*) {
   using base::Field, base::Integer, base::List, base::Number, base::Text;
   using T = TrainSave;
   return std::tuple(Field("save_every", &T::save_every, Integer{0, kMaxTrainSteps}, "steps; 0: at the end only"),
-                    Field("max_step_saves_to_keep", &T::max_step_saves_to_keep, Integer{1, 100000}),
-                    Field("report_seconds", &T::report_seconds, "how long each checkpoint took to write"));
+                    Field("max_step_saves_to_keep", &T::max_step_saves_to_keep, Integer{1, 100000}));
 }
 
 // Publishes the current adapter to a running server under one name. The server reads it from a folder that both can

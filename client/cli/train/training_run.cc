@@ -312,9 +312,6 @@ class TrainingRun {
     ASSIGN_OR_RETURN(const control::TrainingSaved saved,
                      Explained(session_->group().Call(control::SaveTraining{.exports = exports})));
     progress.OnSaved(step, saved);
-    if (config_.save.report_seconds) {
-      reporter_->OnWarning(absl::StrCat("the checkpoint took ", saved.seconds, " s to write"));
-    }
     if (!saved.checkpoint.empty()) checkpoint_ = saved.checkpoint;
     log_->OnSaved(step, saved);
     if (exports && saved.exported.empty()) {
