@@ -92,9 +92,6 @@ class CommandHandler {
   virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& /*path*/) { return DoesNotTrain(); }
   virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
 
-  // Returns how many jobs the worker holds.
-  virtual int64_t CountJobs() { return 0; }
-
  private:
   static absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
 };
@@ -120,8 +117,5 @@ inline auto Answer(CommandHandler& handler, const ExportTraining& command) {
   return handler.ExportTraining(command.path);
 }
 inline auto Answer(CommandHandler& handler, const EvaluateTraining&) { return handler.EvaluateTraining(); }
-inline absl::StatusOr<JobsHeld> Answer(CommandHandler& handler, const CountJobs&) {
-  return JobsHeld{.jobs = handler.CountJobs()};
-}
 
 }  // namespace tessera::control

@@ -369,20 +369,9 @@ struct Shutdown {
 };
 constexpr auto FieldsOf(const Shutdown*) { return std::tuple(); }
 
-struct JobsHeld {
-  int64_t jobs = 0;
-};
-constexpr auto FieldsOf(const JobsHeld*) { return std::tuple(base::Field("jobs", &JobsHeld::jobs)); }
-
-// Counts the jobs that the worker holds.
-struct CountJobs {
-  using Reply = JobsHeld;
-};
-constexpr auto FieldsOf(const CountJobs*) { return std::tuple(); }
-
 using Commands = std::tuple<DescribeModel, IdentifyDevice, LoadModel, StartJob, EncodePrompts, MakeSteps, DecodeJob,
                             EndJob, ReadLatents, PredictFrom, TrainingStart, PrepareSamples, TrainStep, SaveTraining,
-                            ExportTraining, EvaluateTraining, CountJobs, Resume, Shutdown>;
+                            ExportTraining, EvaluateTraining, Resume, Shutdown>;
 
 // The number of a command in the stream: its index in Commands.
 template <class Command, class List = Commands>

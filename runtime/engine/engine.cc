@@ -760,8 +760,6 @@ absl::StatusOr<control::TrainingEvaluated> Engine::EvaluateTraining() {
   return WithTrainer([](Trainer& trainer) { return trainer.Evaluate(); });
 }
 
-int64_t Engine::CountJobs() { return static_cast<int64_t>(jobs_.size()); }
-
 std::unique_ptr<control::CommandHandler> MakeEngine(const WorkerRank& place) { return std::make_unique<Engine>(place); }
 
 }  // namespace tessera::runtime

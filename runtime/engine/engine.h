@@ -58,7 +58,6 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::TrainingSaved> SaveTraining(bool exports) override;
   absl::StatusOr<control::TrainingSaved> ExportTraining(const std::string& path) override;
   absl::StatusOr<control::TrainingEvaluated> EvaluateTraining() override;
-  int64_t CountJobs() override;
 
  private:
   struct Model {

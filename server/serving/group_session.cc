@@ -151,8 +151,6 @@ absl::Status GroupSession::Adopt() {
   RETURN_IF_ERROR(group->Connect(kAdoptionTimeout));
   group->Predict(options_.model);
   RETURN_IF_ERROR(group->Resume());
-  ASSIGN_OR_RETURN(const control::JobsHeld held, group->Call(control::CountJobs()));
-  if (held.jobs > 0) return absl::FailedPreconditionError("the workers still hold jobs");
   device_memory_ = record.memory_budget;
   trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);
