@@ -107,9 +107,10 @@ void ParseItems(const std::vector<std::string>& texts, std::vector<Item>& items)
   for (const std::string& text : texts) {
     auto& [name, number] = items.emplace_back();
     const size_t colon = text.rfind(':');
+    double typed;
     const bool has_number =
-        colon != std::string::npos && colon != 0 && absl::SimpleAtod(text.substr(colon + 1), &number);
-    if (!has_number) number = Item().*std::get<1>(base::Fields<Item>()).member;
+        colon != std::string::npos && colon != 0 && absl::SimpleAtod(text.substr(colon + 1), &typed);
+    if (has_number) number = typed;
     name = text.substr(0, has_number ? colon : text.size());
   }
 }

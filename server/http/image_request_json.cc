@@ -189,8 +189,6 @@ bool IsRequired(const Valid&) {
 // A value of this kind in messages.
 const char* ExampleOf(const base::Text&) { return "\"style\""; }
 const char* ExampleOf(const base::Number&) { return "0.8"; }
-[[maybe_unused]] const char* ExampleOf(const base::Integer&) { return "1"; }
-[[maybe_unused]] const char* ExampleOf(base::Flag) { return "true"; }
 
 absl::Status ReadItemField(const FlatJsonMember& member, std::string& value) { return Read(member, value); }
 

@@ -64,10 +64,6 @@ object ItemSchema(const base::Number& valid, double usual) {
           {"maximum", static_cast<int64_t>(valid.high)},
           {"default", usual}};
 }
-[[maybe_unused]] object ItemSchema(const base::Integer& valid, int64_t usual) {
-  return {{"type", "integer"}, {"minimum", valid.low}, {"maximum", valid.high}, {"default", usual}};
-}
-[[maybe_unused]] object ItemSchema(base::Flag, bool usual) { return {{"type", "boolean"}, {"default", usual}}; }
 
 template <base::Described Item>
 const char* AddType(const RequestField& field, const std::vector<Item>&, object& schema) {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/json_fields.h"
 #include "base/status_macros.h"
 #include "server/api/request_fields.h"
 
@@ -51,13 +52,6 @@ bool NeedsQuotes(std::string_view value) {
 }
 
 template <typename Number>
-std::string ShortestDigits(Number value) {
-  char digits[32];
-  const std::to_chars_result end = std::to_chars(std::begin(digits), std::end(digits), value);
-  return std::string(digits, end.ptr);
-}
-
-template <typename Number>
 bool ReadNumber(std::string_view text, Number& value) {
   const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
@@ -78,10 +72,7 @@ bool ReadItemField(const std::string& text, Number& value) {
   return ReadNumber(text, value);
 }
 std::string ItemFieldText(const std::string& value) { return value; }
-template <typename Number>
-std::string ItemFieldText(Number value) {
-  return ShortestDigits(value);
-}
+std::string ItemFieldText(double value) { return base::ShortestDigits(value); }
 template <base::Described Item>
 std::string ShapeOfItem() {
   std::vector<std::string> names;
@@ -293,8 +284,8 @@ class PairWriter final {
     if (!text.empty()) pairs.emplace_back(key, text);
   }
   void operator()(const std::string& key, double number) {
-    if (!std::isfinite(number)) status.Update(Malformed(key, ShortestDigits(number), "a finite number"));
-    pairs.emplace_back(key, ShortestDigits(number));
+    if (!std::isfinite(number)) status.Update(Malformed(key, base::ShortestDigits(number), "a finite number"));
+    pairs.emplace_back(key, base::ShortestDigits(number));
   }
   void operator()(const std::string& key, int32_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
   void operator()(const std::string& key, uint64_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
