@@ -3,15 +3,14 @@
 #
 #   ./run-tests.sh [--long] [--no-torch]
 #     --no-torch  only the front end and all else that needs no LibTorch
-#     --long      afterwards also what takes longer: AddressSanitizer and ThreadSanitizer builds, libFuzzer, one
-#                 definition of each type, clang-tidy over the files that include LibTorch, every seed of the tests
-#                 with random faults, full-size models on eight fake cards, every layout where a send waits for its
-#                 receiver, every test three times in random order, goldens, layouts, batches and soak with each
-#                 instruction set, real clients of other makers against the server, the conversion of foreign weights,
-#                 a server under mixed load for ten minutes, an
-#                 image whose steps take minutes, a style that the built-in model is taught, the CPU
-#                 image's file tree with this build, run, and the Debian package, installed and removed in a tree of
-#                 Debian 12
+#     --long      afterwards also what takes longer: a build that compiles each file for itself, AddressSanitizer and
+#                 ThreadSanitizer builds, libFuzzer, one definition of each type, clang-tidy over the files that
+#                 include LibTorch, every seed of the tests with random faults, full-size models on eight fake cards,
+#                 every layout where a send waits for its receiver, every test three times in random order, goldens,
+#                 layouts, batches and soak with each instruction set, real clients of other makers against the
+#                 server, the conversion of foreign weights, a server under mixed load for ten minutes, an image whose
+#                 steps take minutes, a style that the built-in model is taught, the CPU image's file tree with this
+#                 build, run, and the Debian package, installed and removed in a tree of Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -59,7 +58,7 @@ every_seed() {
 
 # What decides the bits of a picture; and what of it every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
-numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|runtime_test|.*batch.*|soak_test|server_kills_test"
+numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|(denoiser|engine|families|loaded_adapters)_test|.*batch.*|soak_test|server_kills_test"
 with_instruction_set() {
   stage "Tests of the $preset build with the instruction set $1" \
     scripts/with-instruction-set.sh "$1" ctest --preset "$preset" -R "^($2)\$" -j "$jobs"
@@ -88,8 +87,12 @@ if ((!long)) && [[ $(cat "$clean_kernels" 2>/dev/null) != "$kernels" ]]; then
 fi
 if ((long)); then
   # What looks at the sources comes first: it finds most, and the hours that follow are not for its findings.
-  stage "clang-tidy over every file" scripts/tidy.sh "build/$preset" --all
-  [[ $preset != release ]] || stage "One definition of each type" scripts/odr-check.sh
+  if [[ $preset == release ]]; then
+    # Files that are compiled together could rely on each other's includes.
+    build single
+    stage "clang-tidy over every file" scripts/tidy.sh build/single --all
+    stage "One definition of each type" scripts/odr-check.sh build/single
+  fi
   build fuzz fuzz_targets
   run fuzz
   for extra in debug tsan; do
@@ -101,12 +104,12 @@ if ((long)); then
     ctest --preset "$preset" -R '^(fake_cuda_layout_budgets_test|first_card_on_fake_cuda|memory_limit_test)$'
   [[ $preset != release ]] || TESSERA_RENDEZVOUS=1 stage "Every layout where a send waits for its receiver" \
     ctest --preset "$preset" -j "$jobs" -R '^(layouts|pipefusion|gradient_layouts)_test$'
-  gradients="build/$preset/runtime/training/gradient_layouts_test"
+  gradients="build/$preset/runtime/training/training_test"
   [[ ! -x $gradients ]] || stage "Gradients of every family on every layout" \
-    "$gradients" --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
-  nccl="build/$preset/runtime/nccl_layouts_test"
+    "$gradients" --source=gradient_layouts_test.cc --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
+  nccl="build/$preset/runtime/through_nccl_test"
   [[ ! -x $nccl ]] || stage "Every family on every layout through NCCL" \
-    "$nccl" --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
+    "$nccl" --source=nccl_layouts_test.cc --gtest_also_run_disabled_tests --gtest_filter='DISABLED_Long/*'
   run "$preset" --repeat until-fail:3 --schedule-random
   stage "Clients of other makers" scripts/client-tests.sh --preset "$preset" --newest
   if [[ $preset == release ]]; then

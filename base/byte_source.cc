@@ -9,9 +9,9 @@
 namespace tessera::base {
 namespace {
 
-class Text final : public ByteSource {
+class TextBytes final : public ByteSource {
  public:
-  explicit Text(std::string text) : text_(std::move(text)) {}
+  explicit TextBytes(std::string text) : text_(std::move(text)) {}
 
   uint64_t size() const override { return text_.size(); }
   absl::StatusOr<std::string> Read(uint64_t offset, size_t count) const override {
@@ -69,7 +69,7 @@ class Base64 final : public ByteSource {
 
 }  // namespace
 
-SharedBytes BytesOf(std::string text) { return std::make_shared<Text>(std::move(text)); }
+SharedBytes BytesOf(std::string text) { return std::make_shared<TextBytes>(std::move(text)); }
 SharedBytes Joined(std::vector<SharedBytes> parts) { return std::make_shared<Parts>(std::move(parts)); }
 SharedBytes InBase64(SharedBytes bytes) { return std::make_shared<Base64>(std::move(bytes)); }
 

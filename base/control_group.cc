@@ -11,7 +11,7 @@
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxFileBytes = 64 << 10;  // one line per hierarchy, of which there are about a dozen
+constexpr size_t kMaxGroupsBytes = 64 << 10;  // one line per hierarchy, of which there are about a dozen
 
 // Adds the group at `path` below `mount`, and its ancestors.
 void AddWithParents(const std::string& mount, absl::string_view path, int version, std::vector<ControlGroup>& groups) {
@@ -28,7 +28,7 @@ void AddWithParents(const std::string& mount, absl::string_view path, int versio
 
 // /proc/self/cgroup has lines of the form "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1, or both.
 std::vector<ControlGroup> ControlGroupsOf(std::string_view controller, const std::string& root) {
-  const std::string text = ReadSmallFile(root + "/proc/self/cgroup", kMaxFileBytes).value_or("");
+  const std::string text = ReadSmallFile(root + "/proc/self/cgroup", kMaxGroupsBytes).value_or("");
   const std::string mount = root + "/sys/fs/cgroup";
   std::vector<ControlGroup> groups;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

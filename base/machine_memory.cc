@@ -73,7 +73,7 @@ int64_t StatOf(const std::string& text, const char* label) {
   return words.size() == 1 ? ParseBytes(words[0]).value_or(0) : 0;
 }
 
-std::optional<int64_t> LimitOfGroup(const ControlGroup& group) {
+std::optional<int64_t> MemoryOfGroup(const ControlGroup& group) {
   std::optional<int64_t> limit;
   for (const char* name : FilesOfVersion(group.version).limits) {
     limit = Least(limit, ReadBytes(absl::StrCat(group.folder, "/", name)));
@@ -82,7 +82,7 @@ std::optional<int64_t> LimitOfGroup(const ControlGroup& group) {
 }
 
 std::optional<int64_t> LeftInGroup(const ControlGroup& group) {
-  const std::optional<int64_t> limit = LimitOfGroup(group);
+  const std::optional<int64_t> limit = MemoryOfGroup(group);
   if (!limit) return std::nullopt;
   const GroupFiles files = FilesOfVersion(group.version);
   const int64_t usage = ReadBytes(absl::StrCat(group.folder, "/", files.usage)).value_or(0);
@@ -135,7 +135,7 @@ MachineMemory ReadMachineMemory(const std::string& root) {
 std::optional<ControlGroupMemory> ReadControlGroupMemory(const std::string& root) {
   std::optional<ControlGroupMemory> least;
   for (const ControlGroup& group : ControlGroupsOf("memory", root)) {
-    const std::optional<int64_t> limit = LimitOfGroup(group);
+    const std::optional<int64_t> limit = MemoryOfGroup(group);
     if (!limit || (least && least->limit <= *limit)) continue;
     const GroupFiles files = FilesOfVersion(group.version);
     const std::string stat = ReadProcText(group.folder + "/memory.stat");
@@ -184,7 +184,7 @@ int64_t ReadOutOfMemoryKills(const std::string& root) {
 }
 
 int64_t ReadTotalMemory(const std::string& root) {
-  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroups(root, LimitOfGroup))
+  return Least(ReadKilobytes(root + "/proc/meminfo", "MemTotal:"), ReadControlGroups(root, MemoryOfGroup))
       .value_or(kMost);
 }
 

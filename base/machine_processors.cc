@@ -19,10 +19,10 @@
 namespace tessera::base {
 namespace {
 
-constexpr size_t kMaxFileBytes = 4 << 10;
-constexpr size_t kMostProcessors = 1 << 16;  // largest mask; Linux supports 8192
+constexpr size_t kMaxMaskBytes = 4 << 10;
+constexpr size_t kMostMaskBits = 1 << 16;  // largest mask; Linux supports 8192
 
-std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxFileBytes).value_or(""); }
+std::string ReadText(const std::string& path) { return ReadSmallFile(path, kMaxMaskBytes).value_or(""); }
 
 std::optional<double> Ratio(absl::string_view quota, absl::string_view period) {
   int64_t numerator = 0, denominator = 0;
@@ -32,7 +32,7 @@ std::optional<double> Ratio(absl::string_view quota, absl::string_view period) {
 }
 
 // cpu.max contains "QUOTA PERIOD" or "max PERIOD", in microseconds.
-std::optional<double> LimitOfGroup(const ControlGroup& group) {
+std::optional<double> ProcessorsOfGroup(const ControlGroup& group) {
   if (group.version == 1) {
     return Ratio(ReadText(group.folder + "/cpu.cfs_quota_us"), ReadText(group.folder + "/cpu.cfs_period_us"));
   }
@@ -45,7 +45,7 @@ std::optional<double> LimitOfGroup(const ControlGroup& group) {
 
 // The mask must have room for every processor that the kernel was configured for, or the call fails.
 std::vector<int32_t> AllowedProcessors() {
-  for (size_t most = CPU_SETSIZE; most <= kMostProcessors; most *= 2) {
+  for (size_t most = CPU_SETSIZE; most <= kMostMaskBits; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(most), [](cpu_set_t* set) { CPU_FREE(set); });
     if (mask == nullptr) break;
     const size_t bytes = CPU_ALLOC_SIZE(most);
@@ -73,7 +73,7 @@ MachineProcessors ReadMachineProcessors(const std::string& root) {
   if (processors.allowed == 0)
     processors.allowed = std::max(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
   for (const ControlGroup& group : ControlGroupsOf("cpu", root)) {
-    const std::optional<double> limit = LimitOfGroup(group);
+    const std::optional<double> limit = ProcessorsOfGroup(group);
     if (limit && (!processors.control_group || *limit < *processors.control_group)) processors.control_group = limit;
   }
   return processors;

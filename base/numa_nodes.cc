@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxFileBytes = 64 << 10;  // for a list of every second processor of the largest possible number
+constexpr size_t kMaxListBytes = 64 << 10;  // for a list of every second processor of the largest possible number
 constexpr int32_t kMostProcessors = 1 << 16;
 constexpr int32_t kMostNodes = 1 << 10;
 
@@ -29,7 +29,7 @@ std::optional<int32_t> ParseBelow(absl::string_view text, int32_t bound) {
 }
 
 std::optional<int32_t> ReadNumber(const std::string& path, int32_t bound) {
-  const std::string text = ReadSmallFile(path, kMaxFileBytes).value_or("");
+  const std::string text = ReadSmallFile(path, kMaxListBytes).value_or("");
   return ParseBelow(absl::StripAsciiWhitespace(text), bound);
 }
 
@@ -70,7 +70,7 @@ std::vector<NumaNode> ReadNumaNodes(const std::string& root) {
     const std::string name = entry->path().filename();
     if (!absl::StartsWith(name, "node")) continue;
     const std::optional<int32_t> number = ParseBelow(absl::string_view(name).substr(4), kMostNodes);
-    const std::optional<std::string> list = ReadSmallFile(entry->path() / "cpulist", kMaxFileBytes);
+    const std::optional<std::string> list = ReadSmallFile(entry->path() / "cpulist", kMaxListBytes);
     if (!number || !list) continue;
     std::optional<std::vector<int32_t>> processors = ParseProcessorList(*list);
     if (!processors) continue;

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxFileBytes = 64;
-constexpr int32_t kMostNodes = 1 << 10;
+constexpr size_t kMaxNodeBytes = 64;
+constexpr int32_t kMostNodeNumbers = 1 << 10;
 
 // Parses a hexadecimal number with that many digits and nothing else.
 std::optional<uint32_t> Hexadecimal(std::string_view text, size_t fewest, size_t most) {
@@ -43,9 +43,9 @@ std::optional<std::string> PciAddress(std::string_view text) {
 }
 
 std::optional<int32_t> ReadNumaNode(const std::string& path) {
-  const std::string text = ReadSmallFile(path, kMaxFileBytes).value_or("");
+  const std::string text = ReadSmallFile(path, kMaxNodeBytes).value_or("");
   int32_t node = -1;
-  if (!absl::SimpleAtoi(text, &node) || node < 0 || node >= kMostNodes) return std::nullopt;
+  if (!absl::SimpleAtoi(text, &node) || node < 0 || node >= kMostNodeNumbers) return std::nullopt;
   return node;
 }
 

@@ -19,11 +19,11 @@
 
 namespace tessera::base {
 
-using JsonNumber = std::variant<int64_t, uint64_t, double>;
+using ParsedNumber = std::variant<int64_t, uint64_t, double>;
 
 // Converts a JSON number; nothing if it is too large for a double. A number too small for a double gives the nearest
 // one.
-inline std::optional<JsonNumber> ReadJsonNumber(const char* text, size_t length) {
+inline std::optional<ParsedNumber> ReadJsonNumber(const char* text, size_t length) {
   const char* const end = text + length;
   const auto is_whole = [end](const std::from_chars_result& read) { return read.ec == std::errc() && read.ptr == end; };
   int64_t integer = 0;

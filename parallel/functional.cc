@@ -54,7 +54,7 @@ at::Tensor Rows(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, int rank
   return x.narrow(dim, std::accumulate(rows.begin(), rows.begin() + rank, int64_t{0}), rows[rank]);
 }
 
-int64_t Total(at::IntArrayRef rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
+int64_t SumOfRows(at::IntArrayRef rows) { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 
 // Returns the shape of x with its first `count` dimensions replaced.
 std::vector<int64_t> WithLeading(const at::Tensor& x, int64_t count, std::vector<int64_t> leading) {
@@ -66,14 +66,14 @@ at::Tensor SendParts(const at::Tensor& parts, at::IntArrayRef rows, Communicator
   TORCH_CHECK(parts.dim() >= 2 && parts.size(0) == group.size() && parts.size(1) == rows[group.rank()], "rank ",
               group.rank(), " exchanges parts ", parts.sizes(), " by rows ", rows);
   const at::Tensor send = parts.contiguous();
-  const at::Tensor whole = at::empty(WithLeading(parts, 2, {Total(rows)}), parts.options().requires_grad(false));
+  const at::Tensor whole = at::empty(WithLeading(parts, 2, {SumOfRows(rows)}), parts.options().requires_grad(false));
   group.AllToAll(send.unbind(0), RankParts(whole, rows, 0));
   return whole;
 }
 
 at::Tensor ReturnRows(const at::Tensor& x, at::IntArrayRef rows, Communicator& group) {
-  TORCH_CHECK(x.dim() >= 1 && x.size(0) == Total(rows), "rank ", group.rank(), " exchanges ", x.sizes(), " by rows ",
-              rows);
+  TORCH_CHECK(x.dim() >= 1 && x.size(0) == SumOfRows(rows), "rank ", group.rank(), " exchanges ", x.sizes(),
+              " by rows ", rows);
   const at::Tensor send = x.contiguous();
   const at::Tensor parts =
       at::empty(WithLeading(x, 1, {group.size(), rows[group.rank()]}), x.options().requires_grad(false));
@@ -215,7 +215,7 @@ at::Tensor GatheredProduct(const at::Tensor& x, const at::Tensor& weight, const 
 
 at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group) {
   if (group.size() == 1) return x;
-  TORCH_CHECK(Total(rows) == x.size(dim), "rows ", rows, " are not all of dimension ", dim, " of ", x.sizes());
+  TORCH_CHECK(SumOfRows(rows) == x.size(dim), "rows ", rows, " are not all of dimension ", dim, " of ", x.sizes());
   return Apply(
       x, [&](const at::Tensor& v) { return Rows(v, dim, rows, group.rank()); },
       [&group, dim, rows = rows.vec()](const at::Tensor& g) { return group.AllGather(g, rows, dim); });

@@ -4,12 +4,12 @@
 # joined, including those that no program links together; the compiler then compares their types (-Wodr).
 #
 #   scripts/odr-check.sh [BUILD_FOLDER] [FILE…]
-#     BUILD_FOLDER  a configured build (build/release)
+#     BUILD_FOLDER  a build that compiles each file for itself (build/single)
 #     FILE…         these files alone, which need no build folder
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=build/release
+build=build/single
 if (($#)) && [[ -d $1 ]]; then
   build=$1
   shift
@@ -25,7 +25,7 @@ commands() {
     for file in "$@"; do echo "g++ -std=c++20 $flags -c $file -o $work/${file//\//,}.o"; done
     return
   fi
-  [[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh" >&2; exit 1; }
+  [[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh --preset single" >&2; exit 1; }
   # Precompiled headers were made with other flags, so their text is included instead.
   local header
   for header in "$build"/CMakeFiles/*.dir/cmake_pch.hxx; do cp "$header" "$work/$(basename "$(dirname "$header")" .dir).hxx"; done

@@ -42,9 +42,9 @@ while (($#)); do
   esac
 done
 case $preset in
-  release | cuda) needs_libtorch=1 ;;
+  release | single | cuda) needs_libtorch=1 ;;
   no-torch | debug | tsan | fuzz) needs_libtorch=0 ;;
-  *) echo "setup.sh: unknown preset $preset; valid values: release, no-torch, debug, tsan, fuzz, cuda" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown preset $preset; valid values: release, single, no-torch, debug, tsan, fuzz, cuda" >&2; exit 2 ;;
 esac
 
 mkdir -p build/logs

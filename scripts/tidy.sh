@@ -2,7 +2,7 @@
 # Runs clang-tidy with the checks in .clang-tidy. Every warning is an error.
 #
 #   scripts/tidy.sh [BUILD_FOLDER] [--all]
-#     BUILD_FOLDER  a build that is up to date (build/release)
+#     BUILD_FOLDER  a build that is up to date and compiles each file for itself (build/single)
 #     --all         also the files that include LibTorch: ten seconds each
 #
 # A file is checked again only if it, its includes within the project, the list of checks or clang-tidy have changed
@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build=build/release
+build=build/single
 all=0
 for argument in "$@"; do
   case $argument in
@@ -19,7 +19,7 @@ for argument in "$@"; do
     *) build=$argument ;;
   esac
 done
-[[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh" >&2; exit 1; }
+[[ -e $build/compile_commands.json ]] || { echo "$build has no compile_commands.json; run scripts/setup.sh --preset single" >&2; exit 1; }
 requirements=scripts/tidy-requirements.txt
 scripts/python-environment.sh tidy "$(sha256sum <"$requirements")" --require-hashes -r "$requirements"
 

@@ -185,7 +185,7 @@ struct DocumentBuilder {
   using Size = rapidjson::SizeType;
 
   bool RawNumber(const char* text, Size length, bool) {
-    const std::optional<base::JsonNumber> number = base::ReadJsonNumber(text, length);
+    const std::optional<base::ParsedNumber> number = base::ReadJsonNumber(text, length);
     if (!number.has_value()) return false;
     if (const auto* integer = std::get_if<int64_t>(&*number)) return document.Int64(*integer);
     if (const auto* natural = std::get_if<uint64_t>(&*number)) return document.Uint64(*natural);

@@ -26,7 +26,6 @@ const ElementwiseKernels& ElementwiseFor(Isa isa) {
 
 namespace {
 
-constexpr int64_t kGrainElements = 32768;
 constexpr int64_t kCachedElements = 8192;  // in each of three tensors
 
 bool IsNarrow(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16; }

@@ -10,8 +10,6 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-constexpr int64_t kGrainElements = 32768;
-
 // The queries, keys or values of a projection.
 struct Part {
   int64_t column;  // first column in the projection

@@ -13,8 +13,6 @@ namespace {
 constexpr int64_t kSinusoidChannels = 256;
 constexpr double kSinusoidShift = 1;  // so that the last frequency is exactly 1/10000
 constexpr double kNormEps = 1e-6;
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
 
 }  // namespace
 

@@ -20,8 +20,6 @@ constexpr int64_t kPoolHeads = 8;
 constexpr int64_t kSizeCount = 6;
 constexpr int64_t kRopeBasePixels = 512;  // side of the square that positions were trained on; a latent is 8 pixels
 constexpr double kNormEps = 1e-6;
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
 
 // Returns `count` coordinates spread evenly from `begin` towards `end`, excluding `end`.
 at::Tensor Coordinates(int64_t count, int64_t begin, int64_t end) {

@@ -31,6 +31,9 @@ struct LinearOptions {
   std::optional<parallel::TokenRows> tokens = parallel::TokenRows::kImage;
 };
 
+inline constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
+inline constexpr LinearOptions kRow{.role = LinearRole::kRow};
+
 // y = x Wᵀ + b. Column role: the rank holds rows of W and returns a slice of y. Row role: the rank holds columns of W
 // and takes a slice of x; the sum over the group comes before the bias, which is added once. Low-rank factors of the
 // context are added to each part: y += scale · (x Aᵀ) Bᵀ. With a row role x Aᵀ is summed over the group before B.

@@ -12,7 +12,7 @@
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kAlignment = 512;  // bytes; the alignment of the device's allocator
+constexpr int64_t kDeviceAlignment = 512;  // bytes; the alignment of the device's allocator
 
 c10::Stream CurrentStream(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
 
@@ -77,7 +77,7 @@ void SwappedWeights::AddStorage(Block& block, const at::Tensor& storage, const a
   block.storages.push_back(
       {.values = storage.variable_data(), .waiting = waiting.flatten().view(at::kByte), .offset = block.bytes});
   const int64_t bytes = block.storages.back().waiting.numel();
-  block.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  block.bytes += (bytes + kDeviceAlignment - 1) / kDeviceAlignment * kDeviceAlignment;
 }
 
 SwappedWeights::Buffer* SwappedWeights::Find(int64_t block) {

@@ -60,7 +60,7 @@ const WeightFolder::Location* Locate(const WeightFolder& folder, const ParamSpec
 // which only a part is kept) these are the 64 MiB of buffers in LoadPlan.
 constexpr int64_t kTurnBytes = int64_t{8} << 20;
 constexpr size_t kBuffers = 4;
-constexpr int64_t kAlignment = 64;
+constexpr int64_t kPackedAlignment = 64;
 
 // The destination of a read: a run of elements (or of eight-bit rows) of this rank's part of a parameter.
 struct Placement {
@@ -170,7 +170,7 @@ class TurnsOfLoad {
       turns_.placements.back().push_back(placement);
       turns_.buffer_bytes = std::max(turns_.buffer_bytes, filled_ + bytes);
     }
-    filled_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    filled_ += (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
     turns_.reads.back().push_back(std::move(read));
   }
 

@@ -6,13 +6,6 @@
 #include "models/precision.h"
 
 namespace tessera::models {
-namespace {
-
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
-
-}  // namespace
-
 // Early files call a norm's weight and bias gamma and beta.
 BertEncoder::Norm::Norm(const ParamScope& scope, int64_t width)
     : weight(scope.table().Add({.name = scope.Name("weight"), .shape = {width}, .aliases = {scope.Name("gamma")}})),

@@ -10,9 +10,6 @@
 namespace tessera::models {
 namespace {
 
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn};
-constexpr LinearOptions kRow{.role = LinearRole::kRow};
-
 // transformers 5 saves the names without this prefix; published files have it, except for the projection.
 constexpr char kPrefix[] = "text_model.";
 

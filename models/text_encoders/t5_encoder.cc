@@ -9,8 +9,8 @@
 namespace tessera::models {
 namespace {
 
-constexpr LinearOptions kColumn{.role = LinearRole::kColumn, .bias = false};
-constexpr LinearOptions kRow{.role = LinearRole::kRow, .bias = false};
+constexpr LinearOptions kColumnWithoutBias{.role = LinearRole::kColumn, .bias = false};
+constexpr LinearOptions kRowWithoutBias{.role = LinearRole::kRow, .bias = false};
 // Buckets are computed for texts of at least this many tokens: longer texts are rare.
 constexpr int64_t kUsualTokens = 512;
 
@@ -23,11 +23,11 @@ T5Encoder::Block::Block(const ParamScope& scope, const T5Config& config)
           {{"q", config.heads * config.head_dim},
            {"k", config.heads * config.head_dim},
            {"v", config.heads * config.head_dim}},
-          kColumn),
-      out(scope / "layer.0.SelfAttention.o", config.heads * config.head_dim, config.width, kRow),
+          kColumnWithoutBias),
+      out(scope / "layer.0.SelfAttention.o", config.heads * config.head_dim, config.width, kRowWithoutBias),
       gate_and_value(scope / "layer.1.DenseReluDense", config.width, {{"wi_0", config.hidden}, {"wi_1", config.hidden}},
-                     kColumn),
-      mlp_out(scope / "layer.1.DenseReluDense.wo", config.hidden, config.width, kRow) {}
+                     kColumnWithoutBias),
+      mlp_out(scope / "layer.1.DenseReluDense.wo", config.hidden, config.width, kRowWithoutBias) {}
 
 T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
     : config_(config),

@@ -15,9 +15,9 @@
 namespace tessera::models {
 namespace {
 
-constexpr std::string_view kVersionLine = "#version";
+constexpr std::string_view kVersionOfMerges = "#version";
 constexpr size_t kLongestAffix = 100;  // bytes
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoUnknown = -1;
 
 class BpeModel final : public PieceModel {
  public:
@@ -75,7 +75,7 @@ class BpeModel final : public PieceModel {
     for (const base::Json& merge : merges->items()) {
       std::string left, right;
       if (const std::string* text = merge.AsString()) {
-        if (text->starts_with(kVersionLine)) continue;
+        if (text->starts_with(kVersionOfMerges)) continue;
         const size_t space = std::min(text->find(' '), text->size());
         left = text->substr(0, space);
         right = text->substr(std::min(space + 1, text->size()));
@@ -103,10 +103,10 @@ class BpeModel final : public PieceModel {
   // the vocabulary has them, or the unknown token, if there is one.
   std::vector<PairMerges::Piece> Symbols(std::string_view text) const {
     std::vector<PairMerges::Piece> symbols;
-    int32_t unknown_begin = kNone;  // of an unknown token that has not been written yet
+    int32_t unknown_begin = kNoUnknown;  // of an unknown token that has not been written yet
     const auto write_unknown = [&] {
-      if (unknown_begin != kNone) symbols.push_back({.id = *unknown_id_, .begin = unknown_begin});
-      unknown_begin = kNone;
+      if (unknown_begin != kNoUnknown) symbols.push_back({.id = *unknown_id_, .begin = unknown_begin});
+      unknown_begin = kNoUnknown;
     };
     std::string character;
     for (size_t end = 0; end < text.size();) {
@@ -125,7 +125,7 @@ class BpeModel final : public PieceModel {
         }
       } else if (unknown_id_) {
         if (!joins_unknown_) write_unknown();
-        if (unknown_begin == kNone) unknown_begin = begin;
+        if (unknown_begin == kNoUnknown) unknown_begin = begin;
       }
     }
     write_unknown();

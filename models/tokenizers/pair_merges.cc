@@ -7,14 +7,14 @@
 namespace tessera::models {
 namespace {
 
-constexpr int32_t kNone = -1;
+constexpr int32_t kNoSymbol = -1;
 
 uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
 struct Symbol {
-  int32_t previous, next;  // kNone at the ends
+  int32_t previous, next;  // kNoSymbol at the ends
   bool joined = false;     // has been merged into the previous symbol
 };
 
@@ -37,7 +37,7 @@ const PairMerges::Merge* PairMerges::Find(int32_t left, int32_t right) const {
 void PairMerges::Join(std::vector<Piece>& pieces) const {
   const auto size = static_cast<int32_t>(pieces.size());
   std::vector<Symbol> symbols(pieces.size());
-  for (int32_t i = 0; i < size; ++i) symbols[i] = {.previous = i - 1, .next = i + 1 == size ? kNone : i + 1};
+  for (int32_t i = 0; i < size; ++i) symbols[i] = {.previous = i - 1, .next = i + 1 == size ? kNoSymbol : i + 1};
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   const auto offer = [&](int32_t left) {
     const Merge* const merge = Find(pieces[left].id, pieces[symbols[left].next].id);
@@ -48,7 +48,7 @@ void PairMerges::Join(std::vector<Piece>& pieces) const {
     const Candidate candidate = queue.top();
     queue.pop();
     Symbol& left = symbols[candidate.left];
-    if (left.joined || left.next == kNone) continue;
+    if (left.joined || left.next == kNoSymbol) continue;
     Symbol& right = symbols[left.next];
     // One of the two may have changed since. As in the reference, the candidate is valid if the pair still has the same
     // result.
@@ -57,9 +57,9 @@ void PairMerges::Join(std::vector<Piece>& pieces) const {
     pieces[candidate.left].id = candidate.joined_id;
     left.next = right.next;
     right.joined = true;
-    if (right.next != kNone) symbols[right.next].previous = candidate.left;
-    if (left.previous != kNone) offer(left.previous);
-    if (left.next != kNone) offer(candidate.left);
+    if (right.next != kNoSymbol) symbols[right.next].previous = candidate.left;
+    if (left.previous != kNoSymbol) offer(left.previous);
+    if (left.next != kNoSymbol) offer(candidate.left);
   }
   size_t kept = 0;
   for (int32_t i = 0; i < size; ++i) {

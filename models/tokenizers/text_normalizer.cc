@@ -23,7 +23,7 @@ namespace tessera::models {
 namespace {
 
 using Text = std::vector<TracedChar>;
-using Step = std::function<absl::Status(Text&)>;
+using Rewriting = std::function<absl::Status(Text&)>;
 
 constexpr size_t kLongestContent = 1000;  // bytes that a step may replace a match by
 constexpr size_t kMostGrowth = 64;        // characters that one character may become
@@ -32,7 +32,7 @@ constexpr size_t kFreeGrowth = 65536;     // characters that a text may grow by 
 constexpr size_t kLongCluster = 6;
 
 // Returns a step that cannot fail.
-Step Rewrite(Text (*rewrite)(const Text&)) {
+Rewriting Rewrite(Text (*rewrite)(const Text&)) {
   return [rewrite](Text& text) {
     text = rewrite(text);
     return absl::OkStatus();
@@ -154,7 +154,7 @@ class CharsMap {
   std::shared_ptr<const UBreakIterator> clusters_;
 };
 
-absl::StatusOr<Step> ReadPrecompiled(TokenizerPart& part) {
+absl::StatusOr<Rewriting> ReadPrecompiled(TokenizerPart& part) {
   const std::string encoded = part.fields.RequiredString("precompiled_charsmap");
   std::string bytes;
   NormalizationRules rules;
@@ -162,12 +162,12 @@ absl::StatusOr<Step> ReadPrecompiled(TokenizerPart& part) {
     return part.Refuse("the precompiled_charsmap is damaged");
   }
   const auto map = std::make_shared<const CharsMap>(std::move(rules));
-  return Step([map](Text& text) { return map->Run(text); });
+  return Rewriting([map](Text& text) { return map->Run(text); });
 }
 
-absl::StatusOr<Step> ReadStrip(TokenizerPart& part) {
+absl::StatusOr<Rewriting> ReadStrip(TokenizerPart& part) {
   const bool left = part.fields.RequiredBool("strip_left"), right = part.fields.RequiredBool("strip_right");
-  return Step([left, right](Text& text) {
+  return Rewriting([left, right](Text& text) {
     const auto is_text = [](const TracedChar& c) { return !IsWhiteSpace(c.code); };
     if (right) text.erase(std::find_if(text.rbegin(), text.rend(), is_text).base(), text.end());
     if (left) text.erase(text.begin(), std::find_if(text.begin(), text.end(), is_text));
@@ -185,10 +185,10 @@ absl::StatusOr<Text> ReadContent(TokenizerPart& part, const char* key) {
   return TraceText(*content->AsString(), 0);
 }
 
-absl::StatusOr<Step> ReadPrepend(TokenizerPart& part) {
+absl::StatusOr<Rewriting> ReadPrepend(TokenizerPart& part) {
   const absl::StatusOr<Text> content = ReadContent(part, "prepend");
   if (!content.ok()) return content.status();
-  return Step([content = *content](Text& text) {
+  return Rewriting([content = *content](Text& text) {
     if (text.empty()) return absl::OkStatus();
     Text prefix = content;
     for (TracedChar& c : prefix) c.origin = text.front().origin;
@@ -197,13 +197,13 @@ absl::StatusOr<Step> ReadPrepend(TokenizerPart& part) {
   });
 }
 
-absl::StatusOr<Step> ReadReplace(TokenizerPart& part) {
+absl::StatusOr<Rewriting> ReadReplace(TokenizerPart& part) {
   const absl::StatusOr<Text> content = ReadContent(part, "content");
   if (!content.ok()) return content.status();
   absl::StatusOr<TextPattern> pattern = TextPattern::Read(part.fields.json().Find("pattern"));
   if (!pattern.ok()) return part.Refuse(std::string(pattern.status().message()));
   part.fields.Ignore({"pattern"});
-  return Step([content = *content, pattern = *std::move(pattern)](Text& text) {
+  return Rewriting([content = *content, pattern = *std::move(pattern)](Text& text) {
     std::vector<TextPattern::Match> matches;
     RETURN_IF_ERROR(TextPattern::Finder(pattern).Find(text, matches));
     if (matches.empty()) return absl::OkStatus();
@@ -243,17 +243,17 @@ constexpr struct {
 
 constexpr struct {
   std::string_view type;
-  absl::StatusOr<Step> (*read)(TokenizerPart&);
-} kSteps[] = {
+  absl::StatusOr<Rewriting> (*read)(TokenizerPart&);
+} kRewritings[] = {
     {"Precompiled", ReadPrecompiled}, {"Prepend", ReadPrepend}, {"Replace", ReadReplace}, {"Strip", ReadStrip}};
 
-absl::StatusOr<Step> ReadStep(TokenizerPart& part) {
+absl::StatusOr<Rewriting> ReadRewriting(TokenizerPart& part) {
   std::vector<std::string> known = {"BertNormalizer", "Sequence"};
   for (const auto& entry : kRewrites) {
     if (part.type == entry.type) return Rewrite(entry.rewrite);
     known.emplace_back(entry.type);
   }
-  for (const auto& entry : kSteps) {
+  for (const auto& entry : kRewritings) {
     if (part.type == entry.type) return entry.read(part);
     known.emplace_back(entry.type);
   }
@@ -274,7 +274,7 @@ absl::StatusOr<TextNormalizer> TextNormalizer::Read(const base::Json* json, cons
         return absl::OkStatus();
       });
     } else {
-      ASSIGN_OR_RETURN(Step step, ReadStep(part));
+      ASSIGN_OR_RETURN(Rewriting step, ReadRewriting(part));
       normalizer.steps_.push_back(std::move(step));
     }
     RETURN_IF_ERROR(part.Finish());
@@ -284,7 +284,7 @@ absl::StatusOr<TextNormalizer> TextNormalizer::Read(const base::Json* json, cons
 
 absl::Status TextNormalizer::Run(std::vector<TracedChar>& text) const {
   const size_t most = text.size() * kMostGrowth + kFreeGrowth;
-  for (const Step& step : steps_) {
+  for (const Rewriting& step : steps_) {
     RETURN_IF_ERROR(step(text));
     if (text.size() > most) {
       return absl::InvalidArgumentError("the tokenizer's normalizer makes this text more than 64 times as long");

@@ -21,7 +21,7 @@ namespace {
 using Text = std::vector<TracedChar>;
 using Span = std::span<const TracedChar>;
 using Match = TextPattern::Match;
-using Step = std::function<absl::StatusOr<TextPieces>(const TextPieces&)>;
+using Splitting = std::function<absl::StatusOr<TextPieces>(const TextPieces&)>;
 
 // The pattern of GPT-2's words.
 constexpr char kByteLevelWords[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -72,7 +72,7 @@ void AppendCuts(Span text, const std::vector<Match>& matches, bool invert, Behav
 }
 
 // Returns a step that cuts every piece at the characters for which `is_cut` is true.
-Step SplitAt(std::function<bool(char32_t)> is_cut, Behavior behavior) {
+Splitting SplitAt(std::function<bool(char32_t)> is_cut, Behavior behavior) {
   return [is_cut = std::move(is_cut), behavior](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
     std::vector<Match> matches;
@@ -88,7 +88,7 @@ Step SplitAt(std::function<bool(char32_t)> is_cut, Behavior behavior) {
   };
 }
 
-Step SplitAt(TextPattern pattern, bool invert, Behavior behavior) {
+Splitting SplitAt(TextPattern pattern, bool invert, Behavior behavior) {
   return [pattern = std::move(pattern), invert, behavior](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
     TextPattern::Finder finder(pattern);
@@ -102,7 +102,7 @@ Step SplitAt(TextPattern pattern, bool invert, Behavior behavior) {
 }
 
 // Returns a step that rewrites every piece and drops pieces that become empty.
-Step Rewrite(std::function<void(Text&)> rewrite) {
+Splitting Rewrite(std::function<void(Text&)> rewrite) {
   return [rewrite = std::move(rewrite)](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
     Text piece;
@@ -133,7 +133,7 @@ absl::StatusOr<char32_t> ReadCharacter(TokenizerPart& part, const char* key) {
   return text.front().code;
 }
 
-absl::Status ReadSplit(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadSplit(TokenizerPart& part, std::vector<Splitting>& steps) {
   absl::StatusOr<TextPattern> pattern = TextPattern::Read(part.fields.json().Find("pattern"));
   if (!pattern.ok()) return part.Refuse(std::string(pattern.status().message()));
   part.fields.Ignore({"pattern"});
@@ -142,7 +142,7 @@ absl::Status ReadSplit(TokenizerPart& part, std::vector<Step>& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ReadByteLevel(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadByteLevel(TokenizerPart& part, std::vector<Splitting>& steps) {
   part.fields.Ignore({"trim_offsets"});
   if (part.fields.RequiredBool("add_prefix_space")) {
     steps.push_back(Rewrite([](Text& piece) {
@@ -166,7 +166,7 @@ absl::Status ReadByteLevel(TokenizerPart& part, std::vector<Step>& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMetaspace(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadMetaspace(TokenizerPart& part, std::vector<Splitting>& steps) {
   part.fields.Ignore({"str_rep"});
   ASSIGN_OR_RETURN(const char32_t replacement, ReadCharacter(part, "replacement"));
   std::string scheme = part.fields.Choice("prepend_scheme", "always", {"always", "first", "never"});
@@ -193,36 +193,36 @@ absl::Status ReadMetaspace(TokenizerPart& part, std::vector<Step>& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ReadBert(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadBert(TokenizerPart& part, std::vector<Splitting>& steps) {
   steps.push_back(SplitAt(IsWhiteSpace, Behavior::kRemoved));
   steps.push_back(SplitAt(IsBertPunctuation, Behavior::kIsolated));
   return absl::OkStatus();
 }
 
-absl::Status ReadPunctuation(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadPunctuation(TokenizerPart& part, std::vector<Splitting>& steps) {
   ASSIGN_OR_RETURN(const Behavior behavior, ReadBehavior(part));
   steps.push_back(SplitAt(IsBertPunctuation, behavior));
   return absl::OkStatus();
 }
 
-absl::Status ReadWhitespaceSplit(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadWhitespaceSplit(TokenizerPart& part, std::vector<Splitting>& steps) {
   steps.push_back(SplitAt(IsWhiteSpace, Behavior::kRemoved));
   return absl::OkStatus();
 }
 
-absl::Status ReadWhitespace(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadWhitespace(TokenizerPart& part, std::vector<Splitting>& steps) {
   ASSIGN_OR_RETURN(TextPattern words, TextPattern::Regex(kWords));
   steps.push_back(SplitAt(std::move(words), /*invert=*/true, Behavior::kRemoved));
   return absl::OkStatus();
 }
 
-absl::Status ReadDelimiter(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadDelimiter(TokenizerPart& part, std::vector<Splitting>& steps) {
   ASSIGN_OR_RETURN(const char32_t delimiter, ReadCharacter(part, "delimiter"));
   steps.push_back(SplitAt([wanted = delimiter](char32_t code) { return code == wanted; }, Behavior::kRemoved));
   return absl::OkStatus();
 }
 
-absl::Status ReadDigits(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadDigits(TokenizerPart& part, std::vector<Splitting>& steps) {
   const auto is_number = [](char32_t code) {
     // The reference uses a different table here than for patterns; it includes these characters of Unicode 17.
     if ((code >= 0x11DE0 && code <= 0x11DE9) || (code >= 0x16FF4 && code <= 0x16FF6)) return true;
@@ -233,7 +233,7 @@ absl::Status ReadDigits(TokenizerPart& part, std::vector<Step>& steps) {
   return absl::OkStatus();
 }
 
-absl::Status ReadFixedLength(TokenizerPart& part, std::vector<Step>& steps) {
+absl::Status ReadFixedLength(TokenizerPart& part, std::vector<Splitting>& steps) {
   const auto length = static_cast<size_t>(part.fields.Int("length", 5, 1, kLongestPiece));
   steps.push_back([length](const TextPieces& pieces) -> absl::StatusOr<TextPieces> {
     TextPieces result;
@@ -249,12 +249,12 @@ absl::Status ReadFixedLength(TokenizerPart& part, std::vector<Step>& steps) {
 
 constexpr struct {
   std::string_view type;
-  absl::Status (*read)(TokenizerPart&, std::vector<Step>&);
-} kSteps[] = {{"BertPreTokenizer", ReadBert},        {"ByteLevel", ReadByteLevel},
-              {"CharDelimiterSplit", ReadDelimiter}, {"Digits", ReadDigits},
-              {"FixedLength", ReadFixedLength},      {"Metaspace", ReadMetaspace},
-              {"Punctuation", ReadPunctuation},      {"Split", ReadSplit},
-              {"Whitespace", ReadWhitespace},        {"WhitespaceSplit", ReadWhitespaceSplit}};
+  absl::Status (*read)(TokenizerPart&, std::vector<Splitting>&);
+} kSplittings[] = {{"BertPreTokenizer", ReadBert},        {"ByteLevel", ReadByteLevel},
+                   {"CharDelimiterSplit", ReadDelimiter}, {"Digits", ReadDigits},
+                   {"FixedLength", ReadFixedLength},      {"Metaspace", ReadMetaspace},
+                   {"Punctuation", ReadPunctuation},      {"Split", ReadSplit},
+                   {"Whitespace", ReadWhitespace},        {"WhitespaceSplit", ReadWhitespaceSplit}};
 
 }  // namespace
 
@@ -273,11 +273,11 @@ absl::StatusOr<TextSplitter> TextSplitter::Read(const base::Json* json, const st
   ASSIGN_OR_RETURN(std::vector<TokenizerPart> parts, ReadParts(json, name, "pretokenizers"));
   TextSplitter splitter;
   std::vector<std::string> known;
-  for (const auto& entry : kSteps) known.emplace_back(entry.type);
+  for (const auto& entry : kSplittings) known.emplace_back(entry.type);
   for (TokenizerPart& part : parts) {
-    const auto entry = std::find_if(std::begin(kSteps), std::end(kSteps),
+    const auto entry = std::find_if(std::begin(kSplittings), std::end(kSplittings),
                                     [&](const auto& candidate) { return candidate.type == part.type; });
-    if (entry == std::end(kSteps)) return UnknownPart(part, known);
+    if (entry == std::end(kSplittings)) return UnknownPart(part, known);
     RETURN_IF_ERROR(entry->read(part, splitter.steps_));
     RETURN_IF_ERROR(part.Finish());
   }
@@ -288,7 +288,7 @@ absl::StatusOr<TextPieces> TextSplitter::Run(std::vector<TracedChar> text) const
   TextPieces pieces;
   if (!text.empty()) pieces.ends.push_back(text.size());
   pieces.text = std::move(text);
-  for (const Step& step : steps_) {
+  for (const Splitting& step : steps_) {
     absl::StatusOr<TextPieces> next = step(pieces);
     if (!next.ok()) return next;
     pieces = *std::move(next);

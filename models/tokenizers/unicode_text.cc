@@ -22,7 +22,7 @@ constexpr char32_t kDotAbove = 0x307;
 // The longest decomposition, that of U+FDFA, has 18 characters.
 constexpr int kMaxDecompositionUnits = 32;
 
-const UNormalizer2* Normalizer(Decomposition kind) {
+const UNormalizer2* NormalizerOf(Decomposition kind) {
   UErrorCode error = U_ZERO_ERROR;
   // Owned by ICU and never freed. ICU's data is linked in, so this cannot fail.
   return kind == Decomposition::kCanonical ? unorm2_getNFCInstance(&error) : unorm2_getNFKCInstance(&error);
@@ -30,8 +30,8 @@ const UNormalizer2* Normalizer(Decomposition kind) {
 
 // The versions of the reference's tables: combining classes are those of Unicode 9, compatibility decompositions those
 // of Unicode 12.0.
-constexpr UVersionInfo kClasses = {9, 255, 255, 255};
-constexpr UVersionInfo kDecompositions = {12, 0, 255, 255};
+constexpr UVersionInfo kClassesVersion = {9, 255, 255, 255};
+constexpr UVersionInfo kDecompositionsVersion = {12, 0, 255, 255};
 
 bool IsNewerThan(const UVersionInfo& version, char32_t code) {
   UVersionInfo age;
@@ -42,7 +42,7 @@ bool IsNewerThan(const UVersionInfo& version, char32_t code) {
 uint8_t CombiningClass(char32_t code) {
   if (code < kFirstWithCombiningClass) return 0;
   const uint8_t combining_class = u_getCombiningClass(static_cast<UChar32>(code));
-  return combining_class != 0 && IsNewerThan(kClasses, code) ? 0 : combining_class;
+  return combining_class != 0 && IsNewerThan(kClassesVersion, code) ? 0 : combining_class;
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::vector<TracedChar> TraceText(std::string_view utf8, size_t origin) {
 }
 
 std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposition kind) {
-  const UNormalizer2* const normalizer = Normalizer(kind);
+  const UNormalizer2* const normalizer = NormalizerOf(kind);
   std::vector<TracedChar> result;
   result.reserve(text.size());
   for (const TracedChar& c : text) {
@@ -89,7 +89,7 @@ std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposi
         c.code < kFirstWithDecomposition
             ? -1
             : unorm2_getDecomposition(normalizer, static_cast<UChar32>(c.code), units, kMaxDecompositionUnits, &error);
-    const bool unknown = kind == Decomposition::kCompatibility && IsNewerThan(kDecompositions, c.code);
+    const bool unknown = kind == Decomposition::kCompatibility && IsNewerThan(kDecompositionsVersion, c.code);
     if (count < 0 || U_FAILURE(error) || unknown) {
       result.push_back(c);
       continue;
@@ -112,7 +112,7 @@ std::vector<TracedChar> Decompose(const std::vector<TracedChar>& text, Decomposi
 }
 
 std::vector<TracedChar> Compose(std::vector<TracedChar> text) {
-  const UNormalizer2* const normalizer = Normalizer(Decomposition::kCanonical);
+  const UNormalizer2* const normalizer = NormalizerOf(Decomposition::kCanonical);
   size_t size = 0;           // of the composed text, which overwrites the input
   size_t next_to_start = 0;  // 1 + the index of the last character that others can join; 0 if there is none
   uint8_t last_class = 0;

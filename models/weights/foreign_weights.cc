@@ -18,9 +18,6 @@ namespace fs = std::filesystem;
 
 constexpr char kGgufMagic[] = "GGUF";
 
-// Never truncated, because the user may copy it.
-std::string QuotePath(const fs::path& path) { return base::Quote(path.string(), std::string::npos); }
-
 // Quotes the path for a shell; the word FILE if it does not fit into a line.
 std::string ShellWord(const fs::path& path) {
   std::string text = path.string();
@@ -90,7 +87,7 @@ bool IsCheckpointName(std::string_view file) {
 }
 
 absl::Status SingleFileError(const std::string& path) {
-  const std::string begins = FirstBytes(path), shown = QuotePath(path);
+  const std::string begins = FirstBytes(path), shown = base::Quote(path, std::string::npos);
   if (base::IsGitLfsPointer(begins)) return base::GitLfsPointerError(shown);
   const std::string command = ConvertCommand(ShellWord(path), ShellWord(fs::path(path).replace_extension()), true);
   const auto say = [&](const std::string& what) {

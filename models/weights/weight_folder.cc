@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view kExtension = ".safetensors";
 constexpr std::string_view kIndexExtension = ".safetensors.index.json";
-constexpr size_t kMaxIndexBytes = kMaxSafetensorsHeaderBytes;
+constexpr size_t kMaxShardIndexBytes = kMaxSafetensorsHeaderBytes;
 constexpr size_t kMaxProblems = 20;
 
 using FileNames = std::set<std::string>;
@@ -97,7 +97,7 @@ absl::Status Join(const std::vector<std::string>& problems) {
 }  // namespace
 
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_view text, const std::string& name) {
-  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(text, name, kMaxIndexBytes));
+  ASSIGN_OR_RETURN(const base::Json json, base::ParseJson(text, name, kMaxShardIndexBytes));
   const base::Json* weight_map = json.Find("weight_map");
   if (weight_map == nullptr || !weight_map->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": field \"weight_map\" is ",
@@ -136,7 +136,7 @@ absl::StatusOr<WeightFolder> WeightFolder::Open(const std::string& folder, const
   const std::string index_name = absl::StrCat(name, "/", chosen->name);
   if (chosen->is_index) {
     const absl::StatusOr<std::string> text =
-        base::ReadWholeFile(absl::StrCat(folder, "/", chosen->name), index_name, kMaxIndexBytes);
+        base::ReadWholeFile(absl::StrCat(folder, "/", chosen->name), index_name, kMaxShardIndexBytes);
     if (!text.ok()) return text.status();
     absl::StatusOr<std::map<std::string, std::string>> parsed = ParseWeightIndex(*text, index_name);
     if (!parsed.ok()) return parsed.status();

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Result = TrainerRuns::Result;
 
-std::string Bytes(const fs::path& path) {
+std::string BytesOfFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -92,7 +92,7 @@ class ChangedPicturesTest : public ::testing::Test {
       }
     }
     const auto weights = [](const Result& result) {
-      return Bytes(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
+      return BytesOfFile(result.saved.exported + "/transformer/diffusion_pytorch_model.safetensors");
     };
     ASSERT_FALSE(weights(without[0]).empty());
     EXPECT_TRUE(weights(ranks[0]) == weights(without[0]));

@@ -25,9 +25,9 @@ constexpr char kCompiler[] = "clang " __clang_version__;
 constexpr char kCompiler[] = "gcc " __VERSION__;
 #endif
 
-constexpr size_t kMaxFileBytes = 64 << 10;  // the files read here have a few kilobytes
+constexpr size_t kMaxProcBytes = 64 << 10;  // the files read here have a few kilobytes
 
-std::string ReadText(const char* path) { return base::ReadSmallFile(path, kMaxFileBytes).value_or(""); }
+std::string ReadText(const char* path) { return base::ReadSmallFile(path, kMaxProcBytes).value_or(""); }
 
 // Fields of /proc/self/stat by their numbers in proc(5), from the third on, because the second, the program's name, may
 // contain anything.

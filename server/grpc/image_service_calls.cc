@@ -430,9 +430,9 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   grpc::Status end_;
 };
 
-class Calls final : public v1::ImageService::CallbackService {
+class ImageServiceCalls final : public v1::ImageService::CallbackService {
  public:
-  explicit Calls(const CallContext& call) : call_(call) {}
+  explicit ImageServiceCalls(const CallContext& call) : call_(call) {}
 
   grpc::ServerWriteReactor<v1::JobEvent>* Generate(grpc::CallbackServerContext* context,
                                                    const v1::GenerateRequest* request) override {
@@ -555,7 +555,7 @@ class Calls final : public v1::ImageService::CallbackService {
 
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
                                                      CallRecorder record) {
-  return std::make_unique<Calls>(CallContext{service, gate, pool, std::move(record)});
+  return std::make_unique<ImageServiceCalls>(CallContext{service, gate, pool, std::move(record)});
 }
 
 }  // namespace tessera::server

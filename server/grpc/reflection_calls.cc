@@ -104,7 +104,7 @@ class Conversation final : public grpc::ServerBidiReactor<Request, Response> {
 };
 
 template <typename Service, typename Request, typename Response>
-class Calls final : public Service::CallbackService {
+class ReflectionCalls final : public Service::CallbackService {
  public:
   grpc::ServerBidiReactor<Request, Response>* ServerReflectionInfo(grpc::CallbackServerContext*) override {
     return new Conversation<Request, Response>();
@@ -115,11 +115,12 @@ class Calls final : public Service::CallbackService {
 
 std::vector<std::unique_ptr<grpc::Service>> MakeReflectionCalls() {
   std::vector<std::unique_ptr<grpc::Service>> services;
-  services.push_back(std::make_unique<Calls<reflection_v1::ServerReflection, reflection_v1::ServerReflectionRequest,
-                                            reflection_v1::ServerReflectionResponse>>());
   services.push_back(
-      std::make_unique<Calls<reflection_v1alpha::ServerReflection, reflection_v1alpha::ServerReflectionRequest,
-                             reflection_v1alpha::ServerReflectionResponse>>());
+      std::make_unique<ReflectionCalls<reflection_v1::ServerReflection, reflection_v1::ServerReflectionRequest,
+                                       reflection_v1::ServerReflectionResponse>>());
+  services.push_back(std::make_unique<
+                     ReflectionCalls<reflection_v1alpha::ServerReflection, reflection_v1alpha::ServerReflectionRequest,
+                                     reflection_v1alpha::ServerReflectionResponse>>());
   return services;
 }
 

@@ -24,7 +24,7 @@ class Collector {
   bool Null() { return Add(nullptr); }
   bool Bool(bool value) { return Add(value); }
   bool RawNumber(const char* text, rapidjson::SizeType length, bool) {
-    const std::optional<base::JsonNumber> number = base::ReadJsonNumber(text, length);
+    const std::optional<base::ParsedNumber> number = base::ReadJsonNumber(text, length);
     number_too_big_ = !number.has_value();
     return number.has_value() && std::visit([this](auto value) { return Add(value); }, *number);
   }

@@ -16,7 +16,7 @@
 namespace tessera::server {
 namespace {
 
-constexpr size_t kMaxShownName = 64;
+constexpr size_t kMaxShownFieldName = 64;
 
 // Fields of OpenAI's clients that this server does not support.
 struct NotMade {
@@ -70,7 +70,7 @@ absl::Status UnknownField(const std::string& name, BodyKind kind) {
       return FieldError(name, absl::StrCat(" is unknown: ", other.reason, "; leave it out"));
     }
   }
-  const std::string shown = name.size() <= kMaxShownName ? name : QuotedValue(name);
+  const std::string shown = name.size() <= kMaxShownFieldName ? name : QuotedValue(name);
   const std::vector<std::string> fields = GenerationFields(kind);
   for (const auto& [other, field] : kOtherNames) {
     if (name == other) {

@@ -17,7 +17,6 @@ constexpr uint16_t kTypeLong = 4;
 constexpr uint16_t kTypeUndefined = 7;
 constexpr size_t kEntryBytes = 12;
 constexpr size_t kCharacterCodeBytes = 8;
-constexpr std::string_view kExifMarker("Exif\0\0", 6);
 constexpr std::string_view kUnicodeCode("UNICODE\0", 8);
 constexpr std::string_view kAsciiCode("ASCII\0\0\0", 8);
 

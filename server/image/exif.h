@@ -11,6 +11,8 @@
 
 namespace tessera::server {
 
+inline constexpr std::string_view kExifMarker("Exif\0\0", 6);
+
 // Space for the TIFF block in one JPEG segment after its length field and "Exif\0\0".
 inline constexpr size_t kMaxJpegExifBytes = 65527;
 

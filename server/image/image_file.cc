@@ -17,8 +17,6 @@ constexpr int kMaxWebpSide = 16383;
 constexpr int64_t kAlwaysAllowedPixels = int64_t{1} << 24;
 constexpr int64_t kMaxPixelsPerFileByte = 10000;
 
-bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
-
 absl::Status CheckSides(int64_t width, int64_t height) {
   if (width < 1 || height < 1) {
     return absl::InvalidArgumentError(absl::StrCat("image size ", width, "x", height, ": both sides must be positive"));
@@ -35,9 +33,9 @@ absl::Status CheckSides(int64_t width, int64_t height) {
 }
 
 absl::StatusOr<DecodedImage> DecodeByContent(std::string_view bytes) {
-  if (StartsWith(bytes, "\x89PNG\r\n\x1a\n")) return DecodePng(bytes);
-  if (StartsWith(bytes, "\xFF\xD8\xFF")) return DecodeJpeg(bytes);
-  if (StartsWith(bytes, "RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP") return DecodeWebp(bytes);
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return DecodePng(bytes);
+  if (bytes.starts_with("\xFF\xD8\xFF")) return DecodeJpeg(bytes);
+  if (bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP") return DecodeWebp(bytes);
   return absl::InvalidArgumentError("not an image: the file is neither PNG nor JPEG nor WebP");
 }
 

@@ -16,7 +16,6 @@ namespace tessera::server {
 namespace {
 
 constexpr int kExifMarkerCode = JPEG_APP0 + 1;
-constexpr std::string_view kExifMarker("Exif\0\0", 6);
 // A progressive file needs about ten scans. Without a bound, a short file could make the decoder pass over the picture
 // many times.
 constexpr int kMaxScans = 100;

@@ -39,8 +39,6 @@ std::string_view Strip(std::string_view text) {
   return text;
 }
 
-bool StartsWith(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
-
 std::string Quoted(std::string_view value) {
   return boost::json::serialize(boost::json::string(value.data(), value.size()));
 }
@@ -99,7 +97,7 @@ Prompts ReadPlainPrompts(std::string_view text) {
     const size_t end = text.find('\n');
     std::string_view line = Strip(text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-    if (StartsWith(line, kNegativePromptPrefix)) {
+    if (line.starts_with(kNegativePromptPrefix)) {
       if (!prompts.negative.has_value()) prompts.negative.emplace();
       line = Strip(line.substr(kNegativePromptPrefix.size()));
     }
@@ -163,7 +161,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view li
     line = Strip(line.substr(colon + 1));
     size_t length = 0;
     std::string value;
-    if (StartsWith(line, "\"")) {
+    if (line.starts_with("\"")) {
       length = QuotedLength(line);
       ASSIGN_OR_RETURN(value, Unquoted(key, line.substr(0, length)));
     } else {

@@ -28,11 +28,11 @@ namespace {
 
 using internal::FromNode;
 using internal::ToNode;
-using Stream = grpc::ClientReaderWriter<FromNode, ToNode>;
+using AgentStream = grpc::ClientReaderWriter<FromNode, ToNode>;
 
-constexpr int kMostMessageBytes = 64 << 20;
+constexpr int kMostAnswerBytes = 64 << 20;
 constexpr absl::Duration kLongestBackOff = absl::Seconds(5);
-constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kControllerTimeout = absl::Seconds(5);
 constexpr absl::Duration kReasonTimeout = absl::Seconds(1);
 constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 constexpr absl::Duration kVersionTimeout = absl::Seconds(60);
@@ -61,7 +61,7 @@ absl::Status ConnectionError(const std::string& controller, const std::string& t
 absl::Status WhyNotConnected(internal::NodeController::Stub& stub, const std::string& controller) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kReasonTimeout));
-  const std::unique_ptr<Stream> stream = stub.Join(&context);
+  const std::unique_ptr<AgentStream> stream = stub.Join(&context);
   stream->WritesDone();
   return ConnectionError(controller, stream->Finish().error_message());
 }
@@ -77,7 +77,7 @@ bool IsRefusal(const absl::Status& status) {
 // One stream after its welcome.
 class NodeAgent::Session final {
  public:
-  Session(Stream& stream, std::function<void()> cancel, uint64_t epoch)
+  Session(AgentStream& stream, std::function<void()> cancel, uint64_t epoch)
       : stream_(stream), cancel_(std::move(cancel)), epoch_(epoch), writer_(stream, cancel_) {}
 
   // Runs until the stream ends; returns why it ended.
@@ -167,10 +167,10 @@ class NodeAgent::Session final {
     Send(std::move(message));
   }
 
-  Stream& stream_;
+  AgentStream& stream_;
   const std::function<void()> cancel_;
   const uint64_t epoch_;
-  StreamWriter<Stream, FromNode> writer_;
+  StreamWriter<AgentStream, FromNode> writer_;
   std::mutex mutex_;  // guards the map; only the reading thread changes it
   std::map<uint64_t, std::unique_ptr<HostedGroup>> groups_;
   bool ended_ = false;  // guarded by mutex_
@@ -220,10 +220,10 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ChannelCredentials> credentials, NodeChannelCredentials(options_.files));
   ASSIGN_OR_RETURN(const std::string token, ReadNodeToken(options_.files));
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMostAnswerBytes);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try resolves the name again and reconnects
   const std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(options_.controller, credentials, arguments);
-  const absl::Duration wait = std::clamp(timeout, absl::ZeroDuration(), kConnectTimeout);
+  const absl::Duration wait = std::clamp(timeout, absl::ZeroDuration(), kControllerTimeout);
   const std::unique_ptr<internal::NodeController::Stub> stub = internal::NodeController::NewStub(channel);
   if (!channel->WaitForConnected(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(wait))) {
     return WhyNotConnected(*stub, options_.controller);
@@ -235,7 +235,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     if (stopping_) return absl::CancelledError("the node ends");
     context_ = &context;
   }
-  const std::unique_ptr<Stream> stream = stub->Join(&context);
+  const std::unique_ptr<AgentStream> stream = stub->Join(&context);
   FromNode first;
   internal::NodeHello& hello = *first.mutable_hello();
   hello.set_name(options_.name);

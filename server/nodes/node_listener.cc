@@ -21,7 +21,7 @@ namespace {
 
 using internal::FromNode;
 using internal::ToNode;
-using Stream = grpc::ServerReaderWriter<ToNode, FromNode>;
+using ListenerStream = grpc::ServerReaderWriter<ToNode, FromNode>;
 
 constexpr int kMostMessageBytes = 16 << 20;
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
@@ -31,8 +31,9 @@ constexpr size_t kMostShown = 100;
 // One connection. Its users may hold it longer than its stream lives.
 class StreamLink final : public NodeLink {
  public:
-  StreamLink(grpc::ServerContext& context, Stream& stream)
-      : context_(&context), writer_(std::make_unique<StreamWriter<Stream, ToNode>>(stream, [this] { Cancel(); })) {}
+  StreamLink(grpc::ServerContext& context, ListenerStream& stream)
+      : context_(&context),
+        writer_(std::make_unique<StreamWriter<ListenerStream, ToNode>>(stream, [this] { Cancel(); })) {}
 
   void Send(ToNode message) override {
     const std::lock_guard lock(mutex_);
@@ -44,7 +45,7 @@ class StreamLink final : public NodeLink {
   }
   // Must be called before the stream is destroyed.
   void End() {
-    std::unique_ptr<StreamWriter<Stream, ToNode>> writer;
+    std::unique_ptr<StreamWriter<ListenerStream, ToNode>> writer;
     {
       const std::lock_guard lock(mutex_);
       writer = std::move(writer_);
@@ -58,7 +59,7 @@ class StreamLink final : public NodeLink {
   std::mutex context_mutex_;
   grpc::ServerContext* context_;  // guarded by context_mutex_; null: the stream has ended
   std::mutex mutex_;
-  std::unique_ptr<StreamWriter<Stream, ToNode>> writer_;  // guarded by mutex_; null: the stream has ended
+  std::unique_ptr<StreamWriter<ListenerStream, ToNode>> writer_;  // guarded by mutex_; null: the stream has ended
 };
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -94,7 +95,7 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
 
   uint16_t port() const override { return port_; }
 
-  grpc::Status Join(grpc::ServerContext* context, Stream* stream) override {
+  grpc::Status Join(grpc::ServerContext* context, ListenerStream* stream) override {
     FromNode first;
     absl::Status status = CheckPeer(*context->auth_context(), options_.files, absl::Now());
     if (status.ok()) status = ReadHello(*context, *stream, first);
@@ -125,7 +126,7 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
     return ToGrpc(status);
   }
 
-  absl::Status ReadHello(grpc::ServerContext& context, Stream& stream, FromNode& first) {
+  absl::Status ReadHello(grpc::ServerContext& context, ListenerStream& stream, FromNode& first) {
     bool read = false;
     {
       const SilenceWatch watch(
@@ -143,7 +144,7 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
   }
 
   // Serves until the connection ends; returns why it ended.
-  absl::Status Serve(Stream& stream, StreamLink& link, const std::string& name, uint64_t epoch) {
+  absl::Status Serve(ListenerStream& stream, StreamLink& link, const std::string& name, uint64_t epoch) {
     const auto beat = [&] {
       ToNode message;
       message.set_epoch(epoch);

@@ -8,7 +8,7 @@ namespace tessera::server {
 namespace {
 
 // Time between the order to end a rank and the node's report that it has ended.
-constexpr absl::Duration kEndTimeout = absl::Seconds(2);
+constexpr absl::Duration kExitTimeout = absl::Seconds(2);
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void NodeRankState::OnEnded(const std::string& state, const std::string& last_ou
 
 NodeRank::~NodeRank() {
   Kill();
-  WaitForExit(kEndTimeout);
+  WaitForExit(kExitTimeout);
 }
 
 absl::StatusOr<int> NodeRank::Connect(absl::Duration) {

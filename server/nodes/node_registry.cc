@@ -23,9 +23,9 @@ namespace {
 constexpr int kMostDevices = 64;
 constexpr int kMostProcessors = 1 << 16;
 constexpr int kHere = 0;  // this host's number within a group
-constexpr std::chrono::milliseconds kMirrorWait{20};
-constexpr size_t kMostFenced = 1024;  // per name, the last ones
-constexpr size_t kMostShown = 100;    // bytes of a peer's text
+constexpr std::chrono::milliseconds kMirrorPause{20};
+constexpr size_t kMostFenced = 1024;     // per name, the last ones
+constexpr size_t kMostShownBytes = 100;  // bytes of a peer's text
 
 std::string Nearest(const std::string& name, const std::vector<std::string>& names) {
   const std::string nearest = base::NearestName(name, names);
@@ -50,7 +50,7 @@ class NodeRegistry::Group final {
       while (!ending_) {
         const std::string batch = mirror_.Collect();
         if (batch.empty()) {
-          mirror_.Wait(kMirrorWait);
+          mirror_.Wait(kMirrorPause);
         } else {
           Carry(kHere, batch).IgnoreError();
         }
@@ -144,13 +144,13 @@ void NodeRegistry::Log(base::LogLevel level, const std::string& node, const std:
 
 absl::Status NodeRegistry::CheckHello(const internal::NodeHello& hello) const {
   if (!control::IsNodeName(hello.name())) {
-    return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShown)),
+    return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShownBytes)),
                                                    " is none; valid values are 1 to 63 of a-z 0-9 . - that begin with "
                                                    "a letter or digit"));
   }
   if (hello.version() != options_.version) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its worker says ", QuotedValue(hello.version().substr(0, kMostShown)), ", the server's is ",
+        absl::StrCat("its worker says ", QuotedValue(hello.version().substr(0, kMostShownBytes)), ", the server's is ",
                      QuotedValue(options_.version), "; install the same version on both"));
   }
   const bool devices =

@@ -25,7 +25,7 @@ bool IsCommit(std::string_view text) {
   return !text.empty() && text.size() <= kMaxCommitBytes && std::all_of(text.begin(), text.end(), is_digit);
 }
 
-std::string Environment(const char* name) {
+std::string PathInEnvironment(const char* name) {
   const char* value = std::getenv(name);
   std::string text = value == nullptr ? "" : value;
   const char* home = std::getenv("HOME");
@@ -57,11 +57,11 @@ bool IsFolder(const fs::path& path) {
 
 std::string HubCacheFolder() {
   for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
-    if (const std::string cache = Environment(variable); !cache.empty()) return cache;
+    if (const std::string cache = PathInEnvironment(variable); !cache.empty()) return cache;
   }
   for (const auto& [variable, below] : {std::pair("HF_HOME", "hub"), std::pair("XDG_CACHE_HOME", "huggingface/hub"),
                                         std::pair("HOME", ".cache/huggingface/hub")}) {
-    if (const std::string folder = Environment(variable); !folder.empty()) return fs::path(folder) / below;
+    if (const std::string folder = PathInEnvironment(variable); !folder.empty()) return fs::path(folder) / below;
   }
   return "";
 }

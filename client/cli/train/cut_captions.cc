@@ -16,7 +16,7 @@
 namespace tessera::client {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(30);
+constexpr absl::Duration kEncodingTimeout = absl::Minutes(30);
 
 // Alternating paths and captions. The resolutions of an image are consecutive and share one caption.
 std::string CaptionsOf(const control::TrainingSet& set) {
@@ -48,7 +48,7 @@ absl::StatusOr<std::string> FindCutCaptions(const std::string& model, const cont
                                                   absl::StrCat(server::WorkerProcess::kInheritedDescriptor)},
                                     .inherited = file.get()}));
   const Interrupts::Reaction reaction(interrupts, [&] { worker->Kill(); });
-  const bool ended = worker->WaitForExit(kTimeout);
+  const bool ended = worker->WaitForExit(kEncodingTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!ended) return absl::UnavailableError("reading them takes too long");
   ASSIGN_OR_RETURN(std::string answer, base::ReadWholeFile(path, "the answer", captions.size() + (1 << 20)));

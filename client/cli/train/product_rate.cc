@@ -12,7 +12,7 @@
 namespace tessera::client {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(2);
+constexpr absl::Duration kMeasurementTimeout = absl::Minutes(2);
 
 }  // namespace
 
@@ -24,7 +24,7 @@ absl::StatusOr<double> MeasureProductRate(const ProductRateOptions& options, Int
                                       absl::StrCat(options.threads), "--rows", absl::StrCat(options.rows), "--width",
                                       absl::StrCat(options.width)}}));
   const Interrupts::Reaction reaction(interrupts, [&] { worker->Kill(); });
-  const bool ended = worker->WaitForExit(kTimeout);
+  const bool ended = worker->WaitForExit(kMeasurementTimeout);
   if (interrupts.requested()) return absl::CancelledError("interrupted");
   if (!ended) return absl::UnavailableError(absl::StrCat("a product on ", options.device, " takes minutes"));
   const std::string said(absl::StripAsciiWhitespace(worker->LastOutput()));

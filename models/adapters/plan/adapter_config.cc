@@ -13,10 +13,8 @@ namespace tessera::models {
 namespace {
 
 constexpr char kMetadata[] = "lora_adapter_metadata";
-constexpr char kConfigFile[] = "adapter_config.json";
 constexpr char kHeader[] = "the header";
 constexpr int64_t kMaxRank = 1 << 16;
-constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 
 absl::Status FieldError(AdapterFault fault, const LoraConfig& config, const std::string& field,
                         const std::string& rest) {
@@ -124,7 +122,7 @@ absl::Status CheckComplete(const LoraConfig& config, const base::Json& alpha) {
 }
 
 absl::StatusOr<base::Json> ObjectOf(std::string_view text, const std::string& name) {
-  absl::StatusOr<base::Json> json = base::ParseJson(text, name, kMaxConfigBytes);
+  absl::StatusOr<base::Json> json = base::ParseJson(text, name, kMaxAdapterConfigBytes);
   if (!json.ok()) return AdapterError(AdapterFault::kBadMetadata, std::string(json.status().message()));
   if (json->is_object()) return json;
   return AdapterError(AdapterFault::kBadMetadata,
@@ -173,8 +171,8 @@ absl::StatusOr<LoraConfigs> ParseAdapterMetadata(std::string_view text, bool of_
 }
 
 absl::StatusOr<LoraConfigs> ParseAdapterConfig(std::string_view text) {
-  ASSIGN_OR_RETURN(const base::Json json, ObjectOf(text, kConfigFile));
-  return ParseFields(json, kConfigFile);
+  ASSIGN_OR_RETURN(const base::Json json, ObjectOf(text, kAdapterConfigFile));
+  return ParseFields(json, kAdapterConfigFile);
 }
 
 absl::StatusOr<LoraConfigs> ParseAdapterHeader(const std::map<std::string, std::string>& header) {

@@ -14,6 +14,9 @@
 
 namespace tessera::models {
 
+inline constexpr char kAdapterConfigFile[] = "adapter_config.json";
+inline constexpr size_t kMaxAdapterConfigBytes = size_t{8} << 20;
+
 // The fields of PEFT's LoraConfig, for one component, that affect the meaning of the tensors. Source: peft 0.21,
 // LoraConfig and get_pattern_key.
 struct LoraConfig {

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/status_macros.h"
+#include "models/adapters/plan/adapter_config.h"
 #include "models/adapters/plan/adapter_error.h"
 
 namespace tessera::models {
@@ -24,8 +25,6 @@ namespace {
 
 constexpr char kModelFile[] = "adapter_model.safetensors";  // of PEFT
 constexpr char kDiffusersFile[] = "pytorch_lora_weights.safetensors";
-constexpr char kConfigFile[] = "adapter_config.json";
-constexpr size_t kMaxConfigBytes = size_t{8} << 20;
 constexpr size_t kBlockBytes = size_t{4} << 20;  // a multiple of every element size
 
 // Whether one of the numbers has all bits of `exponent` set, which makes it NaN or an infinity. Processes eight bytes
@@ -90,7 +89,7 @@ absl::StatusOr<AdapterFiles> FilesOf(const std::string& path) {
                                                                   kModelFile, " nor ", kDiffusersFile));
   }
   if (std::filesystem::path(files.tensors).filename() == kModelFile) {
-    const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kConfigFile;
+    const std::filesystem::path config = std::filesystem::path(files.tensors).parent_path() / kAdapterConfigFile;
     if (std::filesystem::exists(config, error)) files.config = config.string();
   }
   return files;
@@ -104,7 +103,7 @@ absl::StatusOr<PlannedAdapter> PlanFiles(const AdapterFiles& files, const Adapte
   if (!file.ok()) return file.status();
   std::optional<std::string> config;
   if (!files.config.empty()) {
-    ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kConfigFile, kMaxConfigBytes));
+    ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(files.config, kAdapterConfigFile, kMaxAdapterConfigBytes));
     config = std::move(text);
   }
   PlannedAdapter planned{.file = *std::move(file), .factors = {}, .embeddings = {}};

@@ -94,7 +94,7 @@ using testing::IsEmpty;
 
 const CheckpointState kFirst{.step = 1, .json = "{}"}, kSecond{.step = 2, .json = "{}"};
 
-std::set<std::string> NamesIn(const std::string& folder) {
+std::set<std::string> NamesOfFolder(const std::string& folder) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) names.insert(entry.path().filename());
   return names;
@@ -126,11 +126,11 @@ TEST_P(CheckpointFaultsTest, ADiskThatFillsUpIsAnErrorThatLeavesNothingAndTheNex
     // Only the very last call, which makes the new name durable, is made when the checkpoint already has its name.
     EXPECT_FALSE(status.ok()) << "call " << at;
     EXPECT_THAT(status.code(), AnyOf(absl::StatusCode::kResourceExhausted, absl::StatusCode::kUnavailable)) << status;
-    if (NamesIn(folder_.path()).contains("checkpoint-2")) {
+    if (NamesOfFolder(folder_.path()).contains("checkpoint-2")) {
       EXPECT_THAT(ProblemsOn(topology(), folder_ / "checkpoint-2", kSecond, 2), IsEmpty());
       std::filesystem::remove_all(folder_ / "checkpoint-2");
     }
-    EXPECT_THAT(NamesIn(folder_.path()), ElementsAre("checkpoint-1")) << "call " << at;
+    EXPECT_THAT(NamesOfFolder(folder_.path()), ElementsAre("checkpoint-1")) << "call " << at;
   }
   EXPECT_GT(failures, 10);
   EXPECT_THAT(ProblemsOn(topology(), folder_ / "checkpoint-1", kFirst, 1), IsEmpty());
@@ -164,7 +164,7 @@ TEST_P(CheckpointFaultsTest, AfterAKillAtAnyCallTheLastWholeOneIsReadAndTheNextS
     EXPECT_THAT(ProblemsOn(topology(), found->path, state, static_cast<uint64_t>(state.step)), IsEmpty());
     ASSERT_TRUE(RemoveLeftovers(folder_.path()).ok());
     std::filesystem::remove_all(folder_ / "checkpoint-2");
-    EXPECT_THAT(NamesIn(folder_.path()), ElementsAre("checkpoint-1")) << "call " << at;
+    EXPECT_THAT(NamesOfFolder(folder_.path()), ElementsAre("checkpoint-1")) << "call " << at;
   }
   EXPECT_GT(kills_seen, 10);
   EXPECT_THAT(ProblemsOn(topology(), folder_ / "checkpoint-2", kSecond, 2), IsEmpty());
@@ -231,20 +231,20 @@ class NewLineFaultsTest : public testing::Test {
     EXPECT_THAT(found->passed_over, IsEmpty()) << "call " << at;
     const bool is_new = found->step == line.state.step;
     EXPECT_TRUE(is_new || found->step == 3) << "call " << at << ": step " << found->step;
-    std::set<std::string> names = NamesIn(Run());
+    std::set<std::string> names = NamesOfFolder(Run());
     if (!is_new && names.contains("branch-1")) {
-      EXPECT_THAT(NamesIn(Run() + "/branch-1"), IsEmpty()) << "call " << at;
+      EXPECT_THAT(NamesOfFolder(Run() + "/branch-1"), IsEmpty()) << "call " << at;
       names.erase("branch-1");
     }
     if (!is_new) {
-      EXPECT_EQ(names, NamesIn(Old())) << "call " << at;
+      EXPECT_EQ(names, NamesOfFolder(Old())) << "call " << at;
       return false;
     }
     EXPECT_THAT(names, ElementsAre("branch-1", CheckpointName(line.state.step), "log.jsonl")) << "call " << at;
-    std::set<std::string> moved = NamesIn(Old());
+    std::set<std::string> moved = NamesOfFolder(Old());
     moved.erase("log.jsonl");
     if (line.seed == 1) moved.erase("checkpoint-1");
-    EXPECT_EQ(NamesIn(Run() + "/branch-1"), moved) << "call " << at;
+    EXPECT_EQ(NamesOfFolder(Run() + "/branch-1"), moved) << "call " << at;
     EXPECT_THAT(ProblemsOn(topology_, found->path, line.state, line.seed), IsEmpty()) << "call " << at;
     EXPECT_THAT(ProblemsOn(topology_, Run() + "/branch-1/checkpoint-3", {.step = 3, .json = "{}"}, 3), IsEmpty());
     // Rotation counts only the new line.
@@ -294,7 +294,7 @@ class NewLineFaultsTest : public testing::Test {
       fault_at = 0;
       EXPECT_EQ(status.ok(), !was_reached) << status;
       // A failed start leaves nothing.
-      if (NamesIn(Run()) == NamesIn(Old())) ++kept;
+      if (NamesOfFolder(Run()) == NamesOfFolder(Old())) ++kept;
       const bool is_new = GoesOnWith(line, at);
       if (was_reached) continue;
       EXPECT_TRUE(is_new);

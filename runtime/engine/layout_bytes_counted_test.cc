@@ -1,6 +1,4 @@
 // Compares the bytes that communicators count in a step with the closed forms of parallel/plan/layout_bytes.h.
-#include "parallel/plan/layout_bytes.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include "models/families/families.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"
+#include "parallel/plan/layout_bytes.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"
