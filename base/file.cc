@@ -26,10 +26,9 @@ absl::StatusOr<ReadOnlyFile> ReadOnlyFile::Open(const std::string& path, const s
     const int reason = errno;
     struct stat link;
     if (reason == ENOENT && lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) {
-      return absl::NotFoundError(
-          absl::StrCat("cannot open ", name,
-                       ": it is a link to a file that is not there, as a download into the hub's cache leaves it ",
-                       "that was cut short; complete it with: ", HubDownloadCommand(path)));
+      return absl::NotFoundError(absl::StrCat(
+          "cannot open ", name, ": it is a link to a missing file, as an interrupted download into the hub's cache ",
+          "leaves it; complete the download with: ", HubDownloadCommand(path)));
     }
     return absl::ErrnoToStatus(reason, absl::StrCat("cannot open ", name));
   }
@@ -50,7 +49,7 @@ absl::Status ReadOnlyFile::Read(uint64_t offset, std::span<std::byte> out) const
   };
   if (offset > size_ || out.size() > size_ - offset) {
     return absl::DataLossError(
-        absl::StrCat(name_, " has ", size_, " bytes; bytes ", offset, " to ", offset + out.size(), " are asked for"));
+        absl::StrCat(name_, " has ", size_, " bytes; bytes ", offset, " to ", offset + out.size(), " were requested"));
   }
   while (!out.empty()) {
     const ssize_t count = pread(file_.get(), out.data(), std::min(out.size(), kMaxRead), static_cast<off_t>(offset));

@@ -54,7 +54,7 @@ std::vector<InfinibandPort> ReadInfinibandPorts(std::vector<std::string>& proble
   const std::string devices = root + "/sys/class/infiniband";
   for (const std::string& device : EntriesOf(devices)) {
     if (!IsDeviceName(device)) {
-      problems.emplace_back("an InfiniBand device has a name that no device has, and is left out");
+      problems.emplace_back("an InfiniBand device has an invalid name and is ignored");
       continue;
     }
     const std::string folder = absl::StrCat(devices, "/", device);
@@ -68,8 +68,7 @@ std::vector<InfinibandPort> ReadInfinibandPorts(std::vector<std::string>& proble
       const bool known = std::find(kStates.begin(), kStates.end(), port.state) != kStates.end();
       if (!absl::SimpleAtoi(name, &port.port) || port.port < 1 || port.port > 255 || !known ||
           (port.link_layer != "InfiniBand" && port.link_layer != "Ethernet")) {
-        problems.push_back(
-            absl::StrCat("a port of ", device, " has no state and link that are known, and is left out"));
+        problems.push_back(absl::StrCat("a port of ", device, " has an unknown state or link layer and is ignored"));
         continue;
       }
       port.active = port.state == "4: ACTIVE";

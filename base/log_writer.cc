@@ -37,7 +37,7 @@ bool WriteAll(int descriptor, absl::string_view text) {
 
 std::string DropReport(int64_t lines) {
   LogLine line(LogLevel::kWarning,
-               absl::StrCat(lines, " lines of the log are missing here: standard error did not take them"),
+               absl::StrCat(lines, " log lines were dropped here: standard error did not accept them"),
                {{"lines", lines}});
   line.event = "log_lines_dropped";
   return LogText(line, absl::Now()) + "\n";

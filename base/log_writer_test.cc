@@ -70,7 +70,7 @@ TEST_F(LogWriterTest, AStalledReaderDropsLinesAndOneLineReportsThemWhereTheyAreM
   const std::string text = rest.substr(0, rest.find('\0'));
   EXPECT_THAT(text, StartsWith("line 100\nline 101\n"));
   EXPECT_THAT(text, HasSubstr("line 100\n{\"time\"")) << "the report is where the lines are missing";
-  EXPECT_THAT(text, HasSubstr("889 lines of the log are missing here"));
+  EXPECT_THAT(text, HasSubstr("889 log lines were dropped here"));
   EXPECT_THAT(text, EndsWith("\"lines\":889}\nafter\n"));
 }
 

@@ -88,7 +88,7 @@ absl::Status CheckTaskLimits(int64_t needed, const std::vector<TaskLimit>& limit
   for (const TaskLimit& limit : limits) {
     if (limit.most - limit.used >= needed) continue;
     return absl::ResourceExhaustedError(absl::StrCat(limit.name, " is ", limit.most, ", of which ", limit.used,
-                                                     " are in use, and ", needed, " more are needed; let it be ",
+                                                     " are in use, and ", needed, " more are needed; raise it to ",
                                                      limit.used + needed, " or more: ", limit.remedy));
   }
   return absl::OkStatus();

@@ -61,9 +61,10 @@ void YamlMapping::Path(const std::string& key, std::string& value) {
   if (is_own && home != nullptr && *home != '\0') {
     value.replace(0, 1, home);
   } else {
-    Fail(key, absl::StrCat("is ", QuotedValue(value), "; ",
-                           is_own ? "HOME is not set, so the path must be given in full"
-                                  : "it must be a path in full, from ~/ on, or from ./ on for a name that begins so"));
+    Fail(key, absl::StrCat(
+                  "is ", QuotedValue(value), "; ",
+                  is_own ? "HOME is not set, so it must be an absolute path"
+                         : "it must be an absolute path, begin with ~/, or begin with ./ if its name begins with ~"));
   }
 }
 
@@ -82,7 +83,7 @@ void YamlMapping::operator()(const std::string& key, std::vector<std::string>& v
   if (!node.IsSequence()) return Fail(key, "is not a list of texts");
   value.clear();
   for (const YAML::Node& item : node) {
-    if (!item.IsScalar() || item.Scalar().empty()) return Fail(key, "holds something else than texts");
+    if (!item.IsScalar() || item.Scalar().empty()) return Fail(key, "has an entry that is not a text");
     value.push_back(item.Scalar());
   }
 }
@@ -144,7 +145,7 @@ void YamlMapping::Numbers(const std::string& key, std::vector<T>& value, YamlRan
   value.clear();
   if (node.IsScalar()) return Number(key, node, range, value.emplace_back());
   for (const YAML::Node& item : node) {
-    if (!item.IsScalar()) return Fail(key, "holds something else than numbers");
+    if (!item.IsScalar()) return Fail(key, "has an entry that is not a number");
     Number(key, item, range, value.emplace_back());
   }
 }
@@ -171,7 +172,7 @@ absl::Status YamlMapping::Finish() {
   for (const auto& entry : node_) {
     const std::string where = path_.empty() ? "the configuration" : path_;
     if (!entry.first.IsScalar()) {
-      return absl::InvalidArgumentError(absl::StrCat(where, " has a key that is no text", LineText(entry.first)));
+      return absl::InvalidArgumentError(absl::StrCat(where, " has a key that is not a text", LineText(entry.first)));
     }
     const std::string& key = entry.first.Scalar();
     if (std::find(read_.begin(), read_.end(), key) == read_.end()) {
@@ -179,7 +180,7 @@ absl::Status YamlMapping::Finish() {
                                                      ProblemOfName(key, read_), LineText(entry.first)));
     }
     if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(Name(key), " is there twice", LineText(entry.first)));
+      return absl::InvalidArgumentError(absl::StrCat(Name(key), " is given twice", LineText(entry.first)));
     }
     seen.push_back(key);
   }

@@ -57,7 +57,7 @@ TEST(YamlReaderTest, AnErrorInAListNamesTheItemTheKeyTheValueAndTheLine) {
   EXPECT_EQ(ErrorOf("items: 3"), "items is not a list of mappings (line 1)");
   EXPECT_EQ(ErrorOf("betas: [0.5, 1.5]"), "betas is '1.5'; it must be a number from 0 to 1, the nearest is 1 (line 1)");
   EXPECT_EQ(ErrorOf("betas: nan"), "betas is 'nan'; it must be a number from 0 to 1 (line 1)");
-  EXPECT_EQ(ErrorOf("betas: [[1]]"), "betas holds something else than numbers (line 1)");
+  EXPECT_EQ(ErrorOf("betas: [[1]]"), "betas has an entry that is not a number (line 1)");
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "groups[0].devices names 'node-a/gpu'; valid values on a node are cpu:N and cuda:N, the nearest is "
                   "node-a/cpu:0"},
         BadConfig{"groups: [{model: a, devices: [node-a/cpu:0]}]", "nobody listens for nodes"},
-        BadConfig{"? [a]\n: b", "a key that is no text"}, BadConfig{"a: [", "not readable as YAML"},
+        BadConfig{"? [a]\n: b", "a key that is not a text"}, BadConfig{"a: [", "not readable as YAML"},
         BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
         BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));
 
@@ -209,7 +209,7 @@ TEST(ServerConfigTest, ATildeStandsForTheHomeFolderInEveryPath) {
   EXPECT_EQ(config->store.password_file, "/srv/alice/password");
   EXPECT_EQ(config->tls.private_key, "/srv/alice/b.pem");
   EXPECT_THAT(ErrorOf("data_folder: ~alice/data"),
-              HasSubstr("data_folder is '~alice/data'; it must be a path in full"));
+              HasSubstr("data_folder is '~alice/data'; it must be an absolute path"));
 }
 
 TEST(ServerConfigTest, AnUnknownListenerIsAnsweredWithEachValidOneOnce) {
