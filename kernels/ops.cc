@@ -328,8 +328,8 @@ void QkvNormRope(const at::Tensor& packed, const HeadNorm& query_norm, const Hea
   check(out.q, query_norm, rotary);
   check(out.k, key_norm, rotary);
   check(out.v, {}, {});
-  TORCH_CHECK(packed.size(2) == columns, "qkv_norm_rope: ", packed.sizes(), " has not the ", columns,
-              " columns that are asked of it");
+  TORCH_CHECK(packed.size(2) == columns, "qkv_norm_rope: ", packed.sizes(), " does not have the ", columns,
+              " columns needed");
   Operator<decltype(FlatQkvNormRope<reference::QkvNormRope>), kQkvNormRope>().call(
       packed, given(query_norm.weight), given(query_norm.bias), query_norm.eps, given(key_norm.weight),
       given(key_norm.bias), key_norm.eps, given(rotary.cos), given(rotary.sin), given(out.q), given(out.k),
@@ -400,7 +400,7 @@ std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double>
   TORCH_CHECK(type == at::kFloat || type == at::kDouble, "weighted_sums: numbers of ", type);
   for (const at::Tensor& x : inputs) {
     TORCH_CHECK(x.sizes() == inputs.front().sizes() && x.scalar_type() == type, "weighted_sums: ", x.sizes(), " of ",
-                x.scalar_type(), " beside ", inputs.front().sizes(), " of ", type);
+                x.scalar_type(), " does not match ", inputs.front().sizes(), " of ", type);
   }
   TORCH_CHECK(!state.has_value() || (state->scalar_type() == at::kLong && state->sizes() == at::IntArrayRef({2}) &&
                                      state->is_contiguous()),

@@ -89,7 +89,7 @@ std::string Load(const char* name) {
   nccl = __builtin_bit_cast(Library, functions);
   int version = 0;
   if (nccl.get_version(&version) != NcclResult::kSuccess)
-    return std::string(kNcclLibrary) + " does not tell its version";
+    return std::string(kNcclLibrary) + " does not report its version";
   if (version < kOldestNccl || version / 10000 != kOldestNccl / 10000) {
     return std::string(kNcclLibrary) + " is NCCL " + NcclVersionText(version) + ", and " +
            NcclVersionText(kOldestNccl) + " or a newer 2.x is needed";

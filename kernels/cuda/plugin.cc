@@ -41,14 +41,14 @@ Problem FindDevice(int device) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted == cudaErrorNoDevice || (counted == cudaSuccess && count == 0)) {
-    return "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES hides GPUs, too)";
+    return "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES may hide GPUs)";
   }
   if (counted != cudaSuccess) {
     return std::string("the NVIDIA driver does not work: ") + cudaGetErrorString(counted);
   }
   if (device >= count) {
-    return "there is no such GPU on this machine; valid " +
-           (count == 1 ? std::string("is cuda:0") : "are cuda:0 to cuda:" + std::to_string(count - 1));
+    return "there is no such GPU on this machine; valid values are " +
+           (count == 1 ? std::string("cuda:0") : "cuda:0 to cuda:" + std::to_string(count - 1));
   }
   return "";
 }
@@ -82,7 +82,7 @@ void PreferCudnnAttention(const cudaDeviceProp& gpu) {
 Problem OpenLibTorch(int device, const cudaDeviceProp& gpu) {
   at::Context& context = at::globalContext();
   // LibTorch looks for its CUDA part once per process.
-  if (!context.hasCUDA()) return "this worker has computed without CUDA before; start another";
+  if (!context.hasCUDA()) return "this worker has already computed without CUDA; start another worker";
   context.lazyInitDevice(at::kCUDA);
   const auto index = static_cast<c10::DeviceIndex>(device);
   c10::cuda::set_device(index, /*force=*/true);

@@ -200,8 +200,9 @@ int FindCudaDevice(const std::string& name, std::string& problem) noexcept {
     }
     valid += (valid.empty() ? "" : ", ") + ("cuda:" + std::to_string(i)) + " (GPU-" + UuidText(gpu.uuid) + ")";
   }
-  problem = count == 0 ? "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES hides GPUs, too)"
-                       : "this process sees no such GPU (CUDA_VISIBLE_DEVICES hides GPUs, too); valid are " + valid;
+  problem = count == 0
+                ? "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES may hide GPUs)"
+                : "this process sees no such GPU (CUDA_VISIBLE_DEVICES may hide GPUs); valid values are " + valid;
   return -1;
 }
 
