@@ -21,8 +21,8 @@ void CheckSummable(const at::Tensor& tensor) {
     case at::kLong:
       return;
     default:
-      TORCH_CHECK(false, "no sum over ranks of ", tensor.scalar_type(),
-                  "; of Double, Float, Half, BFloat16, Long only");
+      TORCH_CHECK(false, "cannot sum ", tensor.scalar_type(),
+                  " over ranks; valid types are Double, Float, Half, BFloat16 and Long");
   }
 }
 

@@ -315,7 +315,7 @@ const SlotHeader* HostEndpoint::Arrived(int from) {
   const uint64_t full = segment_->ChannelOf(group_, from, rank_).written.load(std::memory_order_acquire) - read_[from];
   if (full == 0) return nullptr;
   if (full > static_cast<uint64_t>(segment_->slots()))
-    Fail(WorldRank(from), absl::StrCat("the slots of ", RankText(from), " are in disorder"));
+    Fail(WorldRank(from), absl::StrCat("the slots of ", RankText(from), " are corrupt"));
   return &segment_->SlotHeaderOf(group_, from, rank_, static_cast<int>(read_[from] % segment_->slots()));
 }
 
@@ -347,7 +347,7 @@ void HostEndpoint::CheckArrived(const SlotHeader& header, int from, const HostCa
   }
   if (header.offset != done || header.bytes < 0 || header.bytes > segment_->slot_bytes() ||
       header.bytes > bytes - done || (header.bytes == 0 && bytes > 0))
-    Fail(WorldRank(from), absl::StrCat("a slot of ", RankText(from), " is in disorder"));
+    Fail(WorldRank(from), absl::StrCat("a slot of ", RankText(from), " is corrupt"));
 }
 
 bool HostEndpoint::Pull(Incoming& message) {
@@ -416,7 +416,7 @@ void HostEndpoint::TransferAndSum(std::vector<Outgoing>& out, const Summation& s
       const SlotHeader& header = *Arrived(r);
       CheckArrived(header, r, sum.call, sum.bytes, done);
       bytes = std::min(segment_->slot_bytes(), sum.bytes - done);
-      if (header.bytes != bytes) Fail(WorldRank(r), absl::StrCat("a slot of ", RankText(r), " is in disorder"));
+      if (header.bytes != bytes) Fail(WorldRank(r), absl::StrCat("a slot of ", RankText(r), " is corrupt"));
       sources[r] = ArrivedBytes(r);
     }
     sources[rank_] = sum.own + done;

@@ -114,11 +114,11 @@ TEST(HostEndpointTest, BelievesNothingThatItsPeerMayHaveSpoilt) {
     EXPECT_TRUE(segment->IsPoisoned());
   };
   const auto header = [](HostSegment& segment) -> host_layout::SlotHeader& { return segment.SlotHeaderOf(0, 1, 0, 0); };
-  spoil([&](HostSegment& segment) { header(segment).bytes = 5000; }, "a slot of rank 1 is in disorder");
-  spoil([&](HostSegment& segment) { header(segment).bytes = -1; }, "a slot of rank 1 is in disorder");
-  spoil([&](HostSegment& segment) { header(segment).bytes = 0; }, "a slot of rank 1 is in disorder");
-  spoil([&](HostSegment& segment) { header(segment).offset = 4096; }, "a slot of rank 1 is in disorder");
-  spoil([](HostSegment& segment) { segment.ChannelOf(0, 1, 0).written = 77; }, "the slots of rank 1 are in disorder");
+  spoil([&](HostSegment& segment) { header(segment).bytes = 5000; }, "a slot of rank 1 is corrupt");
+  spoil([&](HostSegment& segment) { header(segment).bytes = -1; }, "a slot of rank 1 is corrupt");
+  spoil([&](HostSegment& segment) { header(segment).bytes = 0; }, "a slot of rank 1 is corrupt");
+  spoil([&](HostSegment& segment) { header(segment).offset = 4096; }, "a slot of rank 1 is corrupt");
+  spoil([](HostSegment& segment) { segment.ChannelOf(0, 1, 0).written = 77; }, "the slots of rank 1 are corrupt");
 }
 
 // Several messages of one call to one rank arrive in order, regardless of their sizes.

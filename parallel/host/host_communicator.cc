@@ -66,7 +66,7 @@ AddFunction Adder(at::ScalarType dtype) {
     case at::kLong:
       return Add<uint64_t, uint64_t>;  // wraps around as two's complement does
     default:
-      TORCH_CHECK(false, "no sum over ranks of ", dtype);
+      TORCH_CHECK(false, "cannot sum ", dtype, " over ranks");
   }
 }
 

@@ -51,7 +51,7 @@ TEST(NcclChoiceTest, RanksWithACardEachUseNccl) {
 
 TEST(NcclChoiceTest, RanksThatShareACardUseTheHostsMemory) {
   LateNccl nccl({.one_card = true});
-  EXPECT_EQ(WhyNot(), "rank 0 and rank 1 share a card");
+  EXPECT_EQ(WhyNot(), "rank 0 and rank 1 share a GPU");
   EXPECT_EQ(nccl.made(), 0);
 }
 
@@ -63,7 +63,7 @@ TEST(NcclChoiceTest, ATableOfAnotherVersionIsRefusedWithBothVersions) {
 
 TEST(NcclChoiceTest, RanksWithUnequalVersionsOfTheLibraryUseTheHostsMemory) {
   LateNccl nccl({.other_version_of_rank = 1});
-  EXPECT_EQ(WhyNot(), "rank 1 has another version of NCCL than rank 0");
+  EXPECT_EQ(WhyNot(), "rank 1 uses another version of NCCL than rank 0");
 }
 
 TEST(NcclFailureTest, AWorldThatNeverComesTogetherEndsAtTheDeadline) {
@@ -72,7 +72,7 @@ TEST(NcclFailureTest, AWorldThatNeverComesTogetherEndsAtTheDeadline) {
       "ulysses=2", [](int, const RankGroups&) {}, kHasty);
   EXPECT_EQ(error.call, "Connect");
   EXPECT_EQ(error.group, "world");
-  EXPECT_THAT(error.reason, HasSubstr("was not done after 0.3 s"));
+  EXPECT_THAT(error.reason, HasSubstr("was not complete after 0.3 s"));
   EXPECT_EQ(nccl.destroyed(), 0);
 }
 
@@ -133,7 +133,7 @@ TEST(NcclFailureTest, APeerThatIsGoneBeforeACallIsNamedAtTheDeadline) {
   EXPECT_EQ(error.call, "Sum");
   EXPECT_EQ(error.sequence, 3);
   EXPECT_EQ(error.culprit, 1);
-  EXPECT_THAT(error.reason, AllOf(HasSubstr("was not done after 0.3 s"), HasSubstr("rank 1 waits in no call")));
+  EXPECT_THAT(error.reason, AllOf(HasSubstr("was not complete after 0.3 s"), HasSubstr("rank 1 waits in no call")));
 }
 
 TEST(NcclFailureTest, APeerThatEndsWithinACallEndsTheWaitsOfTheOthers) {

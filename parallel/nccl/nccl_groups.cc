@@ -40,7 +40,7 @@ Card CardOf(at::Device device, const kernels::DeviceRuntime& runtime, const Nccl
   if (version > 0) {
     text = runtime.card(device.index());
     card.nccl = text.empty() ? 0 : version;
-    if (text.empty()) text = "the device is a part of a card";
+    if (text.empty()) text = "the device is only a part of a GPU";
   }
   std::strncpy(card.text.data(), text.c_str(), card.text.size() - 1);
   return card;
@@ -58,9 +58,9 @@ std::string Objection(const std::vector<Card>& cards, const std::vector<int>& ra
     if (cards[i].nccl == 0) return name(i) + ": " + cards[i].text.data();
   }
   for (size_t i = 1; i < cards.size(); ++i) {
-    if (cards[i].nccl != cards[0].nccl) return name(i) + " has another version of NCCL than " + name(0);
+    if (cards[i].nccl != cards[0].nccl) return name(i) + " uses another version of NCCL than " + name(0);
     for (size_t j = 0; j < i; ++j) {
-      if (cards[i].text == cards[j].text) return name(j) + " and " + name(i) + " share a card";
+      if (cards[i].text == cards[j].text) return name(j) + " and " + name(i) + " share a GPU";
     }
   }
   return "";
@@ -153,7 +153,7 @@ void NcclGroups::ConnectWorld(std::string_view name, Communicator& control) {
   if (message.back() == 0) {
     const int first = rank_.segment->groups()[static_cast<size_t>(world_.index)].ranks[0];
     Fail(world_, "Connect",
-         {.culprit = first, .reason = "rank " + std::to_string(first) + " has no id for the others"});
+         {.culprit = first, .reason = "rank " + std::to_string(first) + " sent no NCCL id to the other ranks"});
   }
   std::memcpy(id.bytes.data(), message.data(), sizeof(id));
   NcclComm* comm = nullptr;

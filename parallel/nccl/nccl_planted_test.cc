@@ -84,7 +84,7 @@ TEST(PlantedNcclTest, ARankThatDoesNotSplitAGroupIsNamedAtTheDeadline) {
                                                {.connect_deadline = std::chrono::milliseconds(300)});
   EXPECT_EQ(error.call, "Split");
   EXPECT_EQ(error.group, "ring");
-  EXPECT_THAT(error.reason, HasSubstr("was not done after 0.3 s"));
+  EXPECT_THAT(error.reason, HasSubstr("was not complete after 0.3 s"));
   EXPECT_THAT(error.reason, HasSubstr("rank 1 waits in no call of this group"));
 }
 

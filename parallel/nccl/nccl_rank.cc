@@ -66,7 +66,7 @@ std::optional<NcclFailure> NcclWait::Pass(kernels::NcclComm* comm) {
 
 NcclFailure NcclWait::Late() const {
   const double seconds = std::chrono::duration<double>(deadline_).count();
-  std::string text = "was not done after " + std::to_string(seconds);
+  std::string text = "was not complete after " + std::to_string(seconds);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();
   NcclFailure failure{.reason = text + " s"};

@@ -57,7 +57,7 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
     return absl::StrCat("warmup is ", *layout.warmup, "; valid values are 1 or more, or all");
   }
   const int64_t ranks = NumRanks(mesh);
-  if (ranks > kMaxRanks) return absl::StrCat("it needs ", ranks, " ranks; a group has ", kMaxRanks, " at most");
+  if (ranks > kMaxRanks) return absl::StrCat("it needs ", ranks, " ranks; a group has at most ", kMaxRanks);
   if (place.ranks && ranks != *place.ranks) {
     return absl::StrCat("it needs ", ranks, ranks == 1 ? " rank" : " ranks", ", but there ",
                         *place.ranks == 1 ? "is " : "are ", *place.ranks);
@@ -89,7 +89,7 @@ std::string Fault(const Layout& layout, const LayoutModel& model, const LayoutPl
   const bool by_patch = layout.warmup && (!place.steps || *layout.warmup < *place.steps);
   if (by_patch && layout.patches < mesh.pipe) {
     return absl::StrCat("patches is ", layout.patches, ", fewer than the ", mesh.pipe,
-                        " stages, so that stages would stand idle; valid values are ", mesh.pipe, " to ", kMaxPatches,
+                        " stages, so stages would be idle; valid values are ", mesh.pipe, " to ", kMaxPatches,
                         ", or warmup=all");
   }
   const uint64_t bytes = WeightBytes(layout, model);

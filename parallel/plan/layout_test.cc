@@ -70,12 +70,12 @@ TEST(LayoutTextTest, OnlyPatchesAfterAWarmUpAreApproximate) {
 TEST(LayoutTextTest, NamesAnUnknownFieldAndTheNearestLegalOne) {
   EXPECT_EQ(
       ParseError("cfg=2,ulyses=2"),
-      "layout 'cfg=2,ulyses=2': 'ulyses' is no part of a layout; valid values are cfg, pipe, ring, ulysses, tensor, "
+      "layout 'cfg=2,ulyses=2': 'ulyses' is not a part of a layout; valid values are cfg, pipe, ring, ulysses, tensor, "
       "patches, warmup, or serial alone; the nearest is ulysses");
-  EXPECT_THAT(ParseError("serial,cfg=2"), HasSubstr("'serial' is no part of a layout"));
+  EXPECT_THAT(ParseError("serial,cfg=2"), HasSubstr("'serial' is not a part of a layout"));
   EXPECT_THAT(ParseError("CFG=2"), HasSubstr("the nearest is cfg"));
-  EXPECT_THAT(ParseError(""), HasSubstr("layout '': '' is no part of a layout"));
-  EXPECT_THAT(ParseError("cfg=2,"), HasSubstr("'' is no part of a layout"));
+  EXPECT_THAT(ParseError(""), HasSubstr("layout '': '' is not a part of a layout"));
+  EXPECT_THAT(ParseError("cfg=2,"), HasSubstr("'' is not a part of a layout"));
 }
 
 TEST(LayoutTextTest, RefusesDegreesThatAreNone) {
@@ -131,7 +131,7 @@ TEST(LayoutCheckTest, EveryStageNeedsABlock) {
 
 TEST(LayoutCheckTest, EveryStageNeedsAPatchUnlessAllStepsAreWarmUp) {
   const std::string error =
-      "patches is 2, fewer than the 4 stages, so that stages would stand idle; valid values are 4 to 64, or warmup=all";
+      "patches is 2, fewer than the 4 stages, so stages would be idle; valid values are 4 to 64, or warmup=all";
   EXPECT_THAT(CheckError("pipe=4,patches=2,warmup=1", kGuided), HasSubstr(error));
   EXPECT_THAT(CheckError("pipe=4,patches=2,warmup=3", kGuided, {.steps = 4}), HasSubstr(error));
   EXPECT_TRUE(CheckLayout(Parsed("pipe=4,patches=2,warmup=4"), kGuided, {.steps = 4}).ok());

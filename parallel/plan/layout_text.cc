@@ -85,7 +85,7 @@ absl::Status ReadLayout(const std::string& text, Layout& layout) {
     if (std::ranges::find(kFields, name) == kFields.end()) {
       const std::string nearest = NearestField(name);
       return absl::InvalidArgumentError(
-          absl::StrCat(Quoted(name), " is no part of a layout; valid values are ", absl::StrJoin(kFields, ", "),
+          absl::StrCat(Quoted(name), " is not a part of a layout; valid values are ", absl::StrJoin(kFields, ", "),
                        ", or serial alone", nearest.empty() ? "" : absl::StrCat("; the nearest is ", nearest)));
     }
     if (sides.size() < 2) return absl::InvalidArgumentError(absl::StrCat(name, " has no value; write ", name, "=2"));

@@ -40,7 +40,7 @@ absl::StatusOr<Mesh> Mesh::Create(const MeshShape& shape, int world_size) {
   if (ranks != world_size) {
     return absl::InvalidArgumentError(absl::StrCat("a mesh of ", sizes.empty() ? "all ones" : sizes, " has ",
                                                    ranks > world_size ? "more" : "fewer", " ranks than the ",
-                                                   world_size, " there are"));
+                                                   world_size, " available"));
   }
   Mesh mesh;
   mesh.shape_ = shape;

@@ -149,31 +149,32 @@ bool SegmentMirror::IsOf(int host, int from) const { return from == kAnyOther ? 
 absl::Status SegmentMirror::Check(int from, const SegmentUpdate& update) const {
   const auto ranks = static_cast<int>(host_of_rank_.size());
   if (update.kind == UpdateKind::kPoison) {
-    return update.from < ranks ? absl::OkStatus() : Disorder("its poison names no rank");
+    return update.from < ranks ? absl::OkStatus() : Disorder("its poison names an unknown rank");
   }
   if (update.kind == UpdateKind::kBeats) {
     const bool named = update.from >= 0 && update.from < ranks;
     return named && IsOf(host_of_rank_[static_cast<size_t>(update.from)], from)
                ? absl::OkStatus()
-               : Disorder("beats of a rank that is not its own");
+               : Disorder("it has heartbeats of another host's rank");
   }
-  if (update.group >= static_cast<int>(groups_.size())) return Disorder("it names no group");
+  if (update.group >= static_cast<int>(groups_.size())) return Disorder("it names an unknown group");
   const std::vector<int>& hosts = groups_[static_cast<size_t>(update.group)].hosts;
   const auto size = static_cast<int>(hosts.size());
-  if (update.from < 0 || update.from >= size || update.to >= size) return Disorder("it names no rank of the group");
+  if (update.from < 0 || update.from >= size || update.to >= size)
+    return Disorder("it names a rank that is not in the group");
   const int from_host = hosts[static_cast<size_t>(update.from)], to_host = hosts[static_cast<size_t>(update.to)];
   if (!IsOf(update.kind == UpdateKind::kRead ? to_host : from_host, from))
-    return Disorder("it is of another host's rank");
+    return Disorder("it is for a rank of another host");
   if (update.kind != UpdateKind::kArea && from_host == to_host) return Disorder("both ranks are on one host");
   if (update.kind == UpdateKind::kSlot) {
     const SlotHeader& header = update.header;
     if (header.bytes < 0 || header.bytes > segment_->slot_bytes() ||
         static_cast<size_t>(header.bytes) != update.bytes.size() || header.offset < 0 ||
         header.message_bytes < header.bytes || header.offset > header.message_bytes - header.bytes) {
-      return Disorder("a slot of a wrong length");
+      return Disorder("a slot has a wrong length");
     }
   } else if (!update.bytes.empty()) {
-    return Disorder("bytes that it cannot have");
+    return Disorder("it has bytes, and updates of its kind have none");
   }
   return absl::OkStatus();
 }
@@ -223,7 +224,7 @@ absl::Status SegmentMirror::Write(const SegmentUpdate& update) {
       Channel& channel = segment_->ChannelOf(update.group, update.from, update.to);
       if (update.index < channel.read.load() || update.index > channel.written.load() ||
           update.posted < channel.posted.load()) {
-        return Disorder("slots were read that were not there");
+        return Disorder("it reports slots as read that were not written");
       }
       channel.posted.store(update.posted, std::memory_order_release);
       channel.read.store(update.index, std::memory_order_release);
@@ -241,15 +242,16 @@ absl::Status SegmentMirror::Write(const SegmentUpdate& update) {
       segment_->Poison(update.from, update.bytes);
       return absl::OkStatus();
   }
-  return Disorder("of no kind");
+  return Disorder("its kind is unknown");
 }
 
 absl::Status SegmentMirror::WriteSlot(const SegmentUpdate& update) {
   Channel& channel = segment_->ChannelOf(update.group, update.from, update.to);
   const uint64_t written = channel.written.load(std::memory_order_relaxed);
   const auto slots = static_cast<uint64_t>(segment_->slots());
-  if (update.index != written) return Disorder("a slot comes out of order");
-  if (written - channel.read.load(std::memory_order_acquire) >= slots) return Disorder("more slots than there are");
+  if (update.index != written) return Disorder("a slot arrived out of order");
+  if (written - channel.read.load(std::memory_order_acquire) >= slots)
+    return Disorder("more slots are in use than exist");
   const int slot = static_cast<int>(written % slots);
   if (!update.bytes.empty()) {
     std::memcpy(segment_->SlotData(update.group, update.from, update.to, slot), update.bytes.data(),

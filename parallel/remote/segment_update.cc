@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<SegmentUpdate>> ReadUpdates(std::string_view batch) {
     if (!reader.Take(frame) || frame.bytes < sizeof(frame) || frame.bytes > batch.size() ||
         frame.kind < static_cast<uint8_t>(UpdateKind::kSlot) ||
         frame.kind > static_cast<uint8_t>(UpdateKind::kPoison) || frame.group >= kMaxHostGroups) {
-      return absl::InvalidArgumentError("an update of a segment is in disorder");
+      return absl::InvalidArgumentError("an update of a segment is malformed");
     }
     SegmentUpdate& update = updates.emplace_back();
     update.kind = static_cast<UpdateKind>(frame.kind);
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<SegmentUpdate>> ReadUpdates(std::string_view batch) {
     update.from = frame.from == kNoRank ? -1 : frame.from;
     update.to = frame.to;
     if (!ReadBody(frame, batch.substr(sizeof(frame), frame.bytes - sizeof(frame)), update)) {
-      return absl::InvalidArgumentError("an update of a segment has another length than it says");
+      return absl::InvalidArgumentError("the length of an update of a segment differs from its header");
     }
     batch.remove_prefix(frame.bytes);
   }

@@ -178,7 +178,7 @@ absl::StatusOr<std::shared_ptr<HostSegment>> HostSegment::Map(int descriptor) {
   const std::shared_ptr<void> unmap(mapped, [size = info.st_size](void* base) { munmap(base, size); });
 
   const Header& header = *static_cast<const Header*>(mapped);
-  if (header.magic != kMagic) return reject("it does not begin as one");
+  if (header.magic != kMagic) return reject("its header has another magic number");
   if (header.version != kVersion)
     return reject(absl::StrCat("its version is ", header.version, ", this program's is ", kVersion));
   HostSegmentOptions options;

@@ -178,7 +178,7 @@ TEST_F(RefusedUpdatesTest, ASlotOutOfOrderOrBeyondTheReader) {
   EXPECT_THAT(Refusal(Slot(0, "abc")), HasSubstr("out of order"));
   EXPECT_THAT(Refusal(Slot(2, "abc")), HasSubstr("out of order"));
   EXPECT_EQ(Refusal(Slot(1, "abc")), "");
-  EXPECT_THAT(Refusal(Slot(2, "abc")), HasSubstr("more slots than there are"));
+  EXPECT_THAT(Refusal(Slot(2, "abc")), HasSubstr("more slots are in use than exist"));
 }
 
 TEST_F(RefusedUpdatesTest, ASlotOfALengthOtherThanItSays) {
@@ -193,19 +193,20 @@ TEST_F(RefusedUpdatesTest, ASlotOfALengthOtherThanItSays) {
 
 TEST_F(RefusedUpdatesTest, WhatOnlyAnotherHostsRanksCanSay) {
   SegmentUpdate slot = Slot(0, "abc");
-  EXPECT_THAT(Refusal(slot, /*from=*/2), HasSubstr("another host's rank"));
+  EXPECT_THAT(Refusal(slot, /*from=*/2), HasSubstr("rank of another host"));
   slot.to = 1;
   EXPECT_THAT(Refusal(slot), HasSubstr("both ranks are on one host"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kBeats, .from = 2, .index = 5}), HasSubstr("not its own"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 2}), HasSubstr("another host's rank"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kBeats, .from = 2, .index = 5}), HasSubstr("another host's rank"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 2}), HasSubstr("rank of another host"));
 }
 
 TEST_F(RefusedUpdatesTest, RanksGroupsAndSlotsThatAreNotThere) {
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .group = 1}), HasSubstr("names no group"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 3}), HasSubstr("names no rank"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kPoison, .from = 7}), HasSubstr("names no rank"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kRead, .from = 2, .to = 0, .index = 1}), HasSubstr("not there"));
-  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 0, .bytes = "more"}), HasSubstr("cannot have"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .group = 1}), HasSubstr("names an unknown group"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 3}), HasSubstr("names a rank that is not in the group"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kPoison, .from = 7}), HasSubstr("names an unknown rank"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kRead, .from = 2, .to = 0, .index = 1}), HasSubstr("that were not written"));
+  EXPECT_THAT(Refusal({.kind = UpdateKind::kArea, .from = 0, .bytes = "more"}),
+              HasSubstr("updates of its kind have none"));
 }
 
 TEST_F(RefusedUpdatesTest, BytesThatAreNoBatch) {
