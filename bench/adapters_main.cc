@@ -93,7 +93,7 @@ void PassWithAndWithout(int rounds, int64_t blocks) {
               static_cast<int>(blocks), Median(plain), static_cast<int>(kRank), Median(adapted), Median(ratios));
   // Processor time is the measure that other programs disturb least. Waiting threads must not spin
   // (OMP_WAIT_POLICY=passive).
-  std::printf("the same of processor time: median ratio %.3f\n", Median(processor_ratios));
+  std::printf("median ratio of processor time: %.3f\n", Median(processor_ratios));
 }
 
 // The modules have FLUX.1's width and a rank for a file of about 300 MB.
