@@ -45,12 +45,13 @@ std::string AdapterNameOf(std::string_view path) {
 }
 
 absl::Status CheckRules(const AdapterUse& adapter) {
-  if (!IsAdapterName(adapter.name)) return base::ErrorOfField("name", absl::StrCat(" is none; ", kAdapterNameRule));
+  if (!IsAdapterName(adapter.name))
+    return base::ErrorOfField("name", absl::StrCat(" is not valid; ", kAdapterNameRule));
   if (!IsDigest(adapter.digest)) {
     return base::ErrorOfField("digest", absl::StrCat(" is not ", kDigestDigits, " hexadecimal digits"));
   }
   if (!adapter.file.empty() && adapter.file.front() != '/') {
-    return base::ErrorOfField("file", " is no absolute path");
+    return base::ErrorOfField("file", " is not an absolute path");
   }
   return absl::OkStatus();
 }

@@ -71,13 +71,13 @@ TEST(AdapterUseTest, WhatNoRequestMaySayIsRefusedByName) {
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<Case> cases = {
       {many, "loras has 9 entries; at most 8 are valid"},
-      {{Adapter("../x")}, "loras[0].name is none; valid names have"},
+      {{Adapter("../x")}, "loras[0].name is not valid; valid names have"},
       {{Adapter("x"), Adapter("y"), Adapter("x", 0.5)}, "loras has 'x' twice"},
       {{Adapter("x", nan)}, "loras[0].scale is nan; valid values are -16 to 16"},
       {{Adapter("x", infinity)}, "loras[0].scale is inf; valid values are -16 to 16"},
       {{Adapter("x", -16.5)}, "loras[0].scale is -16.5; valid values are -16 to 16"},
       {{upper}, "loras[0].digest is not 64 hexadecimal digits"},
-      {{relative}, "loras[0].file is no absolute path"},
+      {{relative}, "loras[0].file is not an absolute path"},
   };
   JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
   job.adapters = {Adapter("x"), Adapter("y", 0.5)};

@@ -12,14 +12,14 @@ absl::Status CheckRules(const StepsMade& made) {
 }
 
 absl::Status CheckRules(const MakeSteps& steps) {
-  return steps.jobs.empty() ? base::ErrorOfField("jobs", " is empty; a batch has one job at least") : absl::OkStatus();
+  return steps.jobs.empty() ? base::ErrorOfField("jobs", " is empty; a batch has at least one job") : absl::OkStatus();
 }
 
 absl::Status CheckRules(const LatentValues& latents) {
   uint64_t values = 1;
   for (const int64_t size : latents.shape) {
     if (static_cast<uint64_t>(size) > (uint64_t{1} << 24) / values) {
-      return base::ErrorOfField("shape", " is of more values than latents have");
+      return base::ErrorOfField("shape", " has more values than latents can have");
     }
     values *= static_cast<uint64_t>(size);
   }

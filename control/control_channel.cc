@@ -394,7 +394,7 @@ class LogExecutor {
   // Decodes the command from its fields and executes it.
   template <class... Command>
   absl::Status Execute(const std::string& fields, const std::tuple<Command...>*) {
-    absl::Status status = absl::InvalidArgumentError("the command is of no known kind");
+    absl::Status status = absl::InvalidArgumentError("the kind of the command is unknown");
     const auto execute = [&]<class One>() {
       One command;
       status = base::DecodeFields(fields, command);
@@ -497,21 +497,21 @@ class LogExecutor {
     const absl::StatusOr<Decoded> decoded = picture.decoding([&](int32_t first, absl::Span<const uint8_t> rgb) {
       if (first != next || rgb.size() % row_bytes != 0 ||
           rgb.size() / row_bytes > static_cast<size_t>(size.height - next)) {
-        return absl::InternalError("the decoder's rows do not follow each other");
+        return absl::InternalError("the decoder's rows are not consecutive");
       }
       const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
       for (size_t at = 0; at < rgb.size(); at += chunk) {
         const absl::Span<const uint8_t> part = rgb.subspan(at, chunk);
         const Rows rows = {.first = next, .rgb = std::string(reinterpret_cast<const char*>(part.data()), part.size())};
         const bool sent = Send(command, ReplyKind::kPart, base::EncodeFields(rows));
-        if (!sent) return absl::CancelledError("the controller has gone");
+        if (!sent) return absl::CancelledError("the controller disconnected");
         next += static_cast<int32_t>(part.size() / row_bytes);
       }
       return absl::OkStatus();
     });
     if (!decoded.ok()) return decoded.status();
     if (next != (sends_results_ ? size.height : 0) || decoded->height != size.height || decoded->width != size.width) {
-      return absl::InternalError("the decoded image is not of the size that the job was started with");
+      return absl::InternalError("the decoded image does not have the size that the job was started with");
     }
     return SendReply(command, *decoded);
   }

@@ -74,7 +74,8 @@ absl::StatusOr<FakeScript> FakeScript::Read(absl::string_view text, int64_t rank
     }
     const std::pair<std::string, std::string> parts = absl::StrSplit(instruction, absl::MaxSplits('=', 1));
     if (of_rank < 0 || !IsValid(parts.first, parts.second)) {
-      return absl::InvalidArgumentError(absl::StrCat("'", whole, "' is no instruction that a fake worker understands"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", whole, "' is not an instruction that a fake worker understands"));
     }
     if (of_rank == rank) script.instructions_.insert(parts);
   }

@@ -79,7 +79,7 @@ class LoadedGpuDriver final : public GpuDriver {
     if (started != kSuccess || count_of(&count) != kSuccess) {
       return Missing(absl::StrCat("NVIDIA's driver does not start: its error is ", started));
     }
-    if (count < 0 || count > kMostGpus) return Missing(absl::StrCat("NVIDIA's driver tells of ", count, " GPUs"));
+    if (count < 0 || count > kMostGpus) return Missing(absl::StrCat("NVIDIA's driver reports ", count, " GPUs"));
     std::vector<DriverGpu> gpus;
     for (int i = 0; i < count; ++i) {
       int device = 0;
@@ -91,7 +91,7 @@ class LoadedGpuDriver final : public GpuDriver {
         return Missing(absl::StrCat("NVIDIA's driver does not say where cuda:", i, " is"));
       }
       const std::optional<std::string> address = base::PciAddress(text.data());
-      if (!address) return Missing(absl::StrCat("NVIDIA's driver tells no PCI address of cuda:", i));
+      if (!address) return Missing(absl::StrCat("NVIDIA's driver reports no PCI address for cuda:", i));
       gpus.push_back({.pci_address = *address, .uuid = UuidText(uuid)});
     }
     return gpus;
@@ -102,7 +102,7 @@ class LoadedGpuDriver final : public GpuDriver {
     void *device = nullptr, *peer = nullptr;
     for (const auto& [address, found] : {std::pair(&pci_address, &device), std::pair(&other, &peer)}) {
       const int result = nvml_.find(address->c_str(), found);
-      if (result != kSuccess) return Missing(absl::StrCat("NVML knows no ", *address, ": its error is ", result));
+      if (result != kSuccess) return Missing(absl::StrCat("NVML does not find ", *address, ": its error is ", result));
     }
     int status = -1;
     const int result = nvml_.p2p(device, peer, kNvlinkCapability, &status);

@@ -94,7 +94,7 @@ HostTopology ReadHostTopology(GpuDriver& driver, const std::string& root) {
         const absl::StatusOr<bool> nvlink = driver.HaveNvlink(one.pci_address, other.pci_address);
         if (!nvlink.ok()) {
           topology.problems.push_back(
-              absl::StrCat("nobody tells which GPUs have NVLink: ", std::string(nvlink.status().message())));
+              absl::StrCat("it is not known which GPUs have NVLink: ", std::string(nvlink.status().message())));
           asks = topology.knows_nvlink = false;
         } else if (*nvlink) {
           link = GpuLink::kNvlink;

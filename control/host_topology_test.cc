@@ -118,7 +118,7 @@ TEST_F(HostTopologyTest, WithoutNvmlTheKernelsPathsRemain) {
   MakePcieHost(host_, driver_);
   driver_.nvml_problem = "libnvidia-ml.so.1 is gone";
   const HostTopology topology = Read();
-  EXPECT_THAT(topology.problems, ElementsAre("nobody tells which GPUs have NVLink: libnvidia-ml.so.1 is gone"));
+  EXPECT_THAT(topology.problems, ElementsAre("it is not known which GPUs have NVLink: libnvidia-ml.so.1 is gone"));
   EXPECT_EQ(topology.link(0, 1), GpuLink::kPcieSwitch);
   EXPECT_FALSE(topology.knows_nvlink);
   EXPECT_EQ(driver_.asked, 1) << "it is not asked again";

@@ -9,7 +9,7 @@ absl::Status CheckRules(const JobParameters& job) {
   const SkipLayerGuidance& skip = job.options.skip_layers;
   if (skip.start > skip.stop) {
     return base::ErrorOfField("skip_layer_start",
-                              absl::StrCat(" is ", skip.start, "; at most the stop is valid, ", skip.stop));
+                              absl::StrCat(" is ", skip.start, "; valid values are at most the stop, ", skip.stop));
   }
   return absl::OkStatus();
 }

@@ -103,7 +103,7 @@ TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
   job.options.guidance_rescale = 0;
   job.options.skip_layers.start = 0.5;
   EXPECT_THAT(std::string(base::CheckFields(job).message()),
-              HasSubstr("skip_layer_start is 0.5; at most the stop is valid"));
+              HasSubstr("skip_layer_start is 0.5; valid values are at most the stop, "));
 }
 
 }  // namespace

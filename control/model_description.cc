@@ -16,15 +16,15 @@ absl::Status CheckRules(const TransformerShape& shape) {
        {std::pair{"exchange.width", exchange.width}, std::pair{"exchange.output_features", exchange.output_features},
         std::pair{"exchange.prediction_features", exchange.prediction_features},
         std::pair{"token_side", int64_t{shape.token_side}}}) {
-    if (value < 1) return base::ErrorOfField(name, absl::StrCat(" is ", value, "; it must be 1 at least"));
+    if (value < 1) return base::ErrorOfField(name, absl::StrCat(" is ", value, "; it must be at least 1"));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckRules(const ModelDescription& model) {
   if (model.max_size / model.size_multiple * model.size_multiple < model.min_size) {
-    return base::ErrorOfField("max_size", absl::StrCat(" is ", model.max_size, "; no multiple of ", model.size_multiple,
-                                                       " is from ", model.min_size, " to that"));
+    return base::ErrorOfField("max_size", absl::StrCat(" is ", model.max_size, "; the model needs a multiple of ",
+                                                       model.size_multiple, " from ", model.min_size, " to it"));
   }
   const size_t blocks = model.transformer.exchange.blocks.size();
   if (model.transformer.known() && blocks != static_cast<size_t>(model.blocks)) {

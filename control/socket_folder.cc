@@ -18,7 +18,8 @@ namespace tessera::control {
 absl::StatusOr<std::unique_ptr<SocketFolder>> SocketFolder::Create(const std::string& socket_path) {
   const size_t slash = socket_path.rfind('/');
   if (slash == std::string::npos || slash == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("socket '", socket_path, "' is not in a folder of its own"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket '", socket_path, "' must be in a named folder other than /"));
   }
   if (socket_path.size() >= sizeof(sockaddr_un::sun_path)) {
     return absl::InvalidArgumentError(absl::StrCat("the socket's path has ", socket_path.size(), " bytes, at most ",

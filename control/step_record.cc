@@ -46,7 +46,7 @@ using RankRecord = std::map<StatePlace, std::vector<RankTokens>>;
 
 absl::Status NoRecord(const std::string& path) {
   return absl::InvalidArgumentError(
-      absl::StrCat(std::filesystem::path(path).filename().string(), " is no whole record"));
+      absl::StrCat(std::filesystem::path(path).filename().string(), " is not a complete record"));
 }
 
 absl::Status OfAnotherRun() {

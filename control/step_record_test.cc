@@ -121,7 +121,7 @@ TEST_F(StepRecordTest, EveryCutAndEveryChangedHeaderIsRefused) {
   for (size_t size = 0; size < whole.size(); ++size) {
     folder_.Write("run/rank-0.record", whole.substr(0, size));
     if (size >= kMagicBytes && (size - kMagicBytes) % kStateBytes == 0) continue;  // as left by a run that ended early
-    EXPECT_THAT(std::string(Compare().status().message()), HasSubstr("rank-0.record is no whole record")) << size;
+    EXPECT_THAT(std::string(Compare().status().message()), HasSubstr("rank-0.record is not a complete record")) << size;
   }
   for (const size_t byte : {size_t{0}, kMagicBytes + 31, kMagicBytes + 39}) {
     std::string changed = whole;

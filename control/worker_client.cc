@@ -43,7 +43,8 @@ class WorkerClient::Connection {
   // The next reply to command `sequence`, whose command number is `command`. None follow kDone or an error.
   absl::StatusOr<ReplyFrame> Wait(uint64_t sequence, uint32_t command) {
     const auto entry = waiting_.find(sequence);
-    if (entry == waiting_.end()) return absl::FailedPreconditionError(absl::StrCat("no command ", sequence, " waits"));
+    if (entry == waiting_.end())
+      return absl::FailedPreconditionError(absl::StrCat("command ", sequence, " awaits no reply"));
     std::deque<ReplyFrame>& replies = entry->second;
     const absl::Duration deadline = base::SteadyNow() + timeout_;
     while (replies.empty()) RETURN_IF_ERROR(Read(deadline));
@@ -86,17 +87,17 @@ class WorkerClient::Connection {
         break;
       case MessageStream::Event::kTimeout:
         return absl::UnavailableError(
-            absl::StrCat("the worker gave no answer within ", absl::FormatDuration(timeout_)));
+            absl::StrCat("the worker did not answer within ", absl::FormatDuration(timeout_)));
       case MessageStream::Event::kEnd:
         return absl::UnavailableError(ending_());
       case MessageStream::Event::kBroken:
-        return Break("what is no message");
+        return Break("a malformed message");
     }
     ReplyFrame reply;
-    if (!base::DecodeFields(message, reply).ok()) return Break("what is no message");
+    if (!base::DecodeFields(message, reply).ok()) return Break("a malformed message");
     const auto entry = waiting_.find(reply.sequence);
     if (entry == waiting_.end()) {
-      return Break(absl::StrCat("a reply to command ", reply.sequence, ", which does not wait for one"));
+      return Break(absl::StrCat("a reply to command ", reply.sequence, ", which awaits none"));
     }
     if (entry->second.size() >= kMaxRepliesUnread) return Break("more replies to one command than there can be");
     entry->second.push_back(std::move(reply));
@@ -132,7 +133,7 @@ absl::StatusOr<std::string> WorkerClient::WaitForFields(uint64_t sequence, uint3
 
 absl::StatusOr<uint64_t> WorkerClient::SendSteps(absl::Span<const uint64_t> jobs, int32_t count) {
   if (connection_->steps_in_flight == kMaxStepsInFlight) {
-    return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are under way already"));
+    return absl::FailedPreconditionError(absl::StrCat(kMaxStepsInFlight, " steps are in flight already"));
   }
   ++connection_->steps_in_flight;
   return Send(MakeSteps{.jobs = {jobs.begin(), jobs.end()}, .count = count});
@@ -174,7 +175,7 @@ absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, co
     if (!base::DecodeFields(reply.fields, rows).ok() || rows.rgb.empty() || rows.rgb.size() % row_bytes != 0 ||
         rows.rgb.size() > all_bytes - image.rgb.size() ||
         rows.first != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
-      return ProtocolError("rows that do not follow each other");
+      return ProtocolError("rows that are not consecutive");
     }
     image.rgb.insert(image.rgb.end(), rows.rgb.begin(), rows.rgb.end());
   }

@@ -189,7 +189,7 @@ TEST(WorkerClientTest, IsUnavailableAfterWhatIsNoReply) {
   });
   const absl::Status status = worker.Client()->Call(EndJob{.job = 1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("what is no message"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a malformed message"));
 }
 
 TEST(WorkerClientTest, IsUnavailableAfterAReplyOfTheWrongKind) {
@@ -211,7 +211,7 @@ TEST(WorkerClientTest, IsUnavailableWhenNoAnswerComesInTime) {
   ScriptedWorker worker(Drain);
   const absl::Status status = worker.Client(absl::Milliseconds(20))->Call(EndJob{.job = 1}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no answer within 20ms"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("did not answer within 20ms"));
 }
 
 ModelDescription ValidDescription() {

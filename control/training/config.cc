@@ -100,19 +100,18 @@ absl::Status CheckTogether(const TrainConfig& config) {
   if ((config.train.lr_decay_steps > 0) != (config.train.lr_scheduler == LearningRateSchedule::kWarmupStableDecay)) {
     return Wrong(absl::StrCat("train.lr_decay_steps is ", config.train.lr_decay_steps, " and train.lr_scheduler ",
                               base::EnumName(config.train.lr_scheduler),
-                              "; warmup_stable_decay needs more than 0 of them, and no other schedule has any"));
+                              "; it must be more than 0 for warmup_stable_decay, and 0 for the other schedules"));
   }
   if (config.train.max_loss_ratio > 0 && config.train.max_loss_ratio <= 1) {
     return Wrong(absl::StrCat("train.max_loss_ratio is ", config.train.max_loss_ratio,
-                              "; it must be more than 1, or 0 for a run that goes on whatever its loss"));
+                              "; it must be more than 1, or 0 to accept any loss"));
   }
   if (config.network.type == NetworkType::kFull && config.train.quantize) {
-    return Wrong("train.quantize is true; it stores weights that stay as they are, so that network.type must be lora");
+    return Wrong("train.quantize is true; only frozen weights can be quantized, so network.type must be lora");
   }
   if (config.network.type == NetworkType::kFull && config.train.blocks_to_swap > 0) {
-    return Wrong(
-        absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
-                     "; it swaps weights that stay as they are, so that it must be 0 where network.type is full"));
+    return Wrong(absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
+                              "; only frozen weights can be swapped, so it must be 0 where network.type is full"));
   }
   if (config.network.type == NetworkType::kLora && config.network.from_scratch) {
     return Wrong("network.from_scratch is true; an adapter needs a trained base, so that network.type must be full");
@@ -240,9 +239,9 @@ absl::Status CheckResumed(const TrainConfig& before, const TrainConfig& now, boo
     changes.push_back(absl::StrCat(path, " was ", shown(old_leaves, path), " and is ", shown(new_leaves, path)));
   }
   if (changes.empty()) return absl::OkStatus();
-  return Wrong(absl::StrCat("the run was begun with another configuration: ", absl::StrJoin(changes, "; "), "; only ",
+  return Wrong(absl::StrCat("the run was started with another configuration: ", absl::StrJoin(changes, "; "), "; only ",
                             NamesThatMayChange(),
-                            " may change when a run is resumed; give the others their values of before, or begin a run "
+                            " may change when a run is resumed; restore the other values, or start a run "
                             "in another output folder"));
 }
 

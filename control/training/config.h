@@ -48,15 +48,15 @@ constexpr auto FieldsOf(const TrainDataset*) {
   using base::Field, base::Integer, base::List, base::Number, base::Text;
   using T = TrainDataset;
   return std::tuple(
-      Field("folder_path", &T::folder_path, "with metadata.jsonl, or captions beside the images"),
-      Field("caption_ext", &T::caption_ext, "of the caption beside an image"),
+      Field("folder_path", &T::folder_path, "with metadata.jsonl, or a caption file for each image"),
+      Field("caption_ext", &T::caption_ext, "extension of the caption files"),
       Field("caption_dropout_rate", &T::caption_dropout_rate, Number{0, 1}, "share of visits with an empty caption"),
       Field("resolution", &T::resolution, List<Integer>{.each = kTrainedSide}, "pixels; several: each image in each"),
       Field("num_repeats", &T::num_repeats, Integer{1, 10000}, "visits of each image in an epoch"),
       Field("is_reg", &T::is_reg, "regularisation: captions without the trigger word"),
       Field("bad_images", &T::bad_images),
       Field("cache_latents_to_disk", &T::cache_latents_to_disk, "encoded pictures are kept for the next start"),
-      Field("cache_text_embeddings", &T::cache_text_embeddings, "and encoded captions"));
+      Field("cache_text_embeddings", &T::cache_text_embeddings, "encoded captions are kept, too"));
 }
 
 enum class NetworkType : uint8_t { kLora, kFull };
@@ -166,17 +166,17 @@ constexpr auto FieldsOf(const TrainProcedure*) {
       Field("mode_scale", &T::mode_scale, Number{-10, 10}),
       Field("prediction_type", &T::prediction_type, " (scheduler: what the model's says)"),
       Field("snr_gamma", &T::snr_gamma, Number{0, 1e6}, "min-SNR (epsilon and v prediction); 0: off"),
-      Field("guidance_scale", &T::guidance_scale, Number{0, 1000}, "that a guidance-distilled model is told"),
+      Field("guidance_scale", &T::guidance_scale, Number{0, 1000}, "input of a guidance-distilled model"),
       Field("max_grad_norm", &T::max_grad_norm, Number{0, 1e9}, "0: gradients are not clipped"),
       Field("ema_decay", &T::ema_decay, Number{0, 0.9999999}, "0: no moving average"),
       Field("optimizer_params", &T::optimizer_params), Field("dtype", &T::dtype, "; master weights are fp32"),
       Field("max_nonfinite_steps", &T::max_nonfinite_steps, Integer{0, kMaxTrainSteps},
-            "in a row that are skipped before the run stops"),
+            "such steps in a row are skipped, then the run stops"),
       Field("max_loss_ratio", &T::max_loss_ratio, Number{0, 1e12},
-            "of a loss to its running mean, beyond it the run stops; 0: never"),
+            "the run stops at a loss so many times its running mean; 0: never"),
       Field("quantize", &T::quantize, "the frozen base in 8 bits (lora)"),
       Field("blocks_to_swap", &T::blocks_to_swap, Integer{0, 1000},
-            "whose frozen weights wait in the host's memory (lora, on a GPU)"));
+            "blocks whose frozen weights are kept in host memory (lora, on a GPU)"));
 }
 
 struct TrainSample {
@@ -234,7 +234,7 @@ constexpr auto FieldsOf(const TrainPublish*) {
   using T = TrainPublish;
   return std::tuple(Field("server", &T::server, "its admin listener, such as http://127.0.0.1:9090"),
                     Field("adapter_folder", &T::adapter_folder, "of the server's configuration"),
-                    Field("name", &T::name, "that requests have for it; empty: not published"),
+                    Field("name", &T::name, "name of the adapter in requests; empty: not published"),
                     Field("publish_every", &T::publish_every, Integer{0, kMaxTrainSteps}, "steps; 0: at the end only"),
                     Field("api_key_file", &T::api_key_file, "of a key of its admin_keys_file; empty: none"),
                     Field("server_ca", &T::server_ca, "PEM file for https://; empty: the system's"));
@@ -262,12 +262,11 @@ constexpr auto FieldsOf(const TrainParallelism*) {
   using base::Field, base::Integer, base::List, base::Number, base::Text;
   using T = TrainParallelism;
   constexpr Integer kDegree = {1, parallel::kMaxRanks};
-  return std::tuple(
-      Field("data", &T::data, kDegree, "divides batch_size"), Field("tensor", &T::tensor, kDegree),
-      Field("ulysses", &T::ulysses, kDegree), Field("ring", &T::ring, kDegree),
-      Field("pipe", &T::pipe, kDegree, "stages of blocks, for gradient_accumulation_steps micro-batches"),
-      Field("sequence_parallel", &T::sequence_parallel, "tensor ranks share out tokens too"),
-      Field("zero", &T::zero, ": what the data ranks share out (1: the optimizer's state, 3: weights too)"));
+  return std::tuple(Field("data", &T::data, kDegree, "divides batch_size"), Field("tensor", &T::tensor, kDegree),
+                    Field("ulysses", &T::ulysses, kDegree), Field("ring", &T::ring, kDegree),
+                    Field("pipe", &T::pipe, kDegree, "stages of blocks, for gradient_accumulation_steps micro-batches"),
+                    Field("sequence_parallel", &T::sequence_parallel, "tensor ranks also split the tokens"),
+                    Field("zero", &T::zero, ": what the data ranks split (1: the optimizer's state, 3: weights, too)"));
 }
 
 struct TrainConfig {
@@ -296,7 +295,7 @@ constexpr auto FieldsOf(const TrainConfig*) {
       Field("trigger_word", &T::trigger_word, "in place of [trigger] in captions, else in front; empty: none"),
       Field("datasets", &T::datasets), Field("network", &T::network), Field("train", &T::train),
       Field("sample", &T::sample), Field("save", &T::save),
-      Field("publish", &T::publish, "The adapter as it is so far goes to a running server, which has this folder."),
+      Field("publish", &T::publish, "Publishes the current adapter to a running server that serves this folder."),
       Field("parallelism", &T::parallelism, "Ranks are the product of the first five."));
 }
 

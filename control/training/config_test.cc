@@ -195,7 +195,8 @@ TEST(TrainConfigTest, WhatContradictsIsRefused) {
             "parallelism is data 4 × tensor 1 × ulysses 4 × ring 1 × pipe 1 = 16 ranks; valid values are 1 to 8");
   EXPECT_THAT(error("network: {type: full}\ntrain: {quantize: true}"), HasSubstr("network.type must be lora"));
   EXPECT_THAT(error("network: {type: full}\ntrain: {blocks_to_swap: 3}"), HasSubstr("train.blocks_to_swap is 3"));
-  EXPECT_THAT(error("train: {lr_scheduler: warmup_stable_decay}"), HasSubstr("needs more than 0 of them"));
+  EXPECT_THAT(error("train: {lr_scheduler: warmup_stable_decay}"),
+              HasSubstr("it must be more than 0 for warmup_stable_decay"));
   EXPECT_THAT(error("train: {lr_decay_steps: 3}"),
               HasSubstr("train.lr_decay_steps is 3 and train.lr_scheduler constant"));
   EXPECT_THAT(error("network: {from_scratch: true}"), HasSubstr("network.type must be full"));

@@ -292,7 +292,7 @@ class Scanner {
     if (!refused_.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(refused_.size(), refused_.size() == 1 ? " image" : " images",
                                                      " cannot be used: ", Some(refused_),
-                                                     "; put them right, or set bad_images: skip"));
+                                                     "; fix them, or set bad_images: skip"));
     }
     if (set_.samples.empty()) return NoImageCanBeUsed(set_.left_out[0]);
     NumberBuckets();
@@ -409,11 +409,11 @@ std::string LeftOutText(absl::Span<const LeftOutImage> images) {
 
 std::string CutCaptionsText(const std::vector<std::string>& pictures, const std::string& first) {
   return absl::StrCat(pictures.size(), pictures.size() == 1 ? " caption is" : " captions are",
-                      " longer than the model reads and cut: ", Some(pictures), "; of the first ", first);
+                      " longer than the model reads and will be cut: ", Some(pictures), "; of the first ", first);
 }
 
 absl::Status RefusedSinceTheScan(const absl::Status& error) {
-  return absl::Status(error.code(), absl::StrCat(error.message(), "; put it back as it was, or set bad_images: skip"));
+  return absl::Status(error.code(), absl::StrCat(error.message(), "; restore it, or set bad_images: skip"));
 }
 
 std::vector<std::string> TrainingSet::Warnings() const {

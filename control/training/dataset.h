@@ -78,7 +78,8 @@ struct TrainingSet {
 std::string LeftOutText(absl::Span<const LeftOutImage> images);
 
 // For pictures whose captions are longer than the model reads, each listed once, with the cut part of the first
-// caption: "2 captions are longer than the model reads and cut: a.png, b.png; of the first …"; names at most three.
+// caption: "2 captions are longer than the model reads and will be cut: a.png, b.png; of the first …"; names at most
+// three.
 std::string CutCaptionsText(const std::vector<std::string>& pictures, const std::string& first);
 
 // The error for a picture under BadImages::kRefuse that has become unusable since the scan: `error` and what to do

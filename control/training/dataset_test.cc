@@ -412,7 +412,7 @@ TEST_F(DatasetTest, ASetLeavesNoPictureOutLaterThatAnyFolderRefusesNorTheLastOne
     ASSERT_TRUE(set.ok()) << set.status();
     const std::vector<TrainingSample> before = set->samples;
     EXPECT_EQ(set->LeaveOut({{a, "it is away"}}).status(),
-              absl::InvalidArgumentError(a + ": it is away; put it back as it was, or set bad_images: skip"));
+              absl::InvalidArgumentError(a + ": it is away; restore it, or set bad_images: skip"));
     EXPECT_EQ(set->samples, before);
   }
   absl::StatusOr<TrainingSet> set = Scan({skips});

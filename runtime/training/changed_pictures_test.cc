@@ -101,7 +101,7 @@ class ChangedPicturesTest : public ::testing::Test {
   auto NamesThePicture(const Change& change) const {
     return AllOf(HasSubstr("1 image is left out: " + Picture().string() + " (the file has changed since the run began" +
                            change.reason),
-                 Not(HasSubstr("put it back")));
+                 Not(HasSubstr("restore it")));
   }
 
   TrainerRuns runs_{"pixart_sigma"};
@@ -173,7 +173,7 @@ TEST_F(ChangedPicturesTest, AreLeftOutWhereTheCacheHasTheOthersAndWithTheSamples
     EXPECT_EQ(rank.prepared.samples, 10);
     EXPECT_THAT(rank.warnings,
                 ElementsAre(NamesThePicture(kVanishes),
-                            AllOf(HasSubstr("1 caption is longer than the model reads and cut: "),
+                            AllOf(HasSubstr("1 caption is longer than the model reads and will be cut: "),
                                   HasSubstr("images/4."), Not(HasSubstr("images/2.")), HasSubstr("was cut to 37"))));
   }
   // A picture whose samples are all in the cache is not read again.
@@ -199,7 +199,7 @@ TEST_F(ChangedPicturesTest, EndTheRunOnEveryRankByNameUnlessTheyAreToBeSkipped) 
       EXPECT_EQ(rank.status.code(), *change.name == 'v' ? absl::StatusCode::kNotFound : absl::StatusCode::kDataLoss);
       EXPECT_THAT(std::string(rank.status.message()),
                   AllOf(HasSubstr(Picture().string() + ": the file has changed since the run began" + change.reason),
-                        HasSubstr("; put it back as it was, or set bad_images: skip")));
+                        HasSubstr("; restore it, or set bad_images: skip")));
       EXPECT_TRUE(rank.steps.empty());
     }
   }

@@ -56,7 +56,8 @@ TEST(FindCutCaptionsTest, SaysOfEveryFamilyWhatTheModelSaysWhenItEncodes) {
     const absl::StatusOr<std::string> found =
         FindCutCaptions(model, Pair("a.png", "a house") + Pair("b.png", Longer()) + Pair("c.png", ""));
     ASSERT_TRUE(found.ok()) << found.status();
-    EXPECT_EQ(*found, absl::StrCat("1 caption is longer than the model reads and cut: b.png; of the first ", said));
+    EXPECT_EQ(*found,
+              absl::StrCat("1 caption is longer than the model reads and will be cut: b.png; of the first ", said));
     EXPECT_EQ(*FindCutCaptions(model, Pair("a.png", "a house")), "");
   }
 }
@@ -66,8 +67,9 @@ TEST(FindCutCaptionsTest, CountsEachPictureOnceAndNamesThree) {
   for (const char* picture : {"a", "b", "a", "c", "d", "e"}) captions += Pair(picture, Longer());
   const absl::StatusOr<std::string> found = FindCutCaptions("tests/golden/pipelines/pixart_sigma", captions);
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_THAT(*found,
-              HasSubstr("5 captions are longer than the model reads and cut: a, b, c and 2 more; of the first"));
+  EXPECT_THAT(
+      *found,
+      HasSubstr("5 captions are longer than the model reads and will be cut: a, b, c and 2 more; of the first"));
 }
 
 TEST(FindCutCaptionsTest, NamesThePictureOfACaptionThatTheModelDoesNotTake) {

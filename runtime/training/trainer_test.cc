@@ -141,8 +141,8 @@ TEST_F(CacheTest, CaptionsThatAreCutAreCountedAndNamedWhetherTheyAreReadFromItOr
       EXPECT_EQ(rank.prepared.cached_captions, cached);
       ASSERT_THAT(rank.warnings, SizeIs(1));
       EXPECT_THAT(rank.warnings[0],
-                  AllOf(HasSubstr("2 captions are longer than the model reads and cut: "), HasSubstr("images/2.png, "),
-                        HasSubstr("images/4."), HasSubstr("was cut to 37")));
+                  AllOf(HasSubstr("2 captions are longer than the model reads and will be cut: "),
+                        HasSubstr("images/2.png, "), HasSubstr("images/4."), HasSubstr("was cut to 37")));
     }
   }
 }

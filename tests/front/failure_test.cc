@@ -116,7 +116,7 @@ TEST_F(FailureTest, AWorkerThatDiesEndsWithCode6AndTheNameOfWhatItDid) {
 
 TEST_F(FailureTest, AWorkerThatDoesNotAnswerEndsWithCode6) {
   EXPECT_THAT(ErrorOf(6, {"x", "--command-timeout", "0.05"}, "step2=hang"),
-              AllOf(HasSubstr("while step 2 of 6 was running"), HasSubstr("no answer within 50ms")));
+              AllOf(HasSubstr("while step 2 of 6 was running"), HasSubstr("did not answer within 50ms")));
 }
 
 TEST_F(FailureTest, AWorkerKilledFromOutsideEndsWithCode6NamingTheStep) {
