@@ -112,7 +112,7 @@ class Family {
   // Lets `residency` hold the transformer's weights: from now on they are in memory only while it has brought them, and
   // transformer() brings what each call needs. Only for a model that was loaded for training.
   virtual void KeepWeightsIn(std::shared_ptr<WeightResidency> residency) {
-    TORCH_CHECK(false, "the weights of this model stay where they are");
+    TORCH_CHECK(false, "the weights of this model cannot be moved");
   }
 
   // Loads the weights on demand; null if they are resident.

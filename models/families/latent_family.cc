@@ -66,7 +66,7 @@ absl::Status LatentFamily::Open() {
     return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
   }
   if (options_.for_training && options_.offload != Offloaded::kNone) {
-    return absl::InvalidArgumentError("a model whose weights wait in the host's memory cannot be trained");
+    return absl::InvalidArgumentError("a model with offloaded weights cannot be trained");
   }
   if (options_.encodes_prompts) {
     for (const std::unique_ptr<TextStage>& text : texts_) {
@@ -87,7 +87,7 @@ absl::Status LatentFamily::Open() {
 }
 
 void LatentFamily::KeepWeightsIn(std::shared_ptr<WeightResidency> residency) {
-  TORCH_CHECK(brought_ != nullptr, "the weights of a model that was not loaded for training stay where they are");
+  TORCH_CHECK(brought_ != nullptr, "only the weights of a model that was loaded for training can be moved");
   brought_->KeepWeightsIn(std::move(residency));
 }
 

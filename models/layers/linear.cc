@@ -169,7 +169,7 @@ at::Tensor Linear::Up(const std::vector<LowRankPart>& parts, const at::Tensor& d
 }
 
 at::Tensor Linear::ForwardGeluTanh(const at::Tensor& x, const parallel::ForwardContext& context) const {
-  TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product comes after its sum");
+  TORCH_CHECK(role_ != LinearRole::kRow, "the activation of a row-sharded product must follow its sum over ranks");
   if (HasFactors(context) || context.tensor_tokens != nullptr || weight_->scales.defined()) {
     return kernels::GeluTanh(Forward(x, context));
   }

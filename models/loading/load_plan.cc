@@ -260,7 +260,7 @@ std::string Table(const LoadPlan& plan) {
                           component.memory == MemoryKind::kDevice ? "device memory" : "main memory",
                           component.offloaded_bytes == 0
                               ? ""
-                              : absl::StrCat(", and ", GiB(component.offloaded_bytes), " that wait in main memory",
+                              : absl::StrCat(", and ", GiB(component.offloaded_bytes), " offloaded to main memory",
                                              component.waiting_bytes == component.offloaded_bytes
                                                  ? ""
                                                  : absl::StrCat(", where they take ", GiB(component.waiting_bytes))),
@@ -270,9 +270,10 @@ std::string Table(const LoadPlan& plan) {
   }
   for (const auto& [name, need] : {std::pair("main memory", plan.host), std::pair("device memory", plan.device)}) {
     if (need.peak == 0) continue;
-    absl::StrAppend(&table, "\n  together in ", name, ": ", GiB(need.resident), " that stay, at most ",
-                    GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers",
-                    need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or an image in the making)" : ")");
+    absl::StrAppend(
+        &table, "\n  together in ", name, ": ", GiB(need.resident), " permanently, at most ",
+        GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers",
+        need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or what generates an image)" : ")");
   }
   if (const int64_t prompts = CachedPromptBytes(plan.request); prompts > 0) {
     absl::StrAppend(&table, "\n  of device memory ", GiB(prompts), " are for encoded prompts (--prompt-cache)");

@@ -37,7 +37,7 @@ struct LoadRequest {
   // On a device, of this rank's part: the parameters of blocks whose weights wait in the host's memory, and the
   // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;
-  Offloaded offload = Offloaded::kNone;  // on a device: other weights that wait in main memory
+  Offloaded offload = Offloaded::kNone;  // on a device: other weights offloaded to main memory
   int64_t run_bytes = 0;                 // of device memory that generating an image needs in addition to weights
   int64_t prompt_cache_bytes = 0;        // of a rank that encodes prompts, in the memory where it computes
 };

@@ -81,7 +81,7 @@ TEST(LoadPlan, WhatWaitsInTheHostsMemoryIsCountedThereAndItsBuffersOnTheDevice) 
     EXPECT_EQ(waits.device.resident, stays.device.resident - 700 * bytes);
     EXPECT_EQ(waits.device.peak, stays.device.peak - 700 * bytes);
     EXPECT_EQ(waits.host.resident, stays.host.resident + 1000 * bytes);
-    EXPECT_THAT(std::string(Check(waits, kGiB, 0).message()), HasSubstr("that wait in main memory"));
+    EXPECT_THAT(std::string(Check(waits, kGiB, 0).message()), HasSubstr("offloaded to main memory"));
     request.on_device = false;
     const LoadPlan on_host = PlanFor("tests/golden/pipelines/flux_dev", request);
     EXPECT_EQ(on_host.host.resident, stays.device.resident);
@@ -331,7 +331,7 @@ TEST_F(SparseFluxTest, TheRefusalIsATable) {
           "  text_encoder_2      4762.3 M     17.74 GiB  main memory\n"
           "  transformer        11901.4 M     44.34 GiB  main memory\n"
           "  vae                   83.8 M      0.31 GiB  main memory\n"
-          "  together in main memory: 62.85 GiB that stay, at most 63.41 GiB at a time (what is being loaded, its "
+          "  together in main memory: 62.85 GiB permanently, at most 63.41 GiB at a time (what is being loaded, its "
           "largest tensor twice, buffers)\n"
           "it fits with --dtype bf16: 31.74 GiB of main memory"));
 }
@@ -482,7 +482,7 @@ TEST_F(SparseFluxTest, OffloadedMatricesWaitInMainMemory) {
   EXPECT_EQ(all.host.resident, kLockedModulations + kLockedT5 + kLockedClip);
   EXPECT_EQ(all.device.resident, kAllBytes - kModulations - kT5Matrices - kClipMatrices);
   EXPECT_THAT(std::string(Check(all, kGiB, 0).message()),
-              HasSubstr("8.63 GiB that wait in main memory, where they take 12.75 GiB"));
+              HasSubstr("8.63 GiB offloaded to main memory, where they take 12.75 GiB"));
   EXPECT_EQ(all.device.peak, all.device.resident + kRun + kModulation);
   EXPECT_LE(all.device.peak, 18 * kGiB);
 

@@ -141,8 +141,8 @@ void SwappedWeights::Bring(int part) {
     Buffer* buffer = Find(part);
     if (buffer == nullptr) {
       Buffer* const free = FindFree();
-      TORCH_CHECK(free != nullptr, "block ", part, " of the model is brought while ", kBuffers,
-                  " others of those that wait in the host's memory are in use");
+      TORCH_CHECK(free != nullptr, "block ", part, " of the model is requested while ", kBuffers,
+                  " other swapped blocks are in use");
       buffer = &Fetch(part, *free);
     }
     buffer->used = calls_;
@@ -158,7 +158,7 @@ void SwappedWeights::Bring(int part) {
 void SwappedWeights::Release(int part) {
   if (part == kFrame) return;
   Block& block = blocks_.at(part);
-  TORCH_CHECK(block.uses > 0, "block ", part, " of the model is released more often than it was brought");
+  TORCH_CHECK(block.uses > 0, "block ", part, " of the model is released more often than it was requested");
   if (--block.uses > 0 || block.storages.empty()) return;
   Find(part)->released.record(CurrentStream(device_));
   for (const Storage& storage : block.storages) Place(storage.values, nullptr, 0);

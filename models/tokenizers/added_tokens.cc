@@ -124,7 +124,8 @@ absl::Status TokenNames::ReadAddedFile(const std::string& json, const std::strin
     const std::optional<int64_t> id = member.value.AsInt();
     if (member.key.empty() || !id || *id < 0 || *id > std::numeric_limits<int32_t>::max() || !ids.insert(*id).second) {
       return absl::InvalidArgumentError(absl::StrCat(name, ": the id of ", base::Quote(member.key), " is ",
-                                                     member.value.Describe(), "; every token has an id of its own"));
+                                                     member.value.Describe(),
+                                                     "; each token must have a different id from 0 on"));
     }
     const auto stated = stated_.find(member.key);
     if (may_add) {
@@ -238,7 +239,8 @@ absl::StatusOr<std::vector<AddedToken>> TokenNames::Resolve(
     const bool is_stated = stated_.contains(text);
     if (!id && !is_stated) {
       return absl::InvalidArgumentError(absl::StrCat(config_.name(), ": the special token ", base::Quote(text),
-                                                     " is not in ", vocabulary_name, " and has no id of its own"));
+                                                     " is not in ", vocabulary_name,
+                                                     ", and added_tokens_decoder gives it no id"));
     }
     if (id && is_stated && *id != token.id) {
       return absl::InvalidArgumentError(absl::StrCat(stated_by_, " gives ", base::Quote(text), " the id ", token.id,

@@ -306,7 +306,7 @@ class Translator {
 absl::StatusOr<std::string> TranslateExpression(std::string_view expression) {
   if (expression.size() > kMaxExpressionBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the expression ", base::Quote(expression), " has ",
-                                                   expression.size(), " bytes; valid are at most ",
+                                                   expression.size(), " bytes; valid values are at most ",
                                                    kMaxExpressionBytes));
   }
   return Translator(expression).Run();

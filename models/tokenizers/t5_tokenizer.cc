@@ -84,7 +84,7 @@ absl::StatusOr<T5Tokenizer> T5Tokenizer::Load(const std::string& path) {
     }
     if (!id) {
       return absl::InvalidArgumentError(absl::StrCat(config.name(), ": the special token ", base::Quote(text),
-                                                     " is not a piece of ", model_name, " and has no id of its own"));
+                                                     " is not a piece of ", model_name, " and has no id"));
     }
     token.id = *id;
     tokenizer.vocabulary_size_ = std::max(tokenizer.vocabulary_size_, *id + 1);

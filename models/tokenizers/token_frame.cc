@@ -63,7 +63,7 @@ absl::StatusOr<TokenFrame> ReadTemplate(TokenizerPart& part) {
     }
   }
   if (texts != 1)
-    return part.Refuse(absl::StrCat("the template \"single\" has the text ", texts, " times; it has it once"));
+    return part.Refuse(absl::StrCat("the template \"single\" has the text ", texts, " times; it must have it once"));
   return frame;
 }
 

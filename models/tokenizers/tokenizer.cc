@@ -120,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(std::string_view class_
     if (entry.load != nullptr) return entry.load(folder);
     return absl::NotFoundError(absl::StrCat(TokenizerFolder(folder).component(),
                                             "/tokenizer.json: there is no such file; a ", std::string(class_name),
-                                            " is read from nothing else"));
+                                            " is read from this file only"));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the tokenizer class ", base::Quote(class_name), " is not known; the known ones are ", known));

@@ -91,43 +91,41 @@ absl::Status SingleFileError(const std::string& path) {
   if (base::IsGitLfsPointer(begins)) return base::GitLfsPointerError(shown);
   const std::string command = ConvertCommand(ShellWord(path), ShellWord(fs::path(path).replace_extension()), true);
   const auto say = [&](const std::string& what) {
-    return absl::FailedPreconditionError(absl::StrCat(shown, " is ", what, ": ", command,
-                                                      ", where MODEL is the folder, in the diffusers layout, of the "
-                                                      "model that it was made from"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(shown, " is ", what, ": ", command, ", where MODEL is the diffusers folder of the base model"));
   };
   if (begins.starts_with(kGgufMagic) || fs::path(path).extension() == ".gguf") {
-    return say("a GGUF file, whose weights are quantized, and a model is a folder; make one of it with");
+    return say("a GGUF file with quantized weights, and a model is a folder; convert it with");
   }
   const absl::StatusOr<SafetensorsFile> checkpoint = SafetensorsFile::Open(path, shown);
   const std::span<const StoredTensor> tensors =
       checkpoint.ok() ? std::span<const StoredTensor>(checkpoint->tensors()) : std::span<const StoredTensor>();
-  if (IsLora(tensors)) return say("a LoRA, which changes a model and is none; make a changed model with");
+  if (IsLora(tensors)) return say("a LoRA, not a model; merge it into its base model with");
   const std::string quantization = QuantizationOf(tensors);
   return say(absl::StrCat("a single-file checkpoint", FamilyOf(tensors),
                           quantization.empty() ? "" : absl::StrCat(" with weights in ", quantization),
-                          ", and a model is a folder; make one of it with"));
+                          ", and a model is a folder; convert it with"));
 }
 
 absl::Status CheckNotQuantized(std::span<const StoredTensor> tensors, const std::string& name) {
   const std::string quantization = QuantizationOf(tensors);
   if (quantization.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      name, " has weights in ", quantization, ", and F64, F32, F16 or BF16 are read; unpack those of MODEL with: ",
-      ConvertCommand("MODEL", "NEW_FOLDER", false)));
+      name, " has weights in ", quantization,
+      "; valid types are F64, F32, F16 and BF16; convert MODEL with: ", ConvertCommand("MODEL", "NEW_FOLDER", false)));
 }
 
 absl::Status PickledWeightsError(const std::string& name, const std::string& files) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      name, " has weights only as PyTorch pickles (", files,
-      "), which can run code when they are read; safetensors are needed, which is what this makes of MODEL: ",
-      ConvertCommand("MODEL", "NEW_FOLDER", false)));
+  return absl::FailedPreconditionError(
+      absl::StrCat(name, " has weights only as PyTorch pickles (", files,
+                   "), which can run code when they are read; convert MODEL to safetensors with: ",
+                   ConvertCommand("MODEL", "NEW_FOLDER", false)));
 }
 
 absl::Status GgufWeightsError(const std::string& name, const std::string& files) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(name, " has weights only in GGUF (", files,
-                   "), whose weights are quantized; safetensors are needed, which is what this makes of them: ",
-                   ConvertCommand(absl::StrCat("MODEL/", name, "/FILE.gguf"), "NEW_FOLDER", true)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      name, " has weights only in GGUF (", files, "), whose weights are quantized; convert them to safetensors with: ",
+      ConvertCommand(absl::StrCat("MODEL/", name, "/FILE.gguf"), "NEW_FOLDER", true)));
 }
 
 }  // namespace tessera::models

@@ -101,7 +101,7 @@ absl::Status ParseTensor(const base::Json& json, uint64_t data_begin, uint64_t d
   if (begin > end) return error("data_offsets [", begin, ", ", end, "] end before they begin");
   if (end > data_bytes) {
     return error("data_offsets [", begin, ", ", end, "] go past the end of the file, which holds ", data_bytes,
-                 " bytes of tensors; it was perhaps cut short");
+                 " bytes of tensors; it may have been cut short");
   }
   if (end - begin != static_cast<uint64_t>(*bytes)) {
     return error("data_offsets [", begin, ", ", end, "] span ", end - begin, " bytes; ", std::string(type->name),
@@ -149,7 +149,7 @@ absl::StatusOr<uint64_t> ParseSafetensorsHeaderLength(std::string_view prefix, u
   }
   if (length > file_size - kLengthBytes) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": header of ", length, " bytes in a file of ", file_size,
-                                                   "; the file was perhaps cut short"));
+                                                   "; the file may have been cut short"));
   }
   return length;
 }
@@ -238,7 +238,7 @@ const StoredTensor* SafetensorsFile::Find(std::string_view tensor) const {
 absl::Status SafetensorsFile::Read(const StoredTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
   if (offset > tensor.bytes() || out.size() > tensor.bytes() - offset) {
     return absl::OutOfRangeError(absl::StrCat(name(), ": tensor ", base::Quote(tensor.name), " has ", tensor.bytes(),
-                                              " bytes; ", out.size(), " from byte ", offset, " on are asked for"));
+                                              " bytes; ", out.size(), " from byte ", offset, " on were requested"));
   }
   return file_.Read(tensor.begin + offset, out);
 }

@@ -20,7 +20,7 @@ absl::Status Check(const std::vector<TensorEntry>& tensors, const std::string& p
   for (const TensorEntry& tensor : tensors) {
     const std::string where = absl::StrCat("cannot write \"", path, "\": tensor ", base::Quote(tensor.name));
     if (tensor.name == "__metadata__") return absl::InvalidArgumentError(absl::StrCat(where, " has a reserved name"));
-    if (!names.insert(tensor.name).second) return absl::InvalidArgumentError(absl::StrCat(where, " is there twice"));
+    if (!names.insert(tensor.name).second) return absl::InvalidArgumentError(absl::StrCat(where, " is given twice"));
     for (const int64_t size : tensor.shape) {
       if (size < 0) {
         return absl::InvalidArgumentError(
@@ -122,13 +122,13 @@ absl::Status SafetensorsWriter::Append(std::string_view tensor, std::span<const 
   if (bytes.empty()) return absl::OkStatus();
   const std::string due = next_ < tensors_.size() ? tensors_[next_].name : "";
   if (next_ == tensors_.size() || tensor != due) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("tensor ", base::Quote(tensor), " is written when ",
-                     due.empty() ? "nothing" : absl::StrCat("tensor ", base::Quote(due)), " is due"));
+    return absl::FailedPreconditionError(absl::StrCat("tensor ", base::Quote(tensor),
+                                                      " is written out of order; the next is ",
+                                                      due.empty() ? "none" : base::Quote(due)));
   }
   if (bytes.size() > due_) {
     return absl::FailedPreconditionError(
-        absl::StrCat("tensor ", base::Quote(tensor), " has room for ", due_, " bytes more and gets ", bytes.size()));
+        absl::StrCat("tensor ", base::Quote(tensor), " needs ", due_, " more bytes and is given ", bytes.size()));
   }
   RETURN_IF_ERROR(Put({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   due_ -= bytes.size();

@@ -86,7 +86,7 @@ TEST(SafetensorsWriterTest, AMistakeOfOrderOrSizeLeavesNoFile) {
     SafetensorsWriter writer = create();
     EXPECT_THAT(writer.Append("y", Bytes("ab")).message(),
                 HasSubstr("tensor \"y\" is written when tensor \"x\" is due"));
-    EXPECT_THAT(writer.Append("x", Bytes("abc")).message(), HasSubstr("has room for 2 bytes more and gets 3"));
+    EXPECT_THAT(writer.Append("x", Bytes("abc")).message(), HasSubstr("needs 2 more bytes and is given 3"));
     ASSERT_TRUE(writer.Append("x", Bytes("ab")).ok());
     ASSERT_TRUE(writer.Append("y", Bytes("a")).ok());
     EXPECT_EQ(writer.Finish().status().message(), "tensor \"y\" lacks 1 bytes");
@@ -105,7 +105,7 @@ TEST(SafetensorsWriterTest, WhatNoReaderWouldTakeIsRefusedByName) {
   const auto message = [&](std::vector<TensorEntry> tensors) {
     return std::string(SafetensorsWriter::Create(folder / "a", std::move(tensors), {}).status().message());
   };
-  EXPECT_THAT(message({{"x", StoredType::kU8, {1}}, {"x", StoredType::kU8, {1}}}), HasSubstr("\"x\" is there twice"));
+  EXPECT_THAT(message({{"x", StoredType::kU8, {1}}, {"x", StoredType::kU8, {1}}}), HasSubstr("\"x\" is given twice"));
   EXPECT_THAT(message({{"__metadata__", StoredType::kU8, {1}}}), HasSubstr("reserved name"));
   EXPECT_THAT(message({{"x", StoredType::kU8, {-1}}}), HasSubstr("the shape is [-1]"));
   EXPECT_THAT(message({{"x", StoredType::kF32, {int64_t{1} << 62}}}), HasSubstr("more than 2^63 - 1 bytes"));

@@ -191,7 +191,7 @@ absl::Status WeightFolder::Read(std::string_view tensor, std::span<std::byte> ou
   if (out.size() != found->second.tensor.bytes()) {
     return absl::InvalidArgumentError(absl::StrCat("tensor ", base::Quote(tensor), " has ",
                                                    found->second.tensor.bytes(), " bytes; ", out.size(),
-                                                   " are asked for"));
+                                                   " were requested"));
   }
   return Read(found->second, 0, out);
 }

@@ -138,8 +138,9 @@ TEST(WeightFolderTest, ALinkThatLeadsNowhereIsNamed) {
 TEST(WeightFolderTest, PicklesAloneAreRefusedWithTheConversion) {
   const TestFolder folder;
   folder.Write("diffusion_pytorch_model.bin", "PK");
-  EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("\"diffusion_pytorch_model.bin\""), HasSubstr("safetensors are needed"),
-                                     HasSubstr("python3 scripts/convert-model.py MODEL NEW_FOLDER")));
+  EXPECT_THAT(ErrorOf(folder),
+              AllOf(HasSubstr("\"diffusion_pytorch_model.bin\""), HasSubstr("convert MODEL to safetensors with: "),
+                    HasSubstr("python3 scripts/convert-model.py MODEL NEW_FOLDER")));
 }
 
 TEST(WeightFolderTest, AGgufFileAloneIsRefusedWithTheConversion) {
@@ -169,7 +170,7 @@ TEST(WeightFolderTest, QuantizedWeightsAreRefusedByTheNameOfTheirForm) {
     const TestFolder folder;
     folder.Write("model.safetensors", SafetensorsBytes("{" + entries + "}", ""));
     EXPECT_EQ(WeightFolder::Open(folder.path(), "transformer").status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("transformer has weights in " + form + ", and F64"),
+    EXPECT_THAT(ErrorOf(folder), AllOf(HasSubstr("transformer has weights in " + form + "; valid types are F64"),
                                        HasSubstr("python3 scripts/convert-model.py MODEL NEW_FOLDER")));
   }
 }

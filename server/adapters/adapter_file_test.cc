@@ -52,7 +52,7 @@ TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
       {"", "has only 0 bytes"},
       {"12345678", "has only 8 bytes"},
       {std::string(64, '\xff'), "it tells a header of"},
-      {whole.substr(0, whole.size() - 1), "it was perhaps cut short"},
+      {whole.substr(0, whole.size() - 1), "it may have been cut short"},
       {whole + "x", "tells 8 bytes of tensors and 9 are there"},
       {header("{\"a\": "), "its header"},
       {header("[]"), "its header is no JSON object"},

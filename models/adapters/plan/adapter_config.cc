@@ -49,7 +49,7 @@ absl::StatusOr<std::string> PatternKey(const LoraConfig& config, const std::stri
     } else {
       return FieldError(AdapterFault::kBadMetadata, config, field,
                         absl::StrCat("has the key ", base::Quote(key),
-                                     ", a regular expression; valid are names of modules or their ends"));
+                                     ", a regular expression; valid values are names of modules and their endings"));
     }
   }
   return plain;

@@ -227,8 +227,9 @@ absl::Status Planner::ReadConfigs(const std::optional<std::string>& adapter_conf
   });
   for (const auto& [component, config] : configs_) {
     if (config.dora && !has_magnitudes) {
-      return Refuse(Fault::kMissingTensor, file_,
-                    absl::StrCat("no tensor lora_magnitude_vector is there, and ", config.file, " says \"use_dora\""));
+      return Refuse(
+          Fault::kMissingTensor, file_,
+          absl::StrCat("the tensors lora_magnitude_vector are missing, and ", config.file, " has \"use_dora\""));
     }
   }
   return absl::OkStatus();
@@ -242,7 +243,7 @@ absl::Status Planner::SortTensors(std::vector<std::string>& embeddings) {
       if (!HasMark(plain.name, leaf.mark)) continue;
       return Refuse(Fault::kUnsupportedKind, file_,
                     absl::StrCat("the tensor ", tensor.name, " belongs to an adapter of the kind ",
-                                 std::string(leaf.kind), "; supported is plain LoRA"));
+                                 std::string(leaf.kind), "; only plain LoRA is supported"));
     }
     const auto* leaf = std::ranges::find_if(kLeaves, [&](const LeafName& l) { return plain.name.ends_with(l.suffix); });
     if (leaf != kLeaves.end()) {
@@ -261,7 +262,7 @@ absl::Status Planner::SortTensors(std::vector<std::string>& embeddings) {
   }
   if (unknown == nullptr) return absl::OkStatus();
   return Refuse(Fault::kUnknownTensor, file_,
-                absl::StrCat("the tensor ", unknown->name, " is none that adapters have; remove it"));
+                absl::StrCat("the tensor ", unknown->name, " is not a tensor of an adapter; remove it"));
 }
 
 absl::Status Planner::AddFactor(const StoredTensor& tensor, const LeafName& leaf, const PlainName& plain) {
@@ -304,7 +305,7 @@ absl::Status Planner::CheckNaming(bool has_config) {
   }
   return Refuse(Fault::kMixedFormats, file_,
                 absl::StrCat(configs_.begin()->second.file, " belongs to tensors with names as ",
-                             has_config ? "PEFT" : "diffusers", " writes them, and ", first, " is none"));
+                             has_config ? "PEFT" : "diffusers", " writes them, and ", first, " is not such a name"));
 }
 
 // Returns an error for a file that was made for another family: its names say so, or it has no module in common with
@@ -431,12 +432,12 @@ absl::Status Planner::UnknownModule(const std::string& name) const {
 
 absl::Status Planner::CheckPair(const std::string& name, const Entry& entry) const {
   if (entry.down == nullptr && entry.up == nullptr) {
-    return Refuse(Fault::kMissingPair, file_, absl::StrCat("the tensor ", name, ".alpha has no factors beside it"));
+    return Refuse(Fault::kMissingPair, file_, absl::StrCat("the tensor ", name, ".alpha has no factors in the file"));
   }
   if (entry.down != nullptr && entry.up != nullptr) return absl::OkStatus();
   const StoredTensor& present = entry.down != nullptr ? *entry.down : *entry.up;
   return Refuse(Fault::kMissingPair, file_,
-                absl::StrCat("the tensor ", entry.other, " is missing beside ", present.name));
+                absl::StrCat("the tensor ", entry.other, " is missing; ", present.name, " needs it"));
 }
 
 absl::Status Planner::CheckShapes(const std::string& name, const Entry& entry, const NamedModules& named) const {
@@ -496,18 +497,18 @@ absl::StatusOr<double> Planner::ScaleOf(const std::string& name, const Entry& en
   const LoraConfig* config = target.module.empty() ? nullptr : ConfigOf(target.named.component);
   if (config == nullptr) {
     if (entry.alpha == nullptr && naming_ == Naming::kPeft && !target.module.empty()) {
-      return Refuse(
-          Fault::kMissingConfig, file_,
-          "the tensors are named as in a PEFT folder, and their scale is said nowhere: adapter_config.json is "
-          "not beside the file, and neither the header nor tensors have alpha");
+      return Refuse(Fault::kMissingConfig, file_,
+                    "the tensors are named as in a PEFT folder, and their scale is not given: the file's folder has no "
+                    "adapter_config.json, and neither the header nor the tensors have alpha");
     }
     if (entry.alpha == nullptr) return 1.0;
     ASSIGN_OR_RETURN(const double alpha, AlphaIn(*entry.alpha));
     return alpha / static_cast<double>(rank);
   }
   if (entry.alpha != nullptr) {
-    return Refuse(Fault::kMetadataDisagrees, file_,
-                  absl::StrCat("both ", config->file, " and the tensor ", entry.alpha->name, " say what alpha is"));
+    return Refuse(
+        Fault::kMetadataDisagrees, file_,
+        absl::StrCat("both ", config->file, " and the tensor ", entry.alpha->name, " give alpha; remove one of them"));
   }
   if (const int64_t stated = config->RankOf(target.module); stated != rank && stated != LoraConfig::kUnknownRank) {
     return Refuse(Fault::kMetadataDisagrees, file_,
@@ -522,7 +523,7 @@ absl::Status Planner::PlanEntry(const std::string& name, const Entry& entry, std
   for (const StoredTensor* tensor : {entry.down, entry.up}) {
     if (tensor == nullptr || tensor->shape.size() <= 2) continue;
     return Refuse(Fault::kUnsupportedKind, file_,
-                  absl::StrCat(name, " is the adapter of a convolution; supported is LoRA of matrix products"));
+                  absl::StrCat(name, " is the adapter of a convolution; only LoRA of matrix products is supported"));
   }
   absl::StatusOr<Target> target = Resolve(name);
   if (absl::IsNotFound(target.status())) return UnknownModule(name);
@@ -534,8 +535,9 @@ absl::Status Planner::PlanEntry(const std::string& name, const Entry& entry, std
   int64_t row = 0;
   for (const ProductSpec* module : named.modules) {
     if (!planned_.insert(module).second) {
-      return Refuse(Fault::kMixedFormats, file_,
-                    absl::StrCat(name, " is beside ", module->name, ", which other tensors of the file are too"));
+      return Refuse(
+          Fault::kMixedFormats, file_,
+          absl::StrCat(name, " is for ", module->name, ", and so are other tensors of the file; save one of them"));
     }
     plan.push_back({.component = named.component,
                     .module = module,
