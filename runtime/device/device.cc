@@ -30,7 +30,7 @@ std::string LoadProblem(absl::string_view error, const std::filesystem::path& pl
   }
   if (absl::StrContains(problem, "undefined symbol") || absl::StrContains(problem, "version `")) {
     return absl::StrCat("the CUDA plug-in and the installed LibTorch or CUDA libraries are of different versions: ",
-                        file, " misses parts of another");
+                        file, " lacks symbols of another library");
   }
   return absl::StrCat("the CUDA plug-in cannot be loaded: ", file, " is damaged or not readable");
 }
@@ -54,7 +54,7 @@ absl::StatusOr<CudaDevice> FindCudaDevice(const control::Device& device, const s
   std::error_code error;
   if (!std::filesystem::exists(plugin, error)) {
     return Missing(device, absl::StrCat("the CUDA plug-in (", kernels::kCudaPluginName,
-                                        ") is not installed beside the worker: this build of Tessera is for the CPU "
+                                        ") is not in the worker's folder: this build of Tessera is for the CPU "
                                         "only"));
   }
   if (absl::StartsWith(device.name, "MIG-")) ShowPartOfGpu(device.name);

@@ -108,8 +108,9 @@ TEST(DeviceRuntimeTest, TheCpuWorksAndHasNoGraphs) {
 }
 
 TEST(OpenDeviceTest, AMissingPluginIsCalledMissing) {
-  EXPECT_THAT(Refusal("cuda", "/nonexistent/libtessera_cuda.so"),
-              AllOf(HasSubstr("plug-in (libtessera_cuda.so) is not installed"), Not(HasSubstr("nonexistent"))));
+  EXPECT_THAT(
+      Refusal("cuda", "/nonexistent/libtessera_cuda.so"),
+      AllOf(HasSubstr("plug-in (libtessera_cuda.so) is not in the worker's folder"), Not(HasSubstr("nonexistent"))));
 }
 
 TEST(OpenDeviceTest, AMissingLibraryOfThePluginIsNamed) {

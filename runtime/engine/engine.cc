@@ -199,8 +199,7 @@ absl::Status Engine::StatusOf(const c10::Error& error) const {
     return absl::ResourceExhaustedError("out of memory; use a smaller size, a smaller dtype or fewer images");
   }
   if (!DeviceWorks(device_)) {
-    return absl::UnavailableError(
-        "the device failed and works no more in this process; the worker's log has its error");
+    return absl::UnavailableError("the device failed; restart this worker, whose log has the device's error");
   }
   return absl::InternalError("the tensor library reported an error; the worker's log has it");
 }
@@ -307,30 +306,32 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
   if (on_device && parameters.offload == control::Offload::kAuto && !parameters.training) {
     plan = models::OffloadedWhereNeeded(plan, memory, share.bytes);
     if (plan.request.offload != models::Offloaded::kNone) {
-      std::fprintf(stderr,
-                   "the device has no room for weights that are used once an image: they wait in main memory\n");
+      std::fprintf(
+          stderr,
+          "the device has no room for weights that are used once per image: they are offloaded to main memory\n");
     }
   }
   absl::Status fits = models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(share.bytes) : std::nullopt);
   if (!fits.ok() && share.ranks > 1) {
     fits = absl::Status(fits.code(), absl::StrCat(fits.message(), "\n", share.ranks, " ranks share the device's ",
-                                                  "memory, and what is available is a part of what is free"));
+                                                  "memory, and only a part of the free memory is available to each"));
   }
-  if (!OnEveryRank(fits.ok()) && fits.ok()) return absl::AbortedError("the model does not fit on another rank");
+  if (!OnEveryRank(fits.ok()) && fits.ok())
+    return absl::AbortedError("the model does not fit into memory on another rank");
   RETURN_IF_ERROR(fits);
   return plan.request;
 }
 
 absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
   if (!parameters.training) {
-    if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("only what is trained beside is swapped");
-    return parameters.quantize ? absl::InvalidArgumentError("only what is trained beside is held in eight bits")
+    if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("blocks can be swapped only for training");
+    return parameters.quantize ? absl::InvalidArgumentError("weights can be quantized only for training")
                                : absl::OkStatus();
   }
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
   if (parameters.offload == control::Offload::kAlways) {
-    return absl::InvalidArgumentError("offload is always; what is trained stays on the device");
+    return absl::InvalidArgumentError("offload is always; it must be auto or never for training");
   }
   return absl::OkStatus();
 }
@@ -450,7 +451,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
 
 absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control::JobParameters& parameters) {
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists"));
+  if (jobs_.contains(job)) return absl::AlreadyExistsError(absl::StrCat("job ", job, " exists already"));
   RETURN_IF_ERROR(CheckParameters(parameters, model_->description));
   return Guarded([&] { return Start(job, parameters); });
 }

@@ -216,7 +216,7 @@ absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt)
   const bool valid = std::ranges::all_of(shapes, [&](const TensorShape& s) { return IsValid(s, bytes_left); });
   Message message{.description = head.bytes() + body.bytes(), .tensors = body.tensors()};
   if (valid && std::ssize(message.description) <= kMaxDescriptionBytes) return message;
-  return absl::ResourceExhaustedError("the encoded prompt is too large to hand to other ranks");
+  return absl::ResourceExhaustedError("the encoded prompt is too large to send to other ranks");
 }
 
 at::Tensor Bytes(int64_t count) { return at::empty({count}, at::kByte); }
@@ -240,7 +240,7 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& control, p
   const at::Tensor size = at::zeros({1}, at::kLong);
   control.Broadcast(size, kFirst);
   const auto bytes = size.item<int64_t>();
-  require(bytes >= 0 && bytes <= kMaxDescriptionBytes, "the description of a prompt has an impossible length");
+  require(bytes >= 0 && bytes <= kMaxDescriptionBytes, "the description of an encoded prompt has an invalid length");
   const at::Tensor description = Bytes(bytes);
   control.Broadcast(description, kFirst);
 
@@ -252,7 +252,7 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& control, p
   int64_t bytes_left = kMaxTensorBytes;
   std::vector<at::Tensor> tensors;
   for (const TensorShape& shape : shapes) {
-    require(IsValid(shape, bytes_left), "a tensor of a prompt is of impossible shape");
+    require(IsValid(shape, bytes_left), "a tensor of an encoded prompt has an invalid shape");
     tensors.push_back(
         at::empty(shape.sizes, at::TensorOptions(kDtypes[static_cast<size_t>(shape.dtype)]).device(device)));
   }
@@ -260,7 +260,7 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& control, p
   models::EncodedPrompt prompt;
   if (reader.ok() && code == 0) reader(prompt);
   require(reader.finished() && code >= 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated),
-          "what was sent as a prompt is none");
+          "the encoded prompt is malformed");
   for (const at::Tensor& tensor : reader.tensors()) world.Broadcast(tensor, kFirst);
   if (code != 0) return absl::Status(static_cast<absl::StatusCode>(code), reason);
   return prompt;

@@ -271,7 +271,7 @@ class FakeHandler final : public control::CommandHandler {
 
   absl::StatusOr<control::Decoded> MakePixels(const Job& job, double seconds, control::RowSink rows) {
     if (job.fails && job.completed == job.parameters.steps) {
-      return absl::InvalidArgumentError("the job fails because the fake worker was told so");
+      return absl::InvalidArgumentError("the job fails as the fake worker's script says");
     }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
     for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters), job.adapters))
@@ -386,7 +386,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   if (script->Has("exit")) {
-    std::cerr << "fake worker: ends as it was told to" << std::endl;
+    std::cerr << "fake worker: exits as its script says" << std::endl;
     return static_cast<int>(script->Number("exit"));
   }
   const bool outlives = !options["--orphan-grace-period"].empty();
@@ -396,7 +396,7 @@ int Main(int argc, char** argv) {
   if (segment >= 0) {
     absl::StatusOr<std::shared_ptr<parallel::HostSegment>> mapped = parallel::HostSegment::Map(segment);
     if (!mapped.ok() || rank >= (*mapped)->ranks()) {
-      std::cerr << "tessera-fake-worker: this is no segment with a place for the rank" << std::endl;
+      std::cerr << "tessera-fake-worker: --segment is not a segment that has the rank" << std::endl;
       return 1;
     }
     shared = *std::move(mapped);

@@ -44,7 +44,7 @@ at::Tensor Sampler::Step(const at::Tensor& sample, std::span<const WeightedPredi
                               terms.kept.value_or(Terms()).*member};
     if (weights[0] == 0 && weights[1] == 0 && weights[2] == 0) return;
     TORCH_CHECK(tensor.defined() && tensor.sizes() == sample.sizes(),
-                "a step reads a prediction, noise or its past, which has not the sample's shape, ", sample.sizes());
+                "a step reads a prediction, noise or history that does not have the sample's shape, ", sample.sizes());
     inputs.push_back(tensor.to(dtype));
     of_limited.push_back(weights[0] * factor);
     of_next.push_back(weights[1] * factor);

@@ -130,7 +130,8 @@ TEST_F(ChangedPicturesTest, AreLeftOutUnderSkipAndTheRunIsThatWithoutThem) {
       EXPECT_TRUE(resumed.status.ok()) << resumed.status;
     } else {
       EXPECT_EQ(resumed.status.code(), absl::StatusCode::kInvalidArgument);
-      EXPECT_THAT(std::string(resumed.status.message()), HasSubstr("was trained on other images or captions"));
+      EXPECT_THAT(std::string(resumed.status.message()),
+                  HasSubstr("was trained on images or captions that differ from those in datasets"));
     }
   }
 }
@@ -215,8 +216,9 @@ TEST_F(ChangedPicturesTest, EndARunThatGoesOnAndOneOfWhichNoneIsLeft) {
   for (const Result& rank : runs_.Run(config, 1, "latest")) {
     EXPECT_EQ(rank.status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(rank.status.message()),
-                AllOf(HasSubstr(config.output + "/checkpoint-1 was trained on other images or captions than datasets"),
-                      NamesThePicture(kVanishes), HasSubstr("; put them back, or begin a new run")));
+                AllOf(HasSubstr(config.output +
+                                "/checkpoint-1 was trained on images or captions that differ from those in datasets"),
+                      NamesThePicture(kVanishes), HasSubstr("; restore them, or start a new run")));
   }
   PutBack();
   config.output = runs_.files() / "none";

@@ -22,9 +22,10 @@ absl::StatusOr<Objective> Objective::Create(const SamplerConfig& scheduler, cons
   }
   const PredictionType prediction = options.prediction_type.value_or(scheduler.prediction_type);
   if (!IsFlow(scheduler) && prediction != PredictionType::kEpsilon && prediction != PredictionType::kVelocity) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "scheduler_config.json: prediction_type is \"", PredictionTypeName(prediction),
-        "\"; models are trained that predict \"epsilon\" or \"v_prediction\", and flows; set train.prediction_type"));
+    return absl::InvalidArgumentError(absl::StrCat("scheduler_config.json: prediction_type is \"",
+                                                   PredictionTypeName(prediction),
+                                                   "\"; only models that predict \"epsilon\", \"v_prediction\" or a "
+                                                   "flow can be trained; set train.prediction_type"));
   }
   return Objective(scheduler, options);
 }

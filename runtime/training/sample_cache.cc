@@ -29,7 +29,7 @@ std::string TensorBytes(const NamedTensors& tensors) {
   std::vector<models::TensorEntry> entries;
   for (const auto& [name, tensor] : tensors) {
     const std::optional<models::StoredType> type = models::StoredTypeOf(tensor.scalar_type());
-    TORCH_CHECK(type.has_value(), "no file stores such numbers");
+    TORCH_CHECK(type.has_value(), "a tensor has a type that files cannot store");
     entries.push_back({.name = name, .type = *type, .shape = tensor.sizes().vec()});
   }
   const absl::StatusOr<std::string> header = models::SafetensorsHeaderBytes(entries, {}, kName);

@@ -43,7 +43,7 @@ bool AreTaken(std::span<const models::Param> params) {
 }
 
 ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
-  TORCH_CHECK(!AreTaken(params), "the weights were taken before");
+  TORCH_CHECK(!AreTaken(params), "the weights are sharded already");
   const at::NoGradGuard no_gradients;
   for (const models::Param& param : params) {
     AddParam(parts_[param.block], param);
@@ -120,7 +120,7 @@ void ShardedWeights::Bring(int part) {
 
 void ShardedWeights::Release(int part) {
   Part& brought = parts_.at(part);
-  TORCH_CHECK(brought.uses > 0, "part ", part, " of the model is released more often than it was brought");
+  TORCH_CHECK(brought.uses > 0, "part ", part, " of the model is released more often than it was requested");
   if (--brought.uses > 0 || base::Planted("sharded_weights_stale")) return;
   for (const Storage& storage : brought.storages) Free(storage.values);
 }

@@ -37,14 +37,14 @@ std::string TextOf(const Content& content) {
 Content ContentOf(const absl::string_view* parts) {
   int code = 0;
   control::PictureContent content;
-  if (!absl::SimpleAtoi(parts[0], &code)) return absl::InternalError("what a rank says of a picture is not readable");
+  if (!absl::SimpleAtoi(parts[0], &code)) return absl::InternalError("a rank's report on a picture is malformed");
   if (code != 0) return absl::Status(static_cast<absl::StatusCode>(code), parts[1]);
   if (!absl::SimpleAtoi(parts[1], &content.size.width) || !absl::SimpleAtoi(parts[2], &content.size.height)) {
-    return absl::InternalError("what a rank says of a picture is not readable");
+    return absl::InternalError("a rank's report on a picture is malformed");
   }
   const std::string digest = absl::HexStringToBytes(parts[3]);
   if (digest.size() != content.digest.size()) {
-    return absl::InternalError("what a rank says of a picture is not readable");
+    return absl::InternalError("a rank's report on a picture is malformed");
   }
   std::ranges::copy(digest, content.digest.begin());
   return content;
@@ -80,7 +80,7 @@ absl::StatusOr<control::TrainingSet> ScanTogether(const control::DatasetOptions&
     return absl::AbortedError("images or captions changed while they were listed; try again");
   }
   const std::vector<std::string>& paths = listing->paths();
-  std::vector<Content> contents(paths.size(), absl::UnknownError("no rank has looked at it"));
+  std::vector<Content> contents(paths.size(), absl::UnknownError("no rank has examined it"));
   for (size_t first = 0; first < paths.size(); first += kPathsAtOnce) {
     const size_t end = std::min(paths.size(), first + kPathsAtOnce);
     LookTogether(absl::MakeConstSpan(paths).subspan(first, end - first), ranks, progress,

@@ -58,8 +58,8 @@ absl::Status CheckSupported(const control::TrainConfig& config, const TrainedMod
 }
 
 // Reasons why a run cannot resume from a checkpoint.
-constexpr char kOtherSamples[] = " was trained on other images or captions than datasets has now";
-constexpr char kPutBack[] = "; put them back, or begin a new run";
+constexpr char kOtherSamples[] = " was trained on images or captions that differ from those in datasets";
+constexpr char kPutBack[] = "; restore them, or start a new run";
 
 // Values that are broadcast to the other ranks in place of a checkpoint's step.
 constexpr int64_t kNoneWhole = -1;
@@ -77,9 +77,9 @@ absl::StatusOr<base::ProcessLock> LockOutput(const std::string& output, parallel
     lock = made.ok() ? base::ProcessLock::Take(output + "/run.lock", kLockTimeout) : made;
   }
   if (absl::IsFailedPrecondition(lock.status())) {
-    lock = absl::FailedPreconditionError(absl::StrCat("output is ", base::Quote(output), ", and another run, ",
-                                                      std::string(lock.status().message()),
-                                                      "; wait for its end, or choose another output"));
+    lock = absl::FailedPreconditionError(absl::StrCat(
+        "output is ", base::Quote(output), ", which another run uses: ", std::string(lock.status().message()),
+        "; wait for it to end, or choose another output"));
   }
   RETURN_IF_ERROR(Agree(lock.status(), all));
   return lock;
@@ -91,14 +91,14 @@ absl::Status CheckOutput(const std::string& output, const std::string& checkpoin
   if (checkpoint == kLatest || !HasCheckpoints(output)) return absl::OkStatus();
   if (checkpoint.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        output, " has checkpoints of an earlier run; go on with --resume latest, or choose another output"));
+        output, " has checkpoints of an earlier run; continue it with --resume latest, or choose another output"));
   }
   std::error_code ignored;
   // Reading a missing checkpoint reports the error.
   if (!std::filesystem::exists(checkpoint, ignored) || BelongsTo(checkpoint, output)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--resume is ", base::Quote(checkpoint), ", and output is ", base::Quote(output),
-                   ", which has checkpoints already and not this one; go on with one of them, as with --resume latest, "
+                   ", which has other checkpoints already; continue from one of them, as with --resume latest, "
                    "or choose another output"));
 }
 
@@ -249,7 +249,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
   ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
   RETURN_IF_ERROR(CheckSupported(config, model));
   if (AreTaken(model.family.parameters())) {
-    return absl::FailedPreconditionError("an earlier run has shared out the model's weights; load it again");
+    return absl::FailedPreconditionError("an earlier run has sharded the model's weights; load the model again");
   }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));
   ASSIGN_OR_RETURN(base::ProcessLock output, LockOutput(config.output, model.groups.all));
@@ -269,7 +269,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
                                                std::move(objective), std::move(set), std::move(order),
                                                std::move(adapter)));
   trainer->warnings_.insert(trainer->warnings_.begin(), warnings.begin(), warnings.end());
-  trainer->WarnOf(finished, "a start of this run was interrupted while it went to another branch");
+  trainer->WarnOf(finished, "an earlier start of this run was interrupted while it changed to another branch");
   if (!start.checkpoint.empty()) RETURN_IF_ERROR(trainer->Resume(start.checkpoint));
   return trainer;
 }
@@ -311,8 +311,8 @@ Trainer::Trainer(control::TrainConfig config, const TrainedModel& model, base::P
                      .decay_steps = config_.train.lr_decay_steps,
                      .steps = config_.train.steps} {
   if (config_.train.blocks_to_swap > 0 && model.family.device().is_cpu()) {
-    warnings_.push_back(absl::StrCat("train.blocks_to_swap is ", config_.train.blocks_to_swap,
-                                     " and has no effect on a CPU, which computes in the host's memory"));
+    warnings_.push_back(
+        absl::StrCat("train.blocks_to_swap is ", config_.train.blocks_to_swap, " and has no effect on a CPU"));
   }
 }
 
@@ -381,7 +381,7 @@ std::vector<int64_t> Trainer::SamplesOf(int64_t first, int64_t passes) {
 }
 
 absl::StatusOr<control::Trained> Trainer::Train() {
-  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not every sample is prepared");
+  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not all samples are prepared");
   const Clock::time_point begin = Clock::now();
   const TrainingGroups& groups = model_.groups;
   const int64_t passes = config_.train.gradient_accumulation_steps;
@@ -425,7 +425,7 @@ absl::StatusOr<control::Trained> Trainer::Train() {
 }
 
 absl::StatusOr<control::TrainingEvaluated> Trainer::Evaluate() {
-  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not every sample is prepared");
+  if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not all samples are prepared");
   const TrainingGroups& groups = model_.groups;
   const int64_t count = std::min(kEvaluatedSamples, samples_.count());
   const at::Tensor losses = at::zeros({kEvaluatedLevels}, at::kDouble);
@@ -530,7 +530,7 @@ absl::StatusOr<std::string> Trainer::FindLatest() {
     if (found.ok()) {
       step.fill_(found->step);
       for (const std::string& reason : found->passed_over) {
-        warnings_.push_back(absl::StrCat("a newer checkpoint is not whole and was passed over: ", reason));
+        warnings_.push_back(absl::StrCat("a newer checkpoint is not complete and was skipped: ", reason));
       }
     }
   }
@@ -545,7 +545,7 @@ absl::Status Trainer::Resume(const std::string& checkpoint) {
   if (checkpoint == kLatest) {
     ASSIGN_OR_RETURN(resumed_from_, FindLatest());
     if (resumed_from_.empty()) {
-      warnings_.push_back(absl::StrCat("there is no checkpoint yet in ", config_.output, ": a new run begins"));
+      warnings_.push_back(absl::StrCat("there is no checkpoint yet in ", config_.output, ": starting a new run"));
       return absl::OkStatus();
     }
   }
@@ -586,13 +586,13 @@ absl::Status Trainer::ContinueItsLine() {
     ASSIGN_OR_RETURN(aside, WriteHead(config_.output, {.step = step_, .json = StateJson()}, Pieces(), all));
     if (std::string warning = ShowAsAdapter(); !warning.empty()) warnings_.push_back(std::move(warning));
   }
-  WarnOf(*aside, absl::StrCat("the run goes on from step ", step_));
+  WarnOf(*aside, absl::StrCat("the run resumes from step ", step_));
   return absl::OkStatus();
 }
 
 void Trainer::WarnOf(const SetAside& aside, const std::string& reason) {
   if (aside.names.empty()) return;
-  warnings_.push_back(absl::StrCat(reason, ", so what is of another branch was moved to ", config_.output, "/",
+  warnings_.push_back(absl::StrCat(reason, ", so the files of another branch were moved to ", config_.output, "/",
                                    aside.folder, ": ", absl::StrJoin(aside.names, ", ")));
 }
 
@@ -612,7 +612,7 @@ std::string Trainer::ShowAsAdapter() const {
   const absl::Status written = write();
   if (written.ok()) return "";
   return absl::StrCat(checkpoint,
-                      " goes on as a checkpoint and cannot be served as an adapter: ", std::string(written.message()));
+                      " is a checkpoint and cannot be served as an adapter: ", std::string(written.message()));
 }
 
 std::string Trainer::ExportPath() const {
@@ -700,7 +700,7 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
 }
 
 absl::StatusOr<control::TrainingSaved> Trainer::ExportAdapterTo(const std::string& path) {
-  if (!trains_adapter()) return absl::FailedPreconditionError("all weights are trained, and no adapter");
+  if (!trains_adapter()) return absl::FailedPreconditionError("this run trains all weights and has no adapter");
   const Clock::time_point begin = Clock::now();
   // Writes only what the export needs, to a name that no run resumes from.
   const std::string folder = absl::StrCat(config_.output, "/.export");

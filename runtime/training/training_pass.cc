@@ -33,7 +33,7 @@ models::LatentGeometry GeometryOf(const models::Family& family, const at::Tensor
       std::sqrt(static_cast<double>(geometry.height * geometry.width) / static_cast<double>(patches.size(1)))));
   geometry.grid = {.height = geometry.height / side, .width = geometry.width / side};
   TORCH_CHECK(geometry.grid.count() == patches.size(1) && geometry.grid.height * side == geometry.height, "latents ",
-              latents.sizes(), " are no whole number of patches");
+              latents.sizes(), " are not a whole number of patches");
   return geometry;
 }
 

@@ -42,17 +42,18 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
   ASSIGN_OR_RETURN(parallel::Layout parsed, parallel::ParseLayout(layout));
   WorkerRank place = {.layout = parsed, .data = data, .rank = rank};
   if (rank >= place.ranks()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " of a group of ", place.ranks()));
+    return absl::InvalidArgumentError(absl::StrCat("rank is ", rank, "; valid values are 0 to ", place.ranks() - 1));
   }
   if (segment >= 0) {
     ASSIGN_OR_RETURN(std::shared_ptr<parallel::HostSegment> mapped, parallel::HostSegment::Map(segment));
     if (mapped->ranks() != place.ranks()) {
-      return absl::InvalidArgumentError(absl::StrCat("a segment for ", mapped->ranks(), " ranks"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("segment has ", mapped->ranks(), " ranks; it must have ", place.ranks()));
     }
     place.segment = std::move(mapped);
     if (place.ranks() > 1) place.nccl_log = std::make_shared<const NcclLog>();
   } else if (place.ranks() > 1) {
-    return absl::InvalidArgumentError("several ranks need a segment");
+    return absl::InvalidArgumentError("segment is missing; several ranks need one");
   }
   return place;
 }
@@ -65,7 +66,7 @@ struct Products {
 
 absl::StatusOr<at::ScalarType> DtypeOf(const std::string& name) {
   const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(name);
-  if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("no dtype is called ", name));
+  if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("unknown dtype ", name));
   return ScalarTypeOf(*dtype);
 }
 
@@ -100,7 +101,8 @@ absl::Status AnswerCutCaptions(const std::string& model, int descriptor) {
 absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_name, const Products& products) {
   ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(dtype_name));
   if (products.width % products.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a width of ", products.width, " for ", products.heads, " heads"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("width is ", products.width, "; it must be a multiple of heads, ", products.heads));
   }
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(products.device));
   ASSIGN_OR_RETURN(const kernels::DeviceIdentity identity, IdentifyDevice(products.device));
@@ -130,35 +132,34 @@ int Main(int argc, char** argv) {
   models::KeepFreedMemory();
   models::UseHostAllocator();
 
-  CLI::App app("The process that holds a model for tessera. It is started by tessera and not meant to be run by hand.");
+  CLI::App app("Runs a model for tessera. The tessera program starts this process; do not start it yourself.");
   control::ChannelOptions options;
   double orphan_grace_period = 0;
   std::string layout = "serial";
   int data = 0, rank = 0, segment = -1;
-  app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is made")->required();
+  app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is created")->required();
   app.add_option("--orphan-grace-period", orphan_grace_period, "Seconds to outlive the controller")
       ->check(CLI::Range(0.0, 3600.0));
   app.add_option("--layout", layout, "How the ranks of the group share an image");
-  app.add_option("--data", data, "Of training: so many times the ranks of the layout")
-      ->check(CLI::Range(1, parallel::kMaxHostRanks));
-  app.add_option("--rank", rank, "Of this process in its group")->check(CLI::NonNegativeNumber);
+  app.add_option("--data", data, "Replicas of the layout, for training")->check(CLI::Range(1, parallel::kMaxHostRanks));
+  app.add_option("--rank", rank, "Rank of this process in its group")->check(CLI::NonNegativeNumber);
   app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
   Products products;
   app.add_option("--measure-products", products.dtype,
-                 "Multiply matrices of this dtype, say how many operations a second that takes, and end");
+                 "Multiply matrices of this dtype, print the operations per second, and exit");
   std::string rated_dtype;
   app.add_option(
       "--measure-ranks", rated_dtype,
-      "With the other ranks of the group, measure how fast they compute in this dtype and exchange, and end");
+      "With the other ranks of the group, measure how fast they compute in this dtype and exchange, and exit");
   std::string cutting_model;
   int captions = -1;
-  app.add_option("--cut-captions", cutting_model, "Look which of the captions this model cuts, and end");
-  app.add_option("--captions", captions, "Descriptor of the file that has them")->check(CLI::NonNegativeNumber);
-  app.add_option("--device", products.device, "Of the products");
-  app.add_option("--threads", products.threads, "Of the products");
-  app.add_option("--rows", products.rows, "Of the products")->check(CLI::PositiveNumber);
-  app.add_option("--width", products.width, "Of the products")->check(CLI::PositiveNumber);
-  app.add_option("--heads", products.heads, "Of attention")->check(CLI::PositiveNumber);
+  app.add_option("--cut-captions", cutting_model, "Find the captions that this model cuts, and exit");
+  app.add_option("--captions", captions, "Descriptor of the file with the captions")->check(CLI::NonNegativeNumber);
+  app.add_option("--device", products.device, "Device to measure");
+  app.add_option("--threads", products.threads, "CPU threads to measure with");
+  app.add_option("--rows", products.rows, "Rows of the matrices")->check(CLI::PositiveNumber);
+  app.add_option("--width", products.width, "Width of the matrices")->check(CLI::PositiveNumber);
+  app.add_option("--heads", products.heads, "Attention heads")->check(CLI::PositiveNumber);
   app.set_version_flag("--version", control::WorkerVersion());
   CLI11_PARSE(app, argc, argv);
   options.orphan_grace_period = absl::Seconds(orphan_grace_period);

@@ -66,7 +66,7 @@ TEST(ErrorClassesTest, WhatTheWorkerRefusesLaterIsAFailedJob) {
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "hemlock", "size": "64x64"})"),
                    "step3 fails as its script says");
   ExpectAFailedJob(server.Call("POST", "/v1/images/generations", R"({"prompt": "pear", "size": "64x64"})"),
-                   "the fake worker was told so");
+                   "as the fake worker's script says");
 }
 
 #ifdef HAS_REAL_WORKER

@@ -102,7 +102,8 @@ TEST_F(FailureTest, AnErrorOfTheWorkersCodeEndsWithCode1WithoutItsStack) {
 }
 
 TEST_F(FailureTest, AWorkerThatCannotBeStartedEndsWithCode6) {
-  EXPECT_THAT(ErrorOf(6, {"x"}, "exit=3"), AllOf(HasSubstr("ended with exit code 3"), HasSubstr("as it was told to")));
+  EXPECT_THAT(ErrorOf(6, {"x"}, "exit=3"),
+              AllOf(HasSubstr("ended with exit code 3"), HasSubstr("exits as its script says")));
 }
 
 TEST_F(FailureTest, AWorkerThatDiesEndsWithCode6AndTheNameOfWhatItDid) {

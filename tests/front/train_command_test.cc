@@ -149,7 +149,7 @@ TEST_F(TrainCommandTest, OneCommandLineBeginsGoesOnAndExportsWhatIsMissing) {
   fs::resize_file(first.Path("checkpoint") + "/rank-00000-of-00001.safetensors", 7);
   const Finished third = Train(Config("run", 3), {"--resume=latest"});
   EXPECT_NE(third.exit_code, 0);
-  EXPECT_THAT(ErrorOf(third), HasSubstr("no whole checkpoint"));
+  EXPECT_THAT(ErrorOf(third), HasSubstr("no complete checkpoint"));
 }
 
 // Samples of the ordinary pipeline and losses of the averaged weights, while no rank has all weights.

@@ -187,7 +187,7 @@ TEST_P(TrainingKillsTest, ARunKilledAtRandomMomentsEqualsOneThatIsNot) {
   const Finished last = Train(Config("parts", steps, kSettings), {"--resume=latest"});
   ASSERT_EQ(last.exit_code, 0) << ErrorOf(last);
   for (const boost::json::object& warning : last.Of("warning")) {
-    EXPECT_THAT(std::string(warning.at("message").as_string()), Not(HasSubstr("not whole")));
+    EXPECT_THAT(std::string(warning.at("message").as_string()), Not(HasSubstr("not complete")));
   }
   const Finished undisturbed = Train(Config("undisturbed", steps, kSettings));
   ASSERT_EQ(undisturbed.exit_code, 0) << ErrorOf(undisturbed);

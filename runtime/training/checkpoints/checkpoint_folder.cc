@@ -113,7 +113,7 @@ absl::StatusOr<std::string> DigestOf(const std::string& path) {
 absl::StatusOr<FileDigests> ReadDigests(const std::string& checkpoint) {
   const std::string path = In(checkpoint, kDigestsName);
   ASSIGN_OR_RETURN(std::string text, base::ReadWholeFile(path, path, kMaxIndexBytes));
-  const auto malformed = [&] { return absl::DataLossError(absl::StrCat(path, ": is not as it was written")); };
+  const auto malformed = [&] { return absl::DataLossError(absl::StrCat(path, ": is malformed")); };
   if (text.empty() || text.back() != '\n') return malformed();
   text.pop_back();
   FileDigests digests;
@@ -133,8 +133,8 @@ absl::Status Verify(const std::string& checkpoint, const std::string& name, cons
   }
   ASSIGN_OR_RETURN(const std::string digest, DigestOf(path));
   if (digest == expected->second) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(path, ": is not as it was written; its digest is ", digest, ", ",
-                                          kDigestsName, " says ", expected->second));
+  return absl::DataLossError(absl::StrCat(path, ": was changed after it was written; its digest is ", digest, ", ",
+                                          kDigestsName, " has ", expected->second));
 }
 
 // Whether all files exist and have the sizes in their headers.
@@ -203,7 +203,7 @@ absl::StatusOr<SetAside> ReadList(const std::string& folder) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::string name(line);
     if (aside.folder.empty() ? !NumberIn(name, kBranchPrefix) : !StepOfResult(name)) {
-      return absl::DataLossError(absl::StrCat(path, ": is not as it was written"));
+      return absl::DataLossError(absl::StrCat(path, ": is malformed"));
     }
     if (aside.folder.empty()) {
       aside.folder = name;
@@ -304,12 +304,12 @@ absl::StatusOr<FoundCheckpoint> LatestWhole(const std::string& folder) {
     found.step = step;
     const absl::Status status = VerifyCheckpoint(found.path);
     if (status.ok()) return found;
-    found.passed_over.push_back(absl::StrCat(CheckpointName(step), " is not whole: ", status.message()));
+    found.passed_over.push_back(absl::StrCat(CheckpointName(step), " is not complete: ", status.message()));
   }
   ASSIGN_OR_RETURN(std::vector<std::string> branches, NamesIn(folder));
   std::erase_if(branches, [&](const std::string& name) { return !IsUsedBranch(folder, name); });
   std::ranges::sort(branches);
-  return absl::NotFoundError(absl::StrCat("there is no whole checkpoint in \"", folder, "\"",
+  return absl::NotFoundError(absl::StrCat("no complete checkpoint found in \"", folder, "\"",
                                           found.passed_over.empty() ? "" : ": ", absl::StrJoin(found.passed_over, "; "),
                                           branches.empty() ? "" : "; other branches are in ",
                                           absl::StrJoin(branches, ", ")));

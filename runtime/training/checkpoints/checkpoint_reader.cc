@@ -107,7 +107,7 @@ absl::Status CheckpointReader::Copy(const Piece& piece, const StoredBox& from, c
   const models::StoredTensor* stored = file->Find(name);
   if (stored == nullptr || stored->shape != from.box.extent ||
       models::TorchType(stored->type) != piece.tensor.scalar_type()) {
-    return absl::DataLossError(absl::StrCat(file->name(), ": tensor ", base::Quote(name), " is not as the index says"));
+    return absl::DataLossError(absl::StrCat(file->name(), ": tensor ", base::Quote(name), " differs from the index"));
   }
   const int64_t rows = common.extent.empty() ? 1 : common.extent[0];
   const int64_t row_bytes = static_cast<int64_t>(stored->bytes()) / (from.box.extent.empty() ? 1 : from.box.extent[0]);

@@ -204,7 +204,7 @@ class DamagedCheckpointTest : public testing::Test {
     ASSERT_TRUE(found.ok()) << what << ": " << found.status();
     EXPECT_EQ(found->step, 1) << what;
     ASSERT_EQ(found->passed_over.size(), 1u) << what;
-    EXPECT_THAT(found->passed_over[0], testing::StartsWith("checkpoint-2 is not whole: ")) << what;
+    EXPECT_THAT(found->passed_over[0], testing::StartsWith("checkpoint-2 is not complete: ")) << what;
     EXPECT_THAT(found->passed_over[0], HasSubstr(file)) << what;
     const std::vector<std::string> problems = ProblemsOn(Topologies()[0], folder_ / "checkpoint-2", {2, "{}"});
     ASSERT_EQ(problems.size(), 1u) << what;
@@ -255,8 +255,8 @@ TEST_F(DamagedCheckpointTest, WithoutAWholeOneTheErrorSaysOfEachWhy) {
   for (const char* step : {"1", "2"}) fs::remove(folder_ / (std::string("checkpoint-") + step + "/checkpoint.json"));
   const absl::Status status = LatestWhole(folder_.path()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(status.message(), HasSubstr("checkpoint-2 is not whole"));
-  EXPECT_THAT(status.message(), HasSubstr("checkpoint-1 is not whole"));
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint-2 is not complete"));
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint-1 is not complete"));
   EXPECT_EQ(LatestWhole(folder_ / "nothing").status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -40,7 +40,7 @@ std::vector<uint32_t> Shuffled(size_t count, uint64_t seed, uint32_t purpose, in
 }  // namespace
 
 absl::StatusOr<DataOrder> DataOrder::Create(std::span<const OrderedSample> samples, int64_t batch_size, uint64_t seed) {
-  if (samples.empty()) return absl::InvalidArgumentError("there are no samples to be put in order");
+  if (samples.empty()) return absl::InvalidArgumentError("there are no samples");
   if (batch_size < 1 || batch_size > kMaxBatch) {
     return absl::InvalidArgumentError(
         absl::StrCat("the batch has ", batch_size, " samples; valid values are 1 to ", kMaxBatch));
@@ -51,8 +51,8 @@ absl::StatusOr<DataOrder> DataOrder::Create(std::span<const OrderedSample> sampl
     if (sample.id < 0 || sample.id >= kMaxEntries || sample.bucket < 0 || sample.bucket >= kMaxBuckets ||
         sample.repeats < 1 || sample.repeats > kMaxEntries || (entries += sample.repeats) > kMaxEntries) {
       return absl::InvalidArgumentError(absl::StrCat("sample ", sample.id, " has bucket ", sample.bucket, " and ",
-                                                     sample.repeats, " repeats; valid are buckets below ", kMaxBuckets,
-                                                     ", and samples below ", kMaxEntries,
+                                                     sample.repeats, " repeats; valid values are buckets below ",
+                                                     kMaxBuckets, ", and samples below ", kMaxEntries,
                                                      " with as many entries in all"));
     }
     if (sizes.size() <= static_cast<size_t>(sample.bucket)) sizes.resize(static_cast<size_t>(sample.bucket) + 1);

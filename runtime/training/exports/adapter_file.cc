@@ -117,7 +117,7 @@ absl::Status CheckAdapter(const AdapterExport& adapter) {
   std::set<std::string_view> names;
   for (const AdapterModule& module : adapter.modules) {
     if (!names.insert(module.name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("adapter module ", base::Quote(module.name), " is there twice"));
+      return absl::InvalidArgumentError(absl::StrCat("adapter module ", base::Quote(module.name), " is given twice"));
     }
     RETURN_IF_ERROR(CheckModule(module));
   }

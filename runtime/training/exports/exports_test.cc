@@ -215,7 +215,7 @@ TEST(AdapterFileTest, AnAdapterThatNoProgramCouldLoadIsRefusedByNameAndNotWritte
   };
   EXPECT_THAT(error([](AdapterExport& a) { a.modules.clear(); }), HasSubstr("at least one module"));
   EXPECT_THAT(error([](AdapterExport& a) { a.modules.push_back(a.modules[3]); }),
-              HasSubstr("\"proj_out\" is there twice"));
+              HasSubstr("\"proj_out\" is given twice"));
   EXPECT_THAT(error([](AdapterExport& a) {
                 a.modules[3].a = at::zeros({2, 6});
               }),

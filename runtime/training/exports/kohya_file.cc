@@ -79,7 +79,7 @@ absl::StatusOr<std::map<std::string, const AdapterModule*, std::less<>>> ByName(
     const models::ProductSpec* product = names.Module("transformer", module.name);
     if (product == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat("adapter module ", base::Quote(module.name), " is none of the model's"));
+          absl::StrCat("adapter module ", base::Quote(module.name), " is not a module of the model"));
     }
     if (module.a.size(1) != product->in || module.b.size(0) != product->out) {
       return absl::InvalidArgumentError(absl::StrCat("adapter module ", base::Quote(module.name), ": the factors [",

@@ -226,7 +226,7 @@ TEST_F(KohyaFileTest, WhatHasNoNameInTheFormatIsRefusedByName) {
   AdapterModule unknown = q;
   unknown.name = "transformer_blocks.7.attn.to_q";
   EXPECT_THAT(std::string(Write(model, {unknown}).message()),
-              HasSubstr("\"transformer_blocks.7.attn.to_q\" is none of the model's"));
+              HasSubstr("\"transformer_blocks.7.attn.to_q\" is not a module of the model"));
   AdapterModule wide = q;
   wide.a = at::zeros({2, 5});
   EXPECT_THAT(std::string(Write(model, {wide}).message()), HasSubstr("do not fit a weight [4, 3]"));

@@ -214,7 +214,7 @@ absl::Status ExportWeights(CheckpointReader& checkpoint, const WeightsExport& wh
   if (!folder.has_filename()) folder = folder.parent_path();  // the path ends with a slash
   std::error_code error;
   if (fs::exists(fs::symlink_status(folder, error))) {
-    return absl::AlreadyExistsError(absl::StrCat("\"", what.folder, "\" is there already"));
+    return absl::AlreadyExistsError(absl::StrCat("\"", what.folder, "\" exists already"));
   }
   const fs::path above = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   const fs::path partial = above / absl::StrCat(".", folder.filename().string(), ".partial");
