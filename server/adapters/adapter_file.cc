@@ -51,7 +51,7 @@ absl::StatusOr<std::string> ReadConfig(const models::AdapterFiles& paths, const 
 }
 
 absl::Status Wrong(const std::string& name, const auto&... what) {
-  return absl::InvalidArgumentError(absl::StrCat(name, " is no adapter file: ", what...));
+  return absl::InvalidArgumentError(absl::StrCat(name, " is not an adapter file: ", what...));
 }
 
 using Range = std::pair<uint64_t, uint64_t>;
@@ -67,7 +67,7 @@ std::optional<Range> RangeOf(const base::Json& tensor) {
 
 absl::Status CheckHeader(const std::string& text, uint64_t data_bytes, const std::string& name) {
   ASSIGN_OR_RETURN(const base::Json header, base::ParseJson(text, absl::StrCat(name, ": its header")));
-  if (!header.is_object()) return Wrong(name, "its header is no JSON object");
+  if (!header.is_object()) return Wrong(name, "its header is not a JSON object");
   std::vector<Range> ranges;
   for (const base::JsonMember& member : header.members()) {
     if (member.key == kMetadata) continue;
@@ -79,12 +79,12 @@ absl::Status CheckHeader(const std::string& text, uint64_t data_bytes, const std
   std::ranges::sort(ranges);
   uint64_t at = 0;
   for (const auto& [begin, end] : ranges) {
-    if (begin != at) return Wrong(name, "its tensors leave out or share the bytes from ", std::min(begin, at), " on");
+    if (begin != at) return Wrong(name, "its tensors have a gap or overlap at byte ", std::min(begin, at), " on");
     at = end;
   }
   if (at == data_bytes) return absl::OkStatus();
   return Wrong(name, "its header tells ", at, " bytes of tensors and ", data_bytes, " are there",
-               at > data_bytes ? "; it was perhaps cut short" : "");
+               at > data_bytes ? "; it may have been cut short" : "");
 }
 
 absl::Status CheckFile(const base::ReadOnlyFile& file) {
@@ -98,7 +98,7 @@ absl::Status CheckFile(const base::ReadOnlyFile& file) {
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;) length = length << 8 | prefix[i];
   const uint64_t most = std::min(kMaxAdapterHeaderBytes, file.size() - kLengthBytes);
-  if (length > most) return Wrong(name, "it tells a header of ", length, " bytes; at most ", most, " are valid");
+  if (length > most) return Wrong(name, "it declares a header of ", length, " bytes; at most ", most, " are valid");
   std::string header(length, '\0');
   RETURN_IF_ERROR(file.Read(kLengthBytes, std::as_writable_bytes(std::span(header))));
   return CheckHeader(header, file.size() - kLengthBytes - length, name);
@@ -130,7 +130,7 @@ absl::Status WriteAll(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(file, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return DiskError(errno, "the adapter cannot be kept");
+    if (written < 0) return DiskError(errno, "the adapter cannot be stored");
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();
@@ -140,7 +140,7 @@ absl::Status WriteAll(int file, std::string_view bytes) {
 absl::StatusOr<AdapterFile> CopyTensors(const base::ReadOnlyFile& file, const std::string& config,
                                         const std::string& copy) {
   const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
-  if (to.get() < 0) return DiskError(errno, "the adapter cannot be kept");
+  if (to.get() < 0) return DiskError(errno, "the adapter cannot be stored");
   ASSIGN_OR_RETURN(const AdapterFile copied,
                    ReadBlocks(file, config, [&](std::string_view block) { return WriteAll(to.get(), block); }));
   // The file may have changed since its header was read.

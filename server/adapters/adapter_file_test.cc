@@ -51,18 +51,18 @@ TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
   const std::vector<Case> cases = {
       {"", "has only 0 bytes"},
       {"12345678", "has only 8 bytes"},
-      {std::string(64, '\xff'), "it tells a header of"},
+      {std::string(64, '\xff'), "it declares a header of"},
       {whole.substr(0, whole.size() - 1), "it may have been cut short"},
       {whole + "x", "tells 8 bytes of tensors and 9 are there"},
       {header("{\"a\": "), "its header"},
-      {header("[]"), "its header is no JSON object"},
+      {header("[]"), "its header is not a JSON object"},
       {header("{}", ""), "it holds no tensors"},
       {header(R"({"__metadata__": {}})"), "it holds no tensors"},
       {header(R"({"a": 1})"), "tensor \"a\" has no valid data_offsets"},
       {header(R"({"a": {"data_offsets": [8, 0]}})"), "tensor \"a\" has no valid data_offsets"},
-      {header(R"({"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [0, 8]}})"), "leave out or share"},
-      {header(R"({"a": {"data_offsets": [0, 2]}, "b": {"data_offsets": [4, 8]}})"), "leave out or share"},
-      {"version https://git-lfs.github.com/spec/v1\n", "it tells a header of"},
+      {header(R"({"a": {"data_offsets": [0, 4]}, "b": {"data_offsets": [0, 8]}})"), "have a gap or overlap at byte "},
+      {header(R"({"a": {"data_offsets": [0, 2]}, "b": {"data_offsets": [4, 8]}})"), "have a gap or overlap at byte "},
+      {"version https://git-lfs.github.com/spec/v1\n", "it declares a header of"},
   };
   for (const Case& one : cases) {
     const TestFolder folder;

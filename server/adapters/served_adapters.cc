@@ -33,7 +33,7 @@ constexpr size_t kMaxLoaded = 4096;
 std::string Named(const std::string& name) { return absl::StrCat("adapter '", name, "'"); }
 
 absl::Status NotFound(const std::string& name, const std::vector<std::string>& known, const std::string& where) {
-  if (known.empty()) return absl::NotFoundError(absl::StrCat(Named(name), " is unknown: ", where, " holds none"));
+  if (known.empty()) return absl::NotFoundError(absl::StrCat(Named(name), " is unknown: ", where, " has no adapters"));
   return absl::NotFoundError(CheckName("adapter", name, known).message());
 }
 
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdapt
   std::error_code error;
   if (!options.folder.empty() && !fs::is_directory(options.folder, error)) {
     return absl::NotFoundError(
-        absl::StrCat("the adapter folder ", QuotedValue(options.folder), " is not there, or is no folder"));
+        absl::StrCat("the adapter folder ", QuotedValue(options.folder), " does not exist or is not a folder"));
   }
   if (!options.folder.empty()) RETURN_IF_ERROR(base::MakePrivateFolder(options.kept));
   // Workers may have another working directory.
@@ -112,7 +112,7 @@ absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found, bool is_n
   if (origin.ok() && !kept) {
     fs::remove_all(KeptPath(file.digest), error);  // a damaged copy
     if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
-      origin = absl::UnavailableError(absl::StrCat(name, " cannot be kept in the server's data folder"));
+      origin = absl::UnavailableError(absl::StrCat(name, " cannot be stored in the server's data folder"));
     }
   }
   if (!origin.ok()) {
@@ -144,11 +144,11 @@ void ServedAdapters::Scan(const std::vector<std::string>& models) {
       continue;
     }
     if (!names.insert(found.name).second) {
-      leave_out("there is another one of this name");
+      leave_out("another adapter has this name");
       continue;
     }
     if (names.size() > kMaxLoaded) {
-      leave_out(absl::StrCat("there are more than ", kMaxLoaded));
+      leave_out(absl::StrCat("at most ", kMaxLoaded, " adapters are valid"));
       continue;
     }
     // Adapters copied before a restart.
@@ -165,12 +165,11 @@ void ServedAdapters::Scan(const std::vector<std::string>& models) {
 absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& name,
                                                             const std::vector<std::string>& models) {
   if (options_.folder.empty()) {
-    return absl::FailedPreconditionError(
-        "this server has no adapter folder; let adapter_folder of its configuration name one");
+    return absl::FailedPreconditionError("this server has no adapter folder; set adapter_folder in its configuration");
   }
   if (!control::IsAdapterName(name)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the adapter name ", QuotedValue(name), " is none; ", control::kAdapterNameRule));
+        absl::StrCat("the adapter name ", QuotedValue(name), " is not valid; ", control::kAdapterNameRule));
   }
   const std::lock_guard loading(loading_);
   const Found* chosen = nullptr;
@@ -190,7 +189,7 @@ absl::StatusOr<ServedAdapters::Loaded> ServedAdapters::Load(const std::string& n
   ASSIGN_OR_RETURN(ServedAdapter kept, Keep(*chosen, /*is_new=*/true));
   const std::lock_guard lock(mutex_);
   if (loaded_.size() >= kMaxLoaded && !loaded_.contains(name)) {
-    return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxLoaded, " adapters, the most that are valid"));
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxLoaded, " adapters; more are not valid"));
   }
   const Loaded loaded = {.model = chosen->model, .adapter = std::move(kept)};
   loaded_[name] = loaded;
@@ -238,7 +237,7 @@ absl::Status ServedAdapters::Locate(std::vector<control::AdapterUse>& adapters) 
     }
     return absl::DataLossError(absl::StrCat("the bytes of ", Named(adapter.name),
                                             " that the job was accepted with (SHA-256 ", adapter.digest,
-                                            ") are not on this server any more"));
+                                            ") are no longer on this server"));
   }
   return absl::OkStatus();
 }

@@ -90,7 +90,7 @@ TEST_F(ServedAdaptersTest, OfAFileAndAFolderOfOneNameTheFileIsServed) {
   const auto adapters = Open();
   ASSERT_THAT(Names(*adapters, "first"), ElementsAre("adapter-8"));
   EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(style_));
-  EXPECT_THAT(log_, ElementsAre(HasSubstr("'adapter-8' is left out: there is another one of this name")));
+  EXPECT_THAT(log_, ElementsAre(HasSubstr("'adapter-8' is left out: another adapter has this name")));
   const auto loaded = adapters->Load("adapter-8", models_);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->adapter.digest, DigestOf(style_));
@@ -134,7 +134,7 @@ TEST_F(ServedAdaptersTest, WhatIsNoAdapterIsLeftOutByNameAndTheOthersAreServed) 
   EXPECT_THAT(Names(*adapters, "second"), IsEmpty());
   EXPECT_THAT(log_, testing::UnorderedElementsAre(HasSubstr("'broken' is left out"),
                                                   HasSubstr("'a name with blanks' is left out: valid names have"),
-                                                  HasSubstr("'style' is left out: there is another one of this name")));
+                                                  HasSubstr("'style' is left out: another adapter has this name")));
 }
 
 TEST_F(ServedAdaptersTest, AnAcceptedJobGetsTheBytesOfThenWhateverBecomesOfTheFile) {
@@ -232,7 +232,7 @@ TEST_F(ServedAdaptersTest, AFailedLoadLeavesTheOneOfBefore) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << "no adapter";
   const absl::Status refused = adapters->Load("style", models_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("adapter 'style' is no adapter file"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("adapter 'style' is not an adapter file"));
   EXPECT_EQ(adapters->Of("first")[0].digest, DigestOf(style_));
 }
 

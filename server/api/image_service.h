@@ -197,8 +197,7 @@ class ImageService {
 
  private:
   static absl::Status NoAdapters() {
-    return absl::FailedPreconditionError(
-        "this server has no adapter folder; let adapter_folder of its configuration name one");
+    return absl::FailedPreconditionError("this server has no adapter folder; set adapter_folder in its configuration");
   }
 };
 

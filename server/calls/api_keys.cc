@@ -55,7 +55,7 @@ absl::StatusOr<ApiKey> ParseLine(const std::vector<std::string>& words) {
   if (parts.size() != 3 || parts[0] != "sha256" || !IsHex(parts[1], kSaltBytes) ||
       !IsHex(parts[2], base::kSha256Bytes)) {
     return absl::InvalidArgumentError(
-        "behind the name of a key stands its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
+        "the name of a key must be followed by its hash, sha256:SALT:HASH with 32 and 64 hexadecimal digits");
   }
   key.salt = absl::HexStringToBytes(parts[1]);
   key.hash = absl::HexStringToBytes(parts[2]);
@@ -108,7 +108,7 @@ absl::Status ReadKeyTerm(const std::string& word, ApiKey& key) {
   const bool is_whole = is_valid && number == std::floor(number);
   if (!is_valid || (name != "queued_device_seconds" && !is_whole)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        name, " is ", QuotedValue(sides[1]), "; it must be a number above 0 and up to 1e9; for no limit leave it out"));
+        name, " is ", QuotedValue(sides[1]), "; it must be a number above 0 and up to 1e9; leave it out for no limit"));
   }
   if (name == "requests_per_minute") key.limits.requests_per_minute = static_cast<int64_t>(number);
   if (name == "queued_jobs") key.limits.queued_jobs = static_cast<int64_t>(number);
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<ApiKey>> ParseApiKeys(absl::string_view text) {
     if (words.empty()) continue;
     absl::StatusOr<ApiKey> key = ParseLine(words);
     if (key.ok() && !names.insert(key->name).second) {
-      key = absl::InvalidArgumentError(absl::StrCat("the name '", key->name, "' is there twice"));
+      key = absl::InvalidArgumentError(absl::StrCat("the name '", key->name, "' is given twice"));
     }
     if (!key.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, " of the keys: ", key.status().message()));

@@ -76,7 +76,7 @@ absl::Status CallGate::CountSubmission(const Caller& caller) {
   if (bucket.tokens < 1) {
     return WithRetryAfter(
         WithErrorCode(absl::ResourceExhaustedError(absl::StrCat("this key may make ", caller.limits.requests_per_minute,
-                                                                " requests a minute, and has made them")),
+                                                                " requests a minute, and has reached that limit")),
                       "rate_limit_exceeded"),
         absl::Minutes((1 - bucket.tokens) / capacity));
   }

@@ -22,7 +22,7 @@ struct CallMetrics::Families {
   prometheus::Family<prometheus::Counter>& requests =
       prometheus::BuildCounter()
           .Name("tessera_requests_total")
-          .Help("Answered requests, with the status of their protocol; HTTP 0: the client went away.")
+          .Help("Answered requests, with the status of their protocol; HTTP 0: the client disconnected.")
           .Register(registry);
   prometheus::Family<prometheus::Counter>& errors = prometheus::BuildCounter()
                                                         .Name("tessera_request_errors_total")

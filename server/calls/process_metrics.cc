@@ -91,15 +91,16 @@ int64_t MostDescriptors() {
 }
 
 std::string BuildInfoText(const std::string& version) {
-  return absl::StrCat("# HELP tessera_build_info What this server was built from and with.\n",
+  return absl::StrCat("# HELP tessera_build_info Version and build of this server.\n",
                       "# TYPE tessera_build_info gauge\n", "tessera_build_info{version=\"", version, "\",compiler=\"",
                       kCompiler, "\"} 1\n");
 }
 
 std::string DroppedLogLinesText(int64_t lines) {
-  return absl::StrCat("# HELP tessera_log_lines_dropped_total Lines of the log that standard error did not take.\n",
-                      "# TYPE tessera_log_lines_dropped_total counter\n", "tessera_log_lines_dropped_total ", lines,
-                      "\n");
+  return absl::StrCat(
+      "# HELP tessera_log_lines_dropped_total Log lines that were dropped because standard error did not accept "
+      "them.\n",
+      "# TYPE tessera_log_lines_dropped_total counter\n", "tessera_log_lines_dropped_total ", lines, "\n");
 }
 
 std::string ProcessMetricsText() {
@@ -111,7 +112,7 @@ std::string ProcessMetricsText() {
   std::string text;
   std::optional<double> cpu = stat.Field(14);  // in user mode
   if (const std::optional<double> system = stat.Field(15); cpu.has_value() && system.has_value()) cpu = *cpu + *system;
-  Append(text, "process_cpu_seconds_total", "counter", "Seconds of processor time, of user and system.",
+  Append(text, "process_cpu_seconds_total", "counter", "Processor time in seconds, user and system.",
          scaled(cpu, 1 / ticks));
   Append(text, "process_virtual_memory_bytes", "gauge", "Virtual memory.", stat.Field(23));
   Append(text, "process_resident_memory_bytes", "gauge", "Resident memory.",
@@ -129,13 +130,12 @@ std::string ProcessMetricsText() {
          "The memory limit of the server's control group (container), or the machine's memory.",
          static_cast<double>(base::ReadTotalMemory()));
   if (const std::optional<base::ControlGroupMemory> group = base::ReadControlGroupMemory()) {
-    Append(
-        text, "tessera_memory_in_use_bytes", "gauge",
-        "What is in use in the control group whose limit that is, without pages of files that no process has mapped.",
-        static_cast<double>(group->in_use));
+    Append(text, "tessera_memory_in_use_bytes", "gauge",
+           "Memory in use in the control group of that limit, without file pages that no process has mapped.",
+           static_cast<double>(group->in_use));
   }
   Append(text, "tessera_out_of_memory_kills_total", "counter",
-         "Processes that the kernel has killed in the server's control groups for want of memory.",
+         "Processes that the kernel has killed in the server's control groups because memory ran out.",
          static_cast<double>(base::ReadOutOfMemoryKills()));
   return text;
 }

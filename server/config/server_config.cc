@@ -165,12 +165,12 @@ void Nodes(YamlMapping& document, NodesConfig& nodes) {
                                                                 {"authority", &nodes.authority},
                                                                 {"token_file", &nodes.token_file}};
     for (const auto& [key, file] : files) {
-      if (file->empty()) mapping.Fail(key, "is missing; nodes are known by a certificate and a token");
+      if (file->empty()) mapping.Fail(key, "is missing; nodes authenticate with a certificate and a token");
     }
     if (nodes.lost_after < kBeatsUntilLost * nodes.beat) {
-      mapping.Fail("lost_after", absl::StrCat("is ", absl::FormatDuration(nodes.lost_after), "; valid values are from ",
-                                              kBeatsUntilLost, " beats on, that is ",
-                                              absl::FormatDuration(kBeatsUntilLost * nodes.beat)));
+      mapping.Fail("lost_after",
+                   absl::StrCat("is ", absl::FormatDuration(nodes.lost_after), "; it must be at least ",
+                                kBeatsUntilLost, " heartbeats, ", absl::FormatDuration(kBeatsUntilLost * nodes.beat)));
     }
   });
 }
@@ -284,8 +284,8 @@ void CheckNodes(YamlMapping& document, const ServerConfig& config) {
     for (const std::string& device : group.devices) {
       if (control::SplitDevice(device).node.empty()) continue;
       return document.Fail("groups", absl::StrCat("name ", QuotedValue(device),
-                                                  ", a device of a node, but nobody listens for nodes; give nodes with "
-                                                  "its files, or a device of this host such as ",
+                                                  ", a device of a node, but the server does not listen for nodes; "
+                                                  "configure nodes, or name a device of this host such as ",
                                                   control::DeviceOnItsHost(device)));
     }
   }
@@ -342,8 +342,8 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
                   "has a password_file and no dsn; give the dsn, such as host=postgresql dbname=tessera user=tessera");
   }
   if (config.store.lease < kShortestLease) {
-    document.Fail("store.lease", absl::StrCat("is ", absl::FormatDuration(config.store.lease),
-                                              "; valid values are from ", absl::FormatDuration(kShortestLease), " on"));
+    document.Fail("store.lease", absl::StrCat("is ", absl::FormatDuration(config.store.lease), "; it must be at least ",
+                                              absl::FormatDuration(kShortestLease)));
   }
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);

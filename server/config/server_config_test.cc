@@ -110,7 +110,7 @@ TEST(ServerConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearestLegalOne) {
 
 TEST(ServerConfigTest, AKeyGivenTwiceIsRefused) {
   EXPECT_THAT(ErrorOf("certify: off\ncertify: auto\ngroups: [{model: emoji}]"),
-              AllOf(HasSubstr("certify is there twice"), HasSubstr("line 2")));
+              AllOf(HasSubstr("certify is given twice"), HasSubstr("line 2")));
 }
 
 TEST(ServerConfigTest, AListenerBeyondThisMachineNeedsKeysOrSaysThatItNeedsNone) {
@@ -181,11 +181,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"nodes: {listen: off}", "leave out nodes instead"},
         BadConfig{"nodes: {private_key: a}", "nodes.certificate_chain is missing"},
         BadConfig{"nodes: {certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 5s}",
-                  "nodes.lost_after is 5s; valid values are from 2 beats on, that is 10s"},
+                  "nodes.lost_after is 5s; it must be at least 2 heartbeats, 10s"},
         BadConfig{"groups: [{model: a, devices: [node-a/gpu]}]",
                   "groups[0].devices names 'node-a/gpu'; valid values on a node are cpu:N and cuda:N, the nearest is "
                   "node-a/cpu:0"},
-        BadConfig{"groups: [{model: a, devices: [node-a/cpu:0]}]", "nobody listens for nodes"},
+        BadConfig{"groups: [{model: a, devices: [node-a/cpu:0]}]", "the server does not listen for nodes"},
         BadConfig{"? [a]\n: b", "a key that is not a text"}, BadConfig{"a: [", "not readable as YAML"},
         BadConfig{"a: b: c", "not readable as YAML"}, BadConfig{"x: &a [*a]", "'x' is unknown"},
         BadConfig{"--- {groups: 1}\n--- b", "more than one YAML document"}));

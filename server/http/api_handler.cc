@@ -153,7 +153,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
 void ApiHandler::Route(ApiCall call) {
   RouteMatch match = MatchRoute(routes_, call.request.method, call.request.Path());
   if (match.methods.empty()) {
-    return SendPlainError(*call.reply, 404, "there is no such path; GET /openapi.json lists those there are");
+    return SendPlainError(*call.reply, 404, "there is no such path; GET /openapi.json lists the valid ones");
   }
   const std::string allowed = absl::StrJoin(match.methods, ", ");
   if (call.request.method == "OPTIONS" && call.request.Header("origin").has_value()) {

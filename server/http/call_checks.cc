@@ -41,7 +41,7 @@ std::optional<std::string> HostWithoutPort(absl::string_view host) {
 std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRules& rules) {
   const size_t hosts = request.CountHeaders("host");
   if (hosts == 0 && !request.http_1_1) return std::nullopt;
-  if (hosts != 1) return CheckFailure{400, "the request has not exactly one Host header"};
+  if (hosts != 1) return CheckFailure{400, "the request must have exactly one Host header"};
   const std::optional<std::string> host = HostWithoutPort(*request.Header("host"));
   if (!host.has_value()) return CheckFailure{400, "the Host header is not a name with an optional port"};
   if (rules.loopback && (*host == "localhost" || *host == "127.0.0.1" || *host == "[::1]")) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<CheckFailure> CheckHost(const HttpRequest& request, const HostRule
     if (valid == "*" || absl::EqualsIgnoreCase(valid, *host)) return std::nullopt;
   }
   return CheckFailure{421, absl::StrCat("this server does not answer to the name ", QuotedValue(*host),
-                                        "; its configuration lists those it does (hosts)")};
+                                        "; valid names are those of hosts in its configuration")};
 }
 
 std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRules& rules) {
@@ -62,8 +62,9 @@ std::optional<CheckFailure> CheckOrigin(const HttpRequest& request, const HostRu
   for (const std::string& valid : rules.origins) {
     if (absl::EqualsIgnoreCase(valid, *origin)) return std::nullopt;
   }
-  return CheckFailure{403, absl::StrCat("scripts of ", QuotedValue(*origin),
-                                        " may not call this server; its configuration lists those that may (origins)")};
+  return CheckFailure{
+      403, absl::StrCat("scripts of ", QuotedValue(*origin),
+                        " may not call this server; valid origins are those of origins in its configuration")};
 }
 
 }  // namespace tessera::server

@@ -50,7 +50,7 @@ class Collector {
     if (in_group_) return KeyOfGroup(std::string(text, length));
     name_.assign(text, length);
     if (!names_.insert(name_).second) {
-      return Refuse(absl::StrCat("member ", QuotedValue(name_), " is there twice"));
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " is given twice"));
     }
     if (names_.size() > kMaxMembers) return Refuse(absl::StrCat("it has more than ", kMaxMembers, " members"));
     return true;
@@ -63,7 +63,7 @@ class Collector {
     if (!in_object_) return RefuseNoObject();
     if (in_group_) return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object with a list in it"));
     if (in_list_)
-      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds a list of lists, which no field takes"));
+      return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds a list of lists, which no field accepts"));
     in_list_ = true;
     members_.push_back({name_, std::vector<JsonScalar>()});
     return true;
@@ -100,7 +100,7 @@ class Collector {
     for (const auto& [other, value] : group) {
       if (other == name) {
         return Refuse(
-            absl::StrCat("member ", QuotedValue(name), " is there twice in an object of ", QuotedValue(name_)));
+            absl::StrCat("member ", QuotedValue(name), " is given twice in an object of ", QuotedValue(name_)));
       }
     }
     if (group.size() == kMaxMembers) return Refuse(absl::StrCat("it has more than ", kMaxMembers, " members"));
@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
   const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
   if (const std::string* member = collector.object_member(); member != nullptr) {
     return FieldError(member->size() <= kMaxShownName ? *member : QuotedValue(*member),
-                      " holds an object, which no field takes");
+                      " holds an object, which no field accepts");
   }
   if (!collector.refusal().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("the JSON body is refused: ", collector.refusal()));

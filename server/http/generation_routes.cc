@@ -106,7 +106,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
 absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind) {
   if (call.request.CountHeaders("idempotency-key") > 1) {
-    return FieldError("idempotency_key", " is there more than once; send one header Idempotency-Key");
+    return FieldError("idempotency_key", " is given more than once; send one header Idempotency-Key");
   }
   const std::optional<std::string> key = call.request.Header("idempotency-key");
   ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind));

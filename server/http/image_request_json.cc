@@ -174,7 +174,7 @@ absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
   if (list == nullptr) return WrongType(member, "a list of whole numbers");
   for (const JsonScalar& scalar : *list) {
     const std::optional<int64_t> integer = WholeNumber(scalar);
-    if (!integer.has_value()) return FieldError(member.name, " holds something else than whole numbers");
+    if (!integer.has_value()) return FieldError(member.name, " has an entry that is not a whole number");
     value.push_back(*integer);
   }
   return absl::OkStatus();

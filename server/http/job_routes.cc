@@ -33,7 +33,7 @@ absl::StatusOr<ListOptions> ReadListOptions(const HttpRequest& request) {
   }
   options.after = QueryValue(request.Query(), "after").value_or("");
   if (!options.after.empty() && !IsPageId(options.after)) {
-    return FieldError("after", absl::StrCat(" names no job at which a page ended: it is ", QuotedValue(options.after),
+    return FieldError("after", absl::StrCat(" is not the end of a page: it is ", QuotedValue(options.after),
                                             "; it must be the `next` of an earlier page"));
   }
   if (const auto name = QueryValue(request.Query(), "status")) {

@@ -194,7 +194,7 @@ TEST(ApiKeysTest, ALineThatIsWrongIsNamed) {
   const std::string good = NewApiKey("a")->line;
   EXPECT_TRUE(ParseApiKeys(good + "  queued_jobs=3 # comment\n\n# more\n").ok());
   const auto error = [](const std::string& text) { return std::string(ParseApiKeys(text).status().message()); };
-  EXPECT_THAT(error("\n" + good + "\n" + good), HasSubstr("line 3 of the keys: the name 'a' is there twice"));
+  EXPECT_THAT(error("\n" + good + "\n" + good), HasSubstr("line 3 of the keys: the name 'a' is given twice"));
   EXPECT_THAT(error("a"), HasSubstr("sha256:SALT:HASH"));
   EXPECT_THAT(error("a md5:00:00"), HasSubstr("sha256:SALT:HASH"));
   EXPECT_THAT(error("a/b " + good.substr(2)), HasSubstr("'a/b'"));

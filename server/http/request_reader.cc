@@ -39,7 +39,7 @@ Refusal RefusalOf(http::error error) {
     case http::error::multiple_content_length:
       return {400, "Content-Length is not one whole number"};
     case http::error::bad_transfer_encoding:
-      return {400, "Transfer-Encoding is not readable, or stands beside a Content-Length"};
+      return {400, "Transfer-Encoding is malformed, or is sent together with a Content-Length"};
     case http::error::bad_chunk:
     case http::error::bad_chunk_extension:
       return {400, "a chunk of the body is malformed"};
@@ -137,8 +137,8 @@ bool RequestReader::CheckHeader() {
   };
   const size_t lengths = request.count(http::field::content_length);
   const size_t codings = request.count(http::field::transfer_encoding);
-  if (lengths > 1) return refuse(400, "Content-Length is there more than once");
-  if (codings > 1) return refuse(400, "Transfer-Encoding is there more than once");
+  if (lengths > 1) return refuse(400, "Content-Length is given more than once");
+  if (codings > 1) return refuse(400, "Transfer-Encoding is given more than once");
   if (lengths + codings > 1) return refuse(400, "Content-Length and Transfer-Encoding exclude each other");
   if (codings == 1) {
     const auto coding = request[http::field::transfer_encoding];

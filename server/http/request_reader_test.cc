@@ -57,7 +57,7 @@ TEST(RequestReaderTest, PiecesOfAnySizeAreReadAsTheWhole) {
                     "\r\n0\r\n\r\n"),
        "413 the body of the request is too large\n"},
       {"POST /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-       "400 Transfer-Encoding is not readable, or stands beside a Content-Length\n"},
+       "400 Transfer-Encoding is malformed, or is sent together with a Content-Length\n"},
       {absl::StrCat("GET /a HTTP/1.1\r\nA: ", std::string(600, 'a'), "\r\n\r\n"),
        "431 the header of the request is too large\n"},
   };

@@ -105,7 +105,7 @@ absl::Status CheckChunkLengths(std::string_view bytes) {
     if (type == "IEND") return absl::OkStatus();
     if (type != "IDAT" && length > kMaxChunkBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(
-          "the PNG has a chunk of ", length, " bytes beside its pixels; at most ", kMaxChunkBytes, " are read"));
+          "the PNG has a chunk of ", length, " bytes that are not pixels; at most ", kMaxChunkBytes, " are read"));
     }
     rest.remove_prefix(kHeaderBytes + length + kChecksumBytes);
   }

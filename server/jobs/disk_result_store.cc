@@ -30,7 +30,7 @@ absl::Status UnavailableFor(int error) {
 absl::StatusOr<base::FileDescriptor> OpenResult(const std::string& path) {
   base::FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.valid()) return file;
-  return errno == ENOENT ? absl::NotFoundError("the image's file is gone") : UnavailableFor(errno);
+  return errno == ENOENT ? absl::NotFoundError("the image's file is missing") : UnavailableFor(errno);
 }
 
 // Attributes that change when a file is replaced or written, but not when it is removed.

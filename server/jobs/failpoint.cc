@@ -58,7 +58,7 @@ absl::StatusOr<AtPoint> DieAt(const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
   int64_t count = 1;
   if (parts.first.size() < text.size() && (!absl::SimpleAtoi(parts.second, &count) || count < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", parts.second, "' is no number of times"));
+    return absl::InvalidArgumentError(absl::StrCat("'", parts.second, "' is not a number of times"));
   }
   if (std::ranges::find(kFailpoints, parts.first) == kFailpoints.end()) {
     return absl::InvalidArgumentError(

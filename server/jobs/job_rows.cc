@@ -46,11 +46,11 @@ absl::StatusCode CodeFrom(int64_t number) {
 
 void Assign(absl::string_view from, std::string& to) { to.assign(from.data(), from.size()); }
 
-absl::Status GoneError() { return absl::DataLossError("the stored job is damaged: it is gone"); }
+absl::Status GoneError() { return absl::DataLossError("the stored job is damaged: it is missing"); }
 
 absl::Status CheckRequest(absl::string_view request, absl::string_view checksum) {
   if (base::Sha256Of(request) == checksum) return absl::OkStatus();
-  return absl::DataLossError("the stored job is damaged: it is not what was written");
+  return absl::DataLossError("the stored job is damaged: its checksum is wrong");
 }
 
 // Reads a row that begins with TASK_COLUMNS.
@@ -207,7 +207,7 @@ absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt&
   }
   if (task->attempt != attempt.attempt) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", attempt.attempt, " of the task was given up; attempt ", task->attempt, " runs"));
+        absl::StrCat("attempt ", attempt.attempt, " is stale; the task is on attempt ", task->attempt));
   }
   return task;
 }
@@ -438,7 +438,7 @@ absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time now
     counts = CountKnownStates(database);
   }
   if (!counts.ok()) return counts.status();
-  if (!counts->has_value()) return absl::DataLossError("the job store's database is damaged: states are not known");
+  if (!counts->has_value()) return absl::DataLossError("the job store's database is damaged: it has unknown states");
   return **counts;
 }
 
@@ -492,7 +492,7 @@ absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database) {
   ASSIGN_OR_RETURN(SqliteStatement select, database.Prepare("SELECT secret, first_hidden FROM record_ids"));
   ASSIGN_OR_RETURN(const bool row, select.Step());
   if (!row || select.Bytes(0).size() != kRecordIdSecretBytes || select.Int(1) < 1) {
-    return absl::DataLossError("the job store's database is damaged: the secret of its ids is gone");
+    return absl::DataLossError("the job store's database is damaged: the secret of its ids is missing");
   }
   return RecordIds(std::string(select.Bytes(0)), static_cast<uint64_t>(select.Int(1)));
 }

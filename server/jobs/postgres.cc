@@ -55,7 +55,7 @@ absl::Status CheckDsn(const std::string& dsn) {
   if (options == nullptr) {
     const std::string reason = OneLine(error);
     PQfreemem(error);
-    return absl::InvalidArgumentError(absl::StrCat("the dsn of the store is no connection string: ", reason));
+    return absl::InvalidArgumentError(absl::StrCat("the dsn of the store is not a connection string: ", reason));
   }
   bool has_password = false;
   for (const PQconninfoOption* option = options; option->keyword != nullptr; ++option) {
@@ -186,8 +186,9 @@ absl::StatusOr<PostgresRows> PostgresConnection::Answer() {
     const ExecStatusType status = PQresultStatus(result);
     if (status == PGRES_TUPLES_OK || status == PGRES_COMMAND_OK || !failure.ok()) continue;
     const char* state = PQresultErrorField(result, PG_DIAG_SQLSTATE);
-    failure = absl::Status(state == nullptr ? absl::StatusCode::kUnavailable : CodeOf(state),
-                           absl::StrCat("the database of the job store says: ", OneLine(PQresultErrorMessage(result))));
+    failure =
+        absl::Status(state == nullptr ? absl::StatusCode::kUnavailable : CodeOf(state),
+                     absl::StrCat("the database of the job store reports: ", OneLine(PQresultErrorMessage(result))));
   }
   // Errors such as 57P01, when the database shuts down, also mean that the connection is lost.
   if (PQstatus(connection_) != CONNECTION_OK) return Lost();
@@ -220,7 +221,7 @@ absl::Status PostgresConnection::RunScript(const char* sql) {
 absl::Status PostgresConnection::Commit() {
   ASSIGN_OR_RETURN(const PostgresRows ended, Query("COMMIT"));
   if (ended.tag() == "COMMIT") return absl::OkStatus();
-  return absl::AbortedError("the database of the job store has rolled a change back");
+  return absl::AbortedError("the database of the job store rolled a change back");
 }
 
 std::vector<std::string> PostgresConnection::TakeNotices() {

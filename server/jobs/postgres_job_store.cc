@@ -39,8 +39,8 @@ absl::Status CheckNothingIsMissing(const PostgresJobStoreOptions& options, Postg
   ASSIGN_OR_RETURN(const bool had_jobs, HadJobs(database));
   if (had_jobs) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "there are images, but the database of the store, which should know whose they are, is empty: restore it, or let "
-      "data_folder be an empty folder");
+      "there are images, but the database of the store, which records their owners, is empty: restore it, or set "
+      "data_folder to an empty folder");
 }
 
 // Visits the tasks that exist, with their jobs locked.
@@ -294,7 +294,7 @@ absl::StatusOr<SubmittedJob> PostgresJobStore::Keep(NewJob new_job) {
   if (is_known && absl::IsAlreadyExists(kept)) {
     ASSIGN_OR_RETURN(std::optional<JobRecord> earlier, FindSubmission(tenant, *key));
     if (earlier.has_value()) return SubmittedJob{.job = *std::move(earlier), .existed = true};
-    return absl::UnavailableError("the job that had the idempotency key is just being deleted");
+    return absl::UnavailableError("the job with this idempotency key is being deleted; try again");
   }
   if (!kept.ok()) return kept;
   link_->Notify({job.row.number});

@@ -31,7 +31,7 @@ absl::StatusCode CodeFrom(int64_t number) {
 
 absl::Status CheckRequest(absl::string_view request, absl::string_view checksum) {
   if (base::Sha256Of(request) == checksum) return absl::OkStatus();
-  return absl::DataLossError("the stored job is damaged: it is not what was written");
+  return absl::DataLossError("the stored job is damaged: its checksum is wrong");
 }
 
 // Reads a row that begins with TASK_COLUMNS.
@@ -195,7 +195,7 @@ absl::Status CheckAttempt(const OwnedTask& task, const TaskAttempt& attempt, Ser
   }
   if (row.attempt != attempt.attempt || task.owner != server) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", attempt.attempt, " of the task was given up; attempt ", row.attempt, " runs"));
+        absl::StrCat("attempt ", attempt.attempt, " is stale; the task is on attempt ", row.attempt));
   }
   return absl::OkStatus();
 }
@@ -229,7 +229,7 @@ absl::StatusOr<std::string> ReadRequest(PostgresConnection& database, uint64_t j
   ASSIGN_OR_RETURN(
       const PostgresRows rows,
       database.Query("SELECT request, checksum FROM jobs WHERE number = $1::bigint", {static_cast<int64_t>(job)}));
-  if (rows.size() == 0) return absl::DataLossError("the stored job is damaged: it is gone");
+  if (rows.size() == 0) return absl::DataLossError("the stored job is damaged: it is missing");
   RETURN_IF_ERROR(CheckRequest(rows.Bytes(0, 0), rows.Bytes(0, 1)));
   return std::string(rows.Bytes(0, 0));
 }
@@ -449,13 +449,13 @@ absl::StatusOr<absl::Duration> ShareRunningTime(PostgresConnection& database, Se
                                   "WHERE id = $1::bigint AND expires > clock_timestamp()) THEN $2::bigint ELSE 0 END) "
                                   "RETURNING running",
                                   {server, absl::ToInt64Microseconds(running)}));
-  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is gone");
+  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is missing");
   return absl::Microseconds(rows.Int(0, 0));
 }
 
 absl::StatusOr<absl::Duration> ReadRunningTime(PostgresConnection& database) {
   ASSIGN_OR_RETURN(const PostgresRows rows, database.Query("SELECT running FROM store"));
-  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is gone");
+  if (rows.size() != 1) return absl::DataLossError("the job store's database is damaged: its running time is missing");
   return absl::Microseconds(rows.Int(0, 0));
 }
 

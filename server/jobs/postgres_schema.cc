@@ -96,7 +96,7 @@ absl::Status Migrate(PostgresConnection& database, int target) {
   int64_t version = 0;
   if (table.Int(0, 0) != 0) {
     ASSIGN_OR_RETURN(const PostgresRows row, database.Query("SELECT version FROM store"));
-    if (row.size() != 1) return absl::DataLossError("the job store's database is damaged: its version is gone");
+    if (row.size() != 1) return absl::DataLossError("the job store's database is damaged: its version is missing");
     version = row.Int(0, 0);
   }
   if (version > target) {
@@ -121,7 +121,7 @@ absl::Status MigratePostgresSchema(PostgresConnection& database, int target) {
 absl::StatusOr<RecordIds> ReadRecordIds(PostgresConnection& database) {
   ASSIGN_OR_RETURN(const PostgresRows row, database.Query("SELECT secret FROM store"));
   if (row.size() != 1 || row.Bytes(0, 0).size() != kRecordIdSecretBytes) {
-    return absl::DataLossError("the job store's database is damaged: the secret of its ids is gone");
+    return absl::DataLossError("the job store's database is damaged: the secret of its ids is missing");
   }
   return RecordIds(std::string(row.Bytes(0, 0)), /*first_hidden=*/1);
 }
@@ -129,7 +129,7 @@ absl::StatusOr<RecordIds> ReadRecordIds(PostgresConnection& database) {
 absl::Status CheckSecret(PostgresConnection& database, const RecordIds& ids) {
   ASSIGN_OR_RETURN(const RecordIds found, ReadRecordIds(database));
   if (found.PageId(1) == ids.PageId(1)) return absl::OkStatus();
-  return absl::NotFoundError("the database of the job store is another one than at the start");
+  return absl::NotFoundError("the database of the job store was replaced since the server started");
 }
 
 }  // namespace tessera::server

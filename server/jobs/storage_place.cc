@@ -27,8 +27,8 @@ absl::Status StoragePlace::Check() const {
       continue;
     }
     return absl::UnavailableError(absl::StrCat(
-        "\"", known.path, "\" ", found ? "is not the one that this server opened" : "is gone",
-        ": its folder was removed or moved, or another disk lies over it; bring it back, or start the server again"));
+        "\"", known.path, "\" ", found ? "was replaced since this server opened it" : "is missing",
+        ": its folder was removed or moved, or another disk is mounted over it; restore it, or restart the server"));
   }
   return absl::OkStatus();
 }

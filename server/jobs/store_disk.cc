@@ -81,10 +81,10 @@ absl::StatusOr<base::SharedBytes> StoreDisk::OpenImage(const JobRecord& job, con
   if (absl::IsNotFound(intact.status())) {
     // Only the folder may be missing, and may come back.
     RETURN_IF_ERROR(CheckPlace());
-    return absl::DataLossError("the image's file is gone");
+    return absl::DataLossError("the image's file is missing");
   }
   if (!intact.ok()) return intact.status();
-  if (!*intact) return absl::DataLossError("the image's file is damaged: it is not what was written");
+  if (!*intact) return absl::DataLossError("the image's file is damaged: its digest is wrong");
   return file;
 }
 

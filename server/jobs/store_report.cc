@@ -22,7 +22,7 @@ absl::Status CheckNoImages(const std::string& path, ResultStore& files) {
   ASSIGN_OR_RETURN(const bool has_images, HoldsImages(files));
   if (!has_images) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("there are images, but \"", path, "\", which knows whose they are, is missing or empty"));
+      absl::StrCat("there are images, but \"", path, "\", which records their owners, is missing or empty"));
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ absl::Status CheckNothingIsMissing(const std::string& path, ResultStore& files) 
   if (has_bytes(path)) return absl::OkStatus();
   if (has_bytes(path + "-wal")) {
     return absl::FailedPreconditionError(
-        absl::StrCat("\"", path, "\" is missing or empty, but its log, which has -wal behind the name, is not"));
+        absl::StrCat("\"", path, "\" is missing or empty, but its write-ahead log, with -wal after the name, is not"));
   }
   return CheckNoImages(path, files);
 }

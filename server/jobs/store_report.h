@@ -26,7 +26,7 @@ struct StoreReport {
 absl::StatusOr<StoreReport> InspectJobStore(const std::string& path, ResultStore& files);
 
 // Advice for a damaged or incomplete store.
-inline constexpr char kStoreAdvice[] = "restore the data folder from a copy, or begin with a new one";
+inline constexpr char kStoreAdvice[] = "restore the data folder from a backup, or use a new one";
 
 // FAILED_PRECONDITION if the database is missing or empty although its log or images exist: SQLite would discard the
 // log, and a sweep would remove images without rows.

@@ -50,8 +50,8 @@ std::string FutureText(absl::Time newest, absl::Time now) {
     return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
   };
   return absl::StrCat("the newest time in the job store is ", text(newest), ", ",
-                      absl::FormatDuration(absl::Trunc(newest - now, absl::Seconds(1))), " after what the clock says, ",
-                      text(now), ": the clock is wrong, or was when that was written");
+                      absl::FormatDuration(absl::Trunc(newest - now, absl::Seconds(1))), " after the clock's time, ",
+                      text(now), ": the clock is wrong, or was wrong when that was written");
 }
 
 absl::Status CheckQueued(TaskState state) {

@@ -37,8 +37,8 @@ bool IsText(const std::string& text, size_t limit = kMaxTextBytes) {
 absl::Status TooNew(uint32_t minimum_reader) {
   if (minimum_reader <= kReader) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "the job was stored by a newer version of this program, which this one must "
-      "not misread");
+      "the job was stored by a newer version of this program, which this version "
+      "cannot read");
 }
 
 absl::StatusOr<ImageFormat> FromWire(wire::ImageFormat format) {
@@ -70,7 +70,7 @@ absl::Status CheckJob(const StoredJob& job) {
   const JobRequest& request = job.request;
   if (job.tenant.empty() || !IsText(job.tenant, kMaxTenantBytes) || request.model.empty() || !IsText(request.model) ||
       !IsText(request.user) || !IsText(job.trace_parent)) {
-    return Damaged("a name is no text");
+    return Damaged("a name is not valid text");
   }
   if (!InRange(request.count, 1, static_cast<double>(kMaxImageCount))) return Damaged("its count is out of range");
   if (request.output.quality && !InRange(*request.output.quality, 1, 100)) {
@@ -184,7 +184,7 @@ absl::StatusOr<StoredImage> ParseStoredImage(absl::string_view bytes) {
                   .layout = message.layout(),
                   .lossless = !message.approximate()};
   for (const std::string& warning : message.warnings()) {
-    if (!IsText(warning)) return Damaged("a warning is no text");
+    if (!IsText(warning)) return Damaged("a warning is not valid text");
     image.origin.warnings.push_back(warning);
   }
   return image;

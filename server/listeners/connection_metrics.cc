@@ -22,7 +22,7 @@ constexpr Family kFamilies[] = {
     {"tessera_connections_closed_idle_total", "counter", "Idle connections that were closed to make room for others.",
      [](const HttpConnectionCounts& c) { return c.closed_idle; }},
     {"tessera_connections_refused_total", "counter",
-     "Connections that were closed at once, because a request was under way on all the others.",
+     "Connections that were closed at once, because all others had a running request.",
      [](const HttpConnectionCounts& c) { return c.refused; }},
 };
 

@@ -61,8 +61,8 @@ HttpServerOptions HttpOptionsOf(const ServerConfig& config, const ListenConfig& 
 std::function<void(const absl::Status&)> Reporting(const EdgeReports& reports, const std::string& what) {
   return [log = reports.log, what](const absl::Status& status) {
     if (!log) return;
-    if (status.ok()) return log(absl::StrCat(what, " were read again"));
-    log({base::LogLevel::kError, absl::StrCat(what, " stay as they were: ", std::string(status.message()))});
+    if (status.ok()) return log(absl::StrCat(what, " were reloaded"));
+    log({base::LogLevel::kError, absl::StrCat(what, " were not reloaded: ", std::string(status.message()))});
   };
 }
 

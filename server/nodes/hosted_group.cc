@@ -114,12 +114,12 @@ HostedGroup::HostedGroup(uint64_t id, std::shared_ptr<parallel::HostSegment> seg
 
 absl::StatusOr<std::unique_ptr<HostedGroup>> HostedGroup::Start(const internal::StartGroup& start, Send send) {
   ASSIGN_OR_RETURN(const parallel::Layout layout, parallel::ParseLayout(start.layout()));
-  if (start.data() < 0 || start.data() > kMostData) return absl::InvalidArgumentError("a group of too many ranks");
+  if (start.data() < 0 || start.data() > kMostData) return absl::InvalidArgumentError("the group has too many ranks");
   parallel::MeshShape shape = layout.mesh;
   shape.data = std::max(1, start.data());
   const int ranks = shape.data * layout.ranks();
   if (ranks > parallel::kMaxHostRanks || start.host_of_rank_size() != ranks || start.host() < 1) {
-    return absl::InvalidArgumentError("a group whose hosts are not those of its ranks");
+    return absl::InvalidArgumentError("the hosts of the group do not match its ranks");
   }
   ASSIGN_OR_RETURN(const parallel::Mesh mesh, parallel::Mesh::Create(shape, ranks));
   ASSIGN_OR_RETURN(std::shared_ptr<parallel::HostSegment> segment,
@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<HostedGroup>> HostedGroup::Start(const internal::
   for (const internal::StartRank& rank : start.ranks()) {
     if (rank.world_rank() < 0 || rank.world_rank() >= ranks || start.host_of_rank(rank.world_rank()) != start.host() ||
         group->ranks_.contains(rank.rank())) {
-      return absl::InvalidArgumentError("a rank that is not this node's");
+      return absl::InvalidArgumentError("a rank of the group is not on this node");
     }
     std::vector<std::string> arguments = {"--layout",  start.layout(),
                                           "--rank",    absl::StrCat(rank.world_rank()),

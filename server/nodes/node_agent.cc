@@ -47,9 +47,10 @@ absl::Status ConnectionError(const std::string& controller, const std::string& t
   const std::string lower = absl::AsciiStrToLower(text);
   if (absl::StrContains(lower, "handshake") || absl::StrContains(lower, "certificate") ||
       absl::StrContains(lower, "hostname verification") || absl::StrContains(lower, "peer name")) {
-    return absl::UnavailableError(absl::StrCat("the controller at ", controller,
-                                               " has no valid certificate: it must be of the authority in ca.crt, must "
-                                               "not have expired, and must name the host"));
+    return absl::UnavailableError(
+        absl::StrCat("the controller at ", controller,
+                     " has no valid certificate: it must be signed by the authority in ca.crt, "
+                     "not be expired, and name the host"));
   }
   if (absl::StrContains(lower, "dns") || absl::StrContains(lower, "resol")) {
     return absl::UnavailableError(absl::StrCat("the name in ", controller, " cannot be resolved"));
@@ -97,7 +98,7 @@ class NodeAgent::Session final {
     }
     groups_.clear();
     if (!status.ok()) return status;
-    if (watch.is_silent()) return absl::UnavailableError("nothing was heard of the controller for too long");
+    if (watch.is_silent()) return absl::UnavailableError("the controller sent nothing for too long");
     return absl::UnavailableError("the connection to the controller has ended");
   }
 
@@ -134,7 +135,7 @@ class NodeAgent::Session final {
 
   // If a group cannot be started, its ranks are lost; the node continues.
   absl::Status StartGroup(const internal::StartGroup& start) {
-    if (groups_.contains(start.group())) return absl::InvalidArgumentError("the controller starts a group twice");
+    if (groups_.contains(start.group())) return absl::InvalidArgumentError("the controller started a group twice");
     absl::StatusOr<std::unique_ptr<HostedGroup>> group =
         HostedGroup::Start(start, [this](FromNode message) { Send(std::move(message)); });
     if (group.ok()) {
@@ -232,7 +233,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
   const auto cancel = [&context] { context.TryCancel(); };
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) return absl::CancelledError("the node ends");
+    if (stopping_) return absl::CancelledError("the node is stopping");
     context_ = &context;
   }
   const std::unique_ptr<AgentStream> stream = stub->Join(&context);
@@ -275,14 +276,14 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     return absl::Status(told.code(), absl::StrCat("the controller at ", options_.controller,
                                                   " refuses this node: ", std::string(told.message())));
   }
-  return absl::UnavailableError(absl::StrCat("the controller at ", options_.controller, " gave no welcome"));
+  return absl::UnavailableError(absl::StrCat("the controller at ", options_.controller, " did not accept this node"));
 }
 
 absl::StatusOr<std::string> VersionOfWorker() {
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkerProcess> worker,
                    WorkerProcess::Start({.executable = WorkerExecutable(), .arguments = {"--version"}}));
   if (!worker->WaitForExit(kVersionTimeout))
-    return absl::UnavailableError("the worker program does not say its version");
+    return absl::UnavailableError("the worker program does not print its version");
   return std::string(absl::StripAsciiWhitespace(worker->LastOutput()));
 }
 

@@ -133,11 +133,11 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
           kHelloTimeout / 10, kHelloTimeout, [] {}, [&] { context.TryCancel(); });
       read = stream.Read(&first);
     }
-    if (!read || !first.has_hello()) return absl::InvalidArgumentError("it does not say what it is");
+    if (!read || !first.has_hello()) return absl::InvalidArgumentError("its first message does not identify it");
     const absl::StatusOr<std::string> token = ReadNodeToken(options_.files);
     if (!token.ok()) return absl::UnavailableError("the server's own token cannot be read");
     if (!SameSecret(*token, first.hello().token())) {
-      return absl::UnauthenticatedError(first.hello().token().empty() ? "it has shown no token"
+      return absl::UnauthenticatedError(first.hello().token().empty() ? "it sent no token"
                                                                       : "its token is not the server's");
     }
     return absl::OkStatus();
@@ -158,14 +158,14 @@ class ListenerImpl final : public NodeListener, public internal::NodeController:
     FromNode message;
     while (stream.Read(&message)) {
       watch.Heard();
-      if (message.epoch() != epoch) return absl::InvalidArgumentError("it speaks of another epoch than its own");
+      if (message.epoch() != epoch) return absl::InvalidArgumentError("its message has the wrong epoch");
       RETURN_IF_ERROR(registry_.Receive(name, message));
     }
     return absl::UnavailableError(watch.is_silent() ? Silence() : "its connection has ended");
   }
 
   std::string Silence() const {
-    return absl::StrCat("nothing was heard of it for ", absl::FormatDuration(options_.lost_after));
+    return absl::StrCat("it sent nothing for ", absl::FormatDuration(options_.lost_after));
   }
 
   const NodeListenerOptions options_;

@@ -52,7 +52,7 @@ NodeRank::~NodeRank() {
 
 absl::StatusOr<int> NodeRank::Connect(absl::Duration) {
   const std::lock_guard lock(state_->mutex_);
-  if (!state_->client_.valid()) return absl::FailedPreconditionError("the rank has a controller");
+  if (!state_->client_.valid()) return absl::FailedPreconditionError("the rank has a controller already");
   return state_->client_.Release();
 }
 
@@ -84,7 +84,7 @@ uint64_t NodeRank::PeakMemoryBytes() const {
 void NodeRank::Kill() { state_->calls_.kill(); }
 
 absl::StatusOr<WorkerIdentity> NodeRank::identity() const {
-  return absl::FailedPreconditionError("a rank of a node is not adopted");
+  return absl::FailedPreconditionError("ranks of a node cannot be adopted");
 }
 
 bool NodeRank::host_lost() const {

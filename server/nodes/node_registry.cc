@@ -144,21 +144,22 @@ void NodeRegistry::Log(base::LogLevel level, const std::string& node, const std:
 
 absl::Status NodeRegistry::CheckHello(const internal::NodeHello& hello) const {
   if (!control::IsNodeName(hello.name())) {
-    return absl::InvalidArgumentError(absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShownBytes)),
-                                                   " is none; valid values are 1 to 63 of a-z 0-9 . - that begin with "
-                                                   "a letter or digit"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShownBytes)),
+                     " is not valid; valid values are 1 to 63 of a-z 0-9 . - that begin with "
+                     "a letter or digit"));
   }
   if (hello.version() != options_.version) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its worker says ", QuotedValue(hello.version().substr(0, kMostShownBytes)), ", the server's is ",
+        absl::StrCat("its worker is ", QuotedValue(hello.version().substr(0, kMostShownBytes)), ", the server's is ",
                      QuotedValue(options_.version), "; install the same version on both"));
   }
   const bool devices =
       hello.devices_size() > 0 && hello.devices_size() <= kMostDevices &&
       std::ranges::all_of(hello.devices(), [](const auto& name) { return control::IsNodeDevice(name); });
-  if (hello.incarnation() == 0) return absl::InvalidArgumentError("its process has no number");
+  if (hello.incarnation() == 0) return absl::InvalidArgumentError("its process has no incarnation number");
   if (!devices || hello.processors() < 1 || hello.processors() > kMostProcessors) {
-    return absl::InvalidArgumentError("it offers no devices that can be; valid values are cpu:N and cuda:N");
+    return absl::InvalidArgumentError("it offers no valid devices; valid values are cpu:N and cuda:N");
   }
   return absl::OkStatus();
 }
@@ -180,7 +181,7 @@ absl::StatusOr<uint64_t> NodeRegistry::Admit(const internal::NodeHello& hello, s
     const std::lock_guard lock(mutex_);
     Node& node = nodes_[hello.name()];
     if (std::ranges::find(node.fenced, hello.incarnation()) != node.fenced.end()) {
-      return absl::AbortedError("a later process of that name has joined; this one is to end");
+      return absl::AbortedError("a newer process with that name has joined; this one must end");
     }
     lost = TakeRanks(node);
     fenced = std::exchange(node.link, std::move(link));
@@ -208,9 +209,9 @@ absl::StatusOr<uint64_t> NodeRegistry::Admit(const internal::NodeHello& hello, s
   if (fenced != nullptr) {
     internal::ToNode message;
     message.set_epoch(fenced_epoch);
-    message.set_replaced("a later process of that name has joined");
+    message.set_replaced("a newer process with that name has joined");
     fenced->Send(std::move(message));
-    Log(base::LogLevel::kWarning, hello.name(), "a later process of it has joined, the one before is fenced");
+    Log(base::LogLevel::kWarning, hello.name(), "a newer process has joined, and the earlier one is fenced");
   }
   Log(base::LogLevel::kInfo, hello.name(), absl::StrCat("has joined with ", absl::StrJoin(hello.devices(), ", ")));
   std::function<void()> joined;
@@ -284,7 +285,7 @@ absl::Status NodeRegistry::CheckDevices(const RemoteRanksRequest& request, bool&
     const auto node = nodes_.find(device.node);
     if (node == nodes_.end() || node->second.link == nullptr) {
       may_come = true;
-      return absl::UnavailableError(absl::StrCat("node ", device.node, ", which is to run rank ", rank,
+      return absl::UnavailableError(absl::StrCat("node ", device.node, ", which must run rank ", rank,
                                                  ", has not joined", Nearest(device.node, connected)));
     }
     if (std::ranges::find(node->second.devices, device.device) == node->second.devices.end()) {
@@ -302,7 +303,7 @@ absl::Status NodeRegistry::WaitForNodes(std::unique_lock<std::mutex>& lock, cons
     status = CheckDevices(request, may_come);
     return stopping_ || !may_come;
   });
-  return stopping_ ? absl::UnavailableError("the server ends") : status;
+  return stopping_ ? absl::UnavailableError("the server is stopping") : status;
 }
 
 absl::StatusOr<std::shared_ptr<NodeRankState>> NodeRegistry::AddRank(Node& node, const std::string& name) {

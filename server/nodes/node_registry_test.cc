@@ -50,7 +50,7 @@ TEST(NodeRegistryTest, ALaterProcessEndsTheRanksOfTheOneBeforeWhichIsToldAndMayN
   EXPECT_TRUE(link->sent().back().has_replaced() || link->sent().back().has_kill());
   const absl::Status back = registry.Admit(HelloOf("node-a", 7), link).status();
   EXPECT_EQ(back.code(), absl::StatusCode::kAborted);
-  EXPECT_THAT(Message(back), HasSubstr("a later process of that name has joined"));
+  EXPECT_THAT(Message(back), HasSubstr("a newer process with that name has joined"));
 }
 
 TEST(NodeRegistryTest, AConnectionThatWasReplacedTakesNothingWithItWhenItEnds) {
@@ -90,8 +90,8 @@ TEST(NodeRegistryTest, ARankOfALostNodeSaysWhatBecameOfIt) {
   auto started = registry.Start(OneRankOn("node-a/cpu:0"));
   const std::unique_ptr<RankProcess> rank = std::move((*started)->TakeProcesses()[0]);
   EXPECT_EQ(rank->node(), "node-a");
-  registry.Lose("node-a", epoch, "nothing was heard of it for 5s");
-  EXPECT_EQ(rank->StateText(), "is lost with its node: nothing was heard of it for 5s");
+  registry.Lose("node-a", epoch, "it sent nothing for 5s");
+  EXPECT_EQ(rank->StateText(), "is lost with its node: it sent nothing for 5s");
 }
 
 TEST(NodeRegistryTest, WhatNodesAndGroupsCannotBeIsRefusedByName) {
@@ -107,7 +107,7 @@ TEST(NodeRegistryTest, WhatNodesAndGroupsCannotBeIsRefusedByName) {
   ASSERT_TRUE(registry.Admit(HelloOf("node-a", 1), link).ok());
   const absl::Status absent = registry.Start(OneRankOn("node-b/cpu:0")).status();
   EXPECT_EQ(absent.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(Message(absent), HasSubstr("node node-b, which is to run rank 0, has not joined; the nearest is node-a"));
+  EXPECT_THAT(Message(absent), HasSubstr("node node-b, which must run rank 0, has not joined; the nearest is node-a"));
   const absl::Status device = registry.Start(OneRankOn("node-a/cpu:1")).status();
   EXPECT_EQ(device.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(device), HasSubstr("node-a offers no cpu:1; the nearest is cpu:0"));

@@ -64,7 +64,8 @@ absl::StatusOr<std::vector<ProcessorShare>> GroupShares(int ranks, const base::J
           absl::StrCat("calibration: ", shares.back().busy, " of ", ranks, " ranks; expected ", busy));
     }
   }
-  if (busy != ranks) return absl::InvalidArgumentError(absl::StrCat("calibration: not all of ", ranks, " ranks"));
+  if (busy != ranks)
+    return absl::InvalidArgumentError(absl::StrCat("calibration: it does not have all of ", ranks, " ranks"));
   if (json.Find("device") != nullptr) {
     ASSIGN_OR_RETURN(base::ConfigReader own, base::ConfigReader::FromJson(json, "calibration"));
     const std::string device = own.RequiredString("device");
@@ -150,12 +151,12 @@ absl::StatusOr<Calibration> ParseCalibration(std::string_view text, const Calibr
   RETURN_IF_ERROR(reader.status());
   found.dtype = base::EnumOf<control::Dtype>(dtype).value_or(control::Dtype::kFp64);
   if (format != kFormat || dtype != base::EnumName(key.dtype) || !(found == key)) {
-    return absl::FailedPreconditionError("calibration: it is of another program, machine or model");
+    return absl::FailedPreconditionError("calibration: it was made for another program, machine or model");
   }
   const base::Json* groups = json.Find("groups");
   const int most = MostRanks(key.threads);
   if (groups == nullptr || std::ssize(groups->items()) != most) {
-    return absl::InvalidArgumentError(absl::StrCat("calibration: it is not of 1 to ", most, " ranks"));
+    return absl::InvalidArgumentError(absl::StrCat("calibration: it must have groups of 1 to ", most, " ranks"));
   }
   Calibration calibration = {.key = key, .shares = {}};
   for (int ranks = 1; ranks <= most; ++ranks) {

@@ -111,7 +111,7 @@ Admission AdmissionControl::Admit(const std::string& key, const ShapeClass& shap
 absl::Status AdmissionControl::Redeem(uint64_t id, const std::string& key) {
   const auto ticket = tickets_.find(id);
   if (ticket == tickets_.end() || ticket->second.key != key) {
-    return absl::FailedPreconditionError("the ticket is not one of this key, or it was used up");
+    return absl::FailedPreconditionError("the ticket does not belong to this key, or was redeemed");
   }
   --promised_tasks_;
   keys_.Promise(key, -1, -ticket->second.flops);
@@ -201,7 +201,7 @@ absl::Status AdmissionControl::CheckInvariants() const {
     const KeyShares::Key& own = counted[name];
     if (key.promised != own.promised ||
         std::abs(key.promised_flops - own.promised_flops) > 1e-6 * (1 + own.promised_flops)) {
-      return absl::InternalError(absl::StrCat("the promises to key ", name, " are miscounted"));
+      return absl::InternalError(absl::StrCat("the admissions of key ", name, " are miscounted"));
     }
   }
   return absl::OkStatus();

@@ -65,7 +65,7 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
   if (CouldEverRun(shape)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("an image of ", shape.width, "x", shape.height, " needs about ", BytesText(needed),
-                   " beside the weights; the largest group of this model has ", BytesText(largest),
+                   " in addition to the weights; the largest group of this model has ", BytesText(largest),
                    limit.empty() ? "" : absl::StrCat(" (", limit, ")"), ": ask for a smaller image"));
 }
 

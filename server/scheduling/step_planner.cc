@@ -107,15 +107,18 @@ absl::Status StepPlanner::CheckInvariants() const {
     std::vector<TaskId> batch;
     for (const TaskId task_id : group.residents) {
       const ScheduledTask* task = tasks_.Find(task_id);
-      if (task == nullptr) return broken("has a task that nobody knows");
-      if (!resident.insert(task_id).second) return broken(absl::StrCat("has task ", task_id, ", as another has"));
-      if (task->group != id || task->phase == TaskPhase::kWaiting) return broken("has a task of another");
-      if (task->spec.isolated && group.residents.size() > 1) return broken("has company for a task to run alone");
+      if (task == nullptr) return broken("has an unknown task");
+      if (!resident.insert(task_id).second)
+        return broken(absl::StrCat("has task ", task_id, ", which another group has, too"));
+      if (task->group != id || task->phase == TaskPhase::kWaiting) return broken("has a task of another group");
+      if (task->spec.isolated && group.residents.size() > 1)
+        return broken("has other tasks with one that must run alone");
       if (task->spec.shape.model != group.description.model) return broken("has a task of another model");
       if (task->phase == TaskPhase::kStarting || task->phase == TaskPhase::kActive) batch.push_back(task_id);
     }
     for (const TaskId task : batch) {
-      if (tasks_.Find(task)->spec.shape != tasks_.Find(batch[0])->spec.shape) return broken("mixes classes in a batch");
+      if (tasks_.Find(task)->spec.shape != tasks_.Find(batch[0])->spec.shape)
+        return broken("has a batch of several shapes");
     }
     if (!batch.empty() &&
         !capacity_.Fits(group, tasks_.Find(batch[0])->spec.shape, static_cast<int32_t>(batch.size()))) {

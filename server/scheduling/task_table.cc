@@ -93,10 +93,10 @@ absl::Status TaskTable::CheckInvariants(int64_t running) const {
   for (const auto& [id, task] : tasks_) {
     if (task.phase == TaskPhase::kWaiting) {
       ++waiting;
-      if (task.issued != 0) return absl::InternalError(absl::StrCat("task ", id, " waits and has steps"));
+      if (task.issued != 0) return absl::InternalError(absl::StrCat("task ", id, " is waiting and has steps"));
       const auto enqueued = enqueued_.find(task.spec.shape.model);
       if (enqueued == enqueued_.end() || !enqueued->second.contains({task.spec.enqueued, id})) {
-        return absl::InternalError(absl::StrCat("task ", id, " has no time"));
+        return absl::InternalError(absl::StrCat("task ", id, " is waiting and has no time of enqueueing"));
       }
     }
     if (task.issued > task.spec.steps) return absl::InternalError(absl::StrCat("task ", id, " has too many steps"));
@@ -104,13 +104,14 @@ absl::Status TaskTable::CheckInvariants(int64_t running) const {
     counted[task.spec.key].flops += task.RemainingFlops();
   }
   for (const auto& [model, queue] : waiting_) queued += queue.size();
-  if (static_cast<int64_t>(tasks_.size()) != waiting + running) return absl::InternalError("a task runs nowhere");
-  if (queued != waiting) return absl::InternalError("the queues do not hold what waits");
-  if (this->waiting() != waiting) return absl::InternalError("a task that does not wait has a time");
+  if (static_cast<int64_t>(tasks_.size()) != waiting + running)
+    return absl::InternalError("a task is neither waiting nor running");
+  if (queued != waiting) return absl::InternalError("the queues do not hold all waiting tasks");
+  if (this->waiting() != waiting) return absl::InternalError("a task that is not waiting has a time of enqueueing");
   for (const auto& [group, id] : held_) {
     const ScheduledTask* task = Find(id);
     if (task == nullptr || task->phase != TaskPhase::kWaiting || task->held_by != group) {
-      return absl::InternalError(absl::StrCat("group ", group, " holds a task that does not wait for it"));
+      return absl::InternalError(absl::StrCat("group ", group, " holds a task that is not waiting for it"));
     }
   }
   for (const auto& [name, key] : keys_.all()) {

@@ -25,7 +25,7 @@ absl::StatusOr<bool> PredictionProof::Prove(const std::vector<TaskId>& tasks, co
   log_(base::LogLine(base::LogLevel::kWarning,
                      absl::StrCat("group ", group_, ": ", tasks.size(), " images of ", started.generated_width, "x",
                                   started.generated_height, " change each other by ", distance,
-                                  " in a batch; images of this size are made one by one")));
+                                  " in a batch; images of this size are generated one at a time")));
   return false;
 }
 

@@ -55,7 +55,7 @@ class ReportedImage final : public base::ByteSource {
     absl::StatusOr<std::string> piece = bytes_->Read(offset, count);
     if (!piece.ok() && log_ && !reported_.exchange(true)) {
       log_({base::LogLevel::kWarning,
-            absl::StrCat("image ", image_, " was not sent to its end: ", std::string(piece.status().message()))});
+            absl::StrCat("image ", image_, " was not sent completely: ", std::string(piece.status().message()))});
     }
     return piece;
   }
@@ -121,9 +121,10 @@ DurableImageService::~DurableImageService() {
 absl::Status DurableImageService::Open() {
   RETURN_IF_ERROR(base::MakePrivateFolder(options_.data_folder));
   if (base::ReadersOfDataFolder(options_.data_folder) != base::Readers::kOwner) {
-    options_.log({base::LogLevel::kWarning,
-                  "other users of this machine can read prompts and pictures in the data folder; `tessera doctor` says "
-                  "how to end that"});
+    options_.log(
+        {base::LogLevel::kWarning,
+         "other users of this machine can read prompts and pictures in the data folder; run `tessera doctor` to "
+         "see how to restrict access"});
   }
   std::string own_folder = options_.data_folder;
   if (options_.shared_queue.has_value()) {
@@ -307,7 +308,7 @@ ServerInfo DurableImageService::Info() {
 }
 
 absl::Status DurableImageService::Ready() {
-  if (monitor_.draining()) return absl::UnavailableError("the server is ending");
+  if (monitor_.draining()) return absl::UnavailableError("the server is stopping");
   RETURN_IF_ERROR(StorageErrorForCaller(storage_.jobs->trouble().state));
   if (options_.ready_when_durable) return absl::OkStatus();
   const Lock lock = monitor_.Acquire();

@@ -18,7 +18,7 @@ absl::StatusOr<control::ModelDescription> GroupDescriber::DescribeModel(const st
                    WorkerGroup::Start({.progress = progress_, .owner = owner_}));
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_) return absl::CancelledError("the server ends");
+    if (stopping_) return absl::CancelledError("the server is stopping");
     group_ = group;
   }
   absl::Status connected = group->Connect(kTimeout);

@@ -150,7 +150,7 @@ void GroupFleet::DrainOthers(const Lock& lock, const std::vector<bool>& kept) {
     if (kept[i] || std::exchange(replicas_[i].draining, true)) continue;
     monitor_.scheduler(lock).groups().Drain(replicas_[i].group.id);
     options_.log(absl::StrCat("group ", replicas_[i].group.name,
-                              ": finishes what runs in it and ends, as it is not wanted any more"));
+                              ": is drained and then ended, because the configuration no longer has it"));
   }
 }
 
@@ -260,7 +260,7 @@ void GroupFleet::ReplaceAbandoned(const Lock& lock) {
     const absl::Duration left = std::max(scheduler.capacity().LeastTimeInFlight(group) - since, since);
     if (left <= std::max(replica.runner->ReloadTime(), kShortestReplacement)) continue;
     scheduler.steps().Retire(group);
-    replica.runner->Replace("all that it worked on was cancelled or is too late, and it would have gone on with it");
+    replica.runner->Replace("all its images were cancelled or are late, and it was still generating them");
   }
 }
 

@@ -55,7 +55,7 @@ std::string GroupRecordText(const GroupRecord& record) {
 }
 
 absl::StatusOr<GroupRecord> ParseGroupRecord(const std::string& text) {
-  absl::Status none = absl::InvalidArgumentError("the record of the group is none");
+  absl::Status none = absl::InvalidArgumentError("the record of the group is malformed");
   if (text.size() > kMaxBytes) return none;
   boost::system::error_code error;
   const json::value value = json::parse(text, error);

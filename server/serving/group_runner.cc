@@ -188,7 +188,7 @@ absl::Status GroupRunner::Work(bool& has_made_images) {
     if (status.ok()) status = loop.Turn();
   }
   has_made_images = loop.has_made_images();
-  return status.ok() ? absl::CancelledError("the server ends") : status;
+  return status.ok() ? absl::CancelledError("the server is stopping") : status;
 }
 
 std::vector<GroupRunner::ProbeAnswer> GroupRunner::TakeProbes() {

@@ -36,7 +36,7 @@ absl::Status GroupSession::Open() {
     RETURN_IF_ERROR(Use(nullptr));
     if (!absl::IsNotFound(adopted)) {
       log_(absl::StrCat("group ", options_.name,
-                        ": workers of the server before are not adopted: ", std::string(adopted.message())));
+                        ": workers of the previous server are not adopted: ", std::string(adopted.message())));
     }
   }
   return Load();
@@ -56,9 +56,9 @@ void GroupSession::Close() {
 void GroupSession::GiveUpLayout(const std::string& reason) {
   if (layout() == parallel::Layout()) return;
   const absl::Status revoked = CertificateFolder(options_.certificates).Revoke(subject_);
-  log_({base::LogLevel::kError,
-        absl::StrCat("group ", options_.name, ": layout ", subject_.layout, " is given up, one rank goes on: ", reason,
-                     revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message())))});
+  log_({base::LogLevel::kError, absl::StrCat("group ", options_.name, ": layout ", subject_.layout,
+                                             " is abandoned, one rank continues: ", reason,
+                                             revoked.ok() ? "" : absl::StrCat("; ", std::string(revoked.message())))});
   const std::lock_guard lock(mutex_);
   layout_ = parallel::Layout();
 }
@@ -81,7 +81,7 @@ WorkerGroupOptions GroupSession::ServingOptions() const {
 absl::Status GroupSession::Use(const std::shared_ptr<WorkerGroup>& group) {
   std::shared_ptr<WorkerGroup> before;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
-  if (killed_) return absl::CancelledError("the server ends");
+  if (killed_) return absl::CancelledError("the server is stopping");
   before = std::exchange(group_, group);
   return absl::OkStatus();
 }
@@ -143,7 +143,7 @@ absl::Status GroupSession::Adopt() {
   ASSIGN_OR_RETURN(const std::shared_ptr<WorkerGroup> group, WorkerGroup::Adopt(ServingOptions(), record.workers));
   if (!record.loaded) return absl::FailedPreconditionError("they have not loaded their model");
   if (record.subject != subject_ || record.load != LoadText(options_.load)) {
-    return absl::FailedPreconditionError("they were started for something else");
+    return absl::FailedPreconditionError("they were started with other options");
   }
   if (record.files != options_.files) return absl::FailedPreconditionError("the model's files were replaced since");
   RETURN_IF_ERROR(AcceptContents(record.contents));
@@ -154,7 +154,7 @@ absl::Status GroupSession::Adopt() {
   device_memory_ = record.memory_budget;
   trace_.OnWorkers(group->Pids());
   KeepRecord(/*loaded=*/true);
-  log_(absl::StrCat("group ", options_.name, ": workers of the server before are adopted with their model"));
+  log_(absl::StrCat("group ", options_.name, ": workers of the previous server are adopted with their model"));
   return absl::OkStatus();
 }
 

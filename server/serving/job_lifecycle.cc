@@ -48,7 +48,7 @@ absl::Status JobLifecycle::Recover() {
     refused.emplace_back(queued.id, fits);
     context_.log(
         {base::LogLevel::kWarning,
-         absl::StrCat("image ", queued.index, " of job ", queued.job, " is given up: ", std::string(fits.message())),
+         absl::StrCat("image ", queued.index, " of job ", queued.job, " fails: ", std::string(fits.message())),
          {{"job", queued.job}, {"image_index", queued.index}, {"tenant", queued.tenant}, {"model", request.model}}});
   });
   RETURN_IF_ERROR(recovery.status());
@@ -57,7 +57,7 @@ absl::Status JobLifecycle::Recover() {
     context_.log({base::LogLevel::kWarning,
                   absl::StrCat(future,
                                "; set it if it is wrong; new jobs get the time of the clock, and nothing is "
-                               "removed before its retention is over, by the time that servers have worked")});
+                               "removed before its retention is over, counted in the time that servers have run")});
   }
   context_.log(absl::StrCat("recovered ", recovery->queued, " queued images, of which ", recovery->given_back,
                             " were running; ", recovery->damaged, " were damaged"));

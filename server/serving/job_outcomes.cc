@@ -141,7 +141,7 @@ absl::Status JobOutcomes::Persist(const std::vector<TaskId>& tasks, const std::f
       if (LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr) task->stuck = disk;
     }
     if (!disk) return status;
-    if (context_.monitor.WaitForStop(lock, kDiskPause)) return absl::CancelledError("the process ends");
+    if (context_.monitor.WaitForStop(lock, kDiskPause)) return absl::CancelledError("the process is stopping");
   }
 }
 
@@ -153,9 +153,8 @@ void JobOutcomes::Lose(TaskId id, const absl::Status& error) {
     task->again = false;
     context_.monitor.tasks(lock).Lose(id, error, context_.store.Calendar());
   }
-  ReportEnded(
-      id, "failed",
-      absl::Status(error.code(), absl::StrCat(error.message(), "; the job store cannot keep that it has failed")));
+  ReportEnded(id, "failed",
+              absl::Status(error.code(), absl::StrCat(error.message(), "; the job store cannot record the failure")));
 }
 
 void JobOutcomes::ForgetIfCancelled(TaskId id) {

@@ -9,9 +9,9 @@ absl::Status ServedContents::Accept(const std::string& files, const std::string&
   const std::string& served = served_.emplace(files, contents).first->second;
   if (served == contents) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the model's files were replaced: their digest is ", contents, ", and what is served has ", served,
-                   "; SIGHUP or a restart of the server serves the new ones in all groups, and with the old files "
-                   "back in their place this group goes on"));
+      absl::StrCat("the model's files were replaced: their digest is ", contents, ", and the served model has ", served,
+                   "; send SIGHUP to the server or restart it to serve the new files in all groups, or restore the old "
+                   "files to continue with this group"));
 }
 
 }  // namespace tessera::server

@@ -80,7 +80,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
 
 absl::Status DrainingError() {
   return WithRetryAfter(
-      WithErrorCode(absl::UnavailableError("the server is ending and accepts no more jobs"), "draining"), kComeAgain);
+      WithErrorCode(absl::UnavailableError("the server is stopping and accepts no more jobs"), "draining"), kComeAgain);
 }
 
 absl::Status NotServedError() { return absl::FailedPreconditionError("the model is no longer served"); }

@@ -40,7 +40,7 @@ absl::Status StorageErrorForCaller(StorageState state) {
     case StorageState::kUnreachable:
       return ForCaller("storage_unavailable", "the database of the server's queue does not answer");
     case StorageState::kMoved:
-      return ForCaller("storage_unavailable", "the data folder of the server is not where it was");
+      return ForCaller("storage_unavailable", "the data folder of the server was moved or replaced");
     case StorageState::kDamaged:
       return ForCaller("storage_unavailable", "the database of the server is damaged");
   }
@@ -63,8 +63,9 @@ base::LogLine StorageLogLine(const StorageTrouble& trouble) {
     line.fields["seconds"] = absl::ToDoubleSeconds(trouble.duration);
     return line;
   }
-  line.text = absl::StrCat("storage: ", state, ": ", std::string(trouble.failure.message()), "; no jobs are accepted",
-                           trouble.state == StorageState::kDamaged ? " by this process any more" : " and results wait");
+  line.text =
+      absl::StrCat("storage: ", state, ": ", std::string(trouble.failure.message()), "; no jobs are accepted",
+                   trouble.state == StorageState::kDamaged ? " until the server is restarted" : " and results wait");
   return line;
 }
 

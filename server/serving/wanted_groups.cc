@@ -111,7 +111,7 @@ void WantedGroups::Take(const Lock& lock, const std::vector<ServedGroupOptions>&
     // Tried below at once.
     unreadable_.push_back({.options = missing,
                            .number = next_number_,
-                           .reason = absl::UnavailableError("it has not been looked for yet"),
+                           .reason = absl::UnavailableError("it has not been read yet"),
                            .pause = options_.first_back_off,
                            .next = base::SteadyNow()});
     next_number_ += static_cast<size_t>(missing.count);

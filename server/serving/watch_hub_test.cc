@@ -40,7 +40,7 @@ class Heard {
   std::vector<std::string> names_;
 };
 
-const absl::Status kReason = absl::UnavailableError("the server ends");
+const absl::Status kReason = absl::UnavailableError("the server is stopping");
 
 TEST(WatchHubTest, DeliversInTheOrderOfPublishing) {
   WatchHub hub;

@@ -195,7 +195,7 @@ absl::StatusOr<int> Supervisor::Run() {
     }
     const absl::Duration pause = PauseBeforeRestart(crashes);
     const std::string when = pause > absl::ZeroDuration() ? absl::StrCat(" in ", absl::FormatDuration(pause)) : "";
-    options_.log({base::LogLevel::kError, absl::StrCat(what, "; it is started again", when), {{"signal", signal}}});
+    options_.log({base::LogLevel::kError, absl::StrCat(what, "; restarting it", when), {{"signal", signal}}});
     absl::SleepFor(pause);
   }
 }
@@ -208,12 +208,12 @@ absl::StatusOr<std::optional<std::string>> MessageOfSupervisor() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   pid_t supervisor = 0;
   if (!absl::SimpleAtoi(parts.first, &supervisor) || supervisor != getppid()) {
-    return absl::UnavailableError("the process that is to watch over the server has ended");
+    return absl::UnavailableError("the supervisor has ended");
   }
   int file = -1;
   std::optional<std::string> text;
   if (absl::SimpleAtoi(parts.second, &file)) text = TextOf(file);
-  if (!text.has_value()) return absl::InternalError("what the watching process has to say cannot be read");
+  if (!text.has_value()) return absl::InternalError("the supervisor's message cannot be read");
   close(file);
   return text;
 }

@@ -123,13 +123,13 @@ absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
   try {
     const json::object& object = value.as_object();
     if (object.at("version").to_number<int>() != kVersion) {
-      return absl::InvalidArgumentError("it is of another version of this program");
+      return absl::InvalidArgumentError("it was made by another version of this program");
     }
     Certificate certificate = ReadContent(object);
     if (certificate.canaries.empty()) return none;
     // A certificate has exactly one text, so any change shows.
     if (CertificateText(certificate) != json::serialize(object) + "\n") {
-      return absl::InvalidArgumentError("it was altered: its checksum does not belong to its content");
+      return absl::InvalidArgumentError("it was altered: its checksum does not match its content");
     }
     return certificate;
   } catch (const std::exception&) {

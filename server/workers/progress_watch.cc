@@ -85,7 +85,7 @@ std::string ProgressWatch::Culprit() const {
   }
   if (!stopped.empty()) return absl::StrJoin(stopped, ", ");
   if (!busy.empty()) return absl::StrJoin(busy, ", ");
-  return "every rank waits for another one";
+  return "all ranks wait for each other";
 }
 
 }  // namespace tessera::server

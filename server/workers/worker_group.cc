@@ -129,7 +129,8 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGrou
     if (process.ok()) group->workers_.push_back({.process = *std::move(process)});
   }
   if (status.ok() && group->ranks() != options.layout.ranks()) {
-    status = absl::FailedPreconditionError(absl::StrCat("a group of ", group->ranks(), " workers"));
+    status = absl::FailedPreconditionError(
+        absl::StrCat("the group has ", group->ranks(), " workers; its layout needs ", options.layout.ranks()));
   }
   if (!status.ok()) return absl::FailedPreconditionError(std::string(status.message()));
   const absl::StatusOr<int> descriptor = first->OpenInherited();
@@ -137,7 +138,7 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::Adopt(const WorkerGrou
   absl::StatusOr<std::shared_ptr<parallel::HostSegment>> segment = parallel::HostSegment::Map(*descriptor);
   close(*descriptor);
   if (!segment.ok() || (*segment)->ranks() != group->ranks() || (*segment)->IsPoisoned()) {
-    return absl::FailedPreconditionError("the workers' memory is of no use any more");
+    return absl::FailedPreconditionError("the workers' shared memory can no longer be used");
   }
   group->segment_ = *std::move(segment);
   return group;
@@ -209,7 +210,7 @@ absl::Status WorkerGroup::Resume() {
                  [&](control::WorkerClient& client) { return client.Wait<control::Resume>(sequence); });
   if (!resumed.ok()) return resumed.status();
   for (const absl::StatusOr<control::WorkerProgress>& answer : answers) {
-    if (*answer != *resumed) return Fail(absl::DataLossError("the ranks were not left alike"));
+    if (*answer != *resumed) return Fail(absl::DataLossError("the ranks are in different states"));
   }
   return absl::OkStatus();
 }

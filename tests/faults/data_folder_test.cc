@@ -72,14 +72,14 @@ TEST_F(DataFolderTest, WithADamagedPageIsNotServed) {
     file << std::string(4096, '\xA5');
   }
   EXPECT_THAT(server_.ErrorsOfStart(), AllOf(HasSubstr("the job store's database is damaged"),
-                                             HasSubstr("restore the data folder from a copy")));
+                                             HasSubstr("restore the data folder from a backup")));
 }
 
 TEST_F(DataFolderTest, WithImagesAndNoDatabaseIsNotANewOne) {
   Use();
   fs::remove(data() + "/jobs.sqlite");
   EXPECT_THAT(server_.ErrorsOfStart(),
-              AllOf(HasSubstr("there are images, but"), HasSubstr("restore the data folder from a copy")));
+              AllOf(HasSubstr("there are images, but"), HasSubstr("restore the data folder from a backup")));
   EXPECT_FALSE(fs::exists(data() + "/jobs.sqlite"));
 }
 

@@ -74,7 +74,8 @@ TEST_F(LongJobsTest, AGroupThatWorksForACancelledJobIsReplacedAndFree) {
   EXPECT_EQ(server_->StatusOf(stuck), "cancelled");
   EXPECT_EQ(Restarts(), 1);
   EXPECT_NE(server_->Workers(), before);
-  EXPECT_THAT(server_->process().errors(), AllOf(HasSubstr("was cancelled or is too late"), Not(HasSubstr("quarant"))));
+  EXPECT_THAT(server_->process().errors(),
+              AllOf(HasSubstr("all its images were cancelled or are late"), Not(HasSubstr("quarant"))));
   EXPECT_EQ(server_->Terminate(), 0);
 }
 

@@ -206,7 +206,7 @@ TEST_F(NodeFaultsTest, NoJobIsLostWhenANetworkDelaysStallsOrCuts) {
   WaitUntilLogged("node node-b: is lost");
   cluster_.server().WaitUntilReady();
   to_a.Stall();
-  WaitUntilLogged("node node-a: is lost: nothing was heard of it for 2s");
+  WaitUntilLogged("node node-a: is lost: it sent nothing for 2s");
   to_a.Pass();
   ExpectNothingLost();
 }
@@ -218,14 +218,14 @@ TEST_F(NodeFaultsTest, AProcessThatWasLostWhileItWasStoppedMayNotComeBackAfterIt
   const std::vector<pid_t> ranks = cluster_.Workers("node-b");
   ASSERT_EQ(ranks.size(), 1u);
   StopProcess(stopped.pid());
-  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: nothing was heard of it for 2s");
+  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: it sent nothing for 2s");
   cluster_.Run("node-b");
   ASSERT_TRUE(cluster_.HasJoined("node-b"));
   stopped.Signal(SIGCONT);
   EXPECT_NE(stopped.Wait(), 0);
-  EXPECT_THAT(stopped.errors(), HasSubstr("a later process of that name has joined"));
+  EXPECT_THAT(stopped.errors(), HasSubstr("a newer process with that name has joined"));
   EXPECT_TRUE(WaitUntilGone(ranks[0]));
-  WaitUntilLogged("node 'node-b' is refused: a later process of that name has joined");
+  WaitUntilLogged("node 'node-b' is refused: a newer process with that name has joined");
   ExpectNothingLost();
 }
 
@@ -244,12 +244,12 @@ TEST_F(SeeminglyAliveNodesTest, AStoppedProcessIsFencedByItsSuccessorAndEndsWhen
   StopProcess(stopped.pid());
   cluster_.Run("node-b");
   ASSERT_TRUE(cluster_.HasJoined("node-b"));
-  WaitUntilLogged("a later process of it has joined, the one before is fenced");
+  WaitUntilLogged("a newer process has joined, and the earlier one is fenced");
   WaitUntil("the group on the successor", [&] { return cluster_.Workers("node-b").size() == 2; });
   cluster_.server().WaitUntilReady();
   stopped.Signal(SIGCONT);
   EXPECT_NE(stopped.Wait(), 0);
-  EXPECT_THAT(stopped.errors(), HasSubstr("a later process of that name has joined"));
+  EXPECT_THAT(stopped.errors(), HasSubstr("a newer process with that name has joined"));
   EXPECT_TRUE(WaitUntilGone(ranks[0]));
   EXPECT_EQ(cluster_.Workers("node-b").size(), 1u) << "the successor's rank goes on";
   ExpectNothingLost();
@@ -270,7 +270,7 @@ TEST_F(NodeLinksTest, NoJobIsLostWhenTheLinkOfAHostIsDownAndUpAgain) {
   EXPECT_EQ(joined.at("state").as_string(), "joined");
   EXPECT_EQ(joined.at("devices"), boost::json::value({"cpu:0"}));
   (*hosts_)->SetLink("node-b", false);
-  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: nothing was heard of it for 2s");
+  WaitUntilLogged("rank 1 of 2 on node-b is lost with its node: it sent nothing for 2s");
   EXPECT_EQ(InfoOf("node-b").at("state").as_string(), "lost");
   EXPECT_EQ(InfoOf("node-a").at("state").as_string(), "joined");
   WaitUntil("the end of its workers", [&] { return cluster_.Workers("node-b").empty(); });
@@ -349,7 +349,7 @@ TEST_F(NodeRefusalsTest, CertificatesThatHaveExpired) {
   ASSERT_EQ(cluster_.server().Terminate(), 0);
   cluster_.WriteFiles("", cluster_.authority(), /*seconds=*/-60);
   ASSERT_TRUE(cluster_.Start());
-  EXPECT_THAT(cluster_.ErrorsOf("node-b", {.join_timeout = "1"}), HasSubstr("must not have expired"));
+  EXPECT_THAT(cluster_.ErrorsOf("node-b", {.join_timeout = "1"}), HasSubstr("not be expired, and name the host"));
 }
 
 TEST_F(NodeRefusalsTest, ATokenFileWithoutAToken) {
@@ -379,7 +379,7 @@ TEST_F(NodeRefusalsTest, AHelloWithoutAToken) {
   EXPECT_FALSE(stream->Read(&answer)) << answer.DebugString();
   const grpc::Status status = stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_THAT(status.error_message(), HasSubstr("it has shown no token"));
+  EXPECT_THAT(status.error_message(), HasSubstr("it sent no token"));
 }
 
 TEST_F(NodeRefusalsTest, CertificatesAndTokensAreReplacedWithoutARestart) {

@@ -169,7 +169,7 @@ TEST_F(SharedQueueTest, AServerThatCannotReachItsDatabaseSaysSoAndDoesNotStart) 
   EXPECT_THAT(errors("host=/nowhere user=tessera", there.password_file), HasSubstr("does not answer"));
   EXPECT_THAT(errors(there.dsn, "/nowhere"), HasSubstr("password file"));
   EXPECT_THAT(errors(there.dsn + " password=x", there.password_file), HasSubstr("put it into the password_file"));
-  EXPECT_THAT(errors("no connection string", there.password_file), HasSubstr("no connection string"));
+  EXPECT_THAT(errors("no connection string", there.password_file), HasSubstr("is not a connection string"));
 }
 
 }  // namespace

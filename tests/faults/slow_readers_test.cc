@@ -136,7 +136,7 @@ TEST_F(SlowReadersTest, GetLessThanTheLengthSaysOfAFileThatIsCutShortMeanwhile) 
   EXPECT_TRUE(got == picture_.substr(0, got.size()));
   EXPECT_EQ(server_.Call("GET", path_).status, 500) << "before a byte of it is sent";
   WaitUntil("the log says so", [&] {
-    return absl::StrContains(server_.process().errors(), "was not sent to its end: the image's file was changed");
+    return absl::StrContains(server_.process().errors(), "was not sent completely: the image's file was changed");
   });
 }
 

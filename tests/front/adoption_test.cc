@@ -185,7 +185,7 @@ TEST_F(AdoptionTest, WorkersOfAnotherModelAreKilledAndTheModelIsLoaded) {
   EXPECT_THAT(Workers(), Not(UnorderedElementsAreArray(workers)));
   EXPECT_EQ(Workers().size(), 1u);
   EXPECT_EQ(Loads(), 2u);
-  EXPECT_THAT(StopServer(), HasSubstr("not adopted: they were started for something else"));
+  EXPECT_THAT(StopServer(), HasSubstr("not adopted: they were started with other options"));
 }
 
 TEST_F(AdoptionTest, AGroupThatHasLostARankIsKilledAndStartedAfresh) {

@@ -277,7 +277,7 @@ TEST_F(DurableImageServiceTest, ImagesThatChangeEachOtherInABatchAreMadeOneByOne
   EXPECT_EQ(FileOf(after, 0), FileOf(job, 0));
   service_.reset();
   EXPECT_THAT(log, HasSubstr("images of 24x16 change each other by"));
-  const std::string first = "images of this size are made one by one";
+  const std::string first = "images of this size are generated one at a time";
   EXPECT_EQ(log.find(first), log.rfind(first)) << log;
 }
 
@@ -370,7 +370,7 @@ TEST_F(DurableImageServiceTest, WhatWasAcceptedUnderAKeyIsGivenBackWhateverBound
   EXPECT_EQ(code_of_another(caller_), absl::StatusCode::kResourceExhausted) << "the queue is full";
   expect_the_first(caller_);
   service_->Drain(absl::ZeroDuration());
-  EXPECT_EQ(code_of_another(caller_), absl::StatusCode::kUnavailable) << "the server ends";
+  EXPECT_EQ(code_of_another(caller_), absl::StatusCode::kUnavailable) << "the server is stopping";
   expect_the_first(caller_);
   EXPECT_EQ(service_->Submit({.tenant = "other"}, Request(1), key).status().code(), absl::StatusCode::kUnavailable)
       << "the key of another tenant";

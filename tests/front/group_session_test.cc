@@ -188,7 +188,7 @@ TEST_F(GroupSessionTest, GoesOnWithOneRankWhenTheRanksOfItsLayoutDiffer) {
   Order("rank1:drift=1");
   EXPECT_EQ(session.Open().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(session.layout(), parallel::Layout());
-  EXPECT_THAT(log_lines_, Contains(HasSubstr("layout cfg=2 is given up, one rank goes on")));
+  EXPECT_THAT(log_lines_, Contains(HasSubstr("layout cfg=2 is abandoned, one rank continues")));
   session.Close();
   EXPECT_EQ(session.Open(), absl::OkStatus());
   EXPECT_EQ(session.workers().ranks(), 1);

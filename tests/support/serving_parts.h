@@ -208,7 +208,7 @@ inline bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
   std::promise<void> may_finish;
   parts.store.on_finish = [&] { may_finish.get_future().wait(); };
   parts.RunUntilDecoded(task);
-  parts.jobs.OnDied(kGroup, absl::CancelledError("the server ends"), /*blameless=*/true);
+  parts.jobs.OnDied(kGroup, absl::CancelledError("the server is stopping"), /*blameless=*/true);
   const bool queued_again = parts.Waiting() > 0;
   may_finish.set_value();
   parts.WaitUntilStored();

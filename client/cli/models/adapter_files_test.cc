@@ -45,7 +45,7 @@ TEST(AdapterFiles, WhatCannotBeUsedIsNamed) {
     return std::string(OpenAdapterFiles(adapters).message());
   };
   EXPECT_THAT(refused({{.name = folder / "none"}}), HasSubstr("none'"));
-  EXPECT_THAT(refused({{.name = folder.Write("bad.safetensors", "no adapter")}}), HasSubstr("is no adapter file"));
+  EXPECT_THAT(refused({{.name = folder.Write("bad.safetensors", "no adapter")}}), HasSubstr("is not an adapter file"));
   EXPECT_THAT(
       refused({{.name = folder.Write("a/x.safetensors", kStyle)}, {.name = folder.Write("b/x.safetensors", kGrain)}}),
       HasSubstr("has the name 'x' of another one"));
