@@ -67,8 +67,8 @@ std::string UnknownArgument(const CLI::App& app) {
     return absl::StrCat("unknown option ", server::QuotedValue(name), Suggestion(name, names));
   }
   if (extras.empty()) return "";
-  return absl::StrCat("nothing is expected after what was read, but there is ", server::QuotedValue(extras[0]),
-                      "; a text of several words goes between quotation marks");
+  return absl::StrCat("unexpected argument ", server::QuotedValue(extras[0]),
+                      "; put a text of several words in quotation marks");
 }
 
 // The footer of every help text that has no footer yet.

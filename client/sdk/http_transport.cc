@@ -112,7 +112,7 @@ class Exchange {
   absl::Status FailureOf(const error_code& error) const {
     if (call_.stop.stop_requested()) return absl::CancelledError("the caller has ended the call");
     if (base::SteadyNow() >= call_.deadline) return absl::DeadlineExceededError("the server did not answer in time");
-    const std::string what = error == beast::error::timeout ? "nothing came from it in time" : error.message();
+    const std::string what = error == beast::error::timeout ? "the server sent nothing in time" : error.message();
     return absl::UnavailableError(absl::StrCat("the server ", url_.authority, " cannot be reached: ", what));
   }
 
@@ -138,7 +138,7 @@ class Exchange {
     absl::Status failure = FailureOf(error);
     if (failure.code() != absl::StatusCode::kUnavailable || verified == X509_V_OK) return failure;
     return absl::UnavailableError(absl::StrCat("the server ", url_.authority,
-                                               " does not prove who it is: ", X509_verify_cert_error_string(verified)));
+                                               " has no valid certificate: ", X509_verify_cert_error_string(verified)));
   }
 
   template <typename Stream>
@@ -156,7 +156,7 @@ class Exchange {
     while (!parser.is_done()) {
       error = Await([&](auto done) { http::async_read_some(stream, buffer, parser, std::move(done)); });
       if (error) return FailureOf(error);
-      if (body.size() > kMaxAnswerBytes) return absl::ResourceExhaustedError("the server's answer has no end");
+      if (body.size() > kMaxAnswerBytes) return absl::ResourceExhaustedError("the server's answer is too long");
       if (!take.has_value() || !is_ok) continue;
       std::vector<ServerEvent> ready;
       RETURN_IF_ERROR(events.Take(body, ready));

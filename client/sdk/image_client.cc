@@ -32,14 +32,14 @@ absl::StatusOr<ServerUrl> Check(const ImageClientOptions& options) {
         absl::StrCat("the address is '", absl::Utf8SafeCEscape(options.address), "'; it must be HOST or HOST:PORT"));
   }
   if (!std::all_of(options.api_key.begin(), options.api_key.end(), absl::ascii_isgraph)) {
-    return absl::InvalidArgumentError("the API key has characters that no key has; valid are visible ASCII ones");
+    return absl::InvalidArgumentError("the API key has invalid characters; valid characters are visible ASCII");
   }
   if (!options.tls && !options.root_certificates.empty()) {
-    return absl::InvalidArgumentError("root certificates are given and tls is off; valid are both or neither");
+    return absl::InvalidArgumentError("root certificates are given and tls is off; set tls, or leave them out");
   }
   if (!options.api_key.empty() && !options.tls && !options.key_in_clear && !url->IsLoopback()) {
     return absl::InvalidArgumentError(
-        "the API key would travel unencrypted; use tls, or key_in_clear where others may read it");
+        "the API key would be sent unencrypted; use tls, or set key_in_clear to allow it");
   }
   if (options.retries < 0 || options.retries > 1000) {
     return absl::InvalidArgumentError(absl::StrCat("retries is ", options.retries, "; valid values are 0 to 1000"));
@@ -136,7 +136,7 @@ class HttpImageClient final : public ImageClient {
     const std::string& key = options.idempotency_key;
     if (key.size() > kMaxKeyBytes || !std::all_of(key.begin(), key.end(), absl::ascii_isprint)) {
       return absl::InvalidArgumentError(absl::StrCat("idempotency_key is '", absl::Utf8SafeCEscape(key),
-                                                     "'; valid are 1 to ", kMaxKeyBytes,
+                                                     "'; valid values are 1 to ", kMaxKeyBytes,
                                                      " printable ASCII characters"));
     }
     ASSIGN_OR_RETURN(std::string body, ToJson(image));

@@ -155,7 +155,7 @@ bool ReadScalar(const Value& value, const FieldDescriptor& field, Message& messa
 
 absl::Status ReadObject(const Value& object, Message& message) {
   if (!object.IsObject()) {
-    return absl::InternalError("the server's answer is no JSON object: is it a Tessera server?");
+    return absl::InternalError("the server's answer is not a JSON object: is it a Tessera server?");
   }
   const Reflection& reflection = *message.GetReflection();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {

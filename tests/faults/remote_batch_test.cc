@@ -113,7 +113,7 @@ TEST_F(RemoteBatchTest, EndsWhereTheServerStaysAwayAndGoesOnWithTheNextOne) {
   server_->Kill();
   EXPECT_EQ(process->Wait(), 6) << process->errors();
   EXPECT_THAT(process->errors(), AllOf(HasSubstr("cannot be reached"), HasSubstr("trying again for up to 1s"),
-                                       HasSubstr("the same command goes on")));
+                                       HasSubstr("run the same command again to continue")));
   EXPECT_EQ(Run("items.jsonl", "out", OnServer({"--server-timeout", "0.5"})), 6) << "nor does the next one begin";
   ASSERT_TRUE(server_->Start());
   server_->WaitUntilReady();

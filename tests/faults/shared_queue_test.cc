@@ -154,7 +154,7 @@ TEST_F(SharedQueueTest, TheDoctorSaysWhatTheDatabaseHolds) {
     doctor.WaitForOutput("no such text: all of it");
     return doctor.output();
   };
-  EXPECT_THAT(found(servers_.database()), AllOf(HasSubstr("1 servers at work"), HasSubstr("2 queued")));
+  EXPECT_THAT(found(servers_.database()), AllOf(HasSubstr("1 running servers"), HasSubstr("2 queued")));
   EXPECT_THAT(found({.dsn = "host=/nowhere"}), HasSubstr("does not answer"));
 }
 

@@ -138,7 +138,7 @@ TEST_F(DoctorTest, FindsModelsLayoutsAndWorkersThatCannotServe) {
 }
 
 TEST_F(DoctorTest, FindsAWorkerProgramOfAnotherBuild) {
-  ExpectFailure(kAnyPorts + Group(), "worker program", "another build: it says 'tessera 0.0.0, control protocol",
+  ExpectFailure(kAnyPorts + Group(), "worker program", "another build: its version is 'tessera 0.0.0, control protocol",
                 "version=0.0.0");
   // Programs that do not report a version: one prints something else, one prints nothing.
   for (const auto& [program, said] : {std::pair("/bin/echo", "--socket"), std::pair("/bin/false", "''")}) {
@@ -212,7 +212,7 @@ TEST_F(DoctorTest, LeavesAServerThatRunsAlone) {
   ASSERT_TRUE(server->WaitForOutput("listening"));
   const Result result = Doctor(config);
   EXPECT_EQ(result.exit_code, 0) << result.output;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("in use by a server that runs"), HasSubstr("0 queued")));
+  EXPECT_THAT(result.output, AllOf(HasSubstr("in use by a running server"), HasSubstr("0 queued")));
   server->Signal(SIGTERM);
   EXPECT_EQ(server->Wait(), 0);
 }

@@ -179,7 +179,7 @@ TEST_F(LayoutCommandTest, AJobThatTheGuardStopsIsMadeByOneRankAndTheCertificateI
   const Result result = Generate({"--layout", "cfg=2"}, "rank1:drift=3");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(result.errors,
-              AllOf(HasSubstr("layout cfg=2 is given up"), HasSubstr("after step 3 the latents of rank 1")));
+              AllOf(HasSubstr("layout cfg=2 is abandoned"), HasSubstr("after step 3 the latents of rank 1")));
   EXPECT_EQ(Read("x.png"), serial);
   EXPECT_THAT(Certificates(), IsEmpty());
 }

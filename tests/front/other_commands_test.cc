@@ -367,7 +367,7 @@ TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
       {{"generate", "x", "--seeed=4"}, "unknown option '--seeed'; did you mean '--seed'?\n"},
       {{"bench", "--no-such-thing-at-all"}, "tessera bench: unknown option '--no-such-thing-at-all'\n"},
       {{"replay", "--imagefile"}, "unknown option '--imagefile'"},
-      {{"generate", "red", "apple"}, "there is 'apple'; a text of several words goes between quotation marks"},
+      {{"generate", "red", "apple"}, "unexpected argument 'apple'; put a text of several words in quotation marks"},
   };
   for (const auto& [arguments, says] : kCases) {
     const Result result = Run(arguments);

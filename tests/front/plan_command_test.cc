@@ -108,7 +108,7 @@ TEST_F(PlanCommandTest, WhatIsWrongIsNamedWithWhatIsValid) {
            {{"--gpus", "2"}, "--link"},
            {{"--link", "pcie"}, "--gpus"},
            {{"--device", "tpu"}, "device is 'tpu'"},
-           {{"--device", "cuda", "--link", "pcie"}, "--link is not for the GPUs of this machine"},
+           {{"--device", "cuda", "--link", "pcie"}, "--link is not valid with the GPUs of this machine"},
            {{"--device", "cpu", "--gpus", "2"}, "--gpus is of GPUs"},
            {{"--calibrate", "--link", "pcie"}, "--link is of GPUs"},
            {{"--device", "cpu", "--threads", "0"}, "threads is 0; valid values are 1 to 4096"},

@@ -166,7 +166,7 @@ class FakeJobStore final : public server::JobStore {
     if (!Writes().ok()) return Writes();
     server::TaskRecord& task = TaskOf(attempt.task);
     if (task.state != server::TaskState::kRunning || task.attempt != attempt.attempt) {
-      return absl::FailedPreconditionError("it does not run under that attempt");
+      return absl::FailedPreconditionError("it is not running as that attempt");
     }
     task.state = state;
     change(task);

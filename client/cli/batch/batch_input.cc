@@ -24,8 +24,8 @@ namespace json = boost::json;
 
 constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";
 constexpr char kUnbalanced[] =
-    "a quotation mark is not closed, or stands within a value: such a value is in quotation marks, and the mark in it "
-    "is doubled";
+    "a quotation mark is not closed, or is inside an unquoted value: quote such a value, and double the mark inside "
+    "it";
 constexpr char kIdField[] = "custom_id";
 constexpr size_t kMaxIdBytes = 512;
 constexpr absl::string_view kUrls[] = {"/v1/images/generations", "/v1/jobs"};
@@ -38,7 +38,7 @@ std::string HexDigestOf(absl::string_view text) {
 
 absl::StatusOr<server::ImageRequest> RequestOfBody(const std::string& body) {
   ASSIGN_OR_RETURN(server::GenerationBody read, server::ReadGenerationBody(body, server::BodyKind::kGeneration));
-  if (read.stream) return server::FieldError("stream", " is true; a batch has nobody to stream to: leave it out");
+  if (read.stream) return server::FieldError("stream", " is true; a batch does not stream: leave it out");
   return std::move(read.request);
 }
 
@@ -223,7 +223,7 @@ absl::Status BatchReader::ReadHeader(const std::string& record) {
     columns_.emplace_back(absl::AsciiStrToLower(absl::StripAsciiWhitespace(name)));
     RETURN_IF_ERROR(server::CheckName("the column", columns_.back(), valid));
     if (std::ranges::count(columns_, columns_.back()) > 1) {
-      return absl::InvalidArgumentError(absl::StrCat("the column ", columns_.back(), " is there twice"));
+      return absl::InvalidArgumentError(absl::StrCat("the column ", columns_.back(), " is given twice"));
     }
   }
   if (std::ranges::find(columns_, "prompt") != columns_.end()) return absl::OkStatus();
@@ -255,7 +255,7 @@ BatchItem BatchReader::ItemOf(const Line& line) {
   BatchItem item = {.index = next_index_++, .line = item_line_, .digest = HexDigestOf(line.text)};
   if (line.too_long) {
     item.request = absl::InvalidArgumentError(
-        absl::StrCat("the item has more than ", kMaxItemBytes, " bytes, which is the most that one may have"));
+        absl::StrCat("the item has more than ", kMaxItemBytes, " bytes, the most that are valid"));
   } else if (base::FirstInvalidUtf8(line.text) < line.text.size()) {
     item.request = absl::InvalidArgumentError("the item is not valid UTF-8");
   } else if (format_ == BatchFormat::kJsonl) {
@@ -277,8 +277,8 @@ absl::Status BatchReader::KeepId(const std::string& custom_id, BatchItem& item) 
   }
   const auto [known, is_new] = ids_.emplace(custom_id, item.line);
   if (!is_new) {
-    return server::FieldError(kIdField, absl::StrCat(" ", server::QuotedValue(custom_id), " is that of line ",
-                                                     known->second, " already; each may be there once"));
+    return server::FieldError(kIdField, absl::StrCat(" ", server::QuotedValue(custom_id), " is the id of line ",
+                                                     known->second, " already; each id may be used once"));
   }
   item.custom_id = custom_id;
   return absl::OkStatus();

@@ -86,11 +86,11 @@ TEST(BatchInputTest, AnItemThatIsWrongSaysWhyAndTheNextOneIsRead) {
       {R"({"prompt": "a", "sed": 1})", "did you mean 'seed'"},
       {R"({"prompt": "a", "seed": "x"})", "seed is"},
       {R"({"size": "64x64"})", "prompt is missing"},
-      {R"({"prompt": "a", "prompt": "b"})", "is there twice"},
-      {R"({"prompt": "a", "stream": true})", "stream is true; a batch has nobody to stream to"},
+      {R"({"prompt": "a", "prompt": "b"})", "is given twice"},
+      {R"({"prompt": "a", "stream": true})", "stream is true; a batch does not stream"},
       {R"({"custom_id": 1, "prompt": "a"})", "custom_id must be a text"},
       {R"({"custom_id": "", "prompt": "a"})", "custom_id has 0 bytes"},
-      {R"({"custom_id": "seen", "prompt": "a"})", "custom_id 'seen' is that of line 1 already"},
+      {R"({"custom_id": "seen", "prompt": "a"})", "custom_id 'seen' is the id of line 1 already"},
       {R"({"method": "GET", "url": "/v1/jobs", "body": {"prompt": "a"}})", "valid values are POST"},
       {R"({"url": "/v1/chat/completions", "body": {"prompt": "a"}})",
        "valid values are /v1/images/generations, /v1/jobs"},
@@ -199,7 +199,7 @@ TEST(BatchInputTest, AMemberThatIsThereTwiceIsRefusedWhereverItIs) {
     const std::vector<BatchItem> items = ItemsOf(line, BatchFormat::kJsonl);
     ASSERT_EQ(items.size(), 1u);
     EXPECT_THAT(std::string(items[0].request.status().message()),
-                ::testing::AnyOf(HasSubstr("is there twice"), HasSubstr("duplicate key")))
+                ::testing::AnyOf(HasSubstr("is given twice"), HasSubstr("duplicate key")))
         << line;
   }
 }
@@ -233,7 +233,7 @@ TEST(BatchInputTest, AHeaderOfCsvThatIsNoneEndsTheReading) {
   EXPECT_THAT(std::string(ErrorOfHeader("prompt,\"seed\nx,1").message()), HasSubstr("line 1: a quotation mark"));
   EXPECT_THAT(std::string(ErrorOfHeader("prompt,sede\nx").message()), HasSubstr("did you mean 'seed'"));
   EXPECT_THAT(std::string(ErrorOfHeader("seed,size\n1,2").message()), HasSubstr("no column \"prompt\""));
-  EXPECT_THAT(std::string(ErrorOfHeader("prompt,prompt\n1,2").message()), HasSubstr("prompt is there twice"));
+  EXPECT_THAT(std::string(ErrorOfHeader("prompt,prompt\n1,2").message()), HasSubstr("prompt is given twice"));
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ class LocalItems final : public ItemMaker {
               .ended =
                   [events](const std::string& key, const std::vector<RunImage>& images, const absl::Status& error) {
                     int64_t index = 0;
-                    if (!absl::SimpleAtoi(key, &index)) return absl::InternalError("a key is no index");
+                    if (!absl::SimpleAtoi(key, &index)) return absl::InternalError("a key is not an index");
                     return events.ended(index, images, error);
                   },
               .disk = [events](const absl::Status& failure) { events.stop(At(Stage::kOutput, failure)); }});

@@ -99,9 +99,9 @@ class Outage {
   }
 
   absl::Status Error(const absl::Status& status) const {
-    return At(Stage::kOptions,
-              absl::UnavailableError(absl::StrCat(Text(status), "; it has been so for ", absl::FormatDuration(timeout_),
-                                                  ", and the same command goes on where this one ends")));
+    return At(Stage::kOptions, absl::UnavailableError(absl::StrCat(Text(status), "; it did not recover within ",
+                                                                   absl::FormatDuration(timeout_),
+                                                                   "; run the same command again to continue")));
   }
 
  private:
@@ -274,7 +274,7 @@ class RemoteItems final : public ItemMaker {
   absl::StatusOr<RunImage> Write(const Job& job, const v1::Image& image, int32_t images) {
     const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(image.file());
     if (!decoded.ok()) {
-      return At(Stage::kJob, absl::DataLossError(absl::StrCat("what the server sent is no image: ",
+      return At(Stage::kJob, absl::DataLossError(absl::StrCat("the server did not send an image: ",
                                                               std::string(decoded.status().message()))));
     }
     RunImage made = {.file = RunImageName(job.index, image.index(), images, decoded->format),

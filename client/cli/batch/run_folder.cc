@@ -53,7 +53,7 @@ absl::StatusOr<std::string> DamageOfFile(const std::string& path, const RunImage
   const fs::file_status status = fs::symlink_status(path, error);
   if (status.type() == fs::file_type::not_found) return "is missing";
   if (error) return ReadFailure(path, error.message());
-  if (status.type() != fs::file_type::regular) return "is no file";
+  if (status.type() != fs::file_type::regular) return "is not a file";
   const absl::StatusOr<base::ReadOnlyFile> file = base::ReadOnlyFile::Open(path, image.file);
   if (!file.ok()) return ReadFailure(path, std::string(file.status().message()));
   if (file->size() != image.bytes) return absl::StrCat("has ", file->size(), " bytes, not ", image.bytes);
@@ -65,7 +65,7 @@ absl::StatusOr<std::string> DamageOfFile(const std::string& path, const RunImage
       return ReadFailure(path, std::string(read.message()));
     digest.Update({reinterpret_cast<const char*>(part.data()), part.size()});
   }
-  return digest.Finish() == image.digest ? "" : "holds other bytes";
+  return digest.Finish() == image.digest ? "" : "has changed";
 }
 
 // Removes partly written files that processes have left.
@@ -104,8 +104,8 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const std::string& pa
   // The order matters: other shards may be creating the run's folder, the first entry in it, at this moment.
   const bool holds_files = fs::exists(path, error) && !fs::is_empty(path, error);
   if (holds_files && !fs::exists(path + kRunFolder, error)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the folder \"", path, "\" holds other files; give a new one, or that of a run to go on with it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the folder \"", path, "\" holds other files; give a new folder, or that of a run to continue it"));
   }
   RETURN_IF_ERROR(base::MakeFolder(path));
   RETURN_IF_ERROR(base::MakePrivateFolder(path + kRunFolder));
@@ -144,12 +144,12 @@ absl::Status RunFolder::OpenRun(const RunIdentity& identity) {
     kept.dtype = std::string(run.at("dtype").as_string());
   } catch (const std::exception&) {
     return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" cannot be read: ", file,
-                                                      " is not what this version of the program writes"));
+                                                      " is not in the format of this version of the program"));
   }
   if (identity.seed.has_value() && *identity.seed != seed_) {
     return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" has the seed ", seed_, ", not ",
                                                       *identity.seed,
-                                                      "; leave --seed out to go on with it, or give another folder"));
+                                                      "; leave --seed out to continue it, or give another folder"));
   }
   return model.empty() ? absl::OkStatus()
                        : CheckModel(kept, {.model = model, .files = identity.files, .dtype = identity.dtype});
@@ -158,7 +158,7 @@ absl::Status RunFolder::OpenRun(const RunIdentity& identity) {
 absl::Status RunFolder::CheckModel(const RunIdentity& kept, const RunIdentity& identity) const {
   const auto refuse = [&](const std::string& what) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the run in \"", path_, "\" is ", what, "; go on with that one, or give another folder"));
+        absl::StrCat("the run in \"", path_, "\" is ", what, "; continue with that one, or give another folder"));
   };
   if (identity.model != kept.model) return refuse(absl::StrCat("of the model ", kept.model, ", not ", identity.model));
   if (identity.files.empty() != kept.files.empty()) {
@@ -210,8 +210,8 @@ absl::StatusOr<const RunEntry*> RunFolder::Find(int64_t index, const std::string
   if (entry->second.item_digest == item_digest) {
     return entry->second.state() == RunState::kLost ? nullptr : &entry->second;
   }
-  return absl::FailedPreconditionError(absl::StrCat("item ", index, " is not the one that the run in \"", path_,
-                                                    "\" has made: its input was another; give another folder"));
+  return absl::FailedPreconditionError(absl::StrCat("item ", index, " differs from the one in the run in \"", path_,
+                                                    "\", whose input was another; give another folder"));
 }
 
 int64_t RunFolder::AttemptOf(int64_t index) const {
@@ -270,9 +270,10 @@ absl::StatusOr<std::string> RunFolder::ReadImage(const RunImage& image) const {
   if (bytes.ok() && bytes->size() == image.bytes && absl::BytesToHexString(base::Sha256Of(*bytes)) == image.digest) {
     return bytes;
   }
-  return absl::FailedPreconditionError(absl::StrCat("\"", path_, "/", image.file,
-                                                    "\" is not what the run has written; "
-                                                    "--verify finds all that are not, and has them made again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("\"", path_, "/", image.file,
+                   "\" was changed after the run wrote it; run the command with --verify to find all such "
+                   "images, and without it to make them again"));
 }
 
 absl::StatusOr<std::vector<RunDamage>> RunFolder::DamageOf(const RunEntry& entry) const {
@@ -310,7 +311,7 @@ absl::StatusOr<bool> RunFolder::WriteManifest(int64_t items) const {
   if (!entries.empty() && entries.rbegin()->first >= items) {
     return absl::FailedPreconditionError(absl::StrCat("the run in \"", path_, "\" has made item ",
                                                       entries.rbegin()->first, ", and the input has ", items,
-                                                      " items: it is not the whole input of that run"));
+                                                      " items: it must be the whole input of that run"));
   }
   const auto ended =
       std::ranges::count_if(entries, [](const auto& entry) { return entry.second.state() != RunState::kLost; });

@@ -75,7 +75,7 @@ TEST_F(RunSheetTest, OfAnImageThatIsNotWhatWasWrittenIsNotDrawn) {
   std::map<int64_t, RunEntry> entries = {{0, Done(0)}, {1, Done(1)}};
   folder_.Write("run/images/000/000001.png", "no picture");
   const absl::Status status = WriteContactSheets(folder_ / "all.png", *run_, entries).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("images/000/000001.png\" is not what the run has written"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("images/000/000001.png\" was changed after the run wrote it"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "all.png"));
 }
 

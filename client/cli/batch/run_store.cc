@@ -15,7 +15,7 @@ namespace tessera::client {
 using server::TaskState;
 
 absl::StatusOr<server::SubmittedJob> RunStore::Submit(const server::NewJob& job) {
-  if (!job.idempotency.has_value()) return absl::InvalidArgumentError("a job of a run is of one of its items");
+  if (!job.idempotency.has_value()) return absl::InvalidArgumentError("a job of a run must be for one of its items");
   const std::lock_guard lock(mutex_);
   const uint64_t first = next_task_;
   next_task_ += static_cast<uint64_t>(job.request.count);
@@ -55,7 +55,7 @@ absl::StatusOr<server::TaskRecord*> RunStore::FindAttempt(const server::TaskAtte
   if (live == nullptr) return absl::NotFoundError("there is no such task");
   server::TaskRecord& task = live->record.tasks[attempt.task - live->record.tasks[0].id];
   if (task.state == TaskState::kRunning && task.attempt == attempt.attempt) return &task;
-  return absl::FailedPreconditionError("the task does not run under that attempt");
+  return absl::FailedPreconditionError("the task is not running as that attempt");
 }
 
 absl::StatusOr<server::ClaimedTask> RunStore::Claim(uint64_t id) {
@@ -116,7 +116,7 @@ absl::Status RunStore::Finish(const server::TaskAttempt& attempt, const std::str
     ASSIGN_OR_RETURN(const server::TaskRecord* task, FindAttempt(attempt));
     const Live& live = *FindJob(attempt.task);
     int64_t item = 0;
-    if (!absl::SimpleAtoi(live.key, &item)) return absl::InternalError("the key of the job is no index");
+    if (!absl::SimpleAtoi(live.key, &item)) return absl::InternalError("the key of the job is not an index");
     image.file = RunImageName(item, task->index, live.record.request.count, origin.format);
     image.seed = live.record.request.parameters.seed + static_cast<uint64_t>(task->index);
   }
@@ -192,7 +192,7 @@ absl::StatusOr<std::vector<server::Verdict>> RunStore::GroupDied(absl::Span<cons
 }
 
 absl::StatusOr<server::JobRecord> RunStore::Cancel(const std::string& tenant, const std::string& job) {
-  return absl::FailedPreconditionError("an item of a run is not cancelled");
+  return absl::FailedPreconditionError("items of a run cannot be cancelled");
 }
 
 absl::StatusOr<server::JobRecord> RunStore::Get(const std::string&, const std::string& job) {

@@ -107,7 +107,7 @@ absl::Status CheckRequest(const server::ImageRequest& request) {
   const auto refuse = [](const char* field, int64_t value) {
     return server::FieldError(
         field, absl::StrCat(" is ", value,
-                            "; a batch makes its items in the order of the input, however long it takes: leave it out, "
+                            "; a batch makes its items in the order of the input and without deadlines: leave it out, "
                             "or let a server make them (--server)"));
   };
   if (request.priority.value_or(0) != 0) return refuse("priority", *request.priority);
@@ -170,7 +170,7 @@ class Batch {
 
   absl::Status DrawSheets(bool whole) {
     if (!whole) {
-      Say("no contact sheet: other shards have items to make; whichever comes last draws it");
+      Say("no contact sheet: other shards have items to make; the last shard to finish draws it");
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const auto entries, At(Stage::kOutput, folder_->ReadJournals()));
@@ -207,10 +207,11 @@ class Batch {
     }
     RETURN_IF_ERROR(At(Stage::kOutput, folder_->Forget(lost)));
     if (interrupts_.requested()) return absl::CancelledError("interrupted");
-    std::string text = absl::StrCat(images - damaged, " of ", images, " images are as they were written");
+    std::string text = absl::StrCat(images - damaged, " of ", images, " images are unchanged");
     if (progress_.failed > 0) absl::StrAppend(&text, ", ", progress_.failed, " items failed");
     if (missing > 0) absl::StrAppend(&text, ", ", missing, " items are not made yet");
-    if (damaged + missing > 0) absl::StrAppend(&text, "; the same command without --verify makes what is not there");
+    if (damaged + missing > 0)
+      absl::StrAppend(&text, "; run the same command without --verify to make the missing ones");
     if (!options_.quiet || damaged + missing > 0) Say(text);
     return progress_.failed + damaged + missing == 0 ? ExitCode::kOk : ExitCode::kItemsFailed;
   }
@@ -268,7 +269,7 @@ class Batch {
     const std::string numbers = absl::StrCat(rest.items, " items to make, about ", base::ByteText(rest.bytes), "; \"",
                                              options_.output, "\" has ", base::ByteText(available), " free");
     if (rest.bytes > available) {
-      Say(absl::StrCat(numbers, ": a full disk will end the run, and the same command goes on once there is room"));
+      Say(absl::StrCat(numbers, ": a full disk ends the run; free space and run the same command again to continue"));
     } else if (!options_.quiet) {
       Say(numbers);
     }
@@ -416,7 +417,7 @@ class Batch {
 CommandRun AddBatch(CLI::App& app) {
   auto options = std::make_shared<BatchOptions>();
   AddText(app, {"input", "JSON lines, CSV or a prompt a line; - reads standard input", "IN"}, options->input);
-  AddText(app, {"-o,--out", "Folder of the run: a new one, or that of a run to go on with it", "DIR"}, options->output);
+  AddText(app, {"-o,--out", "Folder of the run: a new one, or that of a run to continue it", "DIR"}, options->output);
   AddModelOption(app, options->model);
   BeginGroup(app, "Run");
   AddText(app, {"--format", "Form of the input (default: by the name, else by the first byte)", "jsonl|csv|txt"},
@@ -425,21 +426,21 @@ CommandRun AddBatch(CLI::App& app) {
           options->seed);
   AddText(app, {"--shard", "Make only every nth item, from the ith on, counted from 0 (default: 0/1)", "I/N"},
           options->shard);
-  AddText(app, {"--replicas", "Groups of workers that make items side by side (default: 1)", "N"}, options->replicas);
+  AddText(app, {"--replicas", "Groups of workers that make items in parallel (default: 1)", "N"}, options->replicas);
   AddText(app, {"--adapter-folder", "Low-rank adapters that items may name, see docs/adapters.md", "FOLDER"},
           options->adapter_folder);
-  AddFlag(app, "--retry-failed", "Try again what has failed before", options->retry_failed);
+  AddFlag(app, "--retry-failed", "Retry items that failed before", options->retry_failed);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
   AddServerOptions(app, options->server, /*required=*/false);
   AddText(app,
-          {"--server-timeout", "With --server: seconds without it after which the run ends (default: 600)", "SECONDS"},
+          {"--server-timeout", "With --server: seconds without an answer after which the run ends (default: 600)",
+           "SECONDS"},
           options->server_timeout);
-  AddText(app, {"--sheet", "Draw all images of the run small, in the order of the items, once it has ended", "FILE"},
+  AddText(app, {"--sheet", "When the run ends, draw thumbnails of all its images, in the order of the items", "FILE"},
           options->sheet);
-  AddFlag(app, "--verify", "Make nothing; read all images and name those that are not what was written",
-          options->verify);
+  AddFlag(app, "--verify", "Make nothing; read all images and list those that are missing or changed", options->verify);
   BeginGroup(app, "Output");
   AddFlag(app, "-q,--quiet", "Print no progress", options->quiet);
   return [options](Interrupts& interrupts) -> ExitCode {

@@ -187,9 +187,8 @@ CommandRun AddBench(CLI::App& app) {
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);
   BeginGroup(app, "Measurement");
-  AddText(app, {"--repeat", "Images (or batches) to time, after one that does not count (default: 3)", "N"},
-          options->repeat);
-  AddText(app, {"--batch", "Images that are stepped together (default: 1)", "N"}, options->batch);
+  AddText(app, {"--repeat", "Images (or batches) to time, after one for warm-up (default: 3)", "N"}, options->repeat);
+  AddText(app, {"--batch", "Images that are denoised together (default: 1)", "N"}, options->batch);
   AddFlag(app, "--json", "One JSON object", options->json);
   AddWorkerOptions(app, options->model);
   SetFooter(app, "\nPrompts are encoded for every image unless --prompt-cache is given.");

@@ -182,7 +182,7 @@ class Generation {
     ASSIGN_OR_RETURN(control::Loaded loaded, session_->Load(placement_));
     trace_.OnState("ready");
     if (!weights_.empty() && loaded.contents != weights_) {
-      return absl::FailedPreconditionError("the model's files were replaced since the images before were made");
+      return absl::FailedPreconditionError("the model's files were replaced after the earlier images were made");
     }
     weights_ = loaded.contents;
     return loaded;
@@ -190,7 +190,7 @@ class Generation {
 
   // Called after the guard has stopped a job: revokes the layout's certificate and continues with one rank.
   absl::Status FallBack(const absl::Status& reason) {
-    reporter_->OnWarning(absl::StrCat("layout ", parallel::LayoutText(standing_.layout), " is given up: ",
+    reporter_->OnWarning(absl::StrCat("layout ", parallel::LayoutText(standing_.layout), " is abandoned: ",
                                       std::string(reason.message()), "; one rank makes the image again"));
     const server::CertificateFolder folder(server::CertificateFolder::DefaultPath());
     if (absl::Status revoked = folder.Revoke(standing_.subject); !revoked.ok()) {
@@ -269,7 +269,7 @@ CommandRun AddGenerate(CLI::App& app) {
   AddFlag(app, "--overwrite", "Replace files that exist (default: a new name)", options->overwrite);
   AddText(app, {"--preview", "Write NAME.preview.png every so many steps", "N"}, options->preview);
   AddText(app, {"--trace", "Write a timeline that Perfetto opens, see docs/command-line.md", "FILE"}, options->trace);
-  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "--json", "Print events as JSON lines on standard output", options->json);
   AddFlag(app, "-q,--quiet", "Print nothing but the names of the images", options->quiet);
   AddWorkerOptions(app, options->model);
   AddServerOptions(app, options->server, /*required=*/false);

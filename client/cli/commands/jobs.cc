@@ -110,7 +110,7 @@ CommandRun AddJobs(CLI::App& app) {
   AddServerOptions(app, options->server, /*required=*/true);
   BeginGroup(app, "Output");
   AddText(app, {"--limit", "Jobs to list, 1 to 100, newest first (default: 20)", "N"}, options->limit);
-  AddText(app, {"--status", "Only those that are so", "queued|running|done|failed|cancelled"}, options->status);
+  AddText(app, {"--status", "Only jobs in this state", "queued|running|done|failed|cancelled"}, options->status);
   AddFlag(app, "--json", "One JSON object per job", options->json);
   return [options](Interrupts& interrupts) {
     return WithServer(*options, interrupts,

@@ -38,7 +38,7 @@ ExitCode MakeKey(const KeysOptions& options, Interrupts& interrupts) {
     PrintJsonLine({{"event", "key"}, {"name", options.name}, {"secret", key->secret}, {"line", key->line}});
   } else {
     std::printf(
-        "The secret, for the caller; it is kept nowhere and shown only now:\n  %s\n"
+        "The secret, for the caller; it is not stored and is shown only now:\n  %s\n"
         "The line for the server's keys_file:\n  %s\n",
         key->secret.c_str(), key->line.c_str());
   }
@@ -50,7 +50,10 @@ ExitCode MakeKey(const KeysOptions& options, Interrupts& interrupts) {
 CommandRun AddKeys(CLI::App& app) {
   auto options = std::make_shared<KeysOptions>();
   AddText(app,
-          {.names = "name", .help = "Whose key it is: 1 to 64 of A-Z a-z 0-9 . _ -", .type = "NAME", .required = true},
+          {.names = "name",
+           .help = "Name of the key's owner: 1 to 64 of A-Z a-z 0-9 . _ -",
+           .type = "NAME",
+           .required = true},
           options->name);
   BeginGroup(app, "Limits");
   AddText(app, {"--requests-per-minute", "Submissions in a minute, at most (default: no limit)", "N"},
@@ -59,7 +62,7 @@ CommandRun AddKeys(CLI::App& app) {
           options->queued_jobs);
   AddText(app, {"--queued-device-seconds", "Their predicted time on a device, at most (default: no limit)", "SECONDS"},
           options->queued_device_seconds);
-  AddText(app, {"--share", "Of the work while several keys want some, against 1 of the others (default: 1)", "NUMBER"},
+  AddText(app, {"--share", "Share of the work while several keys have jobs, relative to 1 (default: 1)", "NUMBER"},
           options->share);
   BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);

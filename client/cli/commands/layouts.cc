@@ -239,7 +239,7 @@ CommandRun AddLayouts(CLI::App& app) {
           {.names = "--ranks", .help = "Worker processes that share an image, 1 to 8", .type = "N", .required = true},
           options->model.ranks);
   AddDeviceOptions(app, options->model);
-  AddText(app, {"-s,--size", "WIDTHxHEIGHT of the image that ranks exchange bytes for (default: the model's)", "SIZE"},
+  AddText(app, {"-s,--size", "WIDTHxHEIGHT of the image for which bytes are counted (default: the model's)", "SIZE"},
           options->size);
   BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);

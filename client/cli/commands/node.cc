@@ -109,23 +109,31 @@ absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts, base::E
 
 CommandRun AddNode(CLI::App& app) {
   auto options = std::make_shared<NodeOptions>();
-  BeginGroup(app, "Whom it joins");
-  AddText(app, {.names = "--join", .help = "The server's listener for nodes", .type = "HOST:PORT", .required = true},
-          options->join);
+  BeginGroup(app, "Server to join");
+  AddText(
+      app,
+      {.names = "--join", .help = "Address of the server's listener for nodes", .type = "HOST:PORT", .required = true},
+      options->join);
   AddText(app,
           {.names = "--tls-dir",
            .help = "Folder of tls.crt, tls.key and ca.crt, read again for every connection",
            .type = "FOLDER",
            .required = true},
           options->tls_folder);
-  AddText(app, {.names = "--token-file", .help = "The token that the server has too", .type = "FILE", .required = true},
+  AddText(app,
+          {.names = "--token-file",
+           .help = "File with the token that the server has, too",
+           .type = "FILE",
+           .required = true},
           options->token_file);
-  AddText(app, {"--join-timeout", "While nobody answers for the first time (default: 300)", "SECONDS"},
-          options->join_timeout);
-  BeginGroup(app, "What it lends");
+  AddText(
+      app,
+      {"--join-timeout", "Seconds to wait for the server when joining for the first time (default: 300)", "SECONDS"},
+      options->join_timeout);
+  BeginGroup(app, "Devices to lend");
   AddText(app, {"--devices", "cpu:N for N ranks on the CPU, cuda:N for a GPU (default: cpu:1)", "LIST"},
           options->devices);
-  AddText(app, {"--name", "What groups call it, as in node-a/cuda:0 (default: the host's name)", "NAME"},
+  AddText(app, {"--name", "Name of the node in groups, as in node-a/cuda:0 (default: the host's name)", "NAME"},
           options->name);
   SetFooter(
       app,

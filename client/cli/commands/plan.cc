@@ -238,16 +238,16 @@ class Planning {
     if (!device.empty() && device != "cpu" && device != "cuda") {
       return absl::InvalidArgumentError(
           absl::StrCat("device is ", server::QuotedValue(device),
-                       "; valid are cpu and cuda, and GPUs that are not here are planned for by --gpus and --link"));
+                       "; valid values are cpu and cuda; use --gpus and --link to plan for GPUs of another machine"));
     }
     about.of_this_host = !device.empty() || options_.calibrate;
     if (on_gpus()) {
       return RefuseTyped({{"--link", options_.link}, {"--gpu", options_.gpu}, {"--threads", options_.model.threads}},
-                         " is not for the GPUs of this machine, which are measured");
+                         " is not valid with the GPUs of this machine, which are measured");
     }
     if (about.of_this_host) {
       RETURN_IF_ERROR(RefuseTyped({{"--gpus", options_.gpus}, {"--link", options_.link}, {"--gpu", options_.gpu}},
-                                  " is of GPUs, and this plan is of this machine's CPU"));
+                                  " is for GPUs, and this plan is for this machine's CPU"));
       if (options_.model.threads.empty()) return absl::OkStatus();
       ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
       if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
@@ -303,14 +303,13 @@ CommandRun AddPlan(CLI::App& app) {
   BeginGroup(app, "Devices");
   AddText(app, {"--gpus", "GPUs to plan for, 1 to 1024", "N"}, options->gpus);
   AddText(app, {"--link", "How the GPUs of a group reach each other", "nvlink|pcie|ethernet"}, options->link);
-  AddText(app, {"--gpu", "Which GPU, by its name in docs/planner.md (default: H100)", "GPU"}, options->gpu);
-  AddText(app,
-          {"--device", "Plan for ranks on this machine's processors or its GPUs, as they are measured", "cpu|cuda"},
+  AddText(app, {"--gpu", "Name of the GPU in docs/planner.md (default: H100)", "GPU"}, options->gpu);
+  AddText(app, {"--device", "Plan for ranks on this machine's processors or GPUs, which are measured", "cpu|cuda"},
           options->model.device);
   AddText(app, {"--threads", "CPU threads of all ranks together (default: all)", "N"}, options->model.threads);
   AddFlag(app, "--calibrate",
-          "Measure this machine's processors, or with --device cuda its GPUs, anew, in place of what was kept in the "
-          "cache folder",
+          "Measure this machine's processors, or with --device cuda its GPUs, again instead of reading the cache "
+          "folder",
           options->calibrate);
   AddText(app, {"--dtype", "Precision (default: bf16, on cpu fp32)", "fp32|bf16"}, options->model.dtype);
   BeginGroup(app, "Images");

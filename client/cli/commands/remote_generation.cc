@@ -203,7 +203,7 @@ class RemoteGeneration {
     const absl::StatusOr<server::DecodedImage> decoded = server::DecodeImage(image.file());
     if (!decoded.ok() || decoded->format != files.format()) {
       return At(Stage::kJob,
-                absl::InternalError(absl::StrCat("what the server sent is no ",
+                absl::InternalError(absl::StrCat("the server did not send a ",
                                                  std::string(server::ImageFormatName(files.format())), " image")));
     }
     const int width = decoded->image.width, height = decoded->image.height;

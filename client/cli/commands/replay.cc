@@ -65,7 +65,8 @@ class Replay {
     if (!metadata.ok()) return Named(metadata.status());
     if (const auto shortened = metadata->extra.find(server::kShortenedKey); shortened != metadata->extra.end()) {
       return absl::InvalidArgumentError(absl::StrCat("'", options_.image, "' carries only the beginning of its ",
-                                                     shortened->second, ", for which its format has no more room"));
+                                                     shortened->second,
+                                                     ", because its format has no room for the rest"));
     }
     if (!options_.output.empty()) {
       RETURN_IF_ERROR(OutputFiles::Create(options_.output, options_.overwrite).status());
@@ -271,7 +272,7 @@ CommandRun AddReplay(CLI::App& app) {
           options->image);
   AddTexts(app,
            {"--lora",
-            "A low-rank adapter that the image was made with, found among these by its digest; may be given "
+            "File of a low-rank adapter that the image was made with, identified by its digest; may be given "
             "several times",
             "FILE"},
            options->loras);
@@ -282,7 +283,7 @@ CommandRun AddReplay(CLI::App& app) {
   BeginGroup(app, "Output");
   AddText(app, {"-o,--output", "Also write the image made again", "PATTERN"}, options->output);
   AddFlag(app, "--overwrite", "Replace a file that exists (default: a new name)", options->overwrite);
-  AddFlag(app, "--json", "Tell events as JSON lines on standard output", options->json);
+  AddFlag(app, "--json", "Print events as JSON lines on standard output", options->json);
   AddFlag(app, "-q,--quiet", "Print nothing but the verdict", options->quiet);
   AddWorkerOptions(app, options->model);
   SetFooter(app, "\nExit code 0: every pixel is the same; 7: the image differs.");

@@ -69,7 +69,7 @@ CommandRun AddTrain(CLI::App& app) {
            .required = true},
           options->target);
   BeginGroup(app, "Run");
-  AddText(app, {"--resume", "Go on from a checkpoint: the newest of the run's output, or this folder", "latest|DIR"},
+  AddText(app, {"--resume", "Continue from a checkpoint: the newest of the run's output, or this folder", "latest|DIR"},
           options->run.resume);
   AddFlag(app, "--dry-run", "Print what the run will do, the memory and the time it will need, and train nothing",
           options->run.dry_run);
@@ -77,10 +77,10 @@ CommandRun AddTrain(CLI::App& app) {
           init.model.device);
   AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.threads);
   AddFlag(app, "--json", "One JSON object a line", options->run.json);
-  AddFlag(app, "-q,--quiet", "Only the paths of what was saved", options->run.quiet);
+  AddFlag(app, "-q,--quiet", "Print only the paths of saved files", options->run.quiet);
   AddModelOption(app, init.model);
   BeginGroup(app, "init");
-  AddText(app, {"--images", "Folder with the images, and metadata.jsonl or captions beside them", "DIR"}, init.images);
+  AddText(app, {"--images", "Folder with the images and with metadata.jsonl or caption files", "DIR"}, init.images);
   AddText(app, {"-o,--output", "File to write, which must be new; - is standard output (default: train.yaml)", "FILE"},
           init.output);
   AddText(app, {"--trigger-word", "Word that stands for what is trained (default: none)"}, init.trigger_word);

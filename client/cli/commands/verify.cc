@@ -97,7 +97,7 @@ class Verify {
       return absl::StrFormat("no state of %d after any block is farther than %.2g", records.states, records.farthest);
     }
     const control::StatePlace& place = records.parting->place;
-    return absl::StrFormat("the runs part at step %d, block %d, rank %d: image %d, branch %d, %s tokens, %.2g apart",
+    return absl::StrFormat("the runs diverge at step %d, block %d, rank %d: image %d, branch %d, %s tokens, %.2g apart",
                            place.step + 1, place.block, records.parting->rank, place.job, place.branch,
                            place.text ? "text" : "image", records.parting->distance);
   }
@@ -158,7 +158,7 @@ class Verify {
     if (kept) {
       std::printf("certificate: %s\n", file.c_str());
     } else {
-      std::printf("certificate: none, since one is about a layout without adapters\n");
+      std::printf("certificate: none, because certificates are for layouts without adapters\n");
     }
   }
 
@@ -180,13 +180,13 @@ CommandRun AddVerify(CLI::App& app) {
            {"--lora", "A low-rank adapter with which the images are made; may be given several times", "FILE[:SCALE]"},
            options->loras);
   AddText(app, {"--steps", "Denoising steps of each image, at least 3 (default: 6)", "N"}, options->steps);
-  AddText(
-      app,
-      {"--record", "Keep digests of what every block computes in this new folder, and say where the runs part", "DIR"},
-      options->record);
+  AddText(app,
+          {"--record", "Write digests of every block's results to this new folder, and print where the runs diverge",
+           "DIR"},
+          options->record);
   BeginGroup(app, "Output");
   AddFlag(app, "--json", "One JSON object", options->json);
-  AddFlag(app, "-q,--quiet", "Do not tell what is under way", options->quiet);
+  AddFlag(app, "-q,--quiet", "Print no progress", options->quiet);
   AddWorkerOptions(app, options->model);
   SetFooter(app, "\nExit code 0: the layout makes the images of one rank; 7: it does not.");
   return [options](Interrupts& interrupts) { return Verify(*options, interrupts).Run(); };

@@ -38,7 +38,7 @@ absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters) {
     const auto same = [&](const control::AdapterUse& other) { return other.name == adapter->name; };
     if (std::find_if(adapters.begin(), adapter, same) == adapter) continue;
     return absl::InvalidArgumentError(absl::StrCat("lora ", server::QuotedValue(path), " has the name '", adapter->name,
-                                                   "' of another one; give each once, or a file another name"));
+                                                   "' of another one; give each adapter once, or rename a file"));
   }
   return absl::OkStatus();
 }

@@ -119,7 +119,7 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
     names.push_back(model.name);
   }
   if (asked.empty()) {
-    return absl::NotFoundError("model: the embedded one is not installed; name a model folder with --model");
+    return absl::NotFoundError("model: the embedded model is not installed; name a model folder with --model");
   }
   if (const std::optional<std::string> name = base::ReadHubName(asked)) return FindInHubCache(*name);
   if (names.empty() || asked.find('/') != std::string::npos) {

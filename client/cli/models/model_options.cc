@@ -52,7 +52,7 @@ void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
           options.stream_blocks);
   AddText(app,
           {"--offload",
-           "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
+           "Whether weights that are used once per image are in main memory: for GPUs with less memory than the model "
            "takes (default: auto)",
            "auto|never|always"},
           options.offload);

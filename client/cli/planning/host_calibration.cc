@@ -139,7 +139,7 @@ absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& 
     if (text.ok()) {
       absl::StatusOr<server::Calibration> kept = server::ParseCalibration(*text, calibration.key);
       if (kept.ok()) return kept;
-      say(absl::StrCat(path, " is measured anew: ", kept.status().message()));
+      say(absl::StrCat(path, " is measured again: ", kept.status().message()));
     }
   }
   say("measuring how fast this machine's ranks compute and exchange; this takes a minute");
@@ -150,7 +150,7 @@ absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& 
   }
   const absl::Status kept =
       folder.empty() ? absl::NotFoundError("neither XDG_CACHE_HOME nor HOME is set") : Keep(calibration, folder, path);
-  if (!kept.ok()) say(absl::StrCat("the figures are not kept: ", kept.message()));
+  if (!kept.ok()) say(absl::StrCat("the figures are not stored: ", kept.message()));
   return calibration;
 }
 

@@ -21,14 +21,14 @@ struct Variable {
 constexpr char kPlainGroup[] = "Options";
 
 constexpr Variable kEnvironment[] = {
-    {"TESSERA_MODEL", "The model where no option names one."},
+    {"TESSERA_MODEL", "Model to use if no option names one."},
     {"TESSERA_MODELS", "Folders with models that are known by name, separated by colons."},
     {"HF_HUB_CACHE",
      "The cache of the Hugging Face hub, whose models are known by ORG/NAME (default: HF_HOME/hub, "
      "XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub)."},
     {"TESSERA_CERTIFICATES", "Folder of the certificates of layouts."},
     {"TESSERA_LIBTORCH", "Folder that holds torch/, with the LibTorch that the worker loads."},
-    {"TESSERA_WORKER", "Another program in place of the tessera-worker beside this one."},
+    {"TESSERA_WORKER", "Worker program (default: tessera-worker in the folder of this program)."},
 };
 
 // Escapes text for man(7): dashes stay typable, and no line begins with a control character. `a command` between
@@ -87,7 +87,7 @@ std::string Quoted(const std::string& text) {
 }
 
 std::string Head(const ProgramText& program, const std::string& title, const std::string& date) {
-  return absl::StrCat(".\\\" Made by `", program.name, " manual`; what it says stands in the tables of options.\n.TH ",
+  return absl::StrCat(".\\\" Made by `", program.name, " manual` from the tables of options.\n.TH ",
                       Quoted(Escaped(absl::AsciiStrToUpper(title))), " 1 ", Quoted(date), " ", Quoted(program.version),
                       " \"User Commands\"\n.SH NAME\n", Escaped(title), " \\- ");
 }
@@ -110,7 +110,7 @@ std::string OptionEntry(const OptionText& option) {
   std::string entry = absl::StrCat(".TP\n", absl::StrJoin(names, ", "));
   if (!option.value.empty() && !option.positional) absl::StrAppend(&entry, " ", ValueText(option.value));
   absl::StrAppend(&entry, "\n", Escaped(option.help), option.help.empty() ? "" : ".");
-  if (option.required && !option.positional) entry += " It has to be given.";
+  if (option.required && !option.positional) entry += " Required.";
   if (!option.excludes.empty()) {
     absl::StrAppend(&entry, " Not together with ", Escaped(absl::StrJoin(option.excludes, ", ")), ".");
   }
@@ -162,7 +162,7 @@ std::string ProgramPage(const ProgramText& program, const std::string& date) {
   std::string page =
       absl::StrCat(Head(program, program.name, date), "images from text with diffusion transformers\n",
                    ".SH SYNOPSIS\n\\fB", program.name, "\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR] [\\fIARGUMENT\\fR]\n",
-                   ".SH DESCRIPTION\n", Escaped(program.summary), "\nEach command has a manual page of its own, \\fB",
+                   ".SH DESCRIPTION\n", Escaped(program.summary), "\nEach command has its manual page, \\fB",
                    program.name, "\\-\\fICOMMAND\\fR(1).\n", ".SH COMMANDS\n");
   std::vector<std::string> pages;
   for (const CommandText& command : program.commands) {

@@ -44,7 +44,7 @@ void AddServerOptions(CLI::App& app, ServerOptions& options, bool required) {
            .required = required},
           options.url);
   AddText(app, {"--api-key-file", "File with the secret of an API key of the server", "FILE"}, options.api_key_file);
-  AddText(app, {"--server-ca", "PEM file of who vouches for an https:// server (default: the system's)", "FILE"},
+  AddText(app, {"--server-ca", "PEM file of the authorities for an https:// server (default: the system's)", "FILE"},
           options.ca_file);
 }
 
@@ -71,9 +71,9 @@ absl::Status ErrorForUser(const absl::Status& status) {
   const bool has_no_room = status.code() == absl::StatusCode::kResourceExhausted && refusal.retry_after.has_value();
   return absl::Status(
       has_no_room ? absl::StatusCode::kUnavailable : status.code(),
-      absl::StrCat(refusal.code.empty() ? "" : "the server says: ", PrintableText(std::string(status.message())),
+      absl::StrCat(refusal.code.empty() ? "" : "the server reports: ", PrintableText(std::string(status.message())),
                    refusal.retry_after.has_value()
-                       ? absl::StrCat("; it may in ", absl::ToInt64Seconds(*refusal.retry_after), " s")
+                       ? absl::StrCat("; retry in ", absl::ToInt64Seconds(*refusal.retry_after), " s")
                        : ""));
 }
 

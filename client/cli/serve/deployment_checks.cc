@@ -93,7 +93,7 @@ Finding OfStore(const server::StoreReport& report, const std::string& found) {
   const std::string images = found + ImagesText(report);
   if (future.empty()) return {.what = kJobStore, .found = images};
   return {Health::kWarning, kJobStore, absl::StrCat(images, "; ", future),
-          "set the clock if it is wrong; whatever it says, nothing is removed before its retention is over"};
+          "set the clock if it is wrong; in any case nothing is removed before its retention is over"};
 }
 
 }  // namespace
@@ -105,23 +105,24 @@ Finding CheckDataFolder(const std::string& folder) {
     fs::path above = fs::absolute(folder, error).parent_path();
     while (!above.empty() && !fs::exists(above, error) && above != above.parent_path()) above = above.parent_path();
     if (access(above.c_str(), W_OK | X_OK) != 0) {
-      return {Health::kFailed, what, absl::StrCat("'", folder, "' is not there and cannot be made"),
-              "make it, or let data_folder name one that can be written"};
+      return {Health::kFailed, what, absl::StrCat("'", folder, "' does not exist and cannot be created"),
+              "create it, or set data_folder to a folder that can be written"};
     }
-    return {.what = what, .found = absl::StrCat("'", folder, "' is not there yet; the server makes it")};
+    return {.what = what, .found = absl::StrCat("'", folder, "' does not exist yet; the server creates it")};
   }
   const std::string probe = folder + "/.doctor";
   const absl::Status written = base::WriteFileAtomically(probe, "a file that is written, synced and moved\n");
   unlink(probe.c_str());
-  if (!written.ok()) return Failed(what, written, "give the server a folder that it may write, with room");
+  if (!written.ok()) return Failed(what, written, "give the server a folder that it may write, with free space");
   struct statvfs about;
   if (statvfs(folder.c_str(), &about) != 0) {
-    return {Health::kWarning, what, absl::StrCat("its room is not known: ", std::strerror(errno)), "look at it"};
+    return {Health::kWarning, what, absl::StrCat("its free space is not known: ", std::strerror(errno)),
+            "check the file system"};
   }
   const int64_t room = static_cast<int64_t>(about.f_bavail) * static_cast<int64_t>(about.f_frsize);
-  const std::string found = absl::StrCat("'", folder, "' can be written and has room for ", base::GibText(room));
-  if (room < kLeastRoom) return {Health::kFailed, what, found, "make room: jobs and images are kept there"};
-  if (room < kFairRoom) return {Health::kWarning, what, found, "make room, or let retention be shorter"};
+  const std::string found = absl::StrCat("'", folder, "' can be written; free space: ", base::GibText(room));
+  if (room < kLeastRoom) return {Health::kFailed, what, found, "free space: jobs and images are stored there"};
+  if (room < kFairRoom) return {Health::kWarning, what, found, "free space, or shorten retention"};
   return {.what = what, .found = found};
 }
 
@@ -130,22 +131,22 @@ Finding CheckSharedStore(const server::StoreConfig& store) {
   const absl::StatusOr<server::StoreReport> report =
       server::InspectSharedStore({.dsn = store.dsn, .password_file = store.password_file});
   if (absl::IsNotFound(report.status())) {
-    return {.what = what, .found = "the database can be reached and has no tables yet; the server makes them"};
+    return {.what = what, .found = "the database can be reached and has no tables yet; the server creates them"};
   }
   if (!report.ok()) {
-    return Failed(what, report.status(), "start the database, or let store.dsn and store.password_file lead to it");
+    return Failed(what, report.status(), "start the database, or correct store.dsn and store.password_file");
   }
-  return OfStore(*report, absl::StrCat("a database with ", report->servers, " servers at work; images:"));
+  return OfStore(*report, absl::StrCat("a database with ", report->servers, " running servers; images:"));
 }
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = kJobStore;
   server::DiskResultStore images(data_folder + "/images");
   const absl::StatusOr<server::StoreReport> report = server::InspectJobStore(data_folder + "/jobs.sqlite", images);
-  if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server makes it"};
+  if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server creates it"};
   if (!report.ok()) return Failed(what, report.status(), server::kStoreAdvice);
   in_use = report->in_use;
-  return OfStore(*report, in_use ? "in use by a server that runs; images:" : "images:");
+  return OfStore(*report, in_use ? "in use by a running server; images:" : "images:");
 }
 
 Finding CheckPrivacy(const std::string& data_folder) {
@@ -163,13 +164,13 @@ Finding CheckListener(const std::string& name, const server::ListenConfig& liste
   if (!listener.enabled) return {.what = what, .found = "off"};
   const std::string place = absl::StrCat(listener.address, ", port ", listener.port);
   const int error = BindError(listener);
-  if (error == 0) return {.what = what, .found = place + (listener.port == 0 ? ": any free one" : " is free")};
+  if (error == 0) return {.what = what, .found = place + (listener.port == 0 ? ": any free port" : " is free")};
   if (error == EADDRINUSE && in_use) {
-    return {.what = what, .found = place + " is taken, as it must be while the server of this data folder runs"};
+    return {.what = what, .found = place + " is in use, as expected while the server of this data folder runs"};
   }
   return {Health::kFailed, what, absl::StrCat(place, ": ", std::strerror(error)),
-          error == EADDRINUSE ? "end what listens there, or let listen name another port"
-                              : "let listen name an address of this machine and a port that may be used"};
+          error == EADDRINUSE ? "stop the process that listens there, or set listen to another port"
+                              : "set listen to an address of this machine and a port that may be used"};
 }
 
 Finding CheckKeysFile(const std::string& what, const std::string& path) {
@@ -187,7 +188,7 @@ std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now)
   if (tls.certificate_chain.empty()) return {{.what = what, .found = "none: plain HTTP"}};
   const auto certificates = server::TlsCertificates::Load(
       {.certificate_chain = tls.certificate_chain, .private_key = tls.private_key}, [](const absl::Status&) {});
-  if (!certificates.ok()) return {Failed(what, certificates.status(), "let tls name a certificate chain and its key")};
+  if (!certificates.ok()) return {Failed(what, certificates.status(), "set tls to a certificate chain and its key")};
   std::vector<Finding> findings;
   const absl::StatusOr<server::TlsCertificates::Validity> validity = (*certificates)->CurrentValidity();
   if (!validity.ok()) {
@@ -196,7 +197,7 @@ std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now)
     findings.push_back({Health::kFailed, what,
                         absl::StrCat("the certificate is valid from ", DayText(validity->begin), " to ",
                                      DayText(validity->end), ", not now"),
-                        "renew it, and look at the clock of this machine"});
+                        "renew it, and check the clock of this machine"});
   } else if (now + kSoon >= validity->end) {
     findings.push_back({Health::kWarning, what, absl::StrCat("the certificate ends on ", DayText(validity->end)),
                         "renew it; new connections get the new one without a restart"});
@@ -214,7 +215,8 @@ std::vector<Finding> CheckTlsFiles(const server::TlsConfig& tls, absl::Time now)
 Finding CheckOpenFiles(int64_t connections, int64_t needed_to_start) {
   const std::string what = "open files";
   rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kWarning, what, "the limit is not known", "look at it"};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    return {Health::kWarning, what, "the limit is not known", "check it with ulimit -n"};
   const int64_t most = limit.rlim_max == RLIM_INFINITY ? INT64_MAX : static_cast<int64_t>(limit.rlim_max);
   if (const absl::Status starts = CheckFileLimit(needed_to_start, most); !starts.ok()) {
     return Failed(what, starts, "raise it: a server does not start with fewer");
@@ -267,9 +269,9 @@ Finding CheckThreads(int64_t threads) {
   const std::string what = "threads";
   const base::MachineProcessors processors = base::ReadMachineProcessors();
   const std::string found =
-      absl::StrCat(threads, " asked for, ", processors.available(), " processors in ", processors.available_in());
+      absl::StrCat(threads, " requested, ", processors.available(), " processors in ", processors.available_in());
   if (threads > processors.available()) {
-    return {Health::kWarning, what, found, "ask for fewer: threads that share a processor make every step slower"};
+    return {Health::kWarning, what, found, "request fewer: threads that share a processor make every step slower"};
   }
   return {.what = what, .found = found};
 }
@@ -294,33 +296,33 @@ Finding CheckClock(absl::Time now) {
   const std::string what = "clock";
   const std::string found = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", now, absl::UTCTimeZone());
   if (now < absl::FromCivil(absl::CivilDay(2024, 1, 1), absl::UTCTimeZone())) {
-    return {Health::kFailed, what, found, "set it: certificates and the times of jobs go by it"};
+    return {Health::kFailed, what, found, "set it: certificates and the times of jobs depend on it"};
   }
   timex state = {};
   if (adjtimex(&state) == TIME_ERROR) {
-    return {Health::kWarning, what, found + ", which no time service sets",
-            "run one: certificates and the times of jobs go by it"};
+    return {Health::kWarning, what, found + ", not synchronized by a time service",
+            "run a time service: certificates and the times of jobs depend on the clock"};
   }
   return {.what = what, .found = found};
 }
 
 Finding CheckWorker() {
   const std::string what = "worker program";
-  const std::string advice = "install the worker program of this tessera beside it";
+  const std::string advice = "install the worker program of this tessera in its folder";
   const std::string program = server::WorkerExecutable();
   const absl::StatusOr<std::unique_ptr<server::WorkerProcess>> worker =
       server::WorkerProcess::Start({.executable = program, .arguments = {"--version"}});
   if (!worker.ok()) return {Health::kFailed, what, std::string(worker.status().message()), advice};
   if (!(*worker)->WaitForExit(kVersionTimeout)) {
-    return {Health::kFailed, what, absl::StrCat(program, " does not say its version"), advice};
+    return {Health::kFailed, what, absl::StrCat(program, " does not print its version"), advice};
   }
   const std::string said(absl::StripAsciiWhitespace((*worker)->LastOutput()));
   const std::string version = control::WorkerVersion();
   if (said == version) return {.what = what, .found = absl::StrCat(program, ": ", version)};
   // Quote only the beginning, in case the program is not a worker.
   return {Health::kFailed, what,
-          absl::StrCat(program, " is of another build: it says ", server::QuotedValue(said.substr(0, kMaxVersionBytes)),
-                       ", and this is ", version),
+          absl::StrCat(program, " is of another build: its version is ",
+                       server::QuotedValue(said.substr(0, kMaxVersionBytes)), ", and this program's is ", version),
           advice};
 }
 
@@ -329,14 +331,14 @@ Finding CheckCuda(const std::string& worker) {
   std::error_code error;
   const fs::path plugin = server::CudaPluginOf(worker);
   if (!fs::exists(plugin, error)) {
-    return {Health::kFailed, what, absl::StrCat(plugin.filename().string(), " is not installed beside the worker"),
-            "install a build with CUDA, or let devices be [cpu]"};
+    return {Health::kFailed, what, absl::StrCat(plugin.filename().string(), " is not in the worker's folder"),
+            "install a build with CUDA, or set devices to [cpu]"};
   }
   if (!fs::exists("/dev/nvidiactl", error)) {
-    return {Health::kFailed, what, "the plug-in is there, but no device of the NVIDIA driver is visible",
-            "install the driver, and let this process or container see its devices"};
+    return {Health::kFailed, what, "the plug-in is installed, but no device of the NVIDIA driver is visible",
+            "install the driver, and make its devices visible to this process or container"};
   }
-  return {.what = what, .found = "plug-in and driver are there"};
+  return {.what = what, .found = "plug-in and driver are installed"};
 }
 
 Finding CheckDriver(const control::NvidiaDriver& driver, const std::string& compat) {
@@ -383,11 +385,11 @@ std::vector<Finding> CheckTopology(const control::HostTopology& topology) {
   if (!ports.empty()) {
     findings.push_back(
         {active ? Health::kOk : Health::kWarning, "InfiniBand", absl::StrJoin(ports, "; "),
-         active ? "" : "see its cable and its subnet manager; GPUs of several hosts use sockets without it"});
+         active ? "" : "check its cable and its subnet manager; without it GPUs of several hosts use sockets"});
   }
   for (const std::string& problem : topology.problems) {
     findings.push_back(
-        {Health::kWarning, "topology", problem, "let this process or container see /sys and the driver"});
+        {Health::kWarning, "topology", problem, "make /sys and the driver visible to this process or container"});
   }
   return findings;
 }

@@ -109,8 +109,9 @@ class Doctor {
           WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
       if (!model.ok()) {
         Report({Health::kFailed, what, std::string(model.status().message()),
-                absl::IsUnavailable(model.status()) ? "install the worker program beside tessera, or see its messages"
-                                                    : "complete the model's folder"});
+                absl::IsUnavailable(model.status())
+                    ? "install the worker program in the folder of tessera, or read its messages"
+                    : "complete the model's folder"});
         continue;
       }
       Report(
@@ -158,35 +159,36 @@ class Doctor {
     if (session.ok()) started = (*session)->Describe(served.load.model).status();
     if (!started.ok()) {
       return Report({Health::kFailed, what, absl::StrCat(text, ": ", std::string(started.message())),
-                     "see that shared memory (memfd) and so many processes are allowed"});
+                     "allow shared memory (memfd) and that many processes"});
     }
     server::VerificationRequest request = {.model = model, .load = served.load, .layout = *layout};
     if (server::NeedsIdentity(served.load)) {
       const absl::StatusOr<control::DeviceIdentity> identity =
           (*session)->group().Identify(served.load.device, layout->ranks());
       if (!identity.ok()) {
-        return Report({Health::kFailed, what, std::string(identity.status().message()),
-                       "let the devices be those that there are"});
+        return Report(
+            {Health::kFailed, what, std::string(identity.status().message()), "set devices to existing devices"});
       }
       request.identity = *identity;
     }
     (*session)->Close().IgnoreError();
     const absl::StatusOr<server::CertificateSubject> subject = server::SubjectOf(request, server::WorkerProgram());
     if (!subject.ok()) {
-      return Report({Health::kFailed, what, std::string(subject.status().message()), "let the server read its worker"});
+      return Report({Health::kFailed, what, std::string(subject.status().message()),
+                     "give the server permission to read its worker"});
     }
     const absl::StatusOr<server::Certificate> certificate =
         server::CertificateFolder(config.data_folder + "/certificates").Find(*subject);
     if (certificate.ok() && certificate->passed()) return Report({.what = what, .found = text + ", certified"});
     const std::string found =
-        absl::StrCat(text, certificate.ok() ? ", verified and found wrong" : ", without a certificate");
+        absl::StrCat(text, certificate.ok() ? ", which verification has found to be wrong" : ", without a certificate");
     if (config.certify == server::CertifyPolicy::kOff) {
-      return Report({Health::kWarning, what, found, "let certify be auto, so that it is verified first"});
+      return Report({Health::kWarning, what, found, "set certify to auto, so that it is verified first"});
     }
     if (config.certify == server::CertifyPolicy::kAuto && !certificate.ok()) {
       return Report({.what = what, .found = found + "; the server verifies it when it starts"});
     }
-    Report({Health::kFailed, what, found, "let certify be auto, or choose another layout"});
+    Report({Health::kFailed, what, found, "set certify to auto, or choose another layout"});
   }
 
   const DoctorOptions& options_;

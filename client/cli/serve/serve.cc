@@ -276,14 +276,14 @@ class Serve {
   void Reload(server::DurableImageService& service, server::ServerEdges& edges) {
     const auto refuse = [&](const absl::Status& status) {
       log_({base::LogLevel::kError,
-            absl::StrCat("SIGHUP: the configuration stays as it was: ", std::string(status.message()))});
+            absl::StrCat("SIGHUP: the configuration was not reloaded: ", std::string(status.message()))});
     };
     if (options_.config.empty()) {
-      return log_({base::LogLevel::kWarning, "SIGHUP: there is no configuration file to read again"});
+      return log_({base::LogLevel::kWarning, "SIGHUP: there is no configuration file to reload"});
     }
     std::error_code error;
     if (std::filesystem::file_size(options_.config, error) == 0 && !error) {
-      return refuse(absl::InvalidArgumentError("the file is empty, as one that is being written"));
+      return refuse(absl::InvalidArgumentError("the file is empty; it may still be being written"));
     }
     const absl::StatusOr<server::ServerConfig> wanted = ReadConfig();
     if (!wanted.ok()) return refuse(wanted.status());
@@ -301,9 +301,9 @@ class Serve {
     const std::string later = change->needs_restart.empty() ? ""
                                                             : absl::StrCat("; takes effect at the next start: ",
                                                                            absl::StrJoin(change->needs_restart, ", "));
-    log_(absl::StrCat("SIGHUP: the configuration was read again: ",
+    log_(absl::StrCat("SIGHUP: the configuration was reloaded: ",
                       change->changed.empty() ? "nothing has changed" : absl::StrJoin(change->changed, ", "),
-                      config_.keys_file.empty() ? "" : "; so were the API keys", later));
+                      config_.keys_file.empty() ? "" : "; the API keys were reloaded, too", later));
   }
 
   absl::StatusOr<ExitCode> ServeUntilEnd(const server::ServerConfig& config, server::DurableImageService& service,
@@ -347,7 +347,7 @@ class Serve {
 
 CommandRun AddServe(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
-  BeginGroup(app, "What is served, and to whom");
+  BeginGroup(app, "Models and callers");
   AddText(app, {"-c,--config", "Configuration, see docs/serve.md (default: the embedded model on loopback)", "FILE"},
           options->config);
   AddText(app,
@@ -368,19 +368,19 @@ CommandRun AddServe(CLI::App& app) {
           options->port);
   AddText(app, {"--keys-file", "API keys, see `tessera keys`, in place of the configuration's", "FILE"},
           options->keys_file);
-  AddFlag(app, "--allow-anonymous", "Serve without keys also those who are not on this machine",
-          options->allow_anonymous);
+  AddFlag(app, "--allow-anonymous", "Serve callers of other machines without keys, too", options->allow_anonymous);
   AddModelFoldersOption(app, options->model_folders);
-  BeginGroup(app, "How it runs");
-  AddText(app, {"--log-level", "Least level of log lines (default: info)", "debug|info|warning|error"},
+  BeginGroup(app, "Operation");
+  AddText(app, {"--log-level", "Lowest level of log lines (default: info)", "debug|info|warning|error"},
           options->log_level);
-  AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and end", options->print_config);
-  AddFlag(app, "--no-supervisor", "Serve in this process itself, which a crash ends", options->no_supervisor);
+  AddFlag(app, "--print-config", "Print the whole configuration with its defaults, and exit", options->print_config);
+  AddFlag(app, "--no-supervisor", "Serve in this process, without a supervisor that restarts it",
+          options->no_supervisor);
   AddText(app, {"--trace", "Write a timeline of jobs and groups, see docs/serve.md", "FILE"}, options->trace);
   BeginGroup(app, "For tests");
-  AddFlag(app, "--fake-workers", "Workers that need no model and make pictures of nothing, for those who write clients",
+  AddFlag(app, "--fake-workers", "Workers that need no model and generate placeholder pictures, for testing clients",
           options->fake_workers);
-  AddText(app, {"--fake-script", "How long their work takes and what shall go wrong, see docs/serve.md", "SCRIPT"},
+  AddText(app, {"--fake-script", "How long their work takes and which faults occur, see docs/serve.md", "SCRIPT"},
           options->fake_script);
   AddText(app,
           {"--die-at", "For fault tests: kill -9 of the process that serves, the Nth time it reaches a failpoint",

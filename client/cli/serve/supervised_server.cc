@@ -89,7 +89,7 @@ absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
   for (size_t i = 0; i < message.ports.size(); ++i) {
     uint32_t port = 0;
     if (!absl::SimpleAtoi(words[i], &port) || port > 65535) {
-      return absl::InvalidArgumentError("the supervisor names a port that is none");
+      return absl::InvalidArgumentError("the supervisor names an invalid port");
     }
     message.ports[i] = static_cast<uint16_t>(port);
   }

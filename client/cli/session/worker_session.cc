@@ -78,7 +78,7 @@ class WorkerSession::Batch final : public server::StepOwner {
     Picture& picture = pictures_[task - first_];
     picture.image = std::move(image);
     picture.decode_seconds = seconds;
-    activity_ = "the image was being given up";
+    activity_ = "the image was being abandoned";
   }
   void OnFailed(server::GroupId, server::TaskId, const absl::Status& error) override { error_.Update(error); }
   void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>&, const absl::Status& error) override {

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<AdapterPublisher>> AdapterPublisher::Create(const
   if (!fs::is_directory(options.adapter_folder, error)) {
     return absl::InvalidArgumentError(absl::StrCat("publish.adapter_folder is ",
                                                    base::QuotedValue(options.adapter_folder),
-                                                   ", which is no folder; it must be the server's adapter_folder"));
+                                                   ", which is not a folder; it must be the server's adapter_folder"));
   }
   const absl::StatusOr<ServerUrl> url = ParseServerUrl(options.server);
   if (!url.ok()) return OfKey("server", url.status());
@@ -59,7 +59,7 @@ absl::StatusOr<Publication> AdapterPublisher::Load() const {
   const auto find = [&](const char* key) { return json.ok() ? json->Find(key) : nullptr; };
   const base::Json *digest = find("digest"), *parent = find("parent"), *seconds = find("seconds");
   if (digest == nullptr || parent == nullptr || digest->AsString() == nullptr || parent->AsString() == nullptr) {
-    return absl::UnavailableError("the server's answer is not that of a server that loads adapters");
+    return absl::UnavailableError("the server's answer is malformed: can it load adapters?");
   }
   return Publication{.digest = *digest->AsString(),
                      .model = *parent->AsString(),

@@ -93,7 +93,7 @@ std::string MemoryText(const TemplateFacts& facts) {
     if (bytes > 0) parts.push_back(absl::StrCat(base::ByteText(bytes), " of ", what));
   }
   return absl::StrCat("Predicted memory of a rank: ", base::ByteText(memory.total()), " (", absl::StrJoin(parts, ", "),
-                      "). Text encoders and autoencoder come on top until everything is cached.");
+                      "), plus text encoders and autoencoder until everything is cached.");
 }
 
 void Head(const TemplateFacts& facts, Lines& lines) {
@@ -101,7 +101,7 @@ void Head(const TemplateFacts& facts, Lines& lines) {
   lines.Comment(absl::StrCat("Training of ", model.pipeline, " (family ", model.family, ", ", model.blocks, " blocks, ",
                              model.heads, " heads)."));
   lines.Comment(MemoryText(facts));
-  lines.Comment("Keys may be left out, but for model, output and datasets.");
+  lines.Comment("All keys except model, output and datasets are optional.");
   lines.Blank();
 }
 

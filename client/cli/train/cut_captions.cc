@@ -39,7 +39,7 @@ absl::StatusOr<std::string> FindCutCaptions(const std::string& model, const cont
   const base::FileDescriptor file(memfd_create("tessera-captions", MFD_CLOEXEC));
   const std::string path = absl::StrCat("/proc/self/fd/", file.get()), captions = CaptionsOf(set);
   if (!file.valid() || !(std::ofstream(path) << captions).flush()) {
-    return absl::UnavailableError("there is no memory for them");
+    return absl::UnavailableError("there is not enough memory for them");
   }
   ASSIGN_OR_RETURN(
       const std::unique_ptr<server::WorkerProcess> worker,

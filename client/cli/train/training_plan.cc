@@ -122,7 +122,7 @@ void PrintPlan(const TrainingPlan& plan, const control::TrainConfig& config, boo
   if (plan.step_seconds > 0) {
     std::printf(
         "time           at least %.3g s a step, %s for all steps: that of matrix products at %.3g GFLOP/s, as measured "
-        "here; what is sent, encoded, sampled and saved comes on top\n",
+        "here, without communication, encoding, sampling and saving\n",
         plan.step_seconds, DurationText(plan.step_seconds * static_cast<double>(config.train.steps)).c_str(),
         plan.flops_per_second / 1e9);
   } else {

@@ -66,7 +66,7 @@ void TrainingReporter::OnStarted(const control::TrainingStarted& started, double
                    {"load_seconds", load_seconds}});
     return;
   }
-  if (!started.checkpoint.empty()) Say(absl::StrCat("going on from ", started.checkpoint));
+  if (!started.checkpoint.empty()) Say(absl::StrCat("resuming from ", started.checkpoint));
   Say(absl::StrCat(started.samples, " images, ", started.trained_parameters, " trained parameters, steps ",
                    started.step + 1, " to ", options_.steps));
 }

@@ -315,7 +315,7 @@ class TrainingRun {
     if (!saved.checkpoint.empty()) checkpoint_ = saved.checkpoint;
     log_->OnSaved(step, saved);
     if (exports && saved.exported.empty()) {
-      return At(Stage::kOutput, absl::UnavailableError("what was trained could not be written"));
+      return At(Stage::kOutput, absl::UnavailableError("the trained weights could not be written"));
     }
     return absl::OkStatus();
   }
@@ -335,7 +335,7 @@ class TrainingRun {
     }
     if (!failed.ok()) {
       reporter_->OnWarning(
-          absl::StrCat("step ", step, " is not published and training goes on: ", std::string(failed.message())));
+          absl::StrCat("step ", step, " is not published and training continues: ", std::string(failed.message())));
     }
     return absl::OkStatus();
   }
