@@ -1,5 +1,5 @@
 // The server's public API: JSON calls, streams of events, pictures. Addresses are relative to the page, so that a proxy
-// may serve it under any path. The key is kept for this tab alone.
+// may serve it under any path. The key is stored for this tab only.
 
 const KEY = "tessera.key";
 let keyInUse = sessionStorage.getItem(KEY) ?? "";
@@ -18,14 +18,14 @@ export function onKeyNeeded(ask) {
   askForKey = ask;
 }
 
-// Tells whose images are whose without keeping the key: a number that many keys share (FNV-1a, 32 bits).
+// Distinguishes the images of different keys without storing a key: a hash that many keys share (FNV-1a, 32 bits).
 export function ownerOfImages() {
   let hash = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(keyInUse)) hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
   return keyInUse ? hash.toString(16) : "";
 }
 
-// An answer of the server that is no success: its message, the field that it names, its code.
+// An error response of the server: its message, the field that it names, its code.
 export class ApiError extends Error {
   constructor(status, error, retryAfter) {
     super(error?.message ?? `The server answered with status ${status}.`);
@@ -71,8 +71,8 @@ async function send(path, options = {}) {
   }
 }
 
-// A response that is a success, with the key that the user gives if the server asks for one. A `quiet` call, which no
-// user asked for, does not disturb them with that.
+// Returns a successful response, and asks the user for a key if the server requires one. A `quiet` call, which no
+// user started, does not ask.
 export async function call(path, { quiet = false, ...options } = {}) {
   const used = keyInUse;
   const response = await send(path, options);

@@ -118,7 +118,7 @@ jobs.addEventListener("end", ({ entry }) => {
   const { job } = entry;
   const ends = { done: `${plural(job.images.length, "image")} finished: ${job.prompt}`, cancelled: "Cancelled.", failed: `Failed: ${job.error?.message}` };
   announce(ends[job.status]);
-  // A mistake that only the model could see belongs beside its field too.
+  // An error that only the model finds is also shown at its field.
   if (job.error?.param && stage.entry === entry) form.showError({ field: job.error.param, message: job.error.message });
   status.refresh();
 });
@@ -219,7 +219,7 @@ async function begin() {
   byId("composer").removeAttribute("aria-busy");
   byId("submit").disabled = false;
   showView();
-  // Models come and go; groups say when.
+  // The list of models changes when groups do.
   let ready = "";
   status.onInfo(async ({ groups }) => {
     const now = groups.map(({ model, state }) => `${model}=${state}`).join();

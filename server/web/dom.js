@@ -29,7 +29,7 @@ export function icon(name) {
 
 export const byId = (id) => document.getElementById(id);
 
-// For screen readers, which hear it when they have said what they are saying.
+// Announces text to screen readers, which read it after what they are reading.
 export function announce(text) {
   byId("announcements").textContent = text;
 }

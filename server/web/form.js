@@ -2,7 +2,7 @@
 // itself, with its type, bounds, choices and description. What is written here is only how the best known ones look.
 import { byId, element, icon } from "./dom.js";
 
-// Beside the prompts, always in sight; all others stand under "More options", in the order of the schema.
+// Fields that are always visible below the prompts; the others are under "More options", in the schema's order.
 const ESSENTIAL = ["model", "size", "num_inference_steps", "guidance_scale", "seed", "n"];
 // Words that OpenAI's clients send. They have no effect here, or are another field's other name.
 const LEFT_OUT = new Set(["complexity", "style", "moderation", "background", "safety_identifier"]);
@@ -15,7 +15,7 @@ const LABELS = {
   deadline_ms: "Deadline (ms)",
   user: "Label",
 };
-// What the page itself asks for unless the user says otherwise.
+// Values that the page sends by default.
 const STARTING_VALUES = { partial_images: "3" };
 const LONG_TEXT = 1024;
 
@@ -97,7 +97,7 @@ export class RequestForm {
     return byId(`field-${name}`) ?? this.rows.get(name)?.querySelector("[name]") ?? null;
   }
 
-  // Numbers that are written into a request as they stand.
+  // Numbers that are written into a request unchanged.
   get numbers() {
     const whole = ([, field]) => typeOf(field) === "integer";
     return new Set(Object.entries(this.schema.properties).filter(whole).map(([name]) => name));
@@ -119,7 +119,7 @@ export class RequestForm {
     return this.models.find((model) => model.id === this.control("model")?.value) ?? null;
   }
 
-  // The fields that say something, by name. What cannot be a number is sent as it stands: the server says what is wrong.
+  // The fields that are filled in, by name. A text that is not a number is sent unchanged: the server reports the error.
   request() {
     const request = {};
     for (const [name, row] of this.rows) {
@@ -168,7 +168,7 @@ export class RequestForm {
     byId("form-error").textContent = "";
   }
 
-  // Beside its field, which gets the focus; below the form where the page does not show that field.
+  // Shows an error at its field, which gets the focus; below the form if the page does not show that field.
   showError(error) {
     const row = this.rows.get(error.field);
     if (!row || row.hidden) {
@@ -268,13 +268,13 @@ export class RequestForm {
   }
 }
 
-// Kept as a text where a number would be another one: a seed has 64 bits.
+// Stored as text where a number would be rounded: a seed has 64 bits.
 function numberOr(text) {
   if (/^\d{16,}$/.test(text)) return text;
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
-// As high as its text.
+// Makes the text area as high as its text.
 export function fit(area) {
   area.style.height = "auto";
   area.style.height = `${area.scrollHeight + 2}px`;

@@ -9,7 +9,7 @@ export class Gallery {
     this.choose = choose;
     this.tiles = new Map();
     this.chosen = null;
-    // Pictures are fetched when they come near to be seen.
+    // Pictures are fetched shortly before they scroll into view.
     this.watcher = new IntersectionObserver((sights) => {
       for (const { isIntersecting, target } of sights) {
         const tile = isIntersecting && [...this.tiles.values()].find(({ node }) => node === target);
@@ -79,7 +79,7 @@ export class Gallery {
         picture.src = await this.jobs.picture(entry, first.id);
         picture.hidden = false;
       } catch {
-        tile.loaded = ""; // the stage says why, and the next change tries again
+        tile.loaded = ""; // the stage shows the reason, and the next change tries again
       }
     } else if (!first && entry.previews.has(0) && !entry.ended) {
       picture.src = entry.previews.get(0);

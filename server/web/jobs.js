@@ -16,7 +16,7 @@ export class Entry {
     this.id = id;
     this.request = request;
     this.owner = owner;
-    this.job = null; // as the server last told it
+    this.job = null; // as the server last reported it
     this.queue = null; // {position, wait} while it waits
     this.steps = new Map(); // done, by image
     this.previews = new Map(); // addresses of blobs, by image
@@ -33,7 +33,7 @@ export class Entry {
     return this.ended || this.queue === null ? this.job.status : "queued";
   }
 
-  // Of all its images, 0 to 1.
+  // Progress of all its images, 0 to 1.
   get progress() {
     if (this.job === null || this.job.steps_total === 0) return 0;
     if (this.job.status === "done") return 1;
@@ -54,18 +54,18 @@ export class Jobs extends EventTarget {
     this.streams = 0;
   }
 
-  // Those that this browser knows, newest first; their states come one after another.
+  // The jobs that this browser knows, newest first; their states are fetched one after another.
   async load() {
     const owner = api.ownerOfImages();
     this.entries = this.#stored().filter((each) => each.owner === owner).map((each) => new Entry(each));
-    this.#tell("list");
+    this.#notify("list");
     const waiting = [...this.entries];
     let expired = 0;
     const worker = async () => {
       for (let entry = waiting.shift(); entry; entry = waiting.shift()) {
         try {
           entry.job = await this.#ask(entry);
-          this.#tell("change", entry);
+          this.#notify("change", entry);
           if (!entry.ended) this.#watch(entry);
         } catch (error) {
           if (error.status === 404) {
@@ -89,7 +89,7 @@ export class Jobs extends EventTarget {
     if (job.status === "queued") entry.queue = { position: job.queue_position, wait: job.expected_wait_seconds };
     this.entries.unshift(entry);
     this.#store();
-    this.#tell("list");
+    this.#notify("list");
     this.#watch(entry);
     return entry;
   }
@@ -99,12 +99,12 @@ export class Jobs extends EventTarget {
     if (!entry.ended) this.#end(entry, job);
   }
 
-  // From this browser; the server keeps them until their time is over.
+  // Removes jobs from this browser; the server keeps them until their retention ends.
   remove(entry) {
     this.entries = this.entries.filter((other) => other !== entry);
     entry.release();
     this.#store();
-    this.#tell("list");
+    this.#notify("list");
   }
 
   // The address of a finished image's blob, fetched once.
@@ -120,7 +120,7 @@ export class Jobs extends EventTarget {
     return api.json(`v1/jobs/${encodeURIComponent(entry.id)}`, { quiet: true });
   }
 
-  // Until it has ended, over broken connections and restarts of the server.
+  // Follows a job until it ends, across broken connections and restarts of the server.
   async #watch(entry) {
     while (!entry.ended && this.entries.includes(entry)) {
       try {
@@ -142,7 +142,7 @@ export class Jobs extends EventTarget {
   #connected(entry, connected) {
     if (entry.connected === connected) return;
     entry.connected = connected;
-    this.#tell("change", entry);
+    this.#notify("change", entry);
   }
 
   async #look(entry) {
@@ -150,7 +150,7 @@ export class Jobs extends EventTarget {
     entry.queue = job.status === "queued" ? { position: job.queue_position, wait: job.expected_wait_seconds } : null;
     if (ENDED.has(job.status)) return this.#end(entry, job);
     entry.job = job;
-    this.#tell("change", entry);
+    this.#notify("change", entry);
   }
 
   async #stream(entry) {
@@ -177,7 +177,7 @@ export class Jobs extends EventTarget {
     if (name === "step") entry.steps.set(data.image_index, data.step);
     if (name === "preview") this.#show(entry.previews, data.image_index, api.blobOf(data.b64_json, data.output_format));
     if (name === "image" && !entry.job.images.some(({ id }) => id === data.id)) entry.job.images.push(data);
-    this.#tell("change", entry);
+    this.#notify("change", entry);
   }
 
   #show(addresses, key, blob) {
@@ -188,8 +188,8 @@ export class Jobs extends EventTarget {
   #end(entry, job) {
     entry.job = job;
     entry.queue = null;
-    this.#tell("change", entry);
-    this.#tell("end", entry);
+    this.#notify("change", entry);
+    this.#notify("end", entry);
   }
 
   #stored() {
@@ -200,7 +200,7 @@ export class Jobs extends EventTarget {
     }
   }
 
-  // What other keys made stays as it is.
+  // Jobs of other keys are not changed.
   #store() {
     const owner = api.ownerOfImages();
     const others = this.#stored().filter((each) => each.owner !== owner);
@@ -208,11 +208,11 @@ export class Jobs extends EventTarget {
     try {
       localStorage.setItem(STORAGE, JSON.stringify([...own, ...others].slice(0, 2 * MOST_KEPT)));
     } catch {
-      // A browser that keeps nothing shows the jobs of this visit.
+      // A browser without storage shows the jobs of this visit.
     }
   }
 
-  #tell(type, entry = null) {
+  #notify(type, entry = null) {
     this.dispatchEvent(Object.assign(new Event(type), { entry }));
   }
 }

@@ -1,4 +1,4 @@
-// What stands where no picture is yet: a field of tiles, of which as many are set as work is done.
+// Draws a placeholder for a picture that is not ready: a field of tiles, filled in proportion to the work done.
 import { svg } from "./dom.js";
 
 const ACROSS = 12;
@@ -42,7 +42,7 @@ export function mosaic(text) {
   return { node, set };
 }
 
-// A bar of tiles, one for each step while these can be told apart.
+// A bar of tiles, one for each step as long as the tiles are large enough to be distinguished.
 export function progressBar() {
   const node = document.createElement("div");
   node.className = "progress";

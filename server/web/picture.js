@@ -1,9 +1,9 @@
-// How a picture says that it was made: the text "parameters" of a PNG, or the user comment of a JPEG's or WebP's EXIF
+// Reads the parameters that a picture was made with: the text "parameters" of a PNG, or the user comment of a JPEG's or WebP's EXIF
 // block, in the form of server/image/parameters_text.h; and the fields of a request that it stands for.
 
 const ascii = (bytes) => String.fromCharCode(...bytes);
 const utf8 = (bytes) => new TextDecoder().decode(bytes);
-// ISO 8859-1 as it stands: TextDecoder would take Windows' character set for it.
+// Decodes ISO 8859-1: TextDecoder would use Windows' character set instead.
 const latin1 = (bytes) => Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
 
 const MOST_TEXT = 1 << 20;
@@ -22,7 +22,7 @@ async function inflated(bytes) {
   }
 }
 
-// A keyword and, behind a NUL, what follows it.
+// A keyword and the bytes after the NUL that ends it.
 function keyword(bytes) {
   const end = bytes.indexOf(0);
   return end < 0 ? null : { name: latin1(bytes.subarray(0, end)), rest: bytes.subarray(end + 1) };
@@ -102,7 +102,7 @@ function userComment(exif) {
   return code === "ASCII\0\0\0" ? utf8(body) : null;
 }
 
-// Its text of parameters; null where it has none.
+// Returns the picture's text of parameters; null if it has none.
 export async function readText(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   try {
@@ -130,7 +130,7 @@ function pairsOf(line) {
   return pairs;
 }
 
-// {prompt, negative, pairs}, or null where the text has another form.
+// Returns {prompt, negative, pairs}, or null if the text has another form.
 export function parseText(text) {
   const lines = text.trimEnd().split("\n");
   const pairs = pairsOf(lines.pop());
@@ -155,7 +155,7 @@ export function parseText(text) {
   return { prompt: exact ?? prompts[0].join("\n"), negative, pairs };
 }
 
-// What a request needs to make the picture again: values by name of the schema's fields. `others` are pairs that stand
+// Values of a request that makes the picture again, by the names of the schema's fields. `others` are pairs that stand
 // for no field, such as the layout.
 export function requestOf({ prompt, negative, pairs }, schema) {
   const request = { prompt };

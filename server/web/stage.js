@@ -1,10 +1,10 @@
-// The job that is looked at: its pictures large, how far it is, what made it, what can be done with it.
+// Shows the selected job: its pictures in large, its progress, its parameters, and actions for it.
 import { byId, duration, element, icon, plural } from "./dom.js";
 import { mosaic, progressBar } from "./mosaic.js";
 
-const SMALLEST_SHOWN = 384; // pixels of the screen that a small picture is enlarged to
+const SMALLEST_SHOWN = 384; // pixels to which a small picture is enlarged
 
-// What a job says of its making, under the names of the form.
+// The parameters of a job that are shown, under the names of the form.
 function parametersOf(job, image) {
   const rows = [
     ["Model", job.model],
@@ -48,8 +48,8 @@ export class Stage {
     this.jobs = jobs;
     this.actions = actions;
     this.entry = null;
-    this.shown = ""; // what the words of the side were made of
-    this.image = 0; // of the entry that the events are about
+    this.shown = ""; // the values that the text at the side was made from
+    this.image = 0; // for the entry of the events
     jobs.addEventListener("change", ({ entry }) => {
       if (entry === this.entry) this.#update();
     });
@@ -96,7 +96,7 @@ export class Stage {
     const count = entry.job?.n ?? 1;
     const box = byId("pictures");
     box.dataset.count = String(Math.min(count, 5));
-    const form = `${count} ${entry.job?.size}`; // which is known when the server has told the job
+    const form = `${count} ${entry.job?.size}`; // the size is known once the server has reported the job
     if (this.form !== form) {
       this.form = form;
       this.figures = [];
@@ -107,7 +107,7 @@ export class Stage {
       const index = this.figures.length;
       const waiting = mosaic(`${entry.id}${index}`);
       const picture = element("img", { alt: "", hidden: true });
-      // Of several, one is chosen to be told about.
+      // Of several images, one is chosen for a description.
       const [tag, choice] = count > 1 ? ["button", { type: "button", onclick: () => this.#look(index) }] : ["div", {}];
       const figure = element(tag, { class: "figure", ...choice }, waiting.node, picture);
       figure.style.aspectRatio = `${width} / ${height}`;

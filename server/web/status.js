@@ -57,7 +57,7 @@ export class ServerStatus {
     if (this.samples.length > KEPT_SAMPLES) this.samples.shift();
   }
 
-  // Images a minute over the last minute that was watched; null before there is anything to compare.
+  // Images a minute over the last minute that was observed; null before two values exist.
   #rate() {
     const last = this.samples.at(-1);
     const first = this.samples.find(({ time }) => time >= last.time - RATE_WINDOW_S);
@@ -82,7 +82,7 @@ export class ServerStatus {
     byId("groups").replaceChildren(...info.groups.map(groupRow));
     byId("nodes-section").hidden = info.nodes.length === 0;
     byId("nodes").replaceChildren(...info.nodes.map(nodeRow));
-    byId("server-facts").textContent = `Tessera ${info.version}, running for ${duration(uptime)}${info.draining ? "; it is ending and accepts no more jobs" : ""}`;
+    byId("server-facts").textContent = `Tessera ${info.version}, running for ${duration(uptime)}${info.draining ? "; it is stopping and accepts no more jobs" : ""}`;
   }
 }
 
@@ -127,7 +127,7 @@ function nodeRow(node) {
   );
 }
 
-// How many images waited, over the time that was watched.
+// The number of waiting images over the observed time.
 function curve(values) {
   const width = 600;
   const height = 96;
