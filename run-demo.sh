@@ -2,7 +2,7 @@
 # From a clone to an image: does all set-up, then generates with the embedded model into output/.
 #
 #   ./run-demo.sh ["PROMPT" …] [OPTION …]
-#     One image for each prompt; "red apple" without one. What begins with a dash, and all behind it, goes to
+#     One image for each prompt; "red apple" without one. Arguments from the first one with a dash on go to
 #     `tessera generate`: ./run-demo.sh "purple heart" --seed 7
 set -euo pipefail
 start=$PWD

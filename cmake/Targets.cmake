@@ -13,7 +13,7 @@ if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(TESSERA_SANITIZE MATCHES thread)
-  # ThreadSanitizer knows nothing of fences, and GCC says so. The queues of Asio have locks besides.
+  # ThreadSanitizer does not support fences, and GCC warns of them. The queues of Asio have locks, too.
   target_compile_definitions(tessera_options INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK)
 endif()
 

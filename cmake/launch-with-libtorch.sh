@@ -1,14 +1,14 @@
 #!/bin/sh
-# Starts the program of the same name in ../lib/tessera with the libraries of LibTorch in reach. They are looked for in
+# Starts the program of the same name in ../lib/tessera with the libraries of LibTorch. They are searched for in
 #   $TESSERA_LIBTORCH  a folder that holds torch/lib: the unpacked wheel, or the site-packages of an installed one
-#   ../lib/libtorch    the same, as a folder or a link beside the installed programs
+#   ../lib/libtorch    the same, as a folder or a link in the installed tree
 here=$(dirname "$(readlink -f "$0")")
 libtorch=${TESSERA_LIBTORCH:-$here/../lib/libtorch}
 if [ ! -e "$libtorch/torch/lib/libtorch_cpu.so" ]; then
   if [ -n "$TESSERA_LIBTORCH" ]; then
     echo "TESSERA_LIBTORCH is $libtorch, which holds no torch/lib/libtorch_cpu.so." >&2
   else
-    echo "LibTorch is not installed beside Tessera, and TESSERA_LIBTORCH is not set." >&2
+    echo "LibTorch is not installed with Tessera, and TESSERA_LIBTORCH is not set." >&2
   fi
   echo "It must name the folder that holds torch/ of the Python package torch @LIBTORCH_VERSION@ (pip show torch: Location)." >&2
   exit 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# reference-files.sh TESSERA SHARE: writes what is made of the program's tables of options into SHARE, laid out as it is
+# reference-files.sh TESSERA SHARE: writes files that are generated from the program's tables of options to SHARE, laid out as
 # installed: manual pages, and the completions of shells in the folders where these look for them.
 set -eu
 tessera=$1 share=$2

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Lays out what the Debian package holds; CPack calls it (cmake/Package.cmake).
+# Lays out the files of the Debian package; CPack calls it (cmake/Package.cmake).
 #
 #   deploy/debian/tree.sh BUILD ROOT
 #
-# The programs are a tree of their own in /usr/lib/tessera, as in the images, with LibTorch beside them. The rest lies where
-# Debian's tools look for it. TESSERA_PACKAGE_LIBTORCH=0 leaves LibTorch and the worker out: for looking at the rest.
+# The programs are a separate tree in /usr/lib/tessera, as in the images, with LibTorch in it. The rest lies where
+# Debian's tools look for it. TESSERA_PACKAGE_LIBTORCH=0 leaves LibTorch and the worker out, to inspect the rest.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=${1:?a build folder} root=${2:?where the tree shall be}

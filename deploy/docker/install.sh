@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the tree that an image holds in /opt/tessera: the installed programs and, beside them, what of LibTorch they need.
+# Makes the tree that an image holds in /opt/tessera: the installed programs and the parts of LibTorch that they need.
 #
 #   deploy/docker/install.sh BUILD PREFIX          for the CPU: the libraries that the worker loads, and no others
 #   deploy/docker/install.sh BUILD PREFIX CUDA     also all else of torch/lib, and the libraries in CUDA/nvidia
@@ -12,7 +12,7 @@ keep() { install -D -m 644 "$(realpath "$1")" "$prefix/lib/libtorch/${1#"$libtor
 worker=$prefix/lib/tessera/tessera-worker
 LD_LIBRARY_PATH=$libtorch/torch/lib ldd "$worker" | while read -r name _ path _; do
   if [[ $path == not ]]; then echo "install.sh: $name is not found" >&2; exit 1; fi
-  # The loader says /a/b/../../c where a library looks beside itself.
+  # The loader prints /a/b/../../c if a library's search path is relative to its own folder.
   path=$(realpath -s "$path" 2>/dev/null || true)
   if [[ $path == "$libtorch"/* ]]; then keep "$path"; fi
 done

@@ -88,7 +88,7 @@ securityContext:
   {{- include "tessera.podSecurity" $root | nindent 2 }}
 {{- end -}}
 
-{{- /* What pods that compute have besides. */ -}}
+{{- /* Further fields of pods that compute. */ -}}
 {{- define "tessera.placement" -}}
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}

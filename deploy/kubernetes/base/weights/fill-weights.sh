@@ -1,10 +1,10 @@
 #!/bin/sh
-# fill-weights.sh FOLDER LIST: FOLDER holds every file of LIST afterwards, each with its digest, or it fails and says why.
+# fill-weights.sh FOLDER LIST: fills FOLDER with every file of LIST, each with its digest, or fails with the reason.
 #
 # LIST is what `sha256sum` writes: a digest and a path below FOLDER in each line; lines that begin with # are not read.
-# Files come from $WEIGHTS_URL/PATH. A file that is there with its digest stays; a download that was interrupted goes on
-# where it was. FOLDER/.complete is there only when every file is. A token for the source stands in $WEIGHTS_TOKEN_FILE,
-# if that exists.
+# Files come from $WEIGHTS_URL/PATH. A file with the right digest is kept; an interrupted download continues
+# where it ended. FOLDER/.complete exists only if every file does. A token for the source is read from
+# $WEIGHTS_TOKEN_FILE, if that exists.
 set -eu
 folder=$1 list=$2 url=${WEIGHTS_URL%/}
 work=$(mktemp -d)
@@ -24,7 +24,7 @@ header=
 token=${WEIGHTS_TOKEN_FILE:-}
 if [ -n "$token" ] && [ -s "$token" ]; then
   (umask 077 && printf 'Authorization: Bearer %s\n' "$(cat "$token")" >"$work/header")
-  header=@$work/header  # in a file, so that no list of processes shows it
+  header=@$work/header  # in a file, so that process lists do not show it
 fi
 
 digest_of() { sha256sum "$1" | cut -d ' ' -f 1; }
@@ -45,7 +45,7 @@ while read -r digest path; do
   fi
   rm -f "$folder/.complete"
   mkdir -p "$(dirname "$file")"
-  # A part that is whole already cannot go on, which is an error of curl's; the digest decides.
+  # curl fails for a part that is complete already; the digest decides.
   if [ -f "$file.part" ] && [ "$(digest_of "$file.part")" != "$digest" ]; then
     download "$path" || rm -f "$file.part"
     if [ -f "$file.part" ] && [ "$(digest_of "$file.part")" != "$digest" ]; then
