@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures `tessera batch` against `tessera generate` and against the work itself, and says which figures miss their bound.
+"""Measures `tessera batch` against `tessera generate` and against the work itself, and reports which figures miss their bound.
 
     scripts/bench-batch.py [--rounds N] [--images N] [--json] [--tessera build/release/bin/tessera]
 
@@ -9,7 +9,7 @@ the rounds. Ends with status 1 if one misses its bound.
   to generate       images/s of a batch of the embedded model, to those of `tessera generate` making the same images with
                     the same threads, from the start of the process to its end; the images must be the same to the byte
   two replicas      images/s of two replicas of one thread each, to one of one thread
-  decoding beside   images/s with fake workers whose images take 4 steps of 5 ms and 15 ms of decoding, to 1 / 15 ms
+  decoding overlap  images/s with fake workers whose images take 4 steps of 5 ms and 15 ms of decoding, to 1 / 15 ms
 """
 
 import argparse
@@ -29,7 +29,7 @@ STEPS = 20
 PROMPT = "a red apple on a wooden table"
 DECODING = 0.015
 FAKE_ITEMS = 1000
-BOUNDS = {"to generate": 0.97, "two replicas": 1.8, "decoding beside": 0.95}
+BOUNDS = {"to generate": 0.97, "two replicas": 1.8, "decoding overlap": 0.95}
 DEADLINE = 3600
 
 
@@ -82,7 +82,7 @@ class Bench:
         script = f"step-time=5 decode-time={DECODING * 1000:.0f}"
         worker = pathlib.Path(self.tessera).with_name("tessera-fake-worker")
         fake = self.batch(self.fake_items, "--model", self.folder / "fake", TESSERA_WORKER=str(worker), TESSERA_FAKE_WORKER=script)[1]
-        return {"to generate": generate / batch, "two replicas": two / one, "decoding beside": fake * DECODING}
+        return {"to generate": generate / batch, "two replicas": two / one, "decoding overlap": fake * DECODING}
 
 
 def main():

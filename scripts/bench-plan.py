@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the planner against this machine: predicted and measured seconds of a denoising step, for every layout of two
+"""Compares the planner with this machine: predicted and measured seconds of a denoising step, for every layout of two
 ranks on the CPU and for one rank.
 
     scripts/bench-plan.py [--family pixart|flux ...] [--rounds 3] [--bound 15]
 
 Makes the models of scripts/bench-vs-diffusers.py, with random weights at the full width of published ones and few blocks.
 Each round measures the machine by `tessera plan --calibrate`, which times operators and exchanges and no layout, and then
-every layout by `tessera bench`. Both figures are the least over the rounds, as others on the machine only ever make them longer.
+every layout by `tessera bench`. Both figures are the least over the rounds, because other programs can only make them longer.
 Exits with 1 when one is off by more than the bound, in percent.
 
 Needs a release build (build/release) and, to make a model, the environment of scripts/bench-vs-diffusers.py.

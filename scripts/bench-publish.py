@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures how long a server takes from being told of an adapter's new version until requests get it.
+"""Measures the time from the request to load an adapter's new version until requests use it.
 
     scripts/bench-publish.py [--rounds N] [--json] [--tessera build/release/bin/tessera]
 
 Starts `tessera serve` of a tiny model on loopback, which makes pictures all the while, replaces an adapter of each size
-round after round, each time by other bytes, and takes the seconds that the server says, and the processor time that it
-spends. Ends with status 1 if a median misses its bound: 50 ms for an adapter of rank 16 beside the attentions' products of PixArt-Sigma (33 MB in fp32), 1 s for
+round after round, each time by other bytes, and takes the seconds that the server reports, and the processor time that it
+spends. Ends with status 1 if a median misses its bound: 50 ms for an adapter of rank 16 for the attentions' products of PixArt-Sigma (33 MB in fp32), 1 s for
 one of 300 MB.
 """
 
@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "tests/golden/pipelines/pixart_sigma"
 LIKE = ROOT / "tests/golden-inputs/adapters/pixart_sigma_metadata.safetensors"
 BOUNDS = {33: 0.05, 300: 1.0}  # seconds, by MB
-PATIENCE = 120
+TIMEOUT = 120
 
 
 def header_of(path):
@@ -74,7 +74,7 @@ class Server:
         )
         ports = json.loads(self.process.stdout.readline())
         self.port, self.admin = ports["http"], ports["admin"]
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not self.is_ready():
             if time.monotonic() > end or self.process.poll() is not None:
                 raise RuntimeError("the server does not become ready: " + (folder / "log").read_text()[-2000:])
@@ -89,7 +89,7 @@ class Server:
     def post(self, port, path, body):
         request = urllib.request.Request(f"http://localhost:{port}{path}", json.dumps(body).encode())
         request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             return json.loads(answer.read())
 
     def processor_seconds(self):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures a server of the embedded model against the same model without one, and says which figures miss their bound.
+"""Measures a server of the embedded model against the same model without one, and reports which figures miss their bound.
 
     scripts/bench-serve.py [--rounds N] [--seconds S] [--json] [--tessera build/release/bin/tessera]
 
-Starts `tessera serve` of its own on loopback. What is compared is measured in turn, round after round, because the machine's
+Starts `tessera serve` on loopback. What is compared is measured in turn, round after round, because the machine's
 speed drifts; a figure is the median over the rounds. Ends with status 1 if one misses its bound.
 """
 
@@ -31,7 +31,7 @@ BATCHES = (8, 4, 2, 1)  # the last one together with a single client
 OVERLOAD = 10  # times the peak rate
 QUEUE = 40  # jobs that can wait
 WARM_UP = 5  # seconds before a rate is measured
-PATIENCE = 300
+TIMEOUT = 300
 
 
 class Server:
@@ -54,7 +54,7 @@ class Server:
         )
         ports = json.loads(self.process.stdout.readline())
         self.port, self.admin = ports["http"], ports["admin"]
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while self.get("/readyz") != 200:
             if time.monotonic() > end or self.process.poll() is not None:
                 raise RuntimeError("the server does not become ready: " + (folder / "log").read_text()[-2000:])
@@ -62,19 +62,19 @@ class Server:
 
     def get(self, path):
         try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=PATIENCE).status
+            return urllib.request.urlopen(f"http://127.0.0.1:{self.admin}{path}", timeout=TIMEOUT).status
         except OSError:
             return 0
 
     def worker_seconds(self):
         """Seconds that the worker itself has worked so far."""
-        text = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=PATIENCE).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=TIMEOUT).read().decode()
         sums = dict(re.findall(r'tessera_stage_seconds_sum\{stage="(\w+)"\} (\S+)', text))
         return sum(float(sums.get(stage, 0)) for stage in ("encode", "step", "decode"))
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         self.log.close()
 
 
@@ -84,7 +84,7 @@ class Connection:
     seeds = itertools.count(1)
 
     def __init__(self, server, key):
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.key = key
         self.secret = server.secrets[key]

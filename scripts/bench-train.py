@@ -12,11 +12,11 @@ Models:
 Tessera is `tessera train` as a user runs it, and the figure is that of its log.jsonl. The peer is a loop as diffusers'
 training scripts write it: pictures and captions encoded before the first step, DDPM noise, the loss weighted by min-SNR,
 clipping, AdamW (PyTorch's fused one, which is its fastest). It pads captions to the longest of the data and no further.
-It runs twice a round, with fp32 weights under autocast to bf16 and with bf16 weights beside fp32 master weights, and the
-faster of the two counts. LoRA is PEFT's, of rank 16 beside the attentions' projections, in both programs. --recompute
+It runs twice a round, with fp32 weights under autocast to bf16 and with bf16 weights and fp32 master weights, and the
+faster of the two counts. LoRA is PEFT's, of rank 16 for the attentions' projections, in both programs. --recompute
 turns recomputation of activations (gradient checkpointing) on in both.
 
-Both programs run in turn, several rounds, each in a fresh process; a figure is the median over the steps behind the
+Both programs run in turn, several rounds, each in a fresh process; a figure is the median over the steps after the
 first two. The last line is `ratio MODEL NETWORK VALUE`: the median over the rounds of Tessera's images per second
 divided by the peer's of the same round, so above 1 Tessera is faster. --model and --network may be given several times.
 
@@ -42,7 +42,7 @@ MODELS = {
     "embedded": {"folder": ROOT / "assets" / "emoji", "size": 64, "batch": 64},
     "pixart-40m": {"size": 256, "batch": 8},
 }
-PEERS = {"autocast": "fp32 weights under autocast", "bf16": "bf16 weights beside fp32 master weights"}
+PEERS = {"autocast": "fp32 weights under autocast", "bf16": "bf16 weights and fp32 master weights"}
 RANK = 16
 TARGETS = ["to_q", "to_k", "to_v", "to_out.0"]
 WARM_UP = 2

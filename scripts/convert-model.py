@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a model folder that Tessera reads of weights that it does not read.
+"""Converts weights that Tessera does not read to a model folder that it reads.
 
     python3 scripts/convert-model.py MODEL NEW_FOLDER
     python3 scripts/convert-model.py FILE NEW_FOLDER --base MODEL

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Proves and measures Tessera on a machine with an NVIDIA GPU, and packs all that came of it into one file to send.
+"""Proves and measures Tessera on a machine with an NVIDIA GPU, and packs all results into one file to send.
 
 It runs from an unpacked bundle (scripts/bundle.sh makes it) or from a clone that is built, on a machine with driver 580 or
 newer. Set-up comes first; the measurements take at most eight minutes (--full: 40). Whatever fails, the end is an archive
@@ -461,7 +461,7 @@ def parse(arguments):
     parser.add_argument("--golden", action="append", metavar="DIR",
                         help="folder of golden cases (default: tests/golden and tests/emoji of the current folder)")
     parser.add_argument("--model", action="append", default=[], metavar="DIR",
-                        help="model folder to measure beside the embedded model")
+                        help="model folder to measure in addition to the embedded model")
     parser.add_argument("--only", metavar="REGEX", help="only rows whose names it is found in")
     parser.add_argument("--layouts", nargs="*", default=list(LAYOUTS), help="to certify, all ranks on the one card")
     parser.add_argument("--flux", metavar="DIR", help="FLUX.1-dev (default: one of its size with random weights)")

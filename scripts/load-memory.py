@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much anonymous memory loading a model takes, against the bound: weights + the largest tensor + 64 MiB.
+"""Compares the anonymous memory that loading a model takes with its bound: weights + the largest tensor + 64 MiB.
 
     scripts/load-memory.py MODEL [--dtype fp32|bf16] [--tessera build/release/bin/tessera]
 

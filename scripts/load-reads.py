@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often the ranks of a group read a model's weights from the disk: once together, whatever the layout. The first rank
+"""Measures how often the ranks of a group read a model's weights from the disk: once together, for every layout. The first rank
 that comes to a page reads it, and the others get it from the kernel's cache.
 
     scripts/load-reads.py MODEL [--dtype fp32|bf16] [--layout cfg=2 ...] [--tessera build/release/bin/tessera]

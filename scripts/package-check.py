@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the Debian package of a build, installs it into a fresh tree of Debian 12, uses it as its service would, removes
-and purges it, and looks at what is left after each. Debian's packages come from its mirror.
+and purges it, and checks what is left after each. Debian's packages come from its mirror.
 
     scripts/package-check.py [--keep FOLDER] BUILD
       --keep       leave the package there
@@ -158,7 +158,7 @@ def main():
 
         print("Checks", flush=True)
         tree.must(install)
-        check("it is installed, with an account of its own", "\ntessera:" in (tree.path / "etc/passwd").read_text())
+        check("it is installed, with its account", "\ntessera:" in (tree.path / "etc/passwd").read_text())
         check("the account cannot log in", re.search(r"(?m)^tessera:.*:/usr/sbin/nologin$", (tree.path / "etc/passwd").read_text()))
         tree.must("cd /tmp && tessera generate 'red apple' --seed 1 --output pictures/apple.png")
         check("the command line makes a picture", (tree.path / "tmp/pictures/apple.png").read_bytes()[:4] == b"\x89PNG")

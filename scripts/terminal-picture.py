@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs commands in a terminal of its own, as somebody would type them, and makes a picture of what is on the screen then.
+"""Runs commands in a new terminal, as if they were typed, and draws the final screen as a picture.
 
     scripts/terminal-picture.py OUT.png BIN COMMAND…
     scripts/terminal-picture.py docs/images/generate.png build/release/bin 'tessera generate "red apple" --seed 7' …
 
 BIN is the folder of `tessera`. The commands run in an empty folder; what they print is drawn as they printed it, by Debian's
-chromium (scripts/setup.sh --checks). The last picture that they wrote stands below.
+chromium (scripts/setup.sh --checks). The last picture that they wrote is below.
 """
 import base64
 import fcntl

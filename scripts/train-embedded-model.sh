@@ -4,7 +4,7 @@
 #   scripts/train-embedded-model.sh [--steps N] [--output DIR] [--resume]
 #     --steps   of the optimizer, 6000 if not given
 #     --output  folder of the run, train-emoji-from-scratch if not given
-#     --resume  goes on from its last whole checkpoint
+#     --resume  continues from its last complete checkpoint
 #
 # At the end come the mean loss of both models over every image of the data, at the same timesteps and noise, and a sheet
 # of 36 pictures by each, OUTPUT/built-in.png and OUTPUT/trained.png. Needs a build (build/release).

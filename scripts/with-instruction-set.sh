@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command whose workers compute with one instruction set, whatever more the processor has. It sets what Tessera's
-# own kernels, oneDNN, ATen and MKL may use, all together.
+# Runs a command whose workers compute with one instruction set, even if the processor has more. It limits Tessera's
+# kernels, oneDNN, ATen and MKL together.
 #
 #   scripts/with-instruction-set.sh NAME COMMAND …
 #     native      all that this processor has
@@ -10,7 +10,7 @@
 #   scripts/with-instruction-set.sh --list
 #     the names that make a difference on this processor
 #
-# On a processor without that set the command runs with what there is.
+# On a processor without that set the command runs with the sets that it has.
 set -euo pipefail
 
 flags=" $(sed -n 's/^flags[[:space:]]*: //p;/^flags/q' /proc/cpuinfo) "

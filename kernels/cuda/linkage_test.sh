@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# linkage_test.sh worker|plug-in FILE: what the worker and the CUDA plug-in ask of the loader.
+# linkage_test.sh worker|plug-in FILE: checks which libraries the worker and the CUDA plug-in need.
 set -euo pipefail
 kind=$1
 file=$2
@@ -20,7 +20,7 @@ case $kind in
     ;;
   plug-in)
     names 'libtorch_cuda\.so' || fail "the linker dropped libtorch_cuda.so: its kernels would not be registered"
-    names 'libcudart\.so\.[0-9]+' || fail "the CUDA runtime is linked in, beside the one that LibTorch uses"
+    names 'libcudart\.so\.[0-9]+' || fail "the CUDA runtime is linked in, in addition to the one that LibTorch uses"
     if names 'libcuda\.so(\..*)?'; then fail "the plug-in names the driver's library and could not say that it is missing"; fi
     exported=$(nm -D --defined-only "$file" | awk '$2 != "A" { print $3 }' | sort | tr '\n' ' ')
     [[ $exported == "TesseraCudaRuntime " ]] || fail "the plug-in exports other than its function: $exported"
