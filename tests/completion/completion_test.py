@@ -1,5 +1,5 @@
-"""The completions that `tessera completion` prints, loaded by the shells themselves and asked what they would offer; and
-the manual pages, read by mandoc and man. completion_test.py TESSERA PLANTED: the second program has options of its own."""
+"""The completions that `tessera completion` prints, loaded by the shells themselves and queried; and
+the manual pages, read by mandoc and man. completion_test.py TESSERA PLANTED: the second program has additional options."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ class Bash:
         self.script, self.folder = script, folder
 
     def offers(self, line):
-        # As readline splits it: = is a word of its own.
+        # As readline splits it: = is a separate word.
         words = re.findall(r"=|[^\s=]+", line) + ([""] if line.endswith(" ") else [])
         program = self.script + "\n" + """
 registered=$(complete -p tessera)

@@ -56,7 +56,7 @@ REFUSED = [
     ("the tag latest", ["-set", "image.tag=latest"], "image.tag"),
     ("a digest that is none", ["-set", "image.digest=sha256:12"], "image.digest"),
     ("a port of the chart's own", ["-set", "config.listen.http.port=80"], "config"),
-    ("a queue of its own", ["-set", "config.data_folder=/tmp"], "config"),
+    ("a separate queue", ["-set", "config.data_folder=/tmp"], "config"),
     ("memory without a unit", ["-set", "resources.memory=4"], "resources.memory"),
     ("a GPU that is no resource", ["-set", "gpu.resourceName=mig-3g.40gb"], "gpu.resourceName"),
     ("weights without a list", ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example"], "weights.list"),
@@ -81,7 +81,7 @@ REFUSED = [
     ("a network that no object can name", [*INFINIBAND, "infiniband: {networks: [Rail_0]}"], "infiniband.networks"),
     ("networks of adapters that are not asked for", ["infiniband: {networks: [rail-0]}"], "infiniband.enabled"),
     ("a listener for nodes without nodes", ["-set", "config.nodes.lost_after=9s"], "hosts"),
-    ("a port for nodes of its own", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
+    ("another port for nodes", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
 ]
 
 # What the schema cannot see, in devices of config.groups, and the names that the refusal has.
@@ -120,7 +120,7 @@ DONE = [
 ]
 
 
-# Values besides those of many-hosts-infiniband.yaml, and what they do to the containers and the pods of a server and of a node.
+# Values in addition to many-hosts-infiniband.yaml, and their effect on the containers and the pods of a server and of a node.
 DONE_ON_EVERY_HOST = [
     (["-set", "hosts.existingSecret=others"], lambda c, p: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
     (["-set", "infiniband.interface=net1"], lambda c, p: {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in c["env"]),

@@ -1,4 +1,4 @@
-"""What the images and the compose file say, held against the programs, the configuration and each other. No container
+"""Compares the images and the compose file with the programs, the configuration and each other. No container
 engine is needed; scripts/image-tree.py builds the image's tree and runs it.
 
     container_files_test.py TESSERA BUILD     from the repository's root
@@ -42,7 +42,7 @@ def packages(name):
 
 
 class PackagesTest(unittest.TestCase):
-    # Beside what the programs' libraries come from, and what every Debian has.
+    # Packages in addition to those of the programs' libraries and to those of every Debian.
     OTHERS = {"ca-certificates", "tini"}
     BASE = {"libc6", "libgcc-s1"}
 

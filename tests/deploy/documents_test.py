@@ -1,5 +1,5 @@
 """Runs every command of docs/deploy-kubernetes.md, in order, in a copy of deploy/: kubectl is Debian's and talks to an API
-that validates what it gets; behind `kubectl port-forward` is a real server with what the commands have put there."""
+that validates what it gets; `kubectl port-forward` leads to a real server with the objects that the commands created."""
 
 import base64
 import contextlib
@@ -23,7 +23,7 @@ WORDS = ("tessera", "kubectl", "helm", "curl", "tail", "cd")
 def commands():
     lines = [line[4:] for line in PAGE.read_text().splitlines() if line.startswith("    ")]
     for line in lines:
-        assert line.split()[0] in WORDS, f"{line!r} is shown and nobody runs it"
+        assert line.split()[0] in WORDS, f"{line!r} is shown and not run"
     return lines
 
 

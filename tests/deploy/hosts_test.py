@@ -160,8 +160,8 @@ PLANTED_INFINIBAND = [
     ("an adapter on one host", lambda o: [containers(o)[1]["resources"][kind].pop("rdma/hca") for kind in ("limits", "requests")]),
     ("no name of an adapter", lambda o: variable(o, "NCCL_IB_HCA", "")),
     ("ranks that meet inside the pod", lambda o: variable(o, "NCCL_SOCKET_IFNAME", "lo")),
-    ("a node that nobody may reach", lambda o: close(o, "tessera-node", "ingress")),
-    ("a server that may reach nobody", lambda o: close(o, "tessera", "egress")),
+    ("a node that no pod may reach", lambda o: close(o, "tessera-node", "ingress")),
+    ("a server that may reach no pod", lambda o: close(o, "tessera", "egress")),
     ("fewer GPUs than groups name", lambda o: argument(o, ",cuda:7", "")),
 ]
 

@@ -78,7 +78,7 @@ def rendered_text(overlay):
 
 
 def overlay_objects(name):
-    """A copy of its own for each caller, who may change it."""
+    """Returns a new copy for each caller, which may change it."""
     return json.loads(rendered_text(name))
 
 
@@ -125,7 +125,7 @@ def named(objects, kind, name):
 
 
 def leader_and_worker(group):
-    """The two kinds of pods of a LeaderWorkerSet, each as a workload of its own."""
+    """The two kinds of pods of a LeaderWorkerSet, each as a separate workload."""
     template = group["spec"]["leaderWorkerTemplate"]
     return [{"kind": group["kind"], "metadata": group["metadata"],
              "spec": {"replicas": group["spec"].get("replicas"), "template": template[which]}}

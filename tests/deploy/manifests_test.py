@@ -51,7 +51,7 @@ def train_configuration(objects, old, new):
             thing["data"]["train.yaml"] = thing["data"]["train.yaml"].replace(old, new)
 
 
-# What somebody could do, in which overlay, and the rule that has to notice; "schema" for Kubernetes' own.
+# Mistakes, the overlay that has each, and the rule that must find it; "schema" stands for the schemas of Kubernetes.
 PLANTED = [
     ("a field of the wrong level", "cpu", lambda o: server(o).update(runtimeClassName="nvidia"), "schema"),
     ("a number that is a text", "cpu", lambda o: change(o, "StatefulSet", "tessera", replicas="1"), "schema"),
@@ -90,9 +90,9 @@ PLANTED = [
      lambda o: pod_of(named(o, "StatefulSet", "tessera")).pop("automountServiceAccountToken"), "accounts_have_no_token"),
     ("an account that gives tokens", "cpu",
      lambda o: named(o, "ServiceAccount", "tessera").pop("automountServiceAccountToken"), "accounts_have_no_token"),
-    ("a claim that nobody makes", "gpu", lambda o: o.remove(named(o, "PersistentVolumeClaim", "tessera-weights")),
+    ("a claim that does not exist", "gpu", lambda o: o.remove(named(o, "PersistentVolumeClaim", "tessera-weights")),
      "what_is_referred_to_is_there"),
-    ("a volume that nobody mounts", "cpu",
+    ("a volume that is not mounted", "cpu",
      lambda o: pod_of(named(o, "StatefulSet", "tessera"))["volumes"].append({"name": "cache", "emptyDir": {}}),
      "what_is_referred_to_is_there"),
     ("another port in the configuration", "cpu", lambda o: configuration(o, "port: 8080", "port: 8000"), "the_configuration_fits_the_pod"),
@@ -106,7 +106,7 @@ PLANTED = [
     ("NCCL over the node's networks", "gpu",
      lambda o: server(o).update(env=[v for v in server(o)["env"] if v["name"] != "NCCL_SOCKET_IFNAME"]),
      "ranks_on_gpus_meet_inside_the_pod"),
-    ("two servers with a queue of their own each", "cpu", lambda o: change(o, "StatefulSet", "tessera", replicas=2),
+    ("two servers with separate queues", "cpu", lambda o: change(o, "StatefulSet", "tessera", replicas=2),
      "only_a_shared_queue_has_several_servers"),
     ("KEDA without PostgreSQL", "shared-queue", lambda o: configuration(o, "store:", "stores:"),
      "only_a_shared_queue_has_several_servers"),
@@ -127,7 +127,7 @@ PLANTED = [
     ("failures judged in another order", "batch", reorder_failures, "shards_are_all_done"),
     ("a batch that restarts in place", "batch",
      lambda o: pod_of(named(o, "Job", "tessera-batch")).update(restartPolicy="OnFailure"), "shards_are_all_done"),
-    ("training that begins anew in every pod", "train", lambda o: container(o, "Job", "tessera-train")["args"].remove("--resume"),
+    ("training that starts again in every pod", "train", lambda o: container(o, "Job", "tessera-train")["args"].remove("--resume"),
      "training_goes_on"),
     ("a pod of training before the last one has ended", "train",
      lambda o: change(o, "Job", "tessera-train", podReplacementPolicy="TerminatingOrFailed"), "training_goes_on"),

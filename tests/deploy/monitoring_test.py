@@ -1,4 +1,4 @@
-"""Prometheus' configuration, the alert rules and Grafana's dashboard of deploy/monitoring, held against a real server:
+"""Prometheus' configuration, the alert rules and Grafana's dashboard of deploy/monitoring, compared with a real server:
 a real Prometheus scrapes `tessera serve --fake-workers`, and whatever a rule or a panel reads has to be there.
 
     monitoring_test.py TESSERA     from the repository's root; Prometheus is that of scripts/setup.sh --checks
@@ -48,7 +48,7 @@ def wait_until(what, condition):
 
 
 class Prometheus:
-    """On a port of its own, with the configuration of deploy/monitoring but for the target and how often it looks."""
+    """Runs Prometheus on a free port, with the configuration of deploy/monitoring except for target and scrape interval."""
 
     def __init__(self, folder, admin_port):
         self.folder = pathlib.Path(folder)

@@ -21,7 +21,7 @@ DEADLINE = 120
 
 
 def commands_of(section):
-    """The commands that the page shows below a heading. The data of fake workers is in a folder of its own name."""
+    """The commands that the page shows below a heading. The data of fake workers is in the folder of that name."""
     text = PAGE.read_text().partition(f"\n### {section}\n")[2].partition("\n##")[0]
     lines = re.findall(r"(?m)^    (.*)$", text)
     assert lines, f"{section} shows no command"
@@ -72,7 +72,7 @@ class BackupTest(unittest.TestCase):
         def go_on_submitting():
             try:
                 while not stop.is_set():
-                    self.submit("beside the backup")
+                    self.submit("during the backup")
             except OSError as error:
                 failures.append(error)
 

@@ -144,7 +144,7 @@ class DocumentTest(unittest.TestCase):
         shown = re.findall(r"(?m)^    (\(?\w[^\n]*)$", self.PAGE)
         programs = {"scripts/setup.sh", "(cd", "sudo", "systemctl", "curl", "tessera", "[Service]"}
         for line in shown:
-            self.assertTrue(line.split()[0] in programs or re.match(r"\w+=", line), f"{line!r} is shown and nobody looked at it")
+            self.assertTrue(line.split()[0] in programs or re.match(r"\w+=", line), f"{line!r} is shown and not checked")
             if line.startswith("scripts/"):
                 self.assertTrue(os.access(line.split()[0], os.X_OK))
             if "tessera doctor" in line or line.startswith("tessera keys"):

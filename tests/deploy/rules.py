@@ -54,7 +54,7 @@ def texts_mounted(objects, workload, path):
 
 
 def runs_tessera(container):
-    """By the image's own entry point, which reaps what a killed server leaves behind."""
+    """Whether the image's entry point runs, which reaps the processes that a killed server leaves."""
     return "command" not in container
 
 
@@ -141,7 +141,7 @@ def every_pod_is_behind_a_network_policy(objects):
         policies = [p for p in of_kind(objects, "NetworkPolicy")
                     if selects(p["spec"]["podSelector"].get("matchLabels"), pod_labels(workload))]
         if not any({"Ingress", "Egress"} <= set(policy["spec"].get("policyTypes", [])) for policy in policies):
-            yield f"{title(workload)} is behind no network policy for both directions"
+            yield f"{title(workload)} has no network policy for both directions"
 
 
 @rule
@@ -161,8 +161,8 @@ def what_computes_has_shared_memory(objects):
 
 @rule
 def pods_are_restricted(objects):
-    """The "restricted" of Pod Security Standards, and a read-only root besides. What has an InfiniBand adapter, and nothing
-    else, may pin memory for it."""
+    """The "restricted" of Pod Security Standards, and a read-only root, too. Only containers with an InfiniBand adapter
+    may pin memory for it."""
     for workload in workloads(objects):
         pod = pod_of(workload).get("securityContext", {})
         if pod.get("runAsNonRoot") is not True or not pod.get("runAsUser"):
@@ -189,7 +189,7 @@ def images_are_pinned(objects):
     for workload in workloads(objects):
         for container in containers_of(workload):
             if not re.search(r"(@sha256:[0-9a-f]{64}|:(?!latest$)[A-Za-z0-9_][A-Za-z0-9._-]*)$", container["image"]):
-                yield f"{title(workload)}: the image {container['image']} has no tag of its own"
+                yield f"{title(workload)}: the image {container['image']} has no specific tag"
 
 
 @rule
@@ -312,7 +312,7 @@ def scaling_follows_the_shared_queue(objects):
         groups = configuration_of(objects, target).get("groups", []) if target else []
         models = {group.get("name", group["model"].rsplit("/", 1)[-1]) for group in groups}
         if scaled["spec"].get("minReplicaCount") != 1:
-            yield f"{title(scaled)}: without a server nobody reports the queue, so the fewest is 1"
+            yield f"{title(scaled)}: without a server the queue is not reported, so the minimum is 1"
         for trigger in scaled["spec"]["triggers"]:
             query = re.fullmatch(r'max\(tessera_queued_device_seconds\{model="([^"]+)"\}\)', trigger["metadata"]["query"])
             if query is None or query[1] not in models:
@@ -355,7 +355,7 @@ def training_goes_on(objects):
         for args in (c["args"] for c in containers_of(job) if runs_tessera(c) and c["args"][0] == "train"):
             spec = job["spec"]
             if "--resume" not in args or args[args.index("--resume") + 1] != "latest":
-                yield f"{title(job)} begins anew in every pod"
+                yield f"{title(job)} starts again in every pod"
             if (spec.get("completions"), spec.get("parallelism"), spec.get("podReplacementPolicy")) != (1, 1, "Failed"):
                 yield f"{title(job)}: two pods may write into one run"
             if pod_of(job).get("terminationGracePeriodSeconds", 30) < CHECKPOINT_GRACE:

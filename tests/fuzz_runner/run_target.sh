@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run_target.sh RECORD FOUND CORPUS TARGET [OPTION…]
 # Runs a libFuzzer target for 20 seconds, and on a slow machine for as long as it takes to get past the inputs of both
-# folders and through 2,000 more. A target that ends with fewer has failed, whatever it says: it ends early or stands
-# still. How many inputs it ran is printed beside the earlier runs of the same build folder, and added to RECORD.
+# folders and through 2,000 more. A target that ends with fewer has failed, whatever it says: it ends early or
+# hangs. How many inputs it ran is printed with the earlier runs of the same build folder, and added to RECORD.
 set -euo pipefail
 record=$1 found=$2 corpus=$3
 shift 3

@@ -25,9 +25,9 @@ target enough <<'TARGET'
 [[ $* == "-max_len=9 -max_total_time=20 "* ]] && echo 'stat::number_of_executed_units: 2002'
 TARGET
 runs enough || fail "2,000 inputs beyond a corpus of two are enough"
-grep -q '^enough: 2002 executions .*, 2 of them known inputs; the last runs before: none$' "$place/said" || fail "the count is not told"
+grep -q '^enough: 2002 executions .*, 2 of them known inputs; the last runs before: none$' "$place/said" || fail "the count is not printed"
 runs enough || fail "a second run is like the first"
-grep -q 'the last runs before: 2002$' "$place/said" || fail "the run before is not told"
+grep -q 'the last runs before: 2002$' "$place/said" || fail "the previous run is not printed"
 [[ $(grep -c '^enough 2002 ' "$place/record") == 2 ]] || fail "the runs are not recorded"
 
 # A slow machine: few in the time, and all of them without a limit of time.

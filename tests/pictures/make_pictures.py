@@ -1,5 +1,5 @@
-"""Makes the pictures beside it with Pillow, against which control/picture_test.cc and control/resample_test.cc hold the
-project's own reading and resampling: python3 make_pictures.py. Needs Pillow 10 or later and numpy."""
+"""Makes the pictures of this folder with Pillow, with which control/picture_test.cc and control/resample_test.cc compare
+the project's reading and resampling: python3 make_pictures.py. Needs Pillow 10 or later and numpy."""
 
 import pathlib
 

@@ -19,7 +19,7 @@ from openai.types import image_generate_params
 
 from fake_server import Server
 
-# The one that this version is built on: what it is handed must be of the same.
+# The HTTP library of this version: objects that are passed to it must come from the same one.
 httpx = sys.modules.get("httpx2") or sys.modules["httpx"]
 
 TESSERA = sys.argv[1]
@@ -240,7 +240,7 @@ class EveryField(unittest.TestCase):
     VALUES = {"n": [2], "output_compression": [80], "partial_images": [2], "user": ["someone"],
               "safety_identifier": ["someone"], "frame_count": [4], "frame_duration_ms": [100],
               "svg": [{"model": "a"}, {"model": "a", "reasoning": {"effort": "low"}}]}
-    BESIDE = {"output_compression": {"output_format": "webp"}, "partial_images": {"stream": True}}
+    REQUIRED_WITH = {"output_compression": {"output_format": "webp"}, "partial_images": {"stream": True}}
     # What cannot be done is refused by the name of its field.
     REFUSED = [("background", "transparent"), ("output_format", "gif"), ("output_format", "svg"), ("frame_count", 4),
                ("frame_duration_ms", 100)] + [("svg", value) for value in VALUES["svg"]]
@@ -265,7 +265,7 @@ class EveryField(unittest.TestCase):
         api = openai_client(self.server, max_retries=0)
         for name, value in self.fields():
             with self.subTest(name, value=value):
-                arguments = {"prompt": "red apple", name: value, **self.BESIDE.get(name, {})}
+                arguments = {"prompt": "red apple", name: value, **self.REQUIRED_WITH.get(name, {})}
                 if (name, value) in self.REFUSED:
                     with self.assertRaises(openai.BadRequestError) as raised:
                         api.images.generate(**arguments)
@@ -295,11 +295,11 @@ class EveryField(unittest.TestCase):
 
     def test_the_effective_identifier_of_the_user_is_told(self):
         api = openai_client(self.server, max_retries=0)
-        for given, told in (({"user": "a"}, "a"), ({"user": "a", "safety_identifier": "b"}, "b"),
+        for given, expected in (({"user": "a"}, "a"), ({"user": "a", "safety_identifier": "b"}, "b"),
                             ({"user": "a", "safety_identifier": ""}, "a"), ({"safety_identifier": "b"}, "b")):
             with self.subTest(given):
                 answer = api.images.generate(prompt="red apple", extra_body=given)
-                self.assertEqual(json.loads(answer.to_json())["safety_identifier"], told)
+                self.assertEqual(json.loads(answer.to_json())["safety_identifier"], expected)
 
     def test_editing_is_refused_in_words(self):
         api = openai_client(self.server, max_retries=0)

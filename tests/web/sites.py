@@ -20,7 +20,7 @@ class _Site:
 
 
 class EmptySite(_Site):
-    """A page without content, of an origin of its own."""
+    """A page without content, of another origin."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -63,7 +63,7 @@ class PathProxy(_Site):
                     while part := answer.read1(65536):
                         self.wfile.write(part)
                         self.wfile.flush()
-                except ConnectionError:  # the page has gone
+                except ConnectionError:  # the page was closed
                     pass
                 upstream.close()
 

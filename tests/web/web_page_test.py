@@ -69,7 +69,7 @@ STOPS = {"button", "link", "textbox", "combobox", "progressbar", "image", "dialo
 
 
 class PageCase(unittest.TestCase):
-    """A page of its own for each test, in one browser and before one server."""
+    """Opens a new page for each test, in one browser and of one server."""
 
     config = ""
     script = "step-time=5"
@@ -205,7 +205,7 @@ class FormTest(PageCase):
         self.assertEqual(self.browser.text(f"{row} label"), "Sharpness of edges")
         self.assertEqual(self.browser.text(f"{row} .hint"), "How sharp.")
         self.submit(prompt="an apple", sharpness_of_edges=7)
-        # This server does not know it, and the page says so beside it.
+        # This server does not know it, and the page shows that at the field.
         self.browser.wait_for_text("#error-sharpness_of_edges", "sharpness_of_edges")
 
     def test_an_error_stands_beside_its_field(self):
@@ -253,9 +253,9 @@ class JobTest(PageCase):
         job = self.jobs()[0]
         self.assertEqual((job["prompt"], job["num_inference_steps"]), ("a red apple", 12))
         # Its parameters are shown.
-        told = self.browser.text(".parameters")
+        parameters = self.browser.text(".parameters")
         for value in (job["model"], job["size"], job["seed"], 12):
-            self.assertIn(str(value), told)
+            self.assertIn(str(value), parameters)
         self.assertEqual(self.browser.text("#announcements"), "1 image finished: a red apple")
 
     def test_places_in_the_queue_are_told_and_a_job_is_cancelled(self):
@@ -385,9 +385,9 @@ class PictureTest(PageCase):
     @staticmethod
     def parameters(path):
         """As the command line reads them, all of which decide what the picture is."""
-        told = subprocess.run([TESSERA, "inspect", path], check=True, capture_output=True, text=True).stdout
-        _, text = told.split("parameters", 1)
-        assert "Steps: " in text, told
+        output = subprocess.run([TESSERA, "inspect", path], check=True, capture_output=True, text=True).stdout
+        _, text = output.split("parameters", 1)
+        assert "Steps: " in text, output
         return text
 
     def test_a_picture_that_is_dragged_in_gives_the_request_that_makes_it_again(self):
@@ -450,9 +450,9 @@ class KeyTest(PageCase):
         cls.addClassCleanup(keys.close)
         cls.secrets = []
         for name in ("alice", "bob"):
-            told = subprocess.run([TESSERA, "keys", name], check=True, capture_output=True, text=True).stdout
-            cls.secrets.append(next(word for word in told.split() if word.startswith("sk-tessera-")))
-            keys.write(told.strip().splitlines()[-1] + "\n")
+            output = subprocess.run([TESSERA, "keys", name], check=True, capture_output=True, text=True).stdout
+            cls.secrets.append(next(word for word in output.split() if word.startswith("sk-tessera-")))
+            keys.write(output.strip().splitlines()[-1] + "\n")
         keys.flush()
         cls.config = f"keys_file: {keys.name}\n"
         super().setUpClass()
@@ -538,9 +538,9 @@ class NodesTest(PageCase):
                 cells = self.browser.run("return [...document.querySelectorAll('#nodes tr > *')].map((cell) => cell.textContent)")
                 self.assertEqual(cells[:3], ["node-1", "joined", "cpu:0, cpu:1"])
                 self.assertRegex(cells[3], r"^[0-9.]+ (s|min) ago$")
-                told = json.loads(self.call("/v1/server"))["nodes"][0]["changed_at"]
+                changed_at = json.loads(self.call("/v1/server"))["nodes"][0]["changed_at"]
                 shown = self.browser.run("return Date.parse(document.querySelector('#nodes time').dateTime)")
-                self.assertEqual(shown, 1000 * told)
+                self.assertEqual(shown, 1000 * changed_at)
             finally:
                 node.kill()
         self.browser.wait_for_text("#nodes tr", "lost")
@@ -733,7 +733,7 @@ class OtherOriginTest(unittest.TestCase):
 
 
 class PathTest(unittest.TestCase):
-    """The page that a proxy serves under a path, on a port of its own."""
+    """The page that a proxy serves under a path, on another port."""
 
     def test_the_page_makes_an_image_at_a_public_url_with_a_path_and_a_port(self):
         proxy = PathProxy("/studio")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the CUDA libraries that some libraries ask for, as stubs beside the fake.
+"""Makes stubs of the CUDA libraries that some libraries need, in addition to the fake.
 
-Each has the symbols that are asked of it and that the fake does not implement, in the version that is asked for; a call
-of one says so to FakeCudaStub and returns 0. Each needs the fake, so that who looks into a library by name finds what
+Each has the required symbols that the fake does not implement, in the required version; a call
+of one reports to FakeCudaStub and returns 0. Each needs the fake, so that a look-up in a library by name finds what
 the fake implements. The file `libraries` in the folder names them all, for the linker.
 """
 import argparse
@@ -43,7 +43,7 @@ def asked_for(files):
                 needed = line.split("[")[1].rstrip("]")
                 if (stem := needed.split(".so")[0] + ".so") in stems:
                     names[stem] = needed
-    names["libnvidia-ml.so"] = "libnvidia-ml.so.1"  # nobody is linked to it: it is opened by its name
+    names["libnvidia-ml.so"] = "libnvidia-ml.so.1"  # no program is linked to it: it is opened by its name
     return symbols, names
 
 
