@@ -265,6 +265,57 @@ std::vector<CppLine> SplitCpp(const std::vector<std::string>& lines) {
   return split;
 }
 
+bool IsScript(std::string_view file) {
+  return file.ends_with(".py") || file.ends_with(".sh") || file.ends_with(".js") || file.ends_with(".css");
+}
+
+bool IsProductCpp(std::string_view file) { return IsCpp(file) && !IsTest(std::string(file)); }
+
+// Returns the comments of a script or a style sheet, line by line. Docstrings of Python are comments, its other texts
+// in three quotes are not.
+std::vector<std::string> ScriptComments(const std::string& file, const std::vector<std::string>& lines) {
+  const bool has_hashes = file.ends_with(".py") || file.ends_with(".sh");
+  const char* const begin = has_hashes ? "\"\"\"" : "/*";
+  const char* const end = has_hashes ? "\"\"\"" : "*/";
+  const std::string mark = has_hashes ? "#" : "//";
+  std::vector<std::string> comments;
+  bool in_block = false, in_text = false;
+  for (const std::string& line : lines) {
+    std::string rest(absl::StripLeadingAsciiWhitespace(line));
+    const bool opens = !in_block && !in_text && rest.starts_with(begin);
+    const std::vector<std::string> between = absl::StrSplit(rest, begin);
+    if (has_hashes && !in_block && !opens && between.size() % 2 == 0) in_text = !in_text;
+    if (opens) rest = rest.substr(std::string_view(begin).size());
+    if (opens || in_block) {
+      const size_t closing = rest.find(end);
+      in_block = closing == std::string::npos;
+      comments.push_back(rest.substr(0, closing));
+      continue;
+    }
+    size_t at = in_text ? std::string::npos : rest.find(mark);
+    while (at != std::string::npos && at > 0 && rest[at - 1] != ' ') at = rest.find(mark, at + 1);
+    comments.push_back(at == std::string::npos ? "" : rest.substr(at + mark.size()));
+  }
+  return comments;
+}
+
+// Returns the string literals of C++, line by line.
+std::vector<std::string> Texts(const std::string&, const std::vector<std::string>& lines) {
+  std::vector<std::string> texts;
+  for (const CppLine& line : SplitCpp(lines)) {
+    std::string& text = texts.emplace_back();
+    for (size_t i = 0; i < line.code.size(); ++i) {
+      if (line.code[i] != '"' || (i > 0 && line.code[i - 1] == '\'')) continue;
+      for (++i; i < line.code.size() && line.code[i] != '"'; ++i) {
+        i += line.code[i] == '\\';
+        if (i < line.code.size()) text += line.code[i];
+      }
+      text += ' ';
+    }
+  }
+  return texts;
+}
+
 // Returns as many lines as `lines` has: comments, or a document without its code blocks. Other lines are empty.
 std::vector<std::string> Prose(const std::string& file, const std::vector<std::string>& lines) {
   std::vector<std::string> prose;
@@ -316,27 +367,37 @@ DialectCount CountDialect(const std::vector<std::string>& prose) {
   return count;
 }
 
-void CheckDialectOf(const SourceTree& tree, const std::string& what, double limit, bool (*is_counted)(std::string_view),
-                    std::vector<std::string>& findings) {
+// What is counted together: the prose of these files.
+struct DialectGroup {
+  const char* name;
+  bool (*is_counted)(std::string_view file);
+  std::vector<std::string> (*prose)(const std::string& file, const std::vector<std::string>& lines);
+};
+constexpr DialectGroup kDialectGroups[] = {{"comments", IsCpp, Prose},
+                                           {"comments of scripts", IsScript, ScriptComments},
+                                           {"texts of the programs", IsProductCpp, Texts},
+                                           {"documents", IsDocument, Prose}};
+
+void CheckDialectOf(const SourceTree& tree, const DialectGroup& group, std::vector<std::string>& findings) {
   constexpr size_t kNamed = 10;
   DialectCount all;
   std::vector<std::pair<int, std::string>> files;
   for (const auto& [file, lines] : tree) {
-    if (!is_counted(file)) continue;
-    const DialectCount count = CountDialect(Prose(file, lines));
+    if (!group.is_counted(file)) continue;
+    const DialectCount count = CountDialect(group.prose(file, lines));
     all.words += count.words;
     all.dialect += count.dialect;
     if (count.dialect > 0) files.push_back({count.dialect, file});
   }
   const double rate = 1000.0 * all.dialect / std::max(all.words, 1);
-  if (rate <= limit) return;
+  if (rate <= kMostDialect) return;
   std::sort(files.rbegin(), files.rend());
   if (files.size() > kNamed) files.resize(kNamed);
   const std::string most = absl::StrJoin(files, ", ", [](std::string* out, const auto& file) {
     absl::StrAppend(out, file.second, " (", file.first, ")");
   });
-  findings.push_back(absl::StrCat(files.front().second, ":1: ", what, " have ", rate,
-                                  " dialect words in 1,000 words, more than ", limit, ". Most: ", most));
+  findings.push_back(absl::StrCat(files.front().second, ":1: ", group.name, " have ", rate,
+                                  " dialect words in 1,000 words, more than ", kMostDialect, ". Most: ", most));
 }
 
 // The words of the code, against which names in prose are checked.
@@ -672,8 +733,7 @@ std::vector<std::string> CheckProcessorCounts(const SourceTree& tree) {
 
 std::vector<std::string> CheckDialect(const SourceTree& tree) {
   std::vector<std::string> findings;
-  CheckDialectOf(tree, "comments", kMostDialect, IsCpp, findings);
-  CheckDialectOf(tree, "documents", kMostDialect, IsDocument, findings);
+  for (const DialectGroup& group : kDialectGroups) CheckDialectOf(tree, group, findings);
   return findings;
 }
 

@@ -35,8 +35,9 @@ std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);
 std::vector<std::string> CheckSleeps(const SourceTree& tree);
 // In the product base/machine_processors.cc alone counts processors, since only it knows what a container grants.
 std::vector<std::string> CheckProcessorCounts(const SourceTree& tree);
-// The // comments of C++ files, and the documents without their code blocks, hold few words of the project's former
-// dialect. Returns at most one line for the comments and one for the documents, with the files that have the most.
+// Comments of C++, of scripts and of style sheets, string literals of the product, and documents without their code
+// blocks hold few words of the project's former dialect. Returns at most one line for each of these groups, with the
+// files that have the most.
 std::vector<std::string> CheckDialect(const SourceTree& tree);
 // Files, types, functions and members that // comments, or documents in backquotes, name exist in the tree.
 std::vector<std::string> CheckNames(const SourceTree& tree);

@@ -263,6 +263,25 @@ TEST(DialectRule, ReportsCommentsAndDocumentsWithTheirFiles) {
                   AllOf(HasSubstr("docs/a.md:1: documents have"), HasSubstr("docs/a.md (1), README.md (1)"))));
 }
 
+TEST(DialectRule, ReportsCommentsOfScriptsAndStyleSheets) {
+  for (const SourceTree& tree :
+       std::vector<SourceTree>{{{"scripts/a.py", {"x = 1  # behind"}}},
+                               {{"scripts/a.py", {"def f():", "  \"\"\"Tells", "  it.\"\"\""}}},
+                               {{"scripts/a.py", {"x = f(\"\"\"", "\"\"\")", "# Behind it."}}},
+                               {{"run-tests.sh", {"# Tells it."}}},
+                               {{"server/web/a.js", {"f();  // Nobody."}}},
+                               {{"server/web/a.css", {"/* a", "   beside it */"}}}}) {
+    EXPECT_THAT(CheckDialect(tree), ElementsAre(HasSubstr(":1: comments of scripts have"))) << tree.begin()->first;
+  }
+}
+
+TEST(DialectRule, ReportsTextsOfTheProgramsAndNotOfTests) {
+  const std::vector<std::string> lines = {"Fail(\"the \\\"peer\\\" tells nothing \"", "     \"beside it\");"};
+  EXPECT_THAT(CheckDialect({{"server/a.cc", lines}}),
+              ElementsAre(AllOf(HasSubstr("server/a.cc:1: texts of the programs have"), HasSubstr("server/a.cc (2)"))));
+  EXPECT_THAT(CheckDialect({{"server/a_test.cc", lines}, {"tests/front/a.cc", lines}}), IsEmpty());
+}
+
 TEST(DialectRule, CountsInAThousandWords) {
   std::vector<std::string> lines(1000, "// word");
   lines.push_back("// Behind it.");
@@ -272,12 +291,16 @@ TEST(DialectRule, CountsInAThousandWords) {
 }
 
 TEST(DialectRule, CountsNoCodeAndNoOtherDocuments) {
-  const SourceTree tree = {{"models/a.cc",
-                            {"const char* told = \"// nobody\";", "const char* raw = R\"(", "// behind", ")\";",
-                             "char c = '\"'; int beside = 1'000;  // A plain comment."}},
-                           {"docs/a.md", {"```", "legal", "```", "    tell", "Plain."}},
-                           {"tests/golden/README.md", {"Nobody mends it."}},
-                           {"scripts/a.py", {"# whoever // whoever"}}};
+  const SourceTree tree = {
+      {"models/a_test.cc",
+       {"const char* told = \"// nobody\";", "const char* raw = R\"(", "// behind", ")\";",
+        "char c = '\"'; int beside = 1'000;  // A plain comment."}},
+      {"models/a.cc", {"char c = '\"'; int beside = 1;  // A plain comment."}},
+      {"docs/a.md", {"```", "legal", "```", "    tell", "Plain."}},
+      {"tests/golden/README.md", {"Nobody mends it."}},
+      {"scripts/a.py", {"whoever = \"\"\"", "# nobody", "\"\"\"", "a[\"told\"] = whoever#whoever"}},
+      {"scripts/a.txt", {"# whoever // whoever"}},
+      {"server/web/a.js", {"const told = \"http://beside\";"}}};
   EXPECT_THAT(CheckDialect(tree), IsEmpty());
 }
 
