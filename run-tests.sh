@@ -30,7 +30,7 @@ done
 # Twice as many tests at once as processors, because most wait for processes more than they compute.
 jobs=$((2 * ${TESSERA_JOBS:-$(nproc)}))
 
-# stage TITLE COMMAND…: everything is run, also after a failure; what each stage took is said at the end.
+# stage TITLE COMMAND…: every stage runs, also after a failure; the time of each is printed at the end.
 status=0
 stages=()
 stage() {
@@ -56,7 +56,7 @@ every_seed() {
     ctest --preset "$preset" -j "$jobs" -R '^(job_crash_runs|power_cut_test|rank_faults_test|server_kills_test|shared_queue_kills_test|soak_test|batch_test|remote_batch_test|batch_power_cut_test|train_faults_test)$'
 }
 
-# What decides the bits of a picture; and what of it every run repeats as on another processor.
+# The tests of code that decides the bits of a picture, and those that every run repeats as on another processor.
 goldens='golden|golden_embedded_model|.*batch_contract.*'
 numerics="$goldens|golden_.*|kernels_.*_test|layouts_test|pipefusion_test|row_split_test|(denoiser|engine|families|loaded_adapters)_test|.*batch.*|soak_test|server_kills_test"
 with_instruction_set() {
@@ -75,7 +75,7 @@ if ((long)) || [[ $(cat "$clean_corpus" 2>/dev/null) != "$parsers" ]]; then
   run debug -R '_fuzz$'
   if ((status == 0)); then { mkdir -p "${clean_corpus%/*}" && echo "$parsers" >"$clean_corpus"; } || true; fi
 else
-  echo "Parsers and corpora are as they were when they were last found clean under AddressSanitizer"
+  echo "Parsers and corpora are unchanged since they were last found clean under AddressSanitizer"
 fi
 # CUDA kernels, which run on the host there: out of bounds and misaligned access show under the sanitizers.
 clean_kernels=${clean_corpus%/*}/clean-kernels
@@ -86,7 +86,7 @@ if ((!long)) && [[ $(cat "$clean_kernels" 2>/dev/null) != "$kernels" ]]; then
   if ((status == 0)); then { mkdir -p "${clean_kernels%/*}" && echo "$kernels" >"$clean_kernels"; } || true; fi
 fi
 if ((long)); then
-  # What looks at the sources comes first: it finds most, and the hours that follow are not for its findings.
+  # Checks of the sources run first: they find most, and should not fail after hours of other stages.
   if [[ $preset == release ]]; then
     # Files that are compiled together could rely on each other's includes.
     build single

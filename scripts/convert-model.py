@@ -165,7 +165,7 @@ def convert_component(component):
 
 def convert_folder(model, output):
     if not (model / "model_index.json").is_file():
-        fail(f"{model} has no model_index.json: it is no folder in the diffusers layout")
+        fail(f"{model} has no model_index.json: it is not a folder in the diffusers layout")
     shutil.copytree(model, output)
     for component in sorted(p for p in output.iterdir() if p.is_dir()):
         convert_component(component)
@@ -177,7 +177,7 @@ def transformer_class(names):
         return diffusers.SD3Transformer2DModel
     if any("double_blocks." in name for name in names):
         return diffusers.FluxTransformer2DModel
-    fail("this is no transformer of FLUX.1 or Stable Diffusion 3 as their authors publish it")
+    fail("this is not a transformer of FLUX.1 or Stable Diffusion 3 as their authors publish it")
 
 
 def replace_component(output, name, model):

@@ -517,7 +517,7 @@ def find_gpus(device):
         listed = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
                                 capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
-        raise CannotRun("no NVIDIA driver is at work on this machine: nvidia-smi does not run") from None
+        raise CannotRun("no NVIDIA driver is running on this machine: nvidia-smi does not run") from None
     gpus = listed.stdout.splitlines()
     if listed.returncode != 0 or not gpus:
         raise CannotRun("the NVIDIA driver finds no GPU on this machine")

@@ -12,6 +12,6 @@ if [[ ${1:-} == --fix ]]; then
 fi
 if ! differences=$("$format" --dry-run -Werror "${files[@]}" 2>&1); then
   sed -n 's/:[0-9]*:[0-9]*: error:.*/: differs from .clang-format/p' <<<"$differences" | sort -u >&2
-  echo "scripts/format-check.sh --fix puts it right" >&2
+  echo "scripts/format-check.sh --fix formats them" >&2
   exit 1
 fi

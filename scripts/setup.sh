@@ -126,7 +126,7 @@ finish "${distribution:-Linux}, $cores cores, $memory_gib GiB"
 
 # Two set-ups of one clone run one after the other.
 exec 9>build/.setup.lock
-flock -n 9 || { echo "      another set-up is at work in this clone; waiting for it"; flock 9; }
+flock -n 9 || { echo "      another set-up is running in this clone; waiting for it"; flock 9; }
 
 # ---- 2: Debian packages
 begin "Debian packages" packages

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # instruction_sets_test.sh TESSERA
-# Under scripts/with-instruction-set.sh our own kernels and oneDNN keep to the set, the picture names it, and a name
-# that is none is refused with the valid ones.
+# Under scripts/with-instruction-set.sh our kernels and oneDNN use only the set, the picture names it, and an
+# unknown name is refused with the valid ones.
 set -euo pipefail
 tessera=$1
 with=scripts/with-instruction-set.sh
@@ -30,15 +30,15 @@ for set in $("$with" --list); do
   fi
   [[ $parameters == *"Instruction set: ${own[$set]}, "* ]] || fail "$set: the picture says $parameters"
   [[ ${own[$set]} != "$native" ]] || fail "$set is the native set, which the list leaves out"
-  # Whether it is asked for anything is for our operators to say.
+  # Our operators decide whether oneDNN is called at all.
   used=$(sed -n 's/^onednn_verbose.*,cpu,isa://p' "$place/said")
   [[ -z $used || $used == "${onednn[$set]}" ]] || fail "$set: oneDNN uses '$used'"
 done
 
 if TESSERA_INSTRUCTION_SET=avx3 "$tessera" generate "red apple" --steps 1 --output "$place/none.png" >"$place/said" 2>&1; then
-  fail "a set that is none is taken"
+  fail "an unknown set is accepted"
 fi
 grep -q "TESSERA_INSTRUCTION_SET is 'avx3'; valid values are baseline, avx2, avx512, avx512_bf16 and amx" "$place/said" ||
   fail "the error does not name the valid sets"
-if "$with" avx3 true >"$place/said" 2>&1; then fail "the script takes a set that is none"; fi
+if "$with" avx3 true >"$place/said" 2>&1; then fail "the script accepts an unknown set"; fi
 [[ $("$with" native bash -c 'echo "${TESSERA_INSTRUCTION_SET-none} ${ONEDNN_MAX_CPU_ISA-none}"') == "none none" ]] || fail "native is not native"

@@ -237,7 +237,7 @@ export class RequestForm {
     }
   }
 
-  // What the model takes: its samplers, its defaults, the fields that it reads.
+  // Adapts the form to the model: its samplers, its defaults, the fields that it reads.
   #followModel() {
     const model = this.model;
     if (!model) return;

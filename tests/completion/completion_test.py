@@ -60,7 +60,7 @@ class Fish:
             text = output_of("fish", "--no-config", "-c", f"source {file}; complete -C {shlex_fish(line)}", cwd=self.folder,
                              env={"PATH": os.environ["PATH"], "HOME": home, "LANG": "C.UTF-8"})
         offered = {each.split("\t")[0] for each in text.split("\n")} - {""}
-        # Of --option=value the whole word is given back.
+        # For --option=value the whole word is returned.
         return {re.sub(r"^--[a-z-]+=", "", each).rstrip("/") for each in offered}
 
 

@@ -1,7 +1,7 @@
-"""What the errors about foreign weights advise, done: python convert_model_test.py TESSERA ROOT
+"""Follows the advice of the errors about foreign weights: python convert_model_test.py TESSERA ROOT
 
-Makes of golden pipelines what people have (pickles, quantized weights, single files, GGUF, LoRA), lets `tessera inspect`
-refuse it, runs the command of the error, and compares the picture of the new folder with that of the right weights.
+Converts golden pipelines to foreign forms (pickles, quantized weights, single files, GGUF, LoRA), lets `tessera inspect`
+refuse them, runs the command of the error, and compares the picture of the new folder with that of the right weights.
 """
 
 import json
@@ -144,7 +144,7 @@ class ConvertModelTest(unittest.TestCase):
         model = self.copy("pixart_sigma")
         tensors, right, packed = {}, {}, 0
         for name, tensor in transformer_of(model).items():
-            # bitsandbytes 0.50 unpacks rows of no whole blocks wrongly on a CPU.
+            # bitsandbytes 0.50 unpacks rows with partial blocks wrongly on a CPU.
             if is_matrix(name, tensor) and tensor.shape[1] % 64 == 0:
                 packed += 1
                 pack(name, tensor.float(), tensors, right)
@@ -164,7 +164,7 @@ class ConvertModelTest(unittest.TestCase):
                                  2**-8 * tensor.float().abs().max().item(), name)
         self.picture(converted)
 
-    # What bitsandbytes itself packs, and unpacks.
+    # Weights that bitsandbytes itself packs and unpacks.
     def four_bits(self, form, nested):
         def pack(name, weight, tensors, right):
             packed, state = bitsandbytes.functional.quantize_4bit(weight, quant_type=form, compress_statistics=nested)
@@ -268,7 +268,7 @@ class ConvertModelTest(unittest.TestCase):
         self.picture(converted)
 
     def test_hub_command(self):
-        # The one command that needs the hub: that its program takes it.
+        # The only command that needs the hub: checks that its program accepts it.
         program = pathlib.Path(sys.executable).parent / "hf"
         shown = run(program, "download", "--help")
         self.assertEqual(shown.returncode, 0, shown.stderr)

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by render_chart, which is made of what Helm is made of: Go's text/template and sprig."""
+"""The Helm chart, rendered by render_chart, which uses the libraries of Helm: Go's text/template and sprig."""
 
 import fcntl
 import functools
@@ -13,7 +13,7 @@ from manifests import ROOT, parse
 
 CHART = ROOT / "deploy/helm/tessera"
 VALUES = ROOT / "deploy/helm/values"
-# What the values files leave to the command line.
+# Values that the values files leave to the command line.
 FILES = {
     "gpu": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/overlays/gpu/weights.sha256"],
     "many-hosts-infiniband": ["-set-file", f"weights.list={ROOT}/deploy/kubernetes/many-hosts-infiniband/weights.sha256"],
@@ -45,7 +45,7 @@ def run(*arguments):
 
 
 def check_values(*arguments):
-    """As Helm does it before it renders; the schema's first complaint, or none."""
+    """Validates the values as Helm does before it renders; returns the schema's first error, or none."""
     done = run("-values-only", *arguments)
     if done.returncode != 0:
         raise AssertionError(done.stderr)
@@ -65,5 +65,5 @@ def render(*arguments):
 
 
 def arguments_of(name):
-    """Of the values that stand for an overlay."""
+    """Returns the chart's arguments for the values of an overlay."""
     return ["-values", str(VALUES / f"{name}.yaml"), *FILES.get(name, [])]

@@ -20,7 +20,7 @@ def server(objects):
 
 
 def as_kustomize(objects):
-    """Without what only Helm has: who manages it, the chart's label, annotations that stand for Kustomize's hashes, and the
+    """Removes fields that only Helm adds: the managing tool, the chart's label, annotations that stand for Kustomize's hashes, and the
     digest in the name of a Job whose pods cannot be changed."""
     things = json.loads(json.dumps(objects))
     for thing in things:
@@ -84,7 +84,7 @@ REFUSED = [
     ("another port for nodes", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
 ]
 
-# What the schema cannot see, in devices of config.groups, and the names that the refusal has.
+# Mistakes in devices of config.groups that the schema cannot find, and the names in the error.
 REFUSED_DEVICES = [
     ("a device of a node without nodes", ["config: {groups: [{model: emoji, devices: [node-1/cpu:0]}]}"], ["node-1/cpu:0", "hosts.enabled"]),
     ("a node beyond the last", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-2/cpu:0]}]}"], ["node-2/cpu:0", "node-1"]),
@@ -144,7 +144,7 @@ class ChartTest(unittest.TestCase):
     maxDiff = None
 
     def arguments(self, texts):
-        """Of a list that has YAML among the options."""
+        """Returns the options of a list in which some have YAML values."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         out = []

@@ -62,7 +62,7 @@ class PackagesTest(unittest.TestCase):
 
 
 class OpenedLibrariesTest(unittest.TestCase):
-    """What NCCL opens by name while it runs, which `ldd` does not see."""
+    """Libraries that NCCL opens by name while it runs, which `ldd` does not list."""
 
     # The names in libnccl.so.2 of nvidia-nccl-cu13 2.28.9.
     NAMED = {"libc.so.6", "libcuda.so", "libcuda.so.1", "libdl.so.2", "libgcc_s.so.1", "libgdrapi.so", "libgdrapi.so.2",
@@ -80,7 +80,7 @@ class OpenedLibrariesTest(unittest.TestCase):
         return listed.returncode, dict(line.split() for line in listed.stdout.splitlines())
 
     def library(self, folder, names=NAMED):
-        """A file with the names in it, between bytes that are no text, as a library has them."""
+        """Writes a file with the names in it, between bytes that are not text, as in a library."""
         path = pathlib.Path(folder, "libnccl.so.2")
         path.write_bytes(b"\x7fELF\xff\0" + b"\0\xfe0.0".join(name.encode() for name in sorted(names)) + b"\0%s-%s.so\0")
         return path
@@ -271,7 +271,7 @@ class DocumentTest(unittest.TestCase):
     """docs/deploy-containers.md. Its commands of `tessera` and `curl` are run by tests/documents/run_commands.sh."""
 
     TEXT = pathlib.Path("docs/deploy-containers.md").read_text()
-    # Those of `docker build`, `run` and `compose` that the page uses, and whether an argument follows.
+    # Options of `docker build`, `run` and `compose` that the page uses, and whether an argument follows.
     OPTIONS = {"build": {"-f": 1, "-t": 1}, "up": {"--detach": 0, "--build": 0, "--wait": 0},
                "run": {"--detach": 0, "--rm": 0, "--name": 1, "--read-only": 0, "--tmpfs": 1, "--publish": 1, "--volume": 1}}
 
@@ -286,7 +286,7 @@ class DocumentTest(unittest.TestCase):
                 yield folder, words[words.index("docker") + 1:]
 
     def arguments(self, command, words):
-        """What follows the options."""
+        """Returns the words after the options."""
         values = {}
         while words and words[0].startswith("-"):
             self.assertIn(words[0], self.OPTIONS[command], command)

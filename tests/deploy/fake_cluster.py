@@ -1,7 +1,7 @@
-"""As much of Kubernetes' API as kubectl needs to create, apply, watch and delete the objects of deploy/.
+"""Serves the part of Kubernetes' API that kubectl needs to create, apply, watch and delete the objects of deploy/.
 
 Every object is validated strictly before it is stored, as the API server does it. There are no controllers: a workload is
-as it should be as soon as it is there.
+ready as soon as it exists.
 """
 
 import http.server
@@ -43,7 +43,7 @@ def merge(under, over):
 
 
 def complete(thing):
-    """What a cluster adds and its controllers bring about."""
+    """Adds the fields that a cluster and its controllers would set."""
     metadata = thing["metadata"]
     metadata.setdefault("namespace", "default")
     metadata.setdefault("uid", str(uuid.uuid4()))
@@ -156,7 +156,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             thing = json.loads(json.dumps(thing))
             merge(thing, patch)
         else:
-            # What `kubectl apply` wants in the end, which is simpler to take than its patches of lists.
+            # The object that `kubectl apply` wants to have, which is simpler to store than to apply its patches of lists.
             kept = {key: value for key, value in thing["metadata"].items() if key not in ("labels", "annotations")}
             thing = json.loads(applied)
             thing["metadata"].update(kept)

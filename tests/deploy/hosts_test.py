@@ -63,7 +63,7 @@ def options_of(container):
 
 
 def problems(things):
-    """What keeps the nodes from joining, or the groups from their nodes."""
+    """Returns the reasons why nodes cannot join or groups cannot use their nodes."""
     spec = set_of(things)["spec"]
     leader, worker = leader_and_worker(set_of(things))
     configuration = configuration_of(things, leader)
@@ -98,7 +98,7 @@ def problems(things):
 
 
 def infiniband_problems(things, *parts):
-    """What keeps ranks on GPUs of two hosts from each other, beyond what `rules` has of each pod."""
+    """Returns the reasons why ranks on GPUs of two hosts cannot reach each other, in addition to `rules` for each pod."""
     resources = [pod_of(part)["containers"][0]["resources"]["limits"] for part in parts]
     if resources[0] != resources[1]:
         yield f"the hosts have other devices than each other: {resources}"

@@ -119,7 +119,7 @@ def of_kind(objects, *kinds):
 
 
 def named(objects, kind, name):
-    """None where there is none."""
+    """Returns the object, or None if there is none."""
     found = [thing for thing in of_kind(objects, kind) if thing["metadata"]["name"] == name]
     return found[0] if found else None
 
@@ -146,7 +146,7 @@ def containers_of(workload):
 
 
 def configuration_of(objects, workload):
-    """What the pod's tessera.yaml holds; None for a pod without one."""
+    """Returns the content of the pod's tessera.yaml; None for a pod without one."""
     for volume in pod_of(workload).get("volumes", []):
         data = (named(objects, "ConfigMap", volume.get("configMap", {}).get("name")) or {}).get("data", {})
         if "tessera.yaml" in data:
@@ -155,7 +155,7 @@ def configuration_of(objects, workload):
 
 
 def seconds(duration):
-    """Of a duration as tessera.yaml has them: 90s, 1m30s, 24h."""
+    """Returns the seconds of a duration of tessera.yaml: 90s, 1m30s, 24h."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", str(duration))
     if "".join(number + unit for number, unit in parts) != str(duration):
         raise ValueError(f"{duration!r} is no duration")

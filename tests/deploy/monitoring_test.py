@@ -90,7 +90,7 @@ class Prometheus:
             raise ValueError(f"{query}: {error.read().decode()}") from error
 
     def series(self, query):
-        """Of an instant query: the labels of each series that has a number."""
+        """Returns the labels of each series of an instant query that has a number."""
         data = self.get("query", query=query)
         assert data["resultType"] == "vector", query
         return [result["metric"] for result in data["result"] if not math.isnan(float(result["value"][1]))]
@@ -130,7 +130,7 @@ class MonitoringTest(unittest.TestCase):
             return error.code
 
     def make_work(self):
-        """One of each: an image that is made, one that fails, a call that is refused for want of room."""
+        """One of each: an image that is made, one that fails, a call that is refused because the queue is full."""
         self.assertEqual([self.generate("red apple"), self.generate("[fail]"), self.generate("red apple", n=10)],
                          [200, 500, 429])
 
@@ -168,7 +168,7 @@ class MonitoringTest(unittest.TestCase):
                 selectors = SELECTOR.findall(rule["query"])
                 self.assertTrue(selectors)
                 read = [set().union(*self.found(selector)) for selector in selectors]
-                # What an annotation names has to be left by the expression.
+                # The expression must keep the labels that an annotation names.
                 left = re.match(r"\(*(?:sum|max) by \(([^)]*)\)", rule["query"])
                 labels = set(left[1].split(", ")) if left else read[0]
                 named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))

@@ -84,7 +84,7 @@ class BackupTest(unittest.TestCase):
             stop.set()
             load.join()
         self.assertEqual(failures, [])
-        # The machine is gone, with all that it had.
+        # The machine is lost with all its data.
         self.server.process.kill()
         self.server.process.wait(60)
         self.server.process.stdout.close()

@@ -1,4 +1,4 @@
-"""What the manifests ask of the program, asked of the program: its configuration, options, probes, variables and end."""
+"""Checks that the program supports what the manifests use: configuration, options, probes, variables and shutdown."""
 
 import http.client
 import os
@@ -24,7 +24,7 @@ def knows_batch():
 
 class ProgramTest(unittest.TestCase):
     def configuration_error(self, overlay):
-        """What the program says against the configuration of an overlay; None where it takes it."""
+        """Returns the program's error for the configuration of an overlay; None if it accepts it."""
         objects = overlay_objects(overlay)
         text = [thing["data"]["tessera.yaml"] for thing in of_kind(objects, "ConfigMap") if "tessera.yaml" in thing["data"]]
         if not text:

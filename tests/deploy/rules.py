@@ -1,4 +1,4 @@
-"""What must hold of every set of objects beyond the schemas. A rule is a function from objects to sentences about what
+"""Rules for every set of objects in addition to the schemas. A rule is a function from objects to sentences about what
 is wrong; RULES has them all."""
 
 import re
@@ -8,7 +8,7 @@ import yaml
 from manifests import configuration_of, containers_of, named, of_kind, pod_of, seconds, title, workloads
 
 LABELS = ["name", "instance", "component", "version", "managed-by"]
-CHECKPOINT_GRACE = 60  # seconds for a step and a checkpoint at the least
+CHECKPOINT_GRACE = 60  # least seconds for a step and a checkpoint
 EXIT_GRACE = 15  # seconds that the server has after drain_time
 
 RULES = []

@@ -17,7 +17,7 @@ FILES = {"model_index.json": b"{}\n", "transformer/part-1.safetensors": bytes(ra
 
 
 class Source(http.server.BaseHTTPRequestHandler):
-    """Serves server.files, from where a Range begins, and writes down who asked for what."""
+    """Serves server.files, from the beginning of a Range, and records the requests."""
 
     def do_GET(self):
         self.server.asked.append((self.path[1:], self.headers.get("Range"), self.headers.get("Authorization")))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# named_tests.sh ROOT DOCUMENT…: every test that a document names as `Suite.Name` is there.
+# named_tests.sh ROOT DOCUMENT…: checks that every test that a document names as `Suite.Name` exists.
 set -eu
 root=$1
 shift
@@ -10,7 +10,7 @@ for document in "$@"; do
     if ! grep -rqE "^(TEST|TEST_F|TEST_P)\(${name%.*}, ${name#*.}\)" --include='*_test.cc' \
       "$root/base" "$root/control" "$root/server" "$root/client" "$root/models" "$root/parallel" "$root/runtime" \
       "$root/tests"; then
-      echo "$document names $name, which is no test"
+      echo "$document names $name, which is not a test"
       missing=$((missing + 1))
     fi
   done

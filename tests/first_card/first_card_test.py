@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/first-card.sh where there is no GPU: what it would do, what it makes of what programs say, and what it packs."""
+"""Tests scripts/first-card.sh without a GPU: its plan, its judgement of programs' output, and its archive."""
 
 import json
 import os

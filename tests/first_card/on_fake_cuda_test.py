@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/first-card.sh with the real programs on the fake CUDA: from end to end, and no time counts.
+"""Runs scripts/first-card.sh with the real programs on the fake CUDA, from end to end; times do not count.
 
 on_fake_cuda_test.py PROGRAMS LIBRARY: the folder of the programs, and the fake.
 """

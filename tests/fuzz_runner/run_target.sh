@@ -14,7 +14,7 @@ seeds=$(find "$found" "$corpus" -type f | wc -l)
 least=$((seeds + beyond_corpus))
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
-# What the target prints goes on to the caller; how many inputs it ran is left in `executions`.
+# Prints the target's output, and sets `executions` to the number of inputs that it ran.
 run() {
   "$@" -timeout=10 -rss_limit_mb=1024 -print_final_stats=1 "$found" "$corpus" 2>&1 | tee "$output"
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$output")
@@ -29,7 +29,7 @@ seconds=$((SECONDS - begin))
 earlier=$(awk -v name="$name" '$1 == name { print $2 }' "$record" | tail -n 5 | paste -sd ' ')
 echo "$name: $executions executions in $seconds s, $seeds of them known inputs; the last runs before: ${earlier:-none}"
 if ((executions < least)); then
-  echo "$name: that is absurdly few; $least are the least" >&2
+  echo "$name: too few inputs ran; at least $least are expected" >&2
   exit 1
 fi
 printf '%s %s %s %s\n' "$name" "$executions" "$seconds" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$record"

@@ -236,12 +236,12 @@ def literals(hint):
 class EveryField(unittest.TestCase):
     """Every parameter that this version of the client has for images.generate, with every value that its types name."""
 
-    # Where the types name none, or other fields have to be there too.
+    # Values for parameters whose types name none, or that require other fields.
     VALUES = {"n": [2], "output_compression": [80], "partial_images": [2], "user": ["someone"],
               "safety_identifier": ["someone"], "frame_count": [4], "frame_duration_ms": [100],
               "svg": [{"model": "a"}, {"model": "a", "reasoning": {"effort": "low"}}]}
     REQUIRED_WITH = {"output_compression": {"output_format": "webp"}, "partial_images": {"stream": True}}
-    # What cannot be done is refused by the name of its field.
+    # A value that cannot be served is refused by the name of its field.
     REFUSED = [("background", "transparent"), ("output_format", "gif"), ("output_format", "svg"), ("frame_count", 4),
                ("frame_duration_ms", 100)] + [("svg", value) for value in VALUES["svg"]]
 
@@ -312,7 +312,7 @@ class EveryField(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    """What the configuration says of the names of OpenAI's models."""
+    """Tests the configuration of the names of OpenAI's models."""
 
     def ask(self, name, groups, more=""):
         server = Server(TESSERA, more, script="step-time=0", groups=groups)

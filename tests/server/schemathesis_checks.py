@@ -1,4 +1,4 @@
-"""What scripts/client-tests.sh adds to schemathesis."""
+"""Checks that scripts/client-tests.sh adds to schemathesis."""
 
 import schemathesis
 

@@ -20,7 +20,7 @@ class WebDriverError(Exception):
 
 
 def wait_until(what, holds, deadline_s=DEADLINE_S):
-    """What `holds` gives once it gives something; an error when the time is over."""
+    """Calls `holds` until it returns a value; an error after the timeout."""
     end = time.monotonic() + deadline_s
     while True:
         value = holds()
@@ -101,7 +101,7 @@ class Browser:
         return self.command("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def run_async(self, script, *arguments):
-        """What the promise of a script resolves to."""
+        """Returns the value that the promise of a script resolves to."""
         body = f"const done = arguments[arguments.length - 1]; (async () => {{ {script} }})().then(done, (e) => done(String(e)));"
         return self.command("POST", "/execute/async", {"script": body, "args": list(arguments)})
 
@@ -119,7 +119,7 @@ class Browser:
         return wait_until(f"an element {selector}", found)
 
     def click(self, selector):
-        """As a user does it, who scrolls to the element: an error where something covers it."""
+        """Clicks like a user, after scrolling to the element: an error if another element covers it."""
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", {ELEMENT: element})
         self.command("POST", f"/element/{element}/click")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""take_screenshots.py URL FOLDER: what the page of a running server looks like, for the documents and for people's eyes.
+"""take_screenshots.py URL FOLDER: takes screenshots of the page of a running server, for the documents and for review.
 
 Makes pictures with the server, so that there is something to see.
 """

@@ -20,7 +20,7 @@ TESSERA = sys.argv[1]
 LEFT_OUT = {"complexity", "style", "moderation", "background", "safety_identifier"}
 LARGEST_SEED = 2**64 - 1
 
-# What WCAG 2.2 asks of text, and of targets of a finger.
+# Requirements of WCAG 2.2 for text and for touch targets.
 LEAST_CONTRAST = 4.5
 LEAST_TARGET = 24
 
@@ -64,7 +64,7 @@ new MutationObserver(() => {
 }).observe(document.getElementById('stage'), { subtree: true, childList: true, attributes: true });
 """
 
-# What a screen reader stops at, by role.
+# The elements at which a screen reader stops, by role.
 STOPS = {"button", "link", "textbox", "combobox", "progressbar", "image", "dialog"}
 
 
@@ -134,7 +134,7 @@ class PageCase(unittest.TestCase):
         self.browser.click("#submit")
 
     def wait_for_image(self, prompt):
-        """Until the stage shows a finished image of the prompt, and it is loaded."""
+        """Waits until the stage shows a finished image of the prompt, and it is loaded."""
         wait_until(
             f"an image of {prompt}",
             lambda: self.browser.run(
@@ -155,7 +155,7 @@ class PageCase(unittest.TestCase):
 
 class FormTest(PageCase):
     def test_nothing_moves_when_the_focus_does(self):
-        """Or the button that a pointer presses would not be the one that it leaves."""
+        """Otherwise a pointer would press one button and release another."""
         places = "return [...document.querySelectorAll('#composer [name], #composer button')].map((e) => e.getBoundingClientRect().top)"
         self.browser.run("document.getElementById('field-prompt').focus({preventScroll: true})")
         before = self.browser.run(places)
@@ -354,7 +354,7 @@ class JobTest(PageCase):
         self.gate.touch()
         self.wait_for_image("a gated plum")
         self.assertEqual(len([job for job in self.jobs() if job["prompt"] == "a gated plum"]), 1)
-        # The browser says that connections broke, and nothing else.
+        # The browser reports broken connections, and nothing else.
         self.assertEqual([text for text in self.complaints() if "ERR_" not in text], [])
 
 
@@ -602,7 +602,7 @@ class EveryoneTest(PageCase):
             with self.subTest("status", width=width):
                 self.assert_no_sideways_scrolling()
             self.browser.run("location.hash = 'create'")
-        # And is used there: what is made comes into sight.
+        # The form is used there: the new image scrolls into view.
         self.submit(prompt="from a phone")
         self.wait_for_image("from a phone")
         top = self.browser.run("return document.getElementById('stage').getBoundingClientRect().top")
@@ -642,7 +642,7 @@ class EveryoneTest(PageCase):
             self.browser.press("Tab")
             if self.browser.run("return document.activeElement.id") == "again":
                 break
-        # Where the focus is can be seen.
+        # The focus is visible.
         self.assertNotEqual(self.browser.run("return getComputedStyle(document.activeElement).outlineStyle"), "none")
         self.browser.press("Enter")
         wait_until("there are two", lambda: self.tiles() == 2)

@@ -1,4 +1,4 @@
-"""What diffusers and PEFT make of the adapters in this folder, which the project's own exporter wrote.
+"""Computes what diffusers and PEFT read from the adapters in this folder, which the project's exporter wrote.
 
     python make_exports.py GOLDEN OUT
 
