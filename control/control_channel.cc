@@ -83,7 +83,7 @@ class Controller {
     std::lock_guard<std::mutex> lock(mutex_);
     ended_ = true;
     changed_.notify_all();
-    return busy_ || beside_ > 0;
+    return busy_ || concurrent_ > 0;
   }
 
   // Called by the reading thread. Returns false if the executing thread needs longer than `timeout`.
@@ -112,19 +112,19 @@ class Controller {
   }
 
   // Mark the begin and the end of a command that is executed concurrently with the next ones.
-  void BeginBeside() {
+  void BeginConcurrent() {
     std::lock_guard<std::mutex> lock(mutex_);
-    ++beside_;
+    ++concurrent_;
   }
-  void EndBeside() {
+  void EndConcurrent() {
     std::lock_guard<std::mutex> lock(mutex_);
-    --beside_;
+    --concurrent_;
     changed_.notify_all();
   }
   // Called by the executing thread.
-  void WaitForBeside() {
+  void WaitForConcurrent() {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return beside_ == 0; });
+    changed_.wait(lock, [this] { return concurrent_ == 0; });
   }
 
   bool Write(const ReplyFrame& reply) { return stream_.Write(base::EncodeFields(reply)); }
@@ -147,7 +147,7 @@ class Controller {
   std::deque<CommandFrame> queue_;
   bool ended_ = false;
   bool busy_ = false;
-  int beside_ = 0;  // commands executed concurrently
+  int concurrent_ = 0;  // commands executed concurrently
   bool released_ = false;
 };
 
@@ -283,7 +283,7 @@ class LogExecutor {
 
   // Ends the jobs of the disconnected controller.
   ~LogExecutor() {
-    controller_.WaitForBeside();
+    controller_.WaitForConcurrent();
     for (const auto& [job, size] : jobs_) {
       Guarded([&, id = job] { return handler_.EndJob(id); }).IgnoreError();
     }
@@ -301,18 +301,18 @@ class LogExecutor {
         return false;
       }
       if (number_ == kCommandNumber<Shutdown>) {
-        controller_.WaitForBeside();
+        controller_.WaitForConcurrent();
         SendReply(Current(), Ended()).IgnoreError();
         return true;
       }
       if (number_ == kCommandNumber<Resume>) {
-        controller_.WaitForBeside();
+        controller_.WaitForConcurrent();
         SendReply(Current(), WorkerProgress{.commands = progress_.commands, .failures = progress_.failures})
             .IgnoreError();
         continue;
       }
       if (number_ == kCommandNumber<DecodeJob> && handler_.decodes_beside_steps()) {
-        DecodeBesideSteps(frame->fields);
+        DecodeConcurrently(frame->fields);
       } else if (number_ == kCommandNumber<MakeSteps> && handler_.steps_ahead()) {
         StepAhead(frame->fields);
       } else {
@@ -357,7 +357,7 @@ class LogExecutor {
 
   // Begins a command on this thread and finishes it on the thread of `pool`, concurrently with later commands.
   template <typename Begun, typename Begin, typename Finish>
-  void CarryBeside(std::optional<base::TaskPool>& pool, Begin begin, Finish finish) {
+  void ExecuteConcurrently(std::optional<base::TaskPool>& pool, Begin begin, Finish finish) {
     absl::StatusOr<Begun> begun = absl::UnknownError("not begun");
     absl::Status status = Guarded([&] {
       begun = begin();
@@ -365,10 +365,10 @@ class LogExecutor {
     });
     if (!status.ok()) return Carry(Current(), [&] { return status; });
     if (!pool) pool.emplace(1);
-    controller_.BeginBeside();
+    controller_.BeginConcurrent();
     pool->Post([this, command = Current(), finish, begun = *std::move(begun)] {
       Carry(command, [&] { return finish(command, begun); });
-      controller_.EndBeside();
+      controller_.EndConcurrent();
     });
   }
 
@@ -413,7 +413,7 @@ class LogExecutor {
 
   absl::Status On(const LoadModel& command) {
     jobs_.clear();
-    controller_.WaitForBeside();
+    controller_.WaitForConcurrent();
     ASSIGN_OR_RETURN(const Loaded loaded, handler_.Load(command.parameters));
     return SendReply(Current(), loaded);
   }
@@ -438,7 +438,7 @@ class LogExecutor {
   }
 
   void StepAhead(const std::string& fields) {
-    CarryBeside<std::vector<Stepping>>(
+    ExecuteConcurrently<std::vector<Stepping>>(
         steps_, [&] { return BeginSteps(fields); },
         [this](const Answered& command, const std::vector<Stepping>& begun) -> absl::Status {
           StepsMade made;
@@ -472,8 +472,8 @@ class LogExecutor {
     return SendPixels(Current(), picture);
   }
 
-  void DecodeBesideSteps(const std::string& fields) {
-    CarryBeside<Picture>(
+  void DecodeConcurrently(const std::string& fields) {
+    ExecuteConcurrently<Picture>(
         decoder_,
         [&]() -> absl::StatusOr<Picture> {
           DecodeJob command;

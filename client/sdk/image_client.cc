@@ -176,7 +176,7 @@ class HttpImageClient final : public ImageClient {
     while (true) {
       std::optional<v1::Job> ended;
       absl::Status refused;  // the error of an event, or the one to report next
-      const auto tell = [&](v1::JobEvent event) -> absl::Status {
+      const auto deliver = [&](v1::JobEvent event) -> absl::Status {
         if (event.has_image() && images.contains(event.image().index())) return absl::OkStatus();
         if (event.has_image() && with_files) {
           ASSIGN_OR_RETURN(HttpAnswer file, Call({.target = PathOf("images", event.image().id())}, attempts));
@@ -191,7 +191,7 @@ class HttpImageClient final : public ImageClient {
         attempts.Advance();
         absl::StatusOr<std::optional<v1::JobEvent>> event = EventOf(sent);
         refused = event.status();
-        if (event.ok() && event->has_value()) refused = tell(**std::move(event));
+        if (event.ok() && event->has_value()) refused = deliver(**std::move(event));
         return refused.ok() && !ended.has_value() && !attempts.stop().stop_requested();
       };
       absl::Status status = transport_->Follow(

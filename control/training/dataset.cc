@@ -146,7 +146,7 @@ absl::StatusOr<ListedFolder> ReadMetadata(const std::string& folder) {
 }
 
 // The text of the caption file of an image; empty if there is none.
-absl::StatusOr<std::string> CaptionBeside(const fs::path& image, const std::string& extension) {
+absl::StatusOr<std::string> CaptionFileOf(const fs::path& image, const std::string& extension) {
   fs::path path = image;
   path.replace_extension(absl::StartsWith(extension, ".") ? extension : "." + extension);
   absl::StatusOr<std::string> text = base::ReadWholeFile(path.string(), path.string(), kMaxCaptionBytes);
@@ -203,7 +203,7 @@ absl::StatusOr<ListedFolder> ListImages(const TrainDataset& dataset, std::vector
     RETURN_IF_ERROR(CheckCaptionFiles(dataset));
     listed.images.reserve(names.size());
     for (const std::string& name : names) {
-      listed.images.push_back({(folder / name).string(), CaptionBeside(folder / name, dataset.caption_ext)});
+      listed.images.push_back({(folder / name).string(), CaptionFileOf(folder / name, dataset.caption_ext)});
     }
   }
   if (listed.images.empty() && listed.lines.empty()) {

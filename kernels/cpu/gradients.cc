@@ -65,12 +65,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NormModulateBackward(const at::Te
                                                                     const at::Tensor& x, const at::Tensor& factor,
                                                                     double offset, double eps, Isa isa) {
   const at::Tensor in = x.contiguous(), of = of_out.contiguous(), factors = WithContiguousChannels(factor);
-  const at::Tensor beside = of_sum.defined() ? of_sum.contiguous() : of_sum;
+  const at::Tensor added = of_sum.defined() ? of_sum.contiguous() : of_sum;
   at::Tensor of_x = at::empty_like(in);
   const RowSums sums(in, 2);
   sums.ForPieces(StrideOfImages(factors), [&](const Rows& rows, float* of_vectors) {
     ElementwiseFor(isa).norm_backward(ElementOfGradient(in), rows, of.const_data_ptr(),
-                                      beside.defined() ? beside.const_data_ptr() : nullptr, in.const_data_ptr(),
+                                      added.defined() ? added.const_data_ptr() : nullptr, in.const_data_ptr(),
                                       factors.const_data_ptr(), static_cast<float>(offset), static_cast<float>(eps),
                                       of_x.mutable_data_ptr(), of_vectors, of_vectors + rows.channels);
   });

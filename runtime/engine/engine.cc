@@ -116,7 +116,7 @@ int64_t PromptCacheBytes(const control::LoadParameters& parameters) {
 
 // What is left when the cache of prompts is full. What is free counts in any case: some of the weights may be in the
 // host's memory.
-std::optional<control::MemoryBudget> BudgetBeside(int64_t weights, int64_t prompts, at::Device device) {
+std::optional<control::MemoryBudget> BudgetAfter(int64_t weights, int64_t prompts, at::Device device) {
   const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
   if (!memory) return std::nullopt;
   const int64_t free = std::max<int64_t>(0, memory->free - prompts);
@@ -442,7 +442,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         const int64_t prompts = place_.rank_in_layout() == 0 ? PromptCacheBytes(parameters) : 0;
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),
-                               .memory_budget = BudgetBeside(weights, prompts, device),
+                               .memory_budget = BudgetAfter(weights, prompts, device),
                                .device_memory = MemoryOf(device),
                                .contents = std::move(digest)};
       },

@@ -13,8 +13,9 @@ int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, c
   };
   // A model that has the option of a true CFG scale takes the guidance scale as an input and needs no second branch for
   // it.
-  const bool told = std::ranges::find(model.options, control::prompt_option::kTrueCfgScale) != model.options.end();
-  const int64_t rows = divided(model.default_guidance_scale > 1 && !told ? 2 : 1, parallel::Axis::kCfg);
+  const bool takes_true_cfg =
+      std::ranges::find(model.options, control::prompt_option::kTrueCfgScale) != model.options.end();
+  const int64_t rows = divided(model.default_guidance_scale > 1 && !takes_true_cfg ? 2 : 1, parallel::Axis::kCfg);
   const int64_t side = std::max<int64_t>(model.token_side, 1);
   const int64_t pixels = model.default_height * model.default_width;
   const int64_t tokens =

@@ -110,15 +110,15 @@ class Server final : public GrpcServer {
   // gRPC's health service keeps a status and sends it to all watchers whenever it is set.
   void ReportHealth() {
     grpc::HealthCheckServiceInterface& health = *server_->GetHealthCheckService();
-    std::optional<bool> told;
+    std::optional<bool> reported;
     std::unique_lock lock(mutex_);
     while (!draining_) {
       lock.unlock();
       const bool ready = service_.Ready().ok();
-      if (ready != told) {
+      if (ready != reported) {
         health.SetServingStatus("", ready);
         health.SetServingStatus(kServiceName, ready);
-        told = ready;
+        reported = ready;
       }
       lock.lock();
       changed_.wait_for(lock, kHealthPeriod, [this] { return draining_; });

@@ -27,18 +27,18 @@ constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while a request is running
 constexpr size_t kTlsPieceBytes = 16 << 10;      // what TLS writes at a time
 constexpr size_t kMaxJoinedBytes = 64 << 10;     // up to this size a body is appended to its head to arrive with it
-constexpr size_t kMaxLingeringBytes = 4 << 20;   // read and discarded after a refusal, so that the client sees it
-constexpr absl::Duration kLingeringTime = absl::Seconds(2);
+constexpr size_t kMaxDiscardedBytes = 4 << 20;   // read and discarded after a refusal, so that the client sees it
+constexpr absl::Duration kDiscardTime = absl::Seconds(2);
 
 // The phases of a connection. An answer begins after a request that was read completely or that cannot be read.
 enum class Phase : uint8_t {
-  kStarting,   // nothing was read yet; the TLS handshake may be in progress
-  kIdle,       // between two requests
-  kReading,    // a request has begun to arrive
-  kHandling,   // the handler has the request
-  kStreaming,  // the handler has begun a stream
-  kFlushing,   // the answer is complete but not fully written
-  kLingering,  // no answer will follow, and the client has not closed its side
+  kStarting,    // nothing was read yet; the TLS handshake may be in progress
+  kIdle,        // between two requests
+  kReading,     // a request has begun to arrive
+  kHandling,    // the handler has the request
+  kStreaming,   // the handler has begun a stream
+  kFlushing,    // the answer is complete but not fully written
+  kDiscarding,  // no answer will follow, and the client has not closed its side
   kEnded,
 };
 
@@ -246,9 +246,9 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     if (phase_ == Phase::kEnded) return;
     if (error == asio::error::eof && IsAnswering()) return OnInputEnd();
     if (error) return End();
-    if (phase_ == Phase::kLingering) {
-      input_.lingered += bytes;
-      return input_.lingered > kMaxLingeringBytes ? End() : ReadMore();
+    if (phase_ == Phase::kDiscarding) {
+      input_.discarded_bytes += bytes;
+      return input_.discarded_bytes > kMaxDiscardedBytes ? End() : ReadMore();
     }
     input_.unread.append(input_.buffer.data(), bytes);
     if (IsAnswering()) return ReadMore();
@@ -482,7 +482,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
 
   void OnAllWritten() {
     if (answer_.keep_alive && !host_->draining()) return BecomeIdle(host_->limits.idle_time);
-    Enter(Phase::kLingering, kLingeringTime);
+    Enter(Phase::kDiscarding, kDiscardTime);
     input_.unread.clear();
     if constexpr (kTls) {
       stream_.async_shutdown([self = this->shared_from_this()](error_code) { self->End(); });
@@ -521,7 +521,7 @@ class ConnectionOn final : public HttpConnection, public std::enable_shared_from
     bool ended = false;    // the client has closed its sending side
     std::array<char, kReadBytes> buffer;
     std::string unread;  // not yet consumed
-    size_t lingered = 0;
+    size_t discarded_bytes = 0;
   } input_;
   struct {
     uint64_t serial = 0;  // number of completed answers, which is the number of the current one

@@ -61,14 +61,14 @@ void Watch(const ApiContext& context, const ApiCall& call) {
   // The stream begins only once the job is watched, because afterwards it could not report that the job does not exist.
   const auto begun = std::make_shared<absl::once_flag>();
   const auto begin = [reply, begun] { absl::call_once(*begun, [&] { reply->StartEvents(); }); };
-  const auto tell = [reply, begin, base_url = call.base_url](const JobEvent& event) {
+  const auto send = [reply, begin, base_url = call.base_url](const JobEvent& event) {
     begin();
     if (std::holds_alternative<PreviewEvent>(event) && reply->pending_bytes() > kEnoughPending) return;
     reply->Write(JobEventText(event, base_url));
     if (IsLast(event)) reply->Finish();
   };
   const absl::StatusOr<std::shared_ptr<JobEventPump>> pump =
-      JobEventPump::Start(context.service, context.pool, call.caller, job, WatchedEvents::kAll, tell);
+      JobEventPump::Start(context.service, context.pool, call.caller, job, WatchedEvents::kAll, send);
   if (!pump.ok()) return reply->SendError(pump.status());
   begin();
   reply->OnClosed([&pool = context.pool, pump = *pump] { pool.Post([pump] { pump->Stop(); }); });

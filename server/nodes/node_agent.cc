@@ -183,7 +183,7 @@ NodeAgent::NodeAgent(NodeAgentOptions options)
 absl::Status NodeAgent::Run() {
   const absl::Duration deadline = base::SteadyNow() + options_.join_timeout;
   absl::Duration back_off = options_.first_back_off;
-  std::string told;
+  std::string reported;
   while (true) {
     const bool joined_before = has_joined_;
     const absl::Status status = JoinOnce(has_joined_ ? absl::InfiniteDuration() : deadline - base::SteadyNow());
@@ -195,7 +195,7 @@ absl::Status NodeAgent::Run() {
     if (!has_joined_ && (IsRefusal(status) || base::SteadyNow() >= deadline)) return status;
     if (has_joined_ && !joined_before) back_off = options_.first_back_off;
     const std::string text(status.message());
-    if (std::exchange(told, text) != text) {
+    if (std::exchange(reported, text) != text) {
       options_.log({base::LogLevel::kWarning, absl::StrCat("not joined to ", options_.controller, ": ", text)});
     }
     if (!Pause(has_joined_ ? back_off : std::min(back_off, deadline - base::SteadyNow()))) return absl::OkStatus();
@@ -270,11 +270,11 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     context_ = nullptr;
   }
   if (!status.ok()) return status;
-  const absl::Status told = FromGrpc(finished);
-  if (absl::IsUnavailable(told)) return ConnectionError(options_.controller, std::string(told.message()));
-  if (IsRefusal(told)) {
-    return absl::Status(told.code(), absl::StrCat("the controller at ", options_.controller,
-                                                  " refuses this node: ", std::string(told.message())));
+  const absl::Status refusal = FromGrpc(finished);
+  if (absl::IsUnavailable(refusal)) return ConnectionError(options_.controller, std::string(refusal.message()));
+  if (IsRefusal(refusal)) {
+    return absl::Status(refusal.code(), absl::StrCat("the controller at ", options_.controller,
+                                                     " refuses this node: ", std::string(refusal.message())));
   }
   return absl::UnavailableError(absl::StrCat("the controller at ", options_.controller, " did not accept this node"));
 }

@@ -189,8 +189,8 @@ absl::StatusOr<PassTime> TimePass(const Given& given, int patches) {
                  machine.memory_bytes_second;
   if (shape.ring > 1) {
     // The next keys and values are transferred while attention reads the current ones.
-    const double beside = machine.link.hidden ? time.attention * (shape.ring - 1) / shape.ring : 0;
-    time.inside += std::max(count.ring * machine.link.seconds, seconds(ring, count.ring) - beside);
+    const double overlapped = machine.link.hidden ? time.attention * (shape.ring - 1) / shape.ring : 0;
+    time.inside += std::max(count.ring * machine.link.seconds, seconds(ring, count.ring) - overlapped);
   }
   if (shape.pipe > 1) {
     time.hop = seconds(state, 1);

@@ -61,9 +61,9 @@ ShapeClass ShapeOf(const std::string& name, const control::ModelDescription& mod
                    const control::JobParameters& parameters) {
   const control::PromptOptions& options = parameters.options;
   // A model with the true CFG scale option takes its guidance scale as an input and needs no second branch for it.
-  const bool told = std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
-                    model.options.end();
-  const bool guided = (told ? options.true_cfg_scale : parameters.guidance_scale) > 1;
+  const bool takes_true_cfg = std::find(model.options.begin(), model.options.end(),
+                                        control::prompt_option::kTrueCfgScale) != model.options.end();
+  const bool guided = (takes_true_cfg ? options.true_cfg_scale : parameters.guidance_scale) > 1;
   const std::vector<int32_t>& skipped = options.skip_layers.layers;
   return {.model = name,
           .height = parameters.height,

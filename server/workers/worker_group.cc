@@ -105,10 +105,10 @@ absl::Status WorkerGroup::StartProcesses() {
 control::LoadParameters WorkerGroup::OnRank(control::LoadParameters parameters, int rank) const {
   const RankProcess& own = *workers_[static_cast<size_t>(rank)].process;
   if (remote_ != nullptr && parameters.threads == 0) {
-    const auto beside =
+    const auto sharing =
         std::ranges::count_if(workers_, [&](const Worker& worker) { return worker.process->node() == own.node(); });
     const int all = own.processors() > 0 ? own.processors() : base::ReadMachineProcessors().available();
-    parameters.threads = std::max(1, all / static_cast<int>(beside));
+    parameters.threads = std::max(1, all / static_cast<int>(sharing));
   } else if (ranks() > 1) {
     const int32_t all = parameters.threads > 0 ? parameters.threads : base::ReadMachineProcessors().available();
     parameters.threads = std::max(1, all / ranks());

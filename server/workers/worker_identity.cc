@@ -21,7 +21,7 @@ namespace tessera::server {
 namespace {
 
 constexpr int kStartTimeField = 22;  // of /proc/PID/stat, from 1; proc(5)
-constexpr int kFieldBehindName = 3;
+constexpr int kFieldAfterName = 3;
 constexpr size_t kMaxFileBytes = 256 << 10;  // a command line may be long
 
 std::string ReadOf(pid_t pid, const char* name) {
@@ -60,7 +60,7 @@ absl::StatusOr<std::string> ProcessStat(pid_t pid, int number) {
   const size_t name_end = stat.rfind(") ");
   if (name_end != std::string::npos) {
     const std::vector<std::string> fields = absl::StrSplit(stat.substr(name_end + 2), ' ');
-    const auto index = static_cast<size_t>(number - kFieldBehindName);
+    const auto index = static_cast<size_t>(number - kFieldAfterName);
     if (index < fields.size()) return fields[index];
   }
   return absl::NotFoundError(absl::StrCat("there is no process ", pid));

@@ -180,7 +180,7 @@ struct Child {
   _exit(127);
 }
 
-std::string ProgramBesideThis(absl::string_view name) {
+std::string ProgramInFolderOfThis(absl::string_view name) {
   char self[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
   const absl::string_view path(self, length > 0 ? length : 0);
@@ -198,7 +198,7 @@ std::string MemoryLimitText(const std::string& system_root) {
 
 std::string WorkerExecutable() {
   const char* chosen = std::getenv("TESSERA_WORKER");
-  return chosen != nullptr && *chosen != '\0' ? chosen : ProgramBesideThis("tessera-worker");
+  return chosen != nullptr && *chosen != '\0' ? chosen : ProgramInFolderOfThis("tessera-worker");
 }
 
 std::string WorkerProgram() {
@@ -214,7 +214,7 @@ std::string CudaPluginOf(const std::string& program) {
   return std::filesystem::path(program).replace_filename("libtessera_cuda.so");
 }
 
-std::string FakeWorkerExecutable() { return ProgramBesideThis("tessera-fake-worker"); }
+std::string FakeWorkerExecutable() { return ProgramInFolderOfThis("tessera-fake-worker"); }
 
 void RemoveDesertedFolders(const std::string& owner, absl::FunctionRef<bool(const std::string& socket)> in_use) {
   const std::string prefix = FolderPrefix(owner).substr(1);

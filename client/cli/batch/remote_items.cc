@@ -157,7 +157,7 @@ class RemoteItems final : public ItemMaker {
     v1::ImageRequest request;
   };
   // What the server has reported about a job.
-  struct Told {
+  struct ReceivedEvents {
     bool accepted = false;
     std::map<int32_t, v1::Image> images;  // with their files
     std::optional<v1::Job> ended;
@@ -185,18 +185,18 @@ class RemoteItems final : public ItemMaker {
     int failures = 0;  // in a row
     std::optional<absl::Duration> refused_since;
     while (!stop_.stop_requested()) {
-      Told told;
-      const auto on_event = [&](const v1::JobEvent& event) { OnEvent(event, told); };
+      ReceivedEvents received;
+      const auto on_event = [&](const v1::JobEvent& event) { OnEvent(event, received); };
       const absl::Status status = client_->Generate(job.request, on_event, call).status();
       if (stop_.stop_requested()) return;
-      if (told.ended.has_value()) return End(job, told);
+      if (received.ended.has_value()) return End(job, received);
       if (IsAboutTheCaller(status)) {
         return events_.stop(
             At(Stage::kOptions, absl::InvalidArgumentError(std::string(ErrorForUser(status).message()))));
       }
-      if (absl::IsNotFound(status) && told.accepted && ++losses < kMostLosses) continue;
+      if (absl::IsNotFound(status) && received.accepted && ++losses < kMostLosses) continue;
       if (!IsRefusalForNow(status)) return Report(job, {}, ErrorForUser(status));
-      if (told.accepted || absl::IsResourceExhausted(status)) {
+      if (received.accepted || absl::IsResourceExhausted(status)) {
         failures = 0;
         refused_since.reset();
       }
@@ -211,11 +211,11 @@ class RemoteItems final : public ItemMaker {
     }
   }
 
-  void OnEvent(const v1::JobEvent& event, Told& told) {
+  void OnEvent(const v1::JobEvent& event, ReceivedEvents& received) {
     OnAnswer();
-    if (event.has_accepted()) told.accepted = true;
-    if (event.has_image()) told.images[event.image().index()] = event.image();
-    if (event.has_ended()) told.ended = event.ended();
+    if (event.has_accepted()) received.accepted = true;
+    if (event.has_image()) received.images[event.image().index()] = event.image();
+    if (event.has_ended()) received.ended = event.ended();
   }
 
   void OnAnswer() {
@@ -239,8 +239,8 @@ class RemoteItems final : public ItemMaker {
     WaitFor(pause, stop_.get_token());
   }
 
-  void End(const Job& job, const Told& told) {
-    const v1::Job& ended = *told.ended;
+  void End(const Job& job, const ReceivedEvents& received) {
+    const v1::Job& ended = *received.ended;
     if (ended.state() == v1::JOB_STATE_CANCELLED) {
       return Report(job, {}, absl::AbortedError("the job was cancelled on the server"));
     }
@@ -251,14 +251,15 @@ class RemoteItems final : public ItemMaker {
                     absl::Status(code == absl::StatusCode::kOk ? absl::StatusCode::kInternal : code,
                                  reason.empty() ? "the job failed on the server" : reason));
     }
-    const bool is_whole = static_cast<int64_t>(told.images.size()) == ended.n() && !told.images.empty() &&
-                          told.images.begin()->first == 0 && told.images.rbegin()->first == ended.n() - 1;
+    const bool is_whole = static_cast<int64_t>(received.images.size()) == ended.n() && !received.images.empty() &&
+                          received.images.begin()->first == 0 && received.images.rbegin()->first == ended.n() - 1;
     if (!is_whole) {
       return Report(
-          job, {}, absl::InternalError(absl::StrCat("the server sent ", told.images.size(), " images of ", ended.n())));
+          job, {},
+          absl::InternalError(absl::StrCat("the server sent ", received.images.size(), " images of ", ended.n())));
     }
     std::vector<RunImage> images;
-    for (const auto& [index, image] : told.images) {
+    for (const auto& [index, image] : received.images) {
       absl::StatusOr<RunImage> written = Write(job, image, ended.n());
       if (written.ok()) {
         images.push_back(*std::move(written));

@@ -385,8 +385,8 @@ class Batch {
     if (options_.quiet) return;
     const absl::Duration now = base::SteadyNow();
     const bool terminal = isatty(STDERR_FILENO) != 0;
-    if (!last && now - told_ < (terminal ? kProgressInterval : 30 * kProgressInterval)) return;
-    told_ = now;
+    if (!last && now - reported_ < (terminal ? kProgressInterval : 30 * kProgressInterval)) return;
+    reported_ = now;
     const std::lock_guard lock(mutex_);
     const std::string text = progress_.Text(now - begun_);
     std::fprintf(stderr, terminal && !last ? "\r\033[K%s" : terminal ? "\r\033[K%s\n" : "%s\n", text.c_str());
@@ -399,7 +399,7 @@ class Batch {
   Shard shard_;
   std::ifstream file_;
   std::optional<BatchPlan> plan_;  // absent for standard input
-  absl::Duration begun_, told_;
+  absl::Duration begun_, reported_;
   std::unique_ptr<RunFolder> folder_;
 
   std::mutex mutex_;

@@ -26,11 +26,11 @@ using Ports = std::array<uint16_t, 3>;  // of http, grpc and admin; 0: unknown
 std::optional<Ports> PortsIn(const std::string& line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse(line, error);
-  const boost::json::object* told = error ? nullptr : value.if_object();
-  if (told == nullptr) return std::nullopt;
+  const boost::json::object* object = error ? nullptr : value.if_object();
+  if (object == nullptr) return std::nullopt;
   Ports ports = {};
   for (const auto& [name, port] : {std::pair("http", &ports[0]), {"grpc", &ports[1]}, {"admin", &ports[2]}}) {
-    const boost::json::value* number = told->if_contains(name);
+    const boost::json::value* number = object->if_contains(name);
     if (number == nullptr) return std::nullopt;
     *port = number->to_number<uint16_t>(error);
     if (error) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<Ports> PortsIn(const std::string& line) {
 std::optional<std::string> ConfigIn(const std::string& line) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse(line, error);
-  const boost::json::object* told = error ? nullptr : value.if_object();
-  const boost::json::value* config = told == nullptr ? nullptr : told->if_contains(kConfig);
+  const boost::json::object* object = error ? nullptr : value.if_object();
+  const boost::json::value* config = object == nullptr ? nullptr : object->if_contains(kConfig);
   if (config == nullptr || !config->is_string()) return std::nullopt;
   return std::string(config->get_string());
 }
@@ -57,12 +57,13 @@ absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& c
   server::Supervisor supervisor({.message = [&] { return absl::StrCat(absl::StrJoin(ports, " "), "\n", text); },
                                  .said =
                                      [&](const std::string& line) {
-                                       if (std::optional<std::string> told = ConfigIn(line); told.has_value()) {
-                                         text = *std::move(told);
+                                       if (std::optional<std::string> configuration = ConfigIn(line);
+                                           configuration.has_value()) {
+                                         text = *std::move(configuration);
                                          return;
                                        }
-                                       if (const std::optional<Ports> told = PortsIn(line); told.has_value()) {
-                                         if (std::exchange(ports, *told) == *told) return;
+                                       if (const std::optional<Ports> reported = PortsIn(line); reported.has_value()) {
+                                         if (std::exchange(ports, *reported) == *reported) return;
                                        }
                                        base::Announce(line);
                                      },
@@ -80,9 +81,9 @@ void SupervisorMessage::TakePorts(server::ServerConfig& config) const {
 }
 
 absl::StatusOr<std::optional<SupervisorMessage>> ReadSupervisorMessage() {
-  ASSIGN_OR_RETURN(const std::optional<std::string> told, server::MessageOfSupervisor());
-  if (!told.has_value()) return std::nullopt;
-  const std::pair<std::string, std::string> parts = absl::StrSplit(*told, absl::MaxSplits('\n', 1));
+  ASSIGN_OR_RETURN(const std::optional<std::string> text, server::MessageOfSupervisor());
+  if (!text.has_value()) return std::nullopt;
+  const std::pair<std::string, std::string> parts = absl::StrSplit(*text, absl::MaxSplits('\n', 1));
   const std::vector<std::string> words = absl::StrSplit(parts.first, ' ');
   SupervisorMessage message;
   if (words.size() != message.ports.size()) return absl::InvalidArgumentError("the supervisor names no ports");
