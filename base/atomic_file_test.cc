@@ -59,8 +59,8 @@ absl::Status WriteInChild(const std::string& path, const std::string& bytes, con
     prepare();
     const absl::Status status = WriteFileAtomically(path, bytes);
     const std::string message(status.message());
-    const bool told = ::write(ends[1], message.data(), message.size()) == static_cast<ssize_t>(message.size());
-    ::_exit(told ? static_cast<int>(status.code()) : 99);
+    const bool reported = ::write(ends[1], message.data(), message.size()) == static_cast<ssize_t>(message.size());
+    ::_exit(reported ? static_cast<int>(status.code()) : 99);
   }
   ::close(ends[1]);
   std::string message;
@@ -81,7 +81,7 @@ void LimitFileSize() {
 }
 
 // The superuser may write anywhere, so drop its rights.
-void BecomeNobody() {
+void BecomeUnprivileged() {
   constexpr uid_t kNobody = 65534;
   if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, kNobody) != 0) ::_exit(98);
 }
@@ -198,7 +198,7 @@ TEST_F(AtomicFileTest, NameThatIsTooLongIsNamedAndLeavesNothing) {
 
 TEST_F(AtomicFileTest, ReadOnlyFolderIsNamed) {
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0555), 0);
-  const absl::Status status = WriteInChild(Path("a.png"), "x", BecomeNobody);
+  const absl::Status status = WriteInChild(Path("a.png"), "x", BecomeUnprivileged);
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_THAT(status.message(), HasSubstr("no permission to write in \"" + folder_.path()));
   EXPECT_THAT(Names(), IsEmpty());

@@ -81,7 +81,7 @@ TEST(ConfigReaderTest, HasIsTrueForPresentAndNotNull) {
   EXPECT_THAT(config.UnknownFields(), ElementsAre("a", "b"));
 }
 
-TEST(ConfigReaderTest, AWrongTypeNamesFileFieldValueAndWhatIsLegalAndGivesTheDefault) {
+TEST(ConfigReaderTest, AWrongTypeNamesFileFieldValueAndValidValuesAndGivesTheDefault) {
   ConfigReader config = Read(R"({"patch_size": "two"})");
   EXPECT_EQ(config.Int("patch_size", 2), 2);
   EXPECT_THAT(ErrorsOf(config), AllOf(HasSubstr("vae/config.json"), HasSubstr("\"patch_size\""), HasSubstr("\"two\""),
@@ -134,7 +134,7 @@ TEST(ConfigReaderTest, AnInfinityOutsideTheBoundsIsRefused) {
   EXPECT_THAT(ErrorsOf(config), HasSubstr("is Infinity"));
 }
 
-TEST(ConfigReaderTest, AnIllegalChoiceListsTheLegalOnes) {
+TEST(ConfigReaderTest, AnInvalidChoiceListsTheValidOnes) {
   ConfigReader config = Read(R"({"act_fn": "tanh"})");
   EXPECT_EQ(config.Choice("act_fn", "silu", {"silu", "gelu"}), "silu");
   EXPECT_THAT(ErrorsOf(config), AllOf(HasSubstr("\"tanh\""), HasSubstr("\"silu\", \"gelu\"")));
@@ -169,7 +169,7 @@ TEST(ConfigReaderTest, TheCallersOwnErrorsNameFieldAndValue) {
   EXPECT_EQ(ErrorsOf(config), "vae/config.json: field \"num_layers\" is 3; it must be even");
 }
 
-TEST(ConfigReaderTest, FieldsNobodyReadAreUnknown) {
+TEST(ConfigReaderTest, FieldsThatAreNotReadAreUnknown) {
   ConfigReader config = Read(R"({"_class_name": "X", "z": 1, "read": 2, "ignored": 3, "a": null})");
   config.Int("read", 0);
   config.Ignore({"ignored", "not there"});

@@ -15,12 +15,12 @@ TEST(FieldErrorTest, SaysWhichFieldItIsAbout) {
 }
 
 TEST(FieldErrorTest, WhatAPeerSaysIsAboutAFieldOnlyIfItsMessageBeginsWithIt) {
-  const absl::Status told = absl::InternalError("steps is 9");
-  EXPECT_EQ(FieldOf(WithField(told, "steps")), "steps");
-  EXPECT_EQ(WithField(told, "steps").code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(FieldOf(WithField(told, "")), "");
-  EXPECT_EQ(FieldOf(WithField(told, "size")), "");
-  EXPECT_EQ(FieldOf(WithField(told, "steps is 9 and more")), "");
+  const absl::Status plain = absl::InternalError("steps is 9");
+  EXPECT_EQ(FieldOf(WithField(plain, "steps")), "steps");
+  EXPECT_EQ(WithField(plain, "steps").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(FieldOf(WithField(plain, "")), "");
+  EXPECT_EQ(FieldOf(WithField(plain, "size")), "");
+  EXPECT_EQ(FieldOf(WithField(plain, "steps is 9 and more")), "");
 }
 
 }  // namespace

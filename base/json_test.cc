@@ -107,11 +107,11 @@ TEST(JsonTest, ADuplicateKeyIsNamedWithItsLine) {
               AllOf(HasSubstr("line 3, column 5"), HasSubstr("duplicate key \"a\"")));
 }
 
-TEST(JsonTest, ADuplicateKeyIsFoundInNestedObjectsAndBehindEscapes) {
+TEST(JsonTest, ADuplicateKeyIsFoundInNestedObjectsAndWithEscapes) {
   EXPECT_THAT(ErrorOf(R"([{"x": {"abc": 1, "\u0061bc": 2}}])"), HasSubstr("duplicate key \"abc\""));
 }
 
-TEST(JsonTest, NestingOf64LevelsIsLegalAndOf65IsNot) {
+TEST(JsonTest, NestingOf64LevelsIsValidAndOf65IsNot) {
   Parse(std::string(64, '[') + std::string(64, ']'));
   EXPECT_THAT(ErrorOf(std::string(65, '[') + std::string(65, ']')), HasSubstr("deeper than 64"));
 }

@@ -89,7 +89,7 @@ TEST(AdapterUseTest, WhatNoRequestMaySayIsRefusedByName) {
   }
 }
 
-TEST(AdapterUseTest, TheKeyTellsJobsApartThatMustNotShareABatch) {
+TEST(AdapterUseTest, TheKeyDistinguishesJobsThatMustNotShareABatch) {
   const AdapterUse a = Adapter("a", 0.5, 'a'), b = Adapter("b", 0.5, 'b');
   EXPECT_EQ(AdapterKey({}), "");
   EXPECT_EQ(AdapterKey({a, b}), AdapterKey({a, b}));

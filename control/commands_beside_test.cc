@@ -12,16 +12,16 @@ namespace tessera::control {
 namespace {
 
 // A channel whose handler decodes concurrently with steps.
-class DecodingBesideStepsTest : public ControlChannelTest {
+class ConcurrentDecodingTest : public ControlChannelTest {
  protected:
-  DecodingBesideStepsTest() {
+  ConcurrentDecodingTest() {
     Stop();
     handler_.DecodeBesideSteps();
     Serve(absl::Seconds(60));
   }
 };
 
-TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
+TEST_F(ConcurrentDecodingTest, AnswersWhatComesAfterAPictureBeforeIt) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
   session.Ask(StartCommand(6));
@@ -37,7 +37,7 @@ TEST_F(DecodingBesideStepsTest, AnswersWhatComesAfterAPictureBeforeIt) {
   EXPECT_EQ(reply.sequence, 3u);
 }
 
-TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
+TEST_F(ConcurrentDecodingTest, LoadsAfterThePicture) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
   session.Send(2, DecodeCommand(5));
@@ -50,7 +50,7 @@ TEST_F(DecodingBesideStepsTest, LoadsAfterThePicture) {
   EXPECT_THAT(handler_.calls(), ::testing::ElementsAre("start 5", "decode 5", "pixels", "load m"));
 }
 
-TEST_F(DecodingBesideStepsTest, CountsThePictureBeforeItSaysHowFarItGot) {
+TEST_F(ConcurrentDecodingTest, CountsThePictureBeforeItSaysHowFarItGot) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
   session.Send(2, DecodeCommand(5));
@@ -62,7 +62,7 @@ TEST_F(DecodingBesideStepsTest, CountsThePictureBeforeItSaysHowFarItGot) {
   EXPECT_EQ(ReplyOf<Resume>(reply).commands, 2u);
 }
 
-TEST_F(DecodingBesideStepsTest, FinishesThePictureOfAControllerThatHasGone) {
+TEST_F(ConcurrentDecodingTest, FinishesThePictureOfAControllerThatHasGone) {
   {
     Session session(socket_path());
     session.Ask(StartCommand(5));
@@ -133,7 +133,7 @@ TEST_F(StepsAheadTest, WhatGoesWrongInAStepIsItsAnswer) {
   EXPECT_TRUE(Answers<MakeSteps>(session.Ask(StepCommand({5}))));
 }
 
-TEST_F(StepsAheadTest, LoadsAndSaysHowFarItGotOnlyBehindEveryStep) {
+TEST_F(StepsAheadTest, LoadsAndReportsProgressOnlyAfterEveryStep) {
   Session session(socket_path());
   session.Ask(StartCommand(5));
   session.Send(2, StepCommand({5}));

@@ -187,7 +187,7 @@ TEST_F(ControlChannelTest, RefusesParametersOutOfRangeBeforeTheHandlerSeesThem) 
   EXPECT_TRUE(handler_.calls().empty());
 }
 
-TEST_F(ControlChannelTest, TellsAnEmptyNegativePromptFromNone) {
+TEST_F(ControlChannelTest, DistinguishesAnEmptyNegativePromptFromNone) {
   Session session(socket_path());
   session.Ask(StartCommand(1));
   EXPECT_EQ(handler_.job().negative_prompt, std::nullopt);

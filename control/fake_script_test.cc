@@ -38,7 +38,7 @@ TEST(FakeScript, ForAPromptReachJobsWithThatPromptAlone) {
   EXPECT_EQ(script.Fault("step3", "[fail]"), "");
 }
 
-TEST(FakeScript, ThatNobodyUnderstandsAreRefusedByName) {
+TEST(FakeScript, ThatAreUnknownAreRefusedByName) {
   for (const std::string instruction : {"stpe-time=5",
                                         "step-time=",
                                         "step-time=-1",

@@ -23,7 +23,7 @@ class GpuDriverTest : public testing::Test {
   }
 };
 
-TEST_F(GpuDriverTest, TellsOfEachGpuByCudasIndex) {
+TEST_F(GpuDriverTest, ReportsEachGpuByCudasIndex) {
   const absl::StatusOr<std::vector<DriverGpu>> gpus = Driver()->Gpus();
   ASSERT_TRUE(gpus.ok()) << gpus.status();
   ASSERT_EQ(gpus->size(), 2u);
@@ -32,7 +32,7 @@ TEST_F(GpuDriverTest, TellsOfEachGpuByCudasIndex) {
   EXPECT_EQ(gpus->at(1).uuid, "GPU-47474747-4747-4747-4747-474747474747");
 }
 
-TEST_F(GpuDriverTest, TellsWhichGpusHaveNvlink) {
+TEST_F(GpuDriverTest, ReportsWhichGpusHaveNvlink) {
   EXPECT_EQ(*Nvlink(""), true);
   EXPECT_EQ(*Nvlink("no NVLink"), false);
 }

@@ -59,7 +59,7 @@ TEST_F(HostTopologyTest, NodesOfOneSocketAreOneSocket) {
   EXPECT_EQ(Read().link(0, 1), GpuLink::kPcieSocket);
 }
 
-TEST_F(HostTopologyTest, PairsOnABridgeOfNvlinkAreToldFromTheOthers) {
+TEST_F(HostTopologyTest, PairsOnABridgeOfNvlinkAreDistinguishedFromTheOthers) {
   MakePcieHost(host_, driver_);
   driver_.nvlinks = {{"0000:21:00.0", "0000:81:00.0"}};
   const HostTopology topology = Read();

@@ -108,7 +108,7 @@ TEST(MessageStreamTest, EndWakesAReader) {
   reader.join();
 }
 
-TEST(MessageStreamTest, WaitsNoLongerThanItIsTold) {
+TEST(MessageStreamTest, WaitsNoLongerThanItsTimeout) {
   Pair pair;
   MessageStream writer(std::move(pair.a), kMostBytes), reader(std::move(pair.b), kMostBytes);
   std::string message;

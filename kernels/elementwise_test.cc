@@ -424,10 +424,10 @@ TEST(LinearProductTest, WeightsOfFewerBitsChangeNoBitOnAnyInstructionSet) {
         const at::Tensor full = Random({70, depth}, at::kFloat);
         for (const int64_t first : {int64_t{0}, std::min<int64_t>(depth, 600)}) {
           const at::Tensor x = Random({37, depth}, at::kFloat), few = WithNumbersOf(type, full, first);
-          at::Tensor beside = few.clone();
-          for (const int64_t row : {31, 63, 69}) beside[row].copy_(full[row]);
+          at::Tensor mixed = few.clone();
+          for (const int64_t row : {31, 63, 69}) mixed[row].copy_(full[row]);
           const at::Tensor product = cpu::LinearProduct(x, few, std::nullopt, isa);
-          const at::Tensor expected = cpu::LinearProduct(x, beside, std::nullopt, isa);
+          const at::Tensor expected = cpu::LinearProduct(x, mixed, std::nullopt, isa);
           for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 31}, {32, 63}, {64, 69}}) {
             EXPECT_TRUE(at::equal(product.slice(1, begin, end), expected.slice(1, begin, end)))
                 << "instruction set " << static_cast<int>(isa) << ", " << type << ", depth " << depth << " from "
@@ -549,7 +549,7 @@ TEST(WeightedSumsTest, IsTheReferenceBitForBit) {
   }
 }
 
-TEST(WeightedSumsTest, ItsStateTellsBitsApartAndWhatIsNotFinite) {
+TEST(WeightedSumsTest, ItsStateDistinguishesBitsAndFindsWhatIsNotFinite) {
   const at::Tensor x = Random({3, 1000}, at::kFloat);
   const auto state_of = [](const at::Tensor& of) {
     at::Tensor state = at::ones({2}, at::kLong);

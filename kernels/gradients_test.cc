@@ -148,15 +148,15 @@ TEST(GradientsTest, OfAttentionAreTheReferences) {
 
 TEST(GradientsTest, AreTheSameOnEveryInstructionSet) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor x = Tokens(33, 1).to(type), of = Tokens(33, 2).to(type), beside = Tokens(33, 3).to(type);
+    const at::Tensor x = Tokens(33, 1).to(type), of = Tokens(33, 2).to(type), third = Tokens(33, 3).to(type);
     const at::Tensor vector = Vectors(33, 4).to(type);
     const auto all = [&](cpu::Isa isa) {
-      const auto [of_x, of_shift, of_factor] = cpu::NormModulateBackward(of, beside, x, vector, 1, kEps, isa);
+      const auto [of_x, of_shift, of_factor] = cpu::NormModulateBackward(of, third, x, vector, 1, kEps, isa);
       const auto [of_gate, of_y] = cpu::GatedResidualBackward(of, vector, x, isa);
       const auto heads = [&](const at::Tensor& tokens) { return tokens.view({kImages, kTokens, 3, 11}); };
-      const auto [read, lse] = cpu::BiasedAttentionWithLse(heads(x), heads(of), heads(beside), std::nullopt, 0.3, isa);
+      const auto [read, lse] = cpu::BiasedAttentionWithLse(heads(x), heads(of), heads(third), std::nullopt, 0.3, isa);
       const auto [of_q, of_k, of_v] =
-          cpu::AttentionBackward(heads(of), heads(x), heads(of), heads(beside), std::nullopt, read, lse, 0.3, isa);
+          cpu::AttentionBackward(heads(of), heads(x), heads(of), heads(third), std::nullopt, read, lse, 0.3, isa);
       return std::vector{of_x, of_shift, of_factor, of_gate, of_y, cpu::GeluTanhBackward(of, x, isa), of_q, of_k, of_v};
     };
     const std::vector<at::Tensor> best = all(cpu::BestIsa());

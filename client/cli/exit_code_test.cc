@@ -5,7 +5,7 @@
 namespace tessera::client {
 namespace {
 
-TEST(ExitCodeTest, TellsTheWorkersEndAndInterruptionsInEveryStageOfTheWork) {
+TEST(ExitCodeTest, ReportsTheWorkersEndAndInterruptionsInEveryStageOfTheWork) {
   for (const Stage stage : {Stage::kOptions, Stage::kModel, Stage::kJob}) {
     EXPECT_EQ(ExitCodeFor(stage, absl::UnavailableError("")), ExitCode::kWorker);
     EXPECT_EQ(ExitCodeFor(stage, absl::CancelledError("")), ExitCode::kInterrupted);
@@ -13,12 +13,12 @@ TEST(ExitCodeTest, TellsTheWorkersEndAndInterruptionsInEveryStageOfTheWork) {
   }
 }
 
-TEST(ExitCodeTest, TellsAFullDiskFromExhaustedMemory) {
+TEST(ExitCodeTest, DistinguishesAFullDiskFromExhaustedMemory) {
   EXPECT_EQ(ExitCodeFor(Stage::kOutput, absl::ResourceExhaustedError("")), ExitCode::kOutput);
   EXPECT_EQ(ExitCodeFor(Stage::kOutput, absl::UnavailableError("")), ExitCode::kOutput);
 }
 
-TEST(ExitCodeTest, TellsAnInvalidValueFromABrokenModelByTheStage) {
+TEST(ExitCodeTest, DistinguishesAnInvalidValueFromABrokenModelByTheStage) {
   const absl::Status status = absl::InvalidArgumentError("");
   EXPECT_EQ(ExitCodeFor(Stage::kOptions, status), ExitCode::kUsage);
   EXPECT_EQ(ExitCodeFor(Stage::kModel, status), ExitCode::kModel);

@@ -55,7 +55,7 @@ std::vector<std::string> CaptionsOf(const TrainingSet& set) {
   return captions;
 }
 
-TEST_F(DatasetTest, CaptionsLieBesideTheImagesInOrderOfTheirNames) {
+TEST_F(DatasetTest, CaptionsAreNextToTheImagesInOrderOfTheirNames) {
   Copy("source.png", "b.png");
   Copy("orientation_6.jpg", "a.JPG");
   Copy("source.png", ".hidden.png");
@@ -77,7 +77,7 @@ TEST_F(DatasetTest, CaptionsLieBesideTheImagesInOrderOfTheirNames) {
   EXPECT_THAT(set->Warnings(), ElementsAre("2 images of 2 smaller than the training size and enlarged"));
 }
 
-TEST_F(DatasetTest, MetadataGoesBeforeFilesBesideAndNamesTheOrder) {
+TEST_F(DatasetTest, MetadataGoesBeforeCaptionFilesAndNamesTheOrder) {
   Copy("source.png", "images/x.png");
   Copy("source.png", "y.png");
   Copy("source.png", "z.png");
@@ -267,10 +267,10 @@ TEST_F(DatasetTest, AByteOrderMarkIsNoPartOfACaption) {
   Copy("source.png", "b.png");
   Write("a.txt", "\xEF\xBB\xBF a house\n");
   Write("b.txt", "\xEF\xBB\xBF");
-  const absl::StatusOr<TrainingSet> beside = Scan({Folder()});
-  ASSERT_TRUE(beside.ok()) << beside.status();
-  EXPECT_THAT(CaptionsOf(*beside), ElementsAre("a house", ""));
-  EXPECT_THAT(beside->without_caption, ElementsAre((folder_ / "b.png").string()));
+  const absl::StatusOr<TrainingSet> from_files = Scan({Folder()});
+  ASSERT_TRUE(from_files.ok()) << from_files.status();
+  EXPECT_THAT(CaptionsOf(*from_files), ElementsAre("a house", ""));
+  EXPECT_THAT(from_files->without_caption, ElementsAre((folder_ / "b.png").string()));
   Write("metadata.jsonl", "\xEF\xBB\xBF{\"file_name\": \"a.png\", \"text\": \"\\ufeffa\"}\r\n");
   const absl::StatusOr<TrainingSet> listed = Scan({Folder()});
   ASSERT_TRUE(listed.ok()) << listed.status();

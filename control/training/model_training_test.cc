@@ -160,10 +160,10 @@ TEST(ModelTrainingTest, AxesShareOutWhatTheirKindShares) {
   EXPECT_EQ(full.gradients, static_cast<uint64_t>(one.gradients / 4.0 + 6 * block));
   EXPECT_EQ(full.optimizer, one.optimizer / 4);
   config.network.type = NetworkType::kLora;
-  const TrainingMemory beside = PredictMemory(config, Flux(), {512, 512});
-  EXPECT_EQ(beside.weights, full.weights);
-  EXPECT_EQ(beside.gradients, 2 * beside.adapter);
-  EXPECT_EQ(beside.optimizer, 6 * beside.adapter / 4);
+  const TrainingMemory lora = PredictMemory(config, Flux(), {512, 512});
+  EXPECT_EQ(lora.weights, full.weights);
+  EXPECT_EQ(lora.gradients, 2 * lora.adapter);
+  EXPECT_EQ(lora.optimizer, 6 * lora.adapter / 4);
 }
 
 // By hand: 57 blocks of equal cost in two stages. The first stage has 28 blocks, including the 19 joint ones with twice

@@ -36,7 +36,7 @@ TEST(PieceSharesTest, TheLastPieceOfAShareIsItsThreads) {
   EXPECT_TRUE(shares.Take(0, 1).empty());
 }
 
-TEST(PieceSharesTest, EveryPieceIsTakenOnceWhoeverIsFast) {
+TEST(PieceSharesTest, EveryPieceIsTakenOnceWhicheverThreadIsFast) {
   constexpr int kThreads = 4;
   for (const int64_t count : {1, 3, 5, 64, 1001}) {
     for (const int64_t most : {1, 3, 100}) {

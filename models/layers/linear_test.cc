@@ -105,7 +105,7 @@ TEST(LinearTest, ARowShardedProductAddsItsBiasOnceAfterTheSum) {
 }
 
 // The factors of one part of a packed product change only that part.
-TEST(LinearTest, LowRankFactorsLieBesideTheirPartAlone) {
+TEST(LinearTest, LowRankFactorsApplyToTheirPartAlone) {
   ParamTable table(at::kDouble, at::kCPU);
   const Linear linear(ParamScope(table) / "attn", 4, {{"to_q", 3}, {"to_k", 5}});
   uint64_t seed = 0;

@@ -451,7 +451,7 @@ constexpr int64_t kLockedClip = int64_t{12} * (4 + 2 + 8 + 8) * kMiB;
 // An image of 1024²: the decoder needs 384 values per pixel, which is more than a step needs.
 constexpr int64_t kRun = int64_t{1024} * 1024 * 384 * 2;
 
-TEST_F(SparseFluxTest, ADeviceNeedsRoomForAnImageBesideTheWeights) {
+TEST_F(SparseFluxTest, ADeviceNeedsMemoryForAnImageInAdditionToTheWeights) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
                               .on_device = true,
                               .text_encoders = control::ComponentPlacement::kCpu,

@@ -123,7 +123,7 @@ TEST(BertTokenizer, ReadsLinesWithCarriageReturnsAndAnEmptyLine) {
   EXPECT_EQ(tokenizer.vocabulary_size(), 7);
 }
 
-TEST(BertTokenizer, TruncationKeepsTheEndTokenAndTellsWhatWasCut) {
+TEST(BertTokenizer, TruncationKeepsTheEndTokenAndReportsWhatWasCut) {
   const absl::StatusOr<TokenIds> tokens = ParseBert(SmallFiles()).Encode("ABCDc 中 Ab!", 4);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_THAT(tokens->ids, ElementsAre(2, 4, 6, 3));

@@ -139,7 +139,7 @@ TEST(ClipTokenizer, TheMapNamesThePaddingUnlessTheConfigStatesIds) {
             kEnd);
 }
 
-TEST(ClipTokenizer, TruncationKeepsTheEndTokenAndTellsWhatWasCut) {
+TEST(ClipTokenizer, TruncationKeepsTheEndTokenAndReportsWhatWasCut) {
   const absl::StatusOr<TokenIds> tokens = LoadClip().Encode("a Photo  of a cat", 5);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_THAT(tokens->ids, ElementsAre(kStart, 320, 1125, 539, kEnd));
@@ -148,7 +148,7 @@ TEST(ClipTokenizer, TruncationKeepsTheEndTokenAndTellsWhatWasCut) {
   EXPECT_EQ(tokens->cut_text, "a cat");
 }
 
-TEST(ClipTokenizer, TellsWhatWasCutInTheOriginalsSpelling) {
+TEST(ClipTokenizer, ReportsWhatWasCutInTheOriginalsSpelling) {
   const absl::StatusOr<TokenIds> tokens = LoadClip().Encode("a\u00A0 E\u0301T\u00C9 d'O\u0308", 3);
   ASSERT_TRUE(tokens.ok()) << tokens.status();
   EXPECT_EQ(tokens->cut_text, "E\u0301T\u00C9 d'O\u0308");

@@ -375,7 +375,7 @@ TEST(OldForms, ATokenThatAddedTokensJsonHasAndTheConfigurationLacksIsRefused) {
               AllOf(HasSubstr("<mark>"), HasSubstr("does not have; make the two files agree")));
 }
 
-TEST(OldForms, ATokenizerJsonBesideThemIsReadInTheirPlace) {
+TEST(OldForms, ATokenizerJsonInTheFolderIsReadInTheirPlace) {
   for (const Saved& saved : kSavedTokenizers) {
     TokenizerCopy copy(std::string(kPipelines) + saved.old_form);
     const std::unique_ptr<Tokenizer> before = Load(saved.class_name, copy.path());

@@ -93,7 +93,7 @@ TEST(T5Tokenizer, ReportsWhatItsFilesSay) {
   EXPECT_EQ(tokenizer.model_max_length(), 120);
 }
 
-TEST(T5Tokenizer, TruncationKeepsTheEndTokenAndTellsWhatWasCut) {
+TEST(T5Tokenizer, TruncationKeepsTheEndTokenAndReportsWhatWasCut) {
   const T5Tokenizer tokenizer = LoadTokenizer(kT5);
   const absl::StatusOr<TokenIds> tokens = tokenizer.Encode("a photo of a cat", 4);
   ASSERT_TRUE(tokens.ok());

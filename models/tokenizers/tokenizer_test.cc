@@ -39,7 +39,7 @@ TEST(Tokenizer, AnUnknownClassIsRefusedWithAListOfTheKnownOnes) {
                     HasSubstr("T5TokenizerFast")));
 }
 
-TEST(Tokenizer, TellsWhichFilesItReads) {
+TEST(Tokenizer, ReportsWhichFilesItReads) {
   const auto files = [](std::string_view class_name, const std::string& folder) {
     return TokenizerFiles(class_name, "tests/golden/" + folder);
   };

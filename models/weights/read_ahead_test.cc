@@ -25,7 +25,7 @@ TEST(ReadAheadTest, EveryTurnHasItsBytesUntilItIsReleased) {
   }
 }
 
-TEST(ReadAheadTest, KeepsRunsOfRowsSideBySideWhereItIsTold) {
+TEST(ReadAheadTest, KeepsRunsOfRowsSideBySideWhereAsked) {
   ReadAheadParts parts(/*turns=*/1, /*buffers=*/1);
   std::string kept(8, '\0');
   // Two rows of eight bytes, starting at the second byte of the tensor.

@@ -70,7 +70,7 @@ TEST(SafetensorsHeaderTest, TensorsAreListedInTheOrderOfTheirBytes) {
   EXPECT_THAT(header->metadata, ElementsAre(Pair("format", "pt")));
 }
 
-TEST(SafetensorsHeaderTest, EmptyTensorsAndTrailingBlanksAreLegal) {
+TEST(SafetensorsHeaderTest, EmptyTensorsAndTrailingBlanksAreValid) {
   const absl::StatusOr<SafetensorsHeader> header =
       Parse(R"({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},)"
             R"( "e": {"dtype": "F32", "shape": [0, 7], "data_offsets": [4, 4]}}     )",
@@ -80,7 +80,7 @@ TEST(SafetensorsHeaderTest, EmptyTensorsAndTrailingBlanksAreLegal) {
   EXPECT_EQ(header->tensors[1].elements(), 0);
 }
 
-TEST(SafetensorsHeaderTest, AHeaderWithoutTensorsIsLegal) { EXPECT_TRUE(Parse("{}", 0).ok()); }
+TEST(SafetensorsHeaderTest, AHeaderWithoutTensorsIsValid) { EXPECT_TRUE(Parse("{}", 0).ok()); }
 
 TEST(SafetensorsHeaderTest, EveryTypeHasItsNameAndSize) {
   const std::vector<std::pair<std::string, int64_t>> types = {

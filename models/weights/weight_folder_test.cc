@@ -175,7 +175,7 @@ TEST(WeightFolderTest, QuantizedWeightsAreRefusedByTheNameOfTheirForm) {
   }
 }
 
-TEST(WeightFolderTest, PicklesBesideSafetensorsDoNotMatter) {
+TEST(WeightFolderTest, PicklesNextToSafetensorsDoNotMatter) {
   const TestFolder folder;
   folder.Write("pytorch_model.bin", "PK");
   folder.Write("model.safetensors", OneTensor("a"));

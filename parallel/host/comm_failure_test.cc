@@ -118,7 +118,7 @@ TEST(DeadlineTest, NamesTheRankThatSendsNothing) {
   EXPECT_THAT(errors[0].what(), HasSubstr("rank 1 made no progress for 0.3 s (it is in no call of group world)"));
 }
 
-TEST(DeadlineTest, EndsASendThatNobodyTakes) {
+TEST(DeadlineTest, EndsASendThatNoRankReceives) {
   const std::vector<CommError> errors = Errors(
       2,
       [&](ThreadRank& rank) {

@@ -146,7 +146,7 @@ TEST(NcclCommunicatorTest, GroupsOfEqualMembersShareACommunicator) {
   }
 }
 
-TEST(NcclCommunicatorTest, NothingWaitsForTheDeviceUntilSomebodyAsks) {
+TEST(NcclCommunicatorTest, NothingWaitsForTheDeviceUntilAResultIsRead) {
   LateNccl nccl;
   OnNcclRanks("ulysses=2", [](int rank, const RankGroups& groups) {
     at::Tensor x = OnDevice(Of(rank, {64}));
@@ -191,7 +191,7 @@ TEST(NcclCommunicatorTest, WhoReadsBeforeFinishReadsNan) {
                           "without waiting for it"));
 }
 
-TEST(NcclCommunicatorTest, TwoGroupsInAnotherOrderAreToldAsADeadlockWithTheCallsOfBothRanks) {
+TEST(NcclCommunicatorTest, TwoGroupsInAnotherOrderAreReportedAsADeadlockWithTheCallsOfBothRanks) {
   LateNccl nccl;
   const CommError::Details error = NcclErrorOf("cfg=2,ulysses=2", [](int rank, const RankGroups& groups) {
     const at::Tensor x = OnDevice(Of(rank, {3}));
@@ -206,7 +206,7 @@ TEST(NcclCommunicatorTest, TwoGroupsInAnotherOrderAreToldAsADeadlockWithTheCalls
                     HasSubstr("rank 1, call 2 (all-reduce of 3")));
 }
 
-TEST(NcclCommunicatorTest, OneRanksOtherCountIsToldWithTheCallsOfBothRanks) {
+TEST(NcclCommunicatorTest, OneRanksOtherCountIsReportedWithTheCallsOfBothRanks) {
   LateNccl nccl;
   const CommError::Details error = NcclErrorOf("ulysses=2", [](int rank, const RankGroups& groups) {
     const at::Tensor x = OnDevice(Of(rank, {12})), y = x.slice(0, 0, rank == 1 ? 10 : 12);
@@ -219,7 +219,7 @@ TEST(NcclCommunicatorTest, OneRanksOtherCountIsToldWithTheCallsOfBothRanks) {
   EXPECT_EQ(nccl.destroyed(), 0) << "a communicator of a world that was poisoned was destroyed";
 }
 
-TEST(NcclCommunicatorTest, OtherKindsOfCallsAreToldAsWell) {
+TEST(NcclCommunicatorTest, OtherKindsOfCallsAreReportedAsWell) {
   LateNccl nccl;
   const CommError::Details error = NcclErrorOf("ulysses=2", [](int rank, const RankGroups& groups) {
     const at::Tensor x = OnDevice(Of(rank, {12}));

@@ -29,9 +29,9 @@ Shifted Shift(const char* bug) {
     const at::Tensor own = at::full({6}, rank + 1, at::kDouble).to(kPretendDevice).mul_(2), other = at::empty_like(own);
     const std::array<Transfer, 2> transfers = {Transfer::Send(own, 1 - rank), Transfer::Receive(other, 1 - rank)};
     groups.ring.Start(transfers);
-    const at::Tensor beside = own * 3;
+    const at::Tensor tripled = own * 3;
     groups.ring.Finish();
-    const at::Tensor sum = (beside + other).cpu();
+    const at::Tensor sum = (tripled + other).cpu();
     const std::lock_guard lock(mutex);
     result.is_right = result.is_right && sum.equal(at::full({6}, 6 * (rank + 1) + 2 * (2 - rank), at::kDouble));
     result.has_nan = result.has_nan || sum.isnan().any().item<bool>();
@@ -40,7 +40,7 @@ Shifted Shift(const char* bug) {
   return result;
 }
 
-TEST(PlantedNcclTest, NoBugIsToldWhereThereIsNone) {
+TEST(PlantedNcclTest, NoBugIsReportedWhereThereIsNone) {
   const Shifted shifted = Shift("");
   EXPECT_TRUE(shifted.is_right);
   EXPECT_THAT(shifted.problems, IsEmpty());
@@ -63,7 +63,7 @@ TEST(PlantedNcclTest, ATransferThatDoesNotWaitForWhatIsComputedTransfersNan) {
   }
 }
 
-TEST(PlantedNcclTest, ACountThatIsOffIsToldWithBothEnds) {
+TEST(PlantedNcclTest, ACountThatIsOffIsReportedWithBothEnds) {
   const PlantedBug planted("count_off_by_one");
   LateNccl nccl;
   const CommError::Details error = NcclErrorOf("ulysses=2", [](int rank, const RankGroups& groups) {

@@ -67,7 +67,7 @@ TEST(LayoutTextTest, OnlyPatchesAfterAWarmUpAreApproximate) {
   EXPECT_FALSE(Parsed("pipe=2,patches=4,warmup=1").lossless());
 }
 
-TEST(LayoutTextTest, NamesAnUnknownFieldAndTheNearestLegalOne) {
+TEST(LayoutTextTest, NamesAnUnknownFieldAndTheNearestValidOne) {
   EXPECT_EQ(
       ParseError("cfg=2,ulyses=2"),
       "layout 'cfg=2,ulyses=2': 'ulyses' is not a part of a layout; valid values are cfg, pipe, ring, ulysses, tensor, "
@@ -186,7 +186,7 @@ TEST(LayoutCheckTest, NearestLayoutsKeepPatchesAndWarmUpWithTheStages) {
   }
 }
 
-TEST(LayoutCheckTest, NearestLayoutsAreLegalAndFiveAtMost) {
+TEST(LayoutCheckTest, NearestLayoutsAreValidAndAtMostFive) {
   for (int ranks = 1; ranks <= kMaxRanks; ++ranks) {
     for (const LayoutModel& model :
          {LayoutModel{.heads = 4, .blocks = 2, .max_cfg_branches = 2}, LayoutModel{.heads = 3, .blocks = 19}}) {

@@ -131,7 +131,7 @@ TEST(HostSegmentTest, GivesEveryChannelAndSlotMemoryOfItsOwn) {
   EXPECT_LE(spans.back().second - spans.front().first, static_cast<size_t>(segment.total_bytes()));
 }
 
-TEST(SharedSegmentTest, IsTheSameMemoryForWhoeverMapsIt) {
+TEST(SharedSegmentTest, IsTheSameMemoryForEveryProcessThatMapsIt) {
   const auto segment = HostSegment::CreateShared(Options());
   ASSERT_TRUE(segment.ok()) << segment.status();
   const auto mapped = HostSegment::Map((*segment)->descriptor());

@@ -86,7 +86,7 @@ TEST(GraphedPredictionsTest, AreMadeByTheGraphsOfSteps) {
   EXPECT_LT(graphs.operators, operators.operators / 2);
 }
 
-TEST(GraphBoundsTest, NoMoreGraphsAreKeptThanTold) {
+TEST(GraphBoundsTest, NoMoreGraphsAreKeptThanAllowed) {
   const LayoutRuns runs("pixart_alpha");
   const auto changing = [](int step) {
     return step < 18 ? std::vector<std::vector<size_t>>{{0}, {0, 1}, {0, 1, 2}}[static_cast<size_t>(step / 3 % 3)]

@@ -66,7 +66,7 @@ TEST(OpenDeviceTest, APartOfAGpuIsShownToTheProcessUnlessTheUserSaysWhatIs) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
+TEST(DeviceMemoryTest, ThePluginReportsTotalAndFreeMemory) {
   const absl::StatusOr<at::Device> device = OpenDevice("cuda", Fake(""));
   ASSERT_TRUE(device.ok()) << device.status();
   const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(*device);
@@ -79,7 +79,7 @@ TEST(DeviceMemoryTest, ThePluginTellsWhatADeviceHasAndWhatIsFree) {
   EXPECT_FALSE(ReadDeviceMemory(at::Device(at::kCPU)).has_value());
 }
 
-TEST(IdentifyDeviceTest, ThePluginTellsWhatItComputesWith) {
+TEST(IdentifyDeviceTest, ThePluginReportsWhatItComputesWith) {
   EXPECT_EQ(*IdentifyDevice("cuda", Fake("")),
             (kernels::DeviceIdentity{.device = "Fake", .driver = "1", .cudnn = "2", .nccl = "3"}));
   EXPECT_EQ(*IdentifyDevice("cpu", "missing"), kernels::DeviceIdentity());
@@ -141,7 +141,7 @@ TEST(OpenDeviceTest, AFileThatIsNoLibraryIsCalledDamaged) {
   std::filesystem::remove(file);
 }
 
-TEST(CudaPluginPathTest, ThePluginLiesBesideTheProgram) {
+TEST(CudaPluginPathTest, ThePluginIsInTheFolderOfTheProgram) {
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
   EXPECT_EQ(CudaPluginPath(), program.parent_path() / "libtessera_cuda.so");
 }

@@ -52,7 +52,7 @@ TEST(PretendDeviceTest, CountsWhatAGpuWouldWaitFor) {
             (HostWaits{.waits = 1, .pageable_copies = 1}));
 }
 
-TEST(MarkTest, TellsTheTimeBetweenTwoPlaces) {
+TEST(MarkTest, ReportsTheTimeBetweenTwoPlaces) {
   for (const at::Device device : {at::Device(at::kCPU), kPretendDevice}) {
     const Mark first(device), second(device);
     EXPECT_TRUE(second.IsReached());

@@ -107,7 +107,7 @@ TEST_F(TransportsTest, WhatLiesBetweenCardsTheTopologySays) {
   EXPECT_THAT(TransportsOf({.peer_to_peer = true}, Read(), Cards({0, 1, 2})), ElementsAre("NVLink", "PCIe"));
 }
 
-TEST_F(TransportsTest, WhatNobodyTellsIsNotMadeUp) {
+TEST_F(TransportsTest, UnknownValuesAreNotMadeUp) {
   MakeNvlinkHost(host_, driver_);
   EXPECT_THAT(TransportsOf({.peer_to_peer = true}, Read(), {"GPU-elsewhere", "GPU-there"}),
               ElementsAre("NVLink or PCIe"));
@@ -124,7 +124,7 @@ TEST_F(TransportsTest, HostsAreConnectedByWhatNcclChose) {
               ElementsAre("sockets", "another network"));
 }
 
-TEST_F(TransportsTest, SocketsBesideAnActiveInfinibandPortAreWarnedOf) {
+TEST_F(TransportsTest, SocketsDespiteAnActiveInfinibandPortAreWarnedOf) {
   EXPECT_EQ(SlowNetworkWarning({.sockets = true}, Read()), std::nullopt);
   host_.AddInfiniband("mlx5_0", "1: DOWN", "InfiniBand", "0");
   EXPECT_EQ(SlowNetworkWarning({.sockets = true}, Read()), std::nullopt);

@@ -411,7 +411,7 @@ TEST_F(EngineOnDeviceTest, APlanCountsNothingThatTheAllocatorKeepsOfALoadThatFai
   EXPECT_TRUE(again.ok()) << again;
 }
 
-TEST_F(EngineOnDeviceTest, EveryStepTellsTheMemoryOfItsDevice) {
+TEST_F(EngineOnDeviceTest, EveryStepReportsTheMemoryOfItsDevice) {
   Engine engine({}, OpenPretendDevice);
   ASSERT_TRUE(engine.Load({.model = kEmoji}).ok());
   ASSERT_TRUE(engine.StartJob(1, Apple()).ok());

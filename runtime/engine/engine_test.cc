@@ -376,7 +376,7 @@ TEST_F(EngineTest, BatchesOnlyJobsOfOneSize) {
   EXPECT_EQ(engine_.Step(jobs).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
+TEST_F(EngineTest, PredictsWithOtherJobsWhatItPredictsAlone) {
   ASSERT_TRUE(engine_.Load({.model = kEmoji, .dtype = control::Dtype::kFp64}).ok());
   control::JobParameters other = Apple();
   other.prompt = "a blue fish";
@@ -385,10 +385,10 @@ TEST_F(EngineTest, PredictsBesideOtherJobsWhatItPredictsAlone) {
   ASSERT_TRUE(engine_.StartJob(2, other).ok());
   const control::LatentValues latents = *engine_.Latents(1);
   const absl::StatusOr<control::LatentValues> alone = engine_.Predict(1, latents, {});
-  const absl::StatusOr<control::LatentValues> beside = engine_.Predict(1, latents, {2});
-  ASSERT_TRUE(alone.ok() && beside.ok()) << alone.status() << beside.status();
-  ASSERT_EQ(alone->values.size(), beside->values.size());
-  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_EQ(alone->values[i], beside->values[i]) << i;
+  const absl::StatusOr<control::LatentValues> with_others = engine_.Predict(1, latents, {2});
+  ASSERT_TRUE(alone.ok() && with_others.ok()) << alone.status() << with_others.status();
+  ASSERT_EQ(alone->values.size(), with_others->values.size());
+  for (size_t i = 0; i < alone->values.size(); ++i) EXPECT_EQ(alone->values[i], with_others->values[i]) << i;
   EXPECT_NE(engine_.Predict(2, latents, {})->values, alone->values);
   EXPECT_EQ(engine_.Latents(1)->values, latents.values);
   EXPECT_EQ(engine_.Predict(1, latents, {3}).status().code(), absl::StatusCode::kNotFound);

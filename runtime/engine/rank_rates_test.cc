@@ -23,7 +23,7 @@ void ExpectRates(const RankRates& rates) {
   }
 }
 
-TEST(RankRatesTest, OneRankHasNobodyToExchangeWith) {
+TEST(RankRatesTest, OneRankHasNoRankToExchangeWith) {
   parallel::SingleRank alone;
   const RankRates rates = MeasureRankRates(kSmall, alone, alone);
   ASSERT_EQ(rates.compute.size(), 1u);

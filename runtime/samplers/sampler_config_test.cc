@@ -70,7 +70,7 @@ TEST(ParseSamplerConfigTest, TheModelsOfTheGoldensAreRead) {
   EXPECT_EQ(ModelConfig("hunyuan12").prediction_type, PredictionType::kVelocity);
 }
 
-TEST(ParseSamplerConfigTest, FieldsNobodyKnowsAreReported) {
+TEST(ParseSamplerConfigTest, UnknownFieldsAreReported) {
   absl::StatusOr<base::ConfigReader> reader =
       base::ConfigReader::FromText(R"({"_class_name": "DDIMScheduler", "beta_strat": 0.1})", "scheduler_config.json");
   ASSERT_TRUE(reader.ok());
@@ -86,7 +86,7 @@ struct BadConfig {
 
 class RefusalTest : public testing::TestWithParam<BadConfig> {};
 
-TEST_P(RefusalTest, NamesTheFieldItsValueAndWhatIsLegal) {
+TEST_P(RefusalTest, NamesTheFieldItsValueAndWhatIsValid) {
   const std::string message = Refusal(GetParam().text);
   for (const std::string& part : GetParam().message) EXPECT_THAT(message, HasSubstr(part));
 }
@@ -163,7 +163,7 @@ TEST(WithSamplerTest, ANoiseModelTakesNoFlowSampler) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("dpm++2-karras"));
 }
 
-TEST(WithSamplerTest, EveryLegalNameWorks) {
+TEST(WithSamplerTest, EveryValidNameWorks) {
   for (const char* pipeline : {"pixart_alpha", "hunyuan11", "dit", "sd3", "flux_dev"}) {
     const SamplerConfig model = ModelConfig(pipeline);
     for (const std::string& name : ValidSamplers(model)) {

@@ -169,7 +169,7 @@ TEST_F(CacheTest, NorWhatAnotherTextEncoderMade) {
   EXPECT_EQ(second.prepared.cached_captions, 0);
 }
 
-TEST_F(CacheTest, ADamagedEntryIsMadeAnewAndKept) {
+TEST_F(CacheTest, ADamagedEntryIsMadeAgainAndKept) {
   const control::TrainConfig config = runs_.Config("second");
   CopyCache(config.output);
   int entries = 0;
@@ -202,7 +202,7 @@ void WriteNaN(const fs::path& cache) {
   }
 }
 
-TEST_F(CacheTest, AnEntryThatIsNotFiniteIsMadeAnew) {
+TEST_F(CacheTest, AnEntryThatIsNotFiniteIsMadeAgain) {
   const control::TrainConfig config = runs_.Config("second");
   CopyCache(config.output);
   WriteNaN(config.output + "/cache");
@@ -263,7 +263,7 @@ TEST_F(CacheTest, APictureThatCannotBeEncodedAgainIsNamedOnEveryRank) {
   }
 }
 
-TEST_F(CacheTest, WhoeverWantsNoneHasNone) {
+TEST_F(CacheTest, WithoutOneNoneIsUsed) {
   control::TrainConfig config = runs_.Config("second");
   config.datasets[0].cache_latents_to_disk = false;
   config.datasets[0].cache_text_embeddings = false;

@@ -180,7 +180,7 @@ TEST_F(ServedAdaptersTest, BytesThatAreGoneOrDamagedAreANamedFailure) {
   EXPECT_EQ(BytesOf(kept), style_);
 }
 
-TEST_F(ServedAdaptersTest, OnlyWhatNobodyNeedsIsRemoved) {
+TEST_F(ServedAdaptersTest, OnlyUnusedFilesAreRemoved) {
   Put("style", style_);
   Put("grain", other_);
   const std::string third = OneTensor("third");

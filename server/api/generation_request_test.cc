@@ -170,7 +170,7 @@ TEST(GenerationRequestTest, RefusesASeedFromWhichTheOthersCannotCountUp) {
   EXPECT_THAT(ErrorOf({.seed = last, .count = 2}), HasSubstr("valid values are at most 18446744073709551614"));
 }
 
-TEST(GenerationRequestTest, TellsAnEmptyNegativePromptFromNone) {
+TEST(GenerationRequestTest, DistinguishesAnEmptyNegativePromptFromNone) {
   EXPECT_EQ(Validate({.prompt = "a", .negative_prompt = ""}, Model())->negative_prompt, "");
 }
 
@@ -184,7 +184,7 @@ TEST(GenerationRequestTest, RefusesMoreTokensThanTheModelReads) {
   EXPECT_THAT(ErrorOf({.max_sequence_length = 1}, wordless), HasSubstr("reads no tokens"));
 }
 
-TEST(GenerationRequestTest, NamesTheOnlyLegalSize) {
+TEST(GenerationRequestTest, NamesTheOnlyValidSize) {
   control::ModelDescription model = Model();
   model.min_size = model.max_size = model.default_height = model.default_width = 256;
   EXPECT_EQ(ErrorOf({}, model), "");
@@ -306,14 +306,14 @@ std::string ErrorOf(const PlacementRequest& request) {
   return placement.ok() ? "" : std::string(placement.status().message());
 }
 
-TEST(PlacementRequestTest, AcceptsEveryLegalDevice) {
+TEST(PlacementRequestTest, AcceptsEveryValidDevice) {
   for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:15", "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f",
                              "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"}) {
     EXPECT_EQ(ErrorOf({.device = device}), "") << device;
   }
 }
 
-TEST(PlacementRequestTest, RefusesDevicesThatAreAlmostLegal) {
+TEST(PlacementRequestTest, RefusesDevicesThatAreAlmostValid) {
   for (const char* device : {"", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999"}) {
     EXPECT_THAT(ErrorOf({.device = device}),
                 HasSubstr("device is '" + std::string(device) + "'; valid values are cpu, cuda,"))

@@ -43,7 +43,7 @@ TEST(ImageRequestTest, WhatIsAbsentIsTheModels) {
   EXPECT_EQ(job->timeout, std::nullopt);
 }
 
-TEST(ImageRequestTest, TheServersOwnLimitsHoldBesideTheModels) {
+TEST(ImageRequestTest, TheServersLimitsHoldInAdditionToTheModels) {
   ImageRequest request = Request();
   request.n = 3;
   EXPECT_THAT(std::string(Validated(request, {.max_images = 2}).status().message()),
@@ -69,11 +69,11 @@ TEST(ImageRequestTest, WhatTheModelRefusesHasTheNameOfTheApi) {
       {absl::InvalidArgumentError("steps is 9; take fewer steps"), {"", "steps is 9; take fewer steps"}},
       {absl::InvalidArgumentError(""), {"", ""}},
   };
-  for (const auto& [told, expected] : cases) {
-    const absl::Status status = ErrorOfFailedJob(told);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << told;
-    EXPECT_EQ(ErrorField(status), expected.first) << told;
-    EXPECT_EQ(status.message(), expected.second) << told;
+  for (const auto& [failure, expected] : cases) {
+    const absl::Status status = ErrorOfFailedJob(failure);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << failure;
+    EXPECT_EQ(ErrorField(status), expected.first) << failure;
+    EXPECT_EQ(status.message(), expected.second) << failure;
   }
 }
 

@@ -21,8 +21,8 @@ class ScriptedService final : public ImageService {
   absl::StatusOr<std::unique_ptr<JobWatch>> Watch(const Caller&, absl::string_view job, WatchedEvents,
                                                   Listener listener) override {
     if (job != "job") return absl::NotFoundError("there is no such job");
-    tell = std::move(listener);
-    if (first.has_value()) tell(*first);
+    deliver = std::move(listener);
+    if (first.has_value()) deliver(*first);
     class Ending final : public JobWatch {
      public:
       explicit Ending(std::atomic<int>& ended) : ended_(ended) {}
@@ -53,7 +53,7 @@ class ScriptedService final : public ImageService {
   absl::Status Probe() override { return absl::OkStatus(); }
   std::string MetricsText() override { return ""; }
 
-  Listener tell;
+  Listener deliver;
   std::optional<JobEvent> first;
   std::atomic<int> watches_ended = 0;
 };
@@ -74,7 +74,7 @@ class Sink {
  public:
   void operator()(const JobEvent& event) {
     std::unique_lock lock(mutex_);
-    told_.push_back(Spelt(event));
+    events_.push_back(Spelt(event));
     changed_.notify_all();
     changed_.wait(lock, [this] { return open_; });
   }
@@ -85,14 +85,14 @@ class Sink {
   }
   std::vector<std::string> WaitFor(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return told_.size() >= count; });
-    return told_;
+    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return events_.size() >= count; });
+    return events_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> told_;
+  std::vector<std::string> events_;
   bool open_ = false;
 };
 
@@ -112,13 +112,13 @@ TEST(JobEventPumpTest, ASlowSinkMissesWhatWasSupersededAndNothingElse) {
     auto pump =
         JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
-    service.tell(QueuedEvent{.position = 9});
+    service.deliver(QueuedEvent{.position = 9});
     sink.WaitFor(1);
     for (const JobEvent& event : std::vector<JobEvent>{
              QueuedEvent{.position = 2}, QueuedEvent{.position = 1}, StartedEvent{}, StepEvent{.image = 0, .step = 0},
              StepEvent{.image = 0, .step = 1}, Preview(0, 0), StepEvent{.image = 0, .step = 2}, Preview(0, 1),
              Preview(1, 0), ImageOf(0), StepEvent{.image = 1, .step = 1}, ImageOf(1), EndedEvent{}}) {
-      service.tell(event);
+      service.deliver(event);
     }
     sink.Open();
   }
@@ -135,18 +135,18 @@ TEST(JobEventPumpTest, AStepOfOneImageDoesNotSupersedeThoseOfAnother) {
     auto pump =
         JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
-    service.tell(StartedEvent{});
+    service.deliver(StartedEvent{});
     sink.WaitFor(1);
     for (int step = 1; step <= 3; ++step) {
-      for (int image = 0; image < 3; ++image) service.tell(StepEvent{.image = image, .step = step});
+      for (int image = 0; image < 3; ++image) service.deliver(StepEvent{.image = image, .step = step});
     }
-    service.tell(EndedEvent{});
+    service.deliver(EndedEvent{});
     sink.Open();
   }
   EXPECT_THAT(sink.WaitFor(5), ElementsAre("started", "step 0.3", "step 1.3", "step 2.3", "ended"));
 }
 
-TEST(JobEventPumpTest, NothingIsToldAfterStop) {
+TEST(JobEventPumpTest, NothingIsReportedAfterStop) {
   ScriptedService service;
   Sink sink;
   sink.Open();
@@ -155,17 +155,17 @@ TEST(JobEventPumpTest, NothingIsToldAfterStop) {
     auto pump =
         JobEventPump::Start(service, pool, {}, "job", WatchedEvents::kAll, [&](const JobEvent& event) { sink(event); });
     ASSERT_TRUE(pump.ok()) << pump.status();
-    service.tell(StartedEvent{});
+    service.deliver(StartedEvent{});
     sink.WaitFor(1);
     (*pump)->Stop();
-    service.tell(ImageOf(0));
+    service.deliver(ImageOf(0));
     (*pump)->Stop();
   }
   EXPECT_THAT(sink.WaitFor(1), ElementsAre("started"));
   EXPECT_EQ(service.watches_ended, 1);
 }
 
-TEST(JobEventPumpTest, AnEndThatIsToldBeforeTheWatchHasBegunEndsIt) {
+TEST(JobEventPumpTest, AnEndThatIsReportedBeforeTheWatchHasBegunEndsIt) {
   ScriptedService service;
   service.first = EndedEvent{};
   Sink sink;

@@ -23,7 +23,7 @@ control::ModelDescription Guided() {
 }
 
 // Returns a model whose guidance scale is an input, like FLUX.1-dev.
-control::ModelDescription Told() {
+control::ModelDescription TrueCfg() {
   control::ModelDescription model;
   model.default_guidance_scale = 3.5;
   model.options = {"prompt_2", "true_cfg_scale"};
@@ -32,7 +32,7 @@ control::ModelDescription Told() {
 
 // Returns a model without guidance, like FLUX.1-schnell.
 control::ModelDescription Distilled() {
-  control::ModelDescription model = Told();
+  control::ModelDescription model = TrueCfg();
   model.default_guidance_scale = 0;
   return model;
 }
@@ -47,7 +47,7 @@ std::vector<std::string> Said(control::JobParameters& job, const control::ModelD
 }
 
 TEST(UnusedParametersTest, NothingIsSaidOfDefaultsAndOfWhatWorks) {
-  for (const control::ModelDescription& model : {Guided(), Told(), Distilled()}) {
+  for (const control::ModelDescription& model : {Guided(), TrueCfg(), Distilled()}) {
     control::JobParameters job = Job(model.default_guidance_scale);
     EXPECT_THAT(Said(job, model), IsEmpty());
   }
@@ -66,7 +66,7 @@ TEST(UnusedParametersTest, AModelWithoutGuidanceScaleTakesNone) {
   EXPECT_THAT(Said(job, Distilled()), ElementsAre("guidance 7.5 is not used: this model takes no guidance scale"));
   EXPECT_EQ(job.guidance_scale, 0);
   EXPECT_FALSE(TakesGuidance(Distilled()));
-  EXPECT_TRUE(TakesGuidance(Told()));
+  EXPECT_TRUE(TakesGuidance(TrueCfg()));
 }
 
 TEST(UnusedParametersTest, WithoutGuidanceNegativePromptsAndRescaleAreNotUsed) {
@@ -91,7 +91,7 @@ TEST(UnusedParametersTest, WithoutGuidanceNegativePromptsAndRescaleAreNotUsed) {
 TEST(UnusedParametersTest, TrueGuidanceAndANegativePromptNeedEachOther) {
   control::JobParameters job = Job(3.5);
   job.options.true_cfg_scale = 4;
-  EXPECT_THAT(Said(job, Told()),
+  EXPECT_THAT(Said(job, TrueCfg()),
               ElementsAre("true CFG scale 4 is not used: it needs a negative prompt, which may be empty"));
   EXPECT_EQ(job.options.true_cfg_scale, 1);
 
@@ -100,7 +100,7 @@ TEST(UnusedParametersTest, TrueGuidanceAndANegativePromptNeedEachOther) {
     job.negative_prompt = "";
     job.options.true_cfg_scale = scale;
     job.options.negative_prompt_2 = "b";
-    std::vector<std::string> said = Said(job, Told());
+    std::vector<std::string> said = Said(job, TrueCfg());
     if (scale < 1) {
       EXPECT_EQ(said.at(0), "true CFG scale 0.25 is not used: it begins above 1");
       said.erase(said.begin());
@@ -113,7 +113,7 @@ TEST(UnusedParametersTest, TrueGuidanceAndANegativePromptNeedEachOther) {
   job = Job(3.5);
   job.negative_prompt = "";
   job.options.true_cfg_scale = 4;
-  EXPECT_THAT(Said(job, Told()), IsEmpty());
+  EXPECT_THAT(Said(job, TrueCfg()), IsEmpty());
 }
 
 TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
@@ -150,7 +150,7 @@ TEST(UnusedParametersTest, SkipLayersThatWorkInNoStepAreNotUsed) {
 TEST(UnusedParametersTest, AModelThatCleansNoCaptionsSaysSo) {
   control::JobParameters job = Job(3.5);
   job.clean_caption = true;
-  EXPECT_THAT(Said(job, Told()), ElementsAre("caption cleaning is not used: this model has none"));
+  EXPECT_THAT(Said(job, TrueCfg()), ElementsAre("caption cleaning is not used: this model has none"));
   EXPECT_FALSE(job.clean_caption);
 }
 

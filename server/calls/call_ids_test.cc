@@ -32,7 +32,7 @@ TEST(TraceParent, OfAnotherFormIsDropped) {
   }
 }
 
-TEST(TraceParent, TellsTheIdOfItsTrace) {
+TEST(TraceParent, ReportsTheIdOfItsTrace) {
   EXPECT_EQ(TraceIdOf(kTraceParent), "0af7651916cd43dd8448eb211c80319c");
   EXPECT_EQ(TraceIdOf(""), "");
 }

@@ -100,7 +100,7 @@ TEST(ServerConfigTest, AChangedConfigurationIsHeldToWhatAFileIs) {
   EXPECT_TRUE(CheckServerConfig(config).ok());
 }
 
-TEST(ServerConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearestLegalOne) {
+TEST(ServerConfigTest, AnUnknownKeyIsRefusedWithItsLineAndTheNearestValidOne) {
   EXPECT_THAT(ErrorOf("groups: [{model: emoji}]\nretantion: 1h\n"),
               AllOf(HasSubstr("'retantion'"), HasSubstr("did you mean 'retention'?"), HasSubstr("line 2")));
   EXPECT_THAT(ErrorOf("groups: [{model: emoji, layuot: serial}]"),

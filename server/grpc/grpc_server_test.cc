@@ -122,7 +122,7 @@ class GrpcServerTest : public ::testing::Test {
   std::unique_ptr<v1::ImageService::Stub> stub_;
 };
 
-TEST_F(GrpcServerTest, GenerateTellsAcceptanceThenImagesWithTheirBytesThenTheEnd) {
+TEST_F(GrpcServerTest, GenerateSendsAcceptanceThenImagesWithTheirBytesThenTheEnd) {
   StartWith();
   v1::GenerateRequest request = Request("a");
   request.mutable_image()->set_n(2);
@@ -520,7 +520,7 @@ TEST_F(GrpcServerTest, CancellingGenerateCancelsItsJob) {
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(GrpcServerTest, ACallThatIsCancelledWhileItsJobIsAcceptedLeavesNoJobBehind) {
+TEST_F(GrpcServerTest, ACallThatIsCancelledWhileItsJobIsAcceptedLeavesNoJob) {
   std::promise<void> submitting, cancelled;
   StartWith({.paused = true, .before_submit = [&] {
                submitting.set_value();
@@ -557,7 +557,7 @@ TEST_F(GrpcServerTest, AGenerateWithAnIdempotencyKeyLeavesItsJobRunning) {
   EXPECT_TRUE(service_->WaitForState(id, JobState::kDone, absl::Seconds(60)));
 }
 
-TEST_F(GrpcServerTest, AWatchOfAnEndedJobTellsItsImagesAndItsEnd) {
+TEST_F(GrpcServerTest, AWatchOfAnEndedJobReportsItsImagesAndItsEnd) {
   StartWith();
   grpc::ClientContext submitting;
   SetDeadline(submitting);
@@ -602,7 +602,7 @@ TEST_F(GrpcServerTest, AMessageBeyondTheLimitIsRefusedAndTheServerLives) {
   EXPECT_TRUE(stub_->ListModels(&again, v1::ListModelsRequest(), &models).ok());
 }
 
-TEST_F(GrpcServerTest, ReflectionTellsThePublicApiAndNothingElse) {
+TEST_F(GrpcServerTest, ReflectionListsThePublicApiAndNothingElse) {
   StartWith();
   namespace reflection = grpc::reflection::v1alpha;
   const auto stub = reflection::ServerReflection::NewStub(
@@ -657,7 +657,7 @@ TEST_F(GrpcServerTest, ReflectionDescribesEveryServiceThatItListsInBothOfItsVers
         v1alpha::ServerReflectionResponse());
 }
 
-TEST_F(GrpcServerTest, BehindAProxyBeyondLoopbackThereIsNoReflection) {
+TEST_F(GrpcServerTest, WithAProxyBeyondLoopbackThereIsNoReflection) {
   FakeImageService service;
   CallGate gate(nullptr);
   const auto server = GrpcServer::Start({.address = "0.0.0.0", .behind_proxy = true}, service, gate);

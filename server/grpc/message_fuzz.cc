@@ -21,8 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (job.status().message().size() > 4000) std::abort();
     return 0;
   }
-  tessera::server::Job told;
-  told.request = *job;
-  if (!tessera::server::ToProto(told).IsInitialized() || told.request.parameters.prompt.empty()) std::abort();
+  tessera::server::Job answer;
+  answer.request = *job;
+  if (!tessera::server::ToProto(answer).IsInitialized() || answer.request.parameters.prompt.empty()) std::abort();
   return 0;
 }

@@ -81,7 +81,7 @@ TEST(GenerationTest, AdaptersAreListedWithTheirModelAndAJobSaysWhichBytesItHas) 
   }
 }
 
-TEST(GenerationTest, ARandomSeedIsToldAndDiffersBetweenRequests) {
+TEST(GenerationTest, ARandomSeedIsReportedAndDiffersBetweenRequests) {
   ApiFixture api;
   const auto seed = [&] {
     const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a"})");
@@ -126,7 +126,7 @@ TEST(GenerationTest, NumbersInAnswersAreWrittenAsPeopleWriteThem) {
   EXPECT_THAT(job.body, HasSubstr("\"guidance_scale\":0.0,"));
 }
 
-TEST(GenerationTest, ThePathsOfOpenAisOtherImageCallsSayThatNobodyMakesThat) {
+TEST(GenerationTest, ThePathsOfOpenAisOtherImageCallsAreRefusedWithTheReason) {
   ApiFixture api;
   for (const auto& [path, words] : {std::pair("/v1/images/edits", "does not edit images"),
                                     {"/v1/images/variations", "does not make variations of images"}}) {
@@ -185,7 +185,7 @@ TEST(GenerationTest, AClientThatGoesAwayCancelsItsJob) {
   EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(30)));
 }
 
-TEST(GenerationTest, AClientThatGoesAwayWhileItsJobIsAcceptedLeavesNoJobBehind) {
+TEST(GenerationTest, AClientThatDisconnectsWhileItsJobIsAcceptedLeavesNoJob) {
   std::promise<void> submitting, gone;
   ApiFixture api({.service = {.paused = true, .before_submit = [&] {
                                 submitting.set_value();

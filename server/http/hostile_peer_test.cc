@@ -181,7 +181,7 @@ TEST_F(HostilePeerTest, ACompressedBodyIsNeverUnpacked) {
             415);
 }
 
-TEST_F(HostilePeerTest, ClientsThatWaitForContinueAreToldTo) {
+TEST_F(HostilePeerTest, ClientsThatWaitForContinueReceiveIt) {
   HttpTestClient client(api_.port());
   client.Send(Post("Expect: 100-continue\r\nContent-Length: 14\r\n", ""));
   EXPECT_EQ(client.ReadResponse().status, 100);
@@ -289,7 +289,7 @@ TEST_F(HostilePeerTest, AHeadRequestGetsTheHeaderAlone) {
   EXPECT_EQ(client.Call("GET", "/livez").status, 200);
 }
 
-TEST_F(HostilePeerTest, ARequestIdIsEchoedIfItIsLegalAndReplacedIfNot) {
+TEST_F(HostilePeerTest, ARequestIdIsEchoedIfItIsValidAndReplacedIfNot) {
   const auto id = [&](const std::string& sent) {
     return api_.Call("GET", "/livez", "", {{"x-request-id", sent}}).Header("x-request-id");
   };
@@ -500,7 +500,7 @@ TEST(HostilePeerLimitTest, AnIdempotencyKeyUsedForAnotherBodyIsAConflict) {
   EXPECT_EQ(other.Header("x-should-retry"), "false");
 }
 
-TEST(HostilePeerLimitTest, ThousandsOfDisconnectsAtEveryStageLeaveNothingBehind) {
+TEST(HostilePeerLimitTest, ThousandsOfDisconnectsAtEveryStageLeaveNothing) {
   ApiFixture api({.service = {.paused = true, .max_queued = 100000}});
   const std::string body = R"({"prompt":"a","stream":true})";
   const std::string request = Post(absl::StrCat("Content-Length: ", body.size(), "\r\n"), body);

@@ -57,7 +57,7 @@ TEST(JobRoutesTest, AJobIsAcceptedAndDoneAndItsImagesAreListed) {
   EXPECT_EQ(answer.at("images").as_array()[1].at("seed").as_int64(), 4);
 }
 
-TEST(JobRoutesTest, AWatchTellsEveryStageInOrderAndEnds) {
+TEST(JobRoutesTest, AWatchReportsEveryStageInOrderAndEnds) {
   ApiFixture api({.service = {.paused = true}});
   const std::string job = Submit(api);
   HttpTestClient client(api.port());
@@ -72,7 +72,7 @@ TEST(JobRoutesTest, AWatchTellsEveryStageInOrderAndEnds) {
   EXPECT_THAT(EventNames(rest), ElementsAre("image", "done"));
 }
 
-TEST(JobRoutesTest, AWatchOfAnEndedJobTellsItsImagesAndItsEnd) {
+TEST(JobRoutesTest, AWatchOfAnEndedJobReportsItsImagesAndItsEnd) {
   ApiFixture api;
   const std::string job = Submit(api);
   ASSERT_TRUE(api.service().WaitForState(job.substr(9), JobState::kDone, absl::Seconds(60)));
@@ -117,7 +117,7 @@ TEST(JobRoutesTest, ADeletedJobIsCancelledWhetherItWaitsOrRuns) {
   EXPECT_EQ(Text(Parse(api.Call("DELETE", running).body).at("status")), "cancelled");
 }
 
-TEST(JobRoutesTest, APositionInTheQueueIsTold) {
+TEST(JobRoutesTest, APositionInTheQueueIsReported) {
   ApiFixture api({.service = {.paused = true}});
   const std::string first = Submit(api);
   ASSERT_TRUE(api.service().WaitForState(first.substr(9), JobState::kRunning, absl::Seconds(60)));

@@ -145,7 +145,7 @@ TEST(OwnershipTest, AFileThatCannotBeReadLeavesTheKeysInUse) {
   EXPECT_THAT(std::string(file.reports()[0].message()), HasSubstr("line 1"));
 }
 
-TEST(OwnershipTest, AKeyThatHasUsedUpItsRateIsToldWhenToComeBack) {
+TEST(OwnershipTest, AKeyThatHasUsedUpItsRateLearnsWhenToRetry) {
   KeyFile file;
   const std::string alice = file.Add("alice", "requests_per_minute=2");
   const std::string bob = file.Add("bob");

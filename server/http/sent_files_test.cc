@@ -214,7 +214,7 @@ TEST(SentFilesTest, AFileThatCannotBeReadToItsEndEndsTheConnection) {
   EXPECT_TRUE(api.Call("GET", picture.path).body == picture.bytes);
 }
 
-TEST(SentFilesTest, ReadersThatGoAwayInTheMiddleLeaveNothingBehind) {
+TEST(SentFilesTest, ReadersThatDisconnectInTheMiddleLeaveNothing) {
   ApiFixture api({.service = {.min_file_bytes = kLarge}, .server = {.limits = {.sending_bytes = kPiece}}});
   const Picture picture = Draw(api);
   for (int i = 0; i < 20; ++i) {

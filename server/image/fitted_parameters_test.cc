@@ -45,7 +45,7 @@ TEST(FittedParametersTest, ALongPromptIsShortenedForJpegAloneAndTheOtherParamete
   EXPECT_THAT(jpeg->warnings, ElementsAre(HasSubstr("a shortened prompt of at most ")));
 }
 
-TEST(FittedParametersTest, AShortPromptStaysWholeBesideALongNegativeOne) {
+TEST(FittedParametersTest, AShortPromptStaysWholeWithALongNegativeOne) {
   ImageParameters parameters = ParametersOf("a pear");
   parameters.negative_prompt = std::string(40'000, 'y');
   const ImageParameters read = ParseParameters(FitParameters(parameters, ImageFormat::kJpeg)->text).value();

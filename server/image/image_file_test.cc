@@ -229,7 +229,7 @@ TEST(ImageFileTest, FormatFollowsTheExtensionInEitherCase) {
   EXPECT_EQ(FormatFromPath("x.webp").value(), ImageFormat::kWebp);
 }
 
-TEST(ImageFileTest, UnknownExtensionNamesTheLegalOnes) {
+TEST(ImageFileTest, UnknownExtensionNamesTheValidOnes) {
   for (const char* path : {"x", "x.", "x.gif", "folder.png/x", ""}) {
     const absl::Status status = FormatFromPath(path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << path;

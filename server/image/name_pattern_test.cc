@@ -49,7 +49,7 @@ TEST(ExpandPatternTest, DoubledBracesStandForThemselves) {
   EXPECT_EQ(ExpandPattern("{{seed}}-{{{index}}}.png", Typical()).value(), "{seed}-{2}.png");
 }
 
-TEST(ExpandPatternTest, UnknownFieldListsTheLegalOnes) {
+TEST(ExpandPatternTest, UnknownFieldListsTheValidOnes) {
   for (const char* pattern : {"{date}.png", "{}.png", "{Seed}.png", "{ seed}.png"}) {
     const absl::Status status = ExpandPattern(pattern, Typical()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;

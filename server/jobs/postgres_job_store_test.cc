@@ -292,7 +292,7 @@ TEST_F(PostgresJobStoreTest, ANewerSchemaIsRefused) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("newer version"));
 }
 
-TEST_F(PostgresJobStoreTest, AnEmptyDatabaseBesideImagesIsRefused) {
+TEST_F(PostgresJobStoreTest, AnEmptyDatabaseWithImagesIsRefused) {
   ASSERT_TRUE(stores_.disk.files().Write("00/512-1", "of another database").ok());
   const absl::Status refused = PostgresJobStore::Open(stores_.Options("a", absl::Hours(1))).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);

@@ -30,7 +30,7 @@ TEST(RecordIdsTest, OfRowsFromBeforeTheSecretStayAsTheyWere) {
   EXPECT_EQ(ids.JobNumber("job-13-00112233445566778899aabbccddeeff").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(RecordIdsTest, TellNothingOfTheNumber) {
+TEST(RecordIdsTest, RevealNothingOfTheNumber) {
   const RecordIds ids(kSecret, 1), others(std::string(kRecordIdSecretBytes, 'o'), 1);
   std::set<std::string> masked;
   for (int i = 0; i < 1000; ++i) {

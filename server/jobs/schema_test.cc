@@ -217,7 +217,7 @@ TEST(JobStoreSchema, RefusesAVersionOfTheFuture) {
   EXPECT_EQ(OpenAfter("PRAGMA user_version = 99").code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(JobStoreSchema, RefusesADatabaseOfSomebodyElse) {
+TEST(JobStoreSchema, RefusesADatabaseOfAnotherProgram) {
   EXPECT_EQ(OpenAfter("CREATE TABLE music(title TEXT)").code(), absl::StatusCode::kDataLoss);
 }
 

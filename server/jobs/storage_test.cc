@@ -240,7 +240,7 @@ TEST_F(StorageTest, DamageThatAChangeMeetsStaysUntilTheProcessEnds) {
   EXPECT_THAT(heard_, ElementsAre("damaged"));
 }
 
-TEST_F(StorageTest, AnEmptyDatabaseBesideImagesIsNotANewOne) {
+TEST_F(StorageTest, AnEmptyDatabaseWithImagesIsNotANewOne) {
   ASSERT_TRUE(Open(OnDisk()).ok());
   ASSERT_TRUE(Finish(Run()).ok());
   store_.reset();

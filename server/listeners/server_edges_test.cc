@@ -159,7 +159,7 @@ TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
   EXPECT_EQ((*edges)->admin_port(), 0);
 }
 
-TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsWhereItIsToldToWithoutAKeyAndUnderAnyName) {
+TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsIfConfiguredWithoutAKeyAndUnderAnyName) {
   FakeImageService service;
   const TestFolder folder;
   ServerConfig config = AnyPorts();
@@ -187,7 +187,7 @@ TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsWhereItIsToldToWithoutAKeyAnd
   EXPECT_EQ(ask("/health").status, 503);
 }
 
-TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessItIsToldTo) {
+TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessConfigured) {
   FakeImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();

@@ -36,7 +36,7 @@ TEST(NodeRegistryTest, ANodeIsWelcomedBeforeAGroupThatWaitedForItStarts) {
   registry.Lose("node-a", epoch, "the test ends");
 }
 
-TEST(NodeRegistryTest, ALaterProcessEndsTheRanksOfTheOneBeforeWhichIsToldAndMayNotComeBack) {
+TEST(NodeRegistryTest, ALaterProcessEndsTheRanksOfTheEarlierOneWhichIsNotifiedAndMayNotRejoin) {
   NodeRegistry registry(RegistryOptions());
   const auto link = std::make_shared<RecordingLink>();
   ASSERT_TRUE(registry.Admit(HelloOf("node-a", 7), link).ok());

@@ -53,7 +53,7 @@ TEST_F(AdmissionTest, RefusesOverTheBoundOfTheExpectedWait) {
   EXPECT_THAT(std::string(refused.status.message()), HasSubstr("130 s"));
 }
 
-TEST_F(AdmissionTest, TellsAnAdmittedTaskItsWait) {
+TEST_F(AdmissionTest, ReturnsTheWaitOfAnAdmittedTask) {
   ASSERT_TRUE(scheduler_.admission().Admit("a", kSmall, 40, 1, {}).status.ok());
   EXPECT_EQ(scheduler_.admission().Admit("b", kSmall, 5, 1, {}).expected_wait, absl::Seconds(40));
 }
@@ -215,7 +215,7 @@ TEST(CostModel, ADecoderHasTheChannelsOfItsParametersAndNoFewerThanASmallOne) {
 }
 
 // A decoder computes in bands of rows, of which a small image is one.
-TEST(CostModel, ADecoderOfTheHostHasTemporariesOfABandBesideItsLayers) {
+TEST(CostModel, ADecoderOfTheHostHasTemporariesOfABandAndItsLayers) {
   const ModelCost cost{.bytes_per_token = 1, .bytes_per_decoded_pixel = 10, .host_bytes_per_decoded_pixel = 10};
   const ShapeClass small = {.model = "m", .height = 8, .width = 8}, large = {.model = "m", .height = 80, .width = 8};
   EXPECT_EQ(PeakBytes(cost, small, 1, {}), 640);
@@ -248,7 +248,7 @@ TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
   EXPECT_NE(ShapeOf("m", model, parameters), guided) << "the branches are others";
 }
 
-TEST(ShapeClasses, CountNoBranchForAModelThatIsToldItsGuidance) {
+TEST(ShapeClasses, CountNoBranchForAModelWithGuidanceAsInput) {
   control::ModelDescription model = Transformer();
   model.options = {control::prompt_option::kTrueCfgScale};
   control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 3.5};

@@ -85,7 +85,7 @@ TEST(Starvation, ReachesNoTaskHoweverManyUrgentOnesCome) {
   EXPECT_GT(outcome.started - outcome.enqueued, absl::Seconds(20 * 30 - 60)) << "the priority counts";
 }
 
-TEST(Starvation, ReachesNoClassBehindAnother) {
+TEST(Starvation, ReachesNoClassAfterAnother) {
   SchedulerSimulation simulation({});
   simulation.AddGroup(Group(1, 4), kStepFlops * 4);
   for (TaskId id = 1; id <= 4; ++id) simulation.Submit(SmallTask(id, "a", 10));

@@ -10,7 +10,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(ServiceMetricsTest, TellTheMemoryOfEveryRanksDeviceThatTells) {
+TEST(ServiceMetricsTest, ReportTheMemoryOfEveryRanksDeviceThatIsKnown) {
   ServerInfo info;
   info.groups.push_back({.name = "flux-0"});
   info.groups.back().device_memories = {control::DeviceMemory{.total = 80, .free = 40, .used = 20, .cached = 10},

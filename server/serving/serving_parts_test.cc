@@ -25,7 +25,7 @@ TEST(ServingPartsTest, TheKeyThatWasServedLeastIsNext) { EXPECT_TRUE(TheKeyThatW
 
 TEST(ServingPartsTest, EveryFieldChangesTheDigest) { EXPECT_TRUE(EveryFieldChangesTheDigest()); }
 
-TEST(ServingPartsTest, AnImageIsToldFromItsStartToItsEnd) {
+TEST(ServingPartsTest, AnImageIsReportedFromItsStartToItsEnd) {
   ServingParts parts;
   const TaskId task = parts.Submit();
   parts.Watch();

@@ -57,7 +57,7 @@ TEST(NearRanksTest, AreThoseOverTheFasterLinks) {
   EXPECT_EQ(NearRanks(by_name, 4, Host(4, 2, 4)), 2);
 }
 
-TEST(NearRanksTest, NoneAreWhereAllAreAlikeOrNobodyTells) {
+TEST(NearRanksTest, NoneAreWhereAllAreEqualOrUnknown) {
   EXPECT_EQ(NearRanks("cuda", 8, Host(8, 8, 8)), std::nullopt);
   EXPECT_EQ(NearRanks("cuda", 4, Host(8, 1, 8)), std::nullopt);
   EXPECT_EQ(NearRanks("cuda", 2, Host(2, 1, 1)), std::nullopt);

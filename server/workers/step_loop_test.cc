@@ -30,7 +30,7 @@ class ProofOfTwo final : public BatchProof {
 
 TEST(StepLoopTest, APreviewIsOfItsOwnStep) { EXPECT_TRUE(APreviewIsOfItsOwnStep()); }
 
-TEST(StepLoopTest, KeepsTwoStepsUnansweredAndDecodesBehindTheLast) {
+TEST(StepLoopTest, KeepsTwoStepsUnansweredAndDecodesAfterTheLast) {
   ScriptedStepLoop loop;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.step = {1}}, {.step = {1}, .decode = {1}}}).ok());
   EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "send 1", "wait 1", "send 1",
@@ -116,7 +116,7 @@ TEST(StepLoopTest, FinishedStepsLeaveNothingUnanswered) {
   EXPECT_THAT(loop.workers.asked, ElementsAre("start 1", "started 1", "send 1", "end 1", "wait 1", "ended 1"));
 }
 
-TEST(StepLoopTest, ThePictureOfAStepThatFailedIsNobodys) {
+TEST(StepLoopTest, ThePictureOfAStepThatFailedBelongsToNoTask) {
   ScriptedStepLoop loop;
   loop.workers.failing_step = 1;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}, .decode = {1}}}).ok());
@@ -167,7 +167,7 @@ TEST(StepLoopTest, WhoIsLeftOfABatchThatFailedIsNotToBlame) {
               ElementsAre("started 1", "started 2", "ended 1", "stepped ", "batch failed 2", "ended 2", "idle"));
 }
 
-TEST(StepLoopTest, AStepWhoseImageWasEndedMeanwhileFailsNobody) {
+TEST(StepLoopTest, AStepWhoseImageWasEndedMeanwhileFailsNoTask) {
   ScriptedStepLoop loop;
   loop.workers.failing_step = 1;
   ASSERT_TRUE(loop.Run({{.start = {1}}, {.step = {1}}, {.end = {1}}}).ok());

@@ -84,16 +84,16 @@ class FullSizeLayoutTest : public FakeCudaTest, public testing::WithParamInterfa
   std::string model() const { return "--model=" + (folder_ / GetParam().model); }
 
   // Returns the least and the most bytes that a rank sends in a step, as reported by `tessera layouts`.
-  std::pair<int64_t, int64_t> ToldBytes() const {
-    const Finished told = Run({"layouts", model(), absl::StrCat("--ranks=", GetParam().cards), "--size=1024x1024",
-                               "--dtype=bf16", "--device=cpu", "--json"});
-    EXPECT_EQ(told.exit_code, 0) << told.errors;
-    const boost::json::value answer = boost::json::parse(told.output);
+  std::pair<int64_t, int64_t> ListedBytes() const {
+    const Finished finished = Run({"layouts", model(), absl::StrCat("--ranks=", GetParam().cards), "--size=1024x1024",
+                                   "--dtype=bf16", "--device=cpu", "--json"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.errors;
+    const boost::json::value answer = boost::json::parse(finished.output);
     for (const boost::json::value& listed : answer.at("layouts").as_array()) {
       if (listed.at("layout") != GetParam().layout) continue;
       return {listed.at("sent_bytes_least").to_number<int64_t>(), listed.at("sent_bytes_most").to_number<int64_t>()};
     }
-    ADD_FAILURE() << GetParam().layout << " is not listed: " << told.output;
+    ADD_FAILURE() << GetParam().layout << " is not listed: " << finished.output;
     return {-1, -1};
   }
 };
@@ -129,7 +129,7 @@ TEST_P(FullSizeLayoutTest, AStepOfARankCostsWhatTheTableOfItsLayoutSays) {
                                                   {GetParam().last_operations, GetParam().last_exchanges}};
   EXPECT_EQ(counted, expected);
   if (counted != expected) std::cout << FakeCudaTable(run.logs.front()) << FakeCudaTable(run.logs.back());
-  const auto [least, most] = ToldBytes();
+  const auto [least, most] = ListedBytes();
   EXPECT_EQ(*std::ranges::min_element(sent), least);
   EXPECT_EQ(*std::ranges::max_element(sent), most);
 }

@@ -209,7 +209,7 @@ class ChartTest(unittest.TestCase):
 
     def test_without_network_policies_that_alone_is_against_our_rules(self):
         objects = chart.render("-set", "networkPolicy.enabled=false")
-        self.assertEqual([name for name, _ in rules.violations(objects)], ["every_pod_is_behind_a_network_policy"])
+        self.assertEqual([name for name, _ in rules.violations(objects)], ["every_pod_has_a_network_policy"])
 
     def test_every_value_does_what_it_says(self):
         for values, holds in DONE:
@@ -294,7 +294,7 @@ class ChartTest(unittest.TestCase):
         egress = named(objects, "NetworkPolicy", "tessera")["spec"]["egress"]
         self.assertEqual([sorted(way) for way in egress], [["ports"], ["ports"], ["to"]])
 
-    def test_a_batch_beside_several_hosts_meets_inside_its_pod(self):
+    def test_a_batch_with_several_hosts_meets_inside_its_pod(self):
         objects = chart.render(*INFINIBAND, "-set", "batch.enabled=true", "-set", "batch.input=prompts.jsonl")
         self.assertValid(objects)
         self.assertNotIn("rdma/hca", pod_of(named(objects, "Job", "tessera-batch"))["containers"][0]["resources"]["limits"])

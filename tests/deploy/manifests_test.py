@@ -120,7 +120,7 @@ PLANTED = [
     ("a budget that a single server can never meet", "cpu",
      lambda o: named(o, "PodDisruptionBudget", "tessera")["spec"].update(maxUnavailable=0), "servers_are_drained_one_at_a_time"),
     ("no network policy", "batch", lambda o: o.remove(named(o, "NetworkPolicy", "tessera-batch")),
-     "every_pod_is_behind_a_network_policy"),
+     "every_pod_has_a_network_policy"),
     ("more pods than shards", "batch", lambda o: change(o, "Job", "tessera-batch", completions=9), "shards_are_all_done"),
     ("shards without a common seed", "batch", lambda o: container(o, "Job", "tessera-batch")["args"].remove("--seed"),
      "shards_are_all_done"),

@@ -136,7 +136,7 @@ def selectors_are_labels(objects):
 
 
 @rule
-def every_pod_is_behind_a_network_policy(objects):
+def every_pod_has_a_network_policy(objects):
     for workload in workloads(objects):
         policies = [p for p in of_kind(objects, "NetworkPolicy")
                     if selects(p["spec"]["podSelector"].get("matchLabels"), pod_labels(workload))]

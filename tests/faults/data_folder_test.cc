@@ -95,7 +95,7 @@ TEST_F(DataFolderTest, HoldsNoMoreBytesOfImagesThanItMayButTheLastJob) {
   EXPECT_EQ(server_.Terminate(), 0);
 }
 
-TEST_F(DataFolderTest, IsReadByNobodyElseWhateverTheUmask) {
+TEST_F(DataFolderTest, IsReadableByNoOtherUserWhateverTheUmask) {
   server_.Write("trace.json", "of before");  // readable by everybody
   const mode_t before = umask(0);
   Start();

@@ -56,7 +56,7 @@ class DrainTest : public ::testing::Test {
   std::unique_ptr<TestServer> server_;
 };
 
-TEST_F(DrainTest, TellsThoseWhoStillWaitWhenItsTimeIsOverAndKeepsWhatTheyCanComeBackFor) {
+TEST_F(DrainTest, AnswersWaitingCallersAtItsDeadlineAndKeepsTheirJobs) {
   Start("1s");
   const auto plain = Ask(""), keyed = Ask("", "mine"), stream = Ask(R"(, "stream": true, "partial_images": 1)");
   const std::string job = server_->Submit("gated");

@@ -101,7 +101,7 @@ TEST_F(FewDescriptorsTest, AServerWithTooFewForAnyConnectionDoesNotStart) {
                                                         ::testing::HasSubstr("LimitNOFILE=")));
 }
 
-TEST_F(FewDescriptorsTest, AWorkerThatDiesIsReplacedBesideIdleConnections) {
+TEST_F(FewDescriptorsTest, AWorkerThatDiesIsReplacedDespiteIdleConnections) {
   Connections idle;
   Open(server_.port(), idle);
   Open(server_.admin_port(), idle);

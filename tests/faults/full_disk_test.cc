@@ -96,7 +96,7 @@ int LinesWith(const std::string& text, const std::string& lines) {
   return count;
 }
 
-TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsWhenItIsTold) {
+TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsOnASignal) {
   ASSERT_TRUE(server_.Start());
   server_.WaitUntilReady();
   UseLog();
@@ -121,9 +121,9 @@ TEST_F(FullDiskTest, IsNoticedByAServerInUseWhichLosesNothingAndEndsWhenItIsTold
   Fill();
   server_.Write("gate", "");
   ExpectFull(second, 2);
-  const TestResponse told = caller.ReadResponse();
-  EXPECT_EQ(told.status, 503) << "it does not wait for ever";
-  EXPECT_THAT(told.body, HasSubstr(R"("code":"storage_full")"));
+  const TestResponse refused = caller.ReadResponse();
+  EXPECT_EQ(refused.status, 503) << "it does not wait for ever";
+  EXPECT_THAT(refused.body, HasSubstr(R"("code":"storage_full")"));
   WaitUntil("its job is cancelled", [&] { return Info().at("running_jobs") == 1; });
   server_.process().Signal(SIGTERM);
   EXPECT_EQ(server_.process().Wait(), 0) << "long before its drain time is over";

@@ -152,7 +152,7 @@ TEST_F(HostileHttp2Test, HeadersThatCannotBeDecodedEndNoMoreThanTheirConnection)
   ExpectAlive("a value cut short");
 }
 
-TEST_F(HostileHttp2Test, StreamsThatAreResetAtOnceLeaveNothingBehind) {
+TEST_F(HostileHttp2Test, StreamsThatAreResetAtOnceLeaveNothing) {
   std::string frames;
   for (uint32_t stream = 1; stream < 40000; stream += 2) {
     frames += Frame(kHeaders, kEndHeaders, stream, Call()) + Frame(kReset, 0, stream, BigEndian(8, 4));
@@ -186,7 +186,7 @@ TEST_F(HostileHttp2Test, ConnectionsThatComeAndGoUnusedTakeNoPlace) {
   ExpectAlive("a thousand connections");
 }
 
-TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingHoldsNobodyUp) {
+TEST_F(HostileHttp2Test, APeerThatAgreesToNothingAndReadsNothingBlocksNoOther) {
   const std::string nothing(5, '\0');  // an empty message
   // Opens the flow-control windows fully.
   std::string frames = absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

@@ -132,7 +132,7 @@ class SeededRankFaultsTest : public RankFaultsTest, public ::testing::WithParamI
 
 INSTANTIATE_TEST_SUITE_P(, SeededRankFaultsTest, ::testing::ValuesIn(FaultSeeds()), kSeedName);
 
-TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreToldAndTheNextGroupGivesTheUndisturbedPicture) {
+TEST_P(SeededRankFaultsTest, KillsAtRandomMomentsAreReportedAndTheNextGroupGivesTheUndisturbedPicture) {
   const int kills = FaultKills(10, 30);
   const std::vector<std::string> layouts = {"serial", "cfg=2", "ulysses=2"};
   std::mt19937 random(static_cast<unsigned>(GetParam()));
@@ -207,7 +207,7 @@ TEST_F(RankFaultsTest, NoWorkerOutlivesAKilledController) {
   }
 }
 
-TEST_F(RankFaultsTest, SharedMemoryThatIsTooSmallIsTold) {
+TEST_F(RankFaultsTest, SharedMemoryThatIsTooSmallIsReported) {
   ChildProcess limited({.arguments = {TESSERA_EXECUTABLE, "generate", "x", "--ranks", "2", "--certify", "off"},
                         .folder = folder_.path(),
                         .environment = {{"PATH", "/usr/bin:/bin"}, {"XDG_RUNTIME_DIR", folder_.path()}},
@@ -216,7 +216,7 @@ TEST_F(RankFaultsTest, SharedMemoryThatIsTooSmallIsTold) {
   EXPECT_THAT(limited.errors(), HasSubstr("shared memory"));
 }
 
-TEST_F(RankFaultsTest, DevicesThatAreNotThereAndLayoutsOfOtherModelsAreTold) {
+TEST_F(RankFaultsTest, MissingDevicesAndLayoutsOfOtherModelsAreReported) {
   const auto errors = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {TESSERA_EXECUTABLE, "generate", "x", "--certify", "off"});
     ChildProcess child(

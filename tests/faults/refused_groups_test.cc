@@ -24,7 +24,7 @@ class RefusedGroupsTest : public ::testing::Test {
     server_->options().script = absl::StrCat(script, " when=", server_->folder(), "/broken");
   }
 
-  void Mend() { ASSERT_EQ(unlink((server_->folder() + "/broken").c_str()), 0); }
+  void Repair() { ASSERT_EQ(unlink((server_->folder() + "/broken").c_str()), 0); }
 
   void WaitForState(size_t group, const std::string& state) {
     WaitUntil(state, [&] { return server_->Group(group).at("state").as_string() == state; });
@@ -47,7 +47,7 @@ TEST_F(RefusedGroupsTest, OneThatCannotLoadTakesNoJobsAndServesOnceItCan) {
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_THAT(refused.body, HasSubstr("no_group"));
   EXPECT_EQ(server_->Call("GET", "/readyz").status, 503);
-  ASSERT_NO_FATAL_FAILURE(Mend());
+  ASSERT_NO_FATAL_FAILURE(Repair());
   server_->WaitUntilReady();
   EXPECT_EQ(server_->Ended(server_->Submit("apple")), "done");
   EXPECT_EQ(server_->Terminate(), 0);
@@ -93,7 +93,7 @@ TEST_F(RefusedGroupsTest, ABrokenModelKeepsAnotherFromNothing) {
 
 TEST_F(RefusedGroupsTest, WhatWaitsForAModelThatIsBrokenAtTheNextStartIsMadeOnceItIsWhole) {
   Start("load=error", {"{model: TINY, layout: serial}", "{model: OTHER, layout: serial}"});
-  ASSERT_NO_FATAL_FAILURE(Mend());
+  ASSERT_NO_FATAL_FAILURE(Repair());
   server_->options().script += absl::StrCat(" gate=", server_->folder(), "/gate");
   ASSERT_TRUE(server_->Start());
   server_->WaitUntilReady();

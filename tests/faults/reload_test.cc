@@ -44,12 +44,12 @@ class ReloadTest : public ::testing::TestWithParam<bool> {
   std::string HangUp() {
     const size_t before = server_->process().errors().size();
     server_->process().Signal(SIGHUP);
-    std::string told;
+    std::string lines;
     WaitUntil("an answer to SIGHUP", [&] {
-      told = server_->process().errors().substr(before);
-      return absl::StrContains(told, "SIGHUP:");
+      lines = server_->process().errors().substr(before);
+      return absl::StrContains(lines, "SIGHUP:");
     });
-    return told;
+    return lines;
   }
 
   void Crash() {

@@ -113,7 +113,7 @@ TEST_F(ServeFaultsTest, AJobThatFailsTakesNoStepFromThoseThatJoinedIt) {
   }
 }
 
-TEST_F(ServeFaultsTest, NoJobIsAcceptedBehindMoreWorkThanTheConfigurationAllows) {
+TEST_F(ServeFaultsTest, NoJobIsAcceptedAfterMoreWorkThanTheConfigurationAllows) {
   server_ = std::make_unique<TestServer>(TestServerOptions{
       .worker = FAKE_WORKER, .groups = {"{model: TINY}"}, .settings = "limits: {queued_device_seconds: 1e-9}\n"});
   server_->options().script = absl::StrCat("gate=", server_->folder(), "/gate");
@@ -185,7 +185,7 @@ TEST_F(ServeFaultsTest, AStepThatFailsCostsNoNeighbourAStep) {
   EXPECT_EQ(server.ImageBytes(server.Get(innocent)), server.ImageBytes(server.Get(second)));
 }
 
-TEST_F(ServeFaultsTest, APoisonRequestThatIsSentAgainAndAgainStopsNobodyElse) {
+TEST_F(ServeFaultsTest, APoisonRequestThatIsSentAgainAndAgainStopsNoOther) {
   TestServer& server = Start("step1-of-hemlock=die");
   std::vector<std::string> good, poison;
   for (int i = 0; i < 3; ++i) {
@@ -240,10 +240,10 @@ TEST_F(ServeFaultsTest, JobsOfAModelThatIsNoLongerServedFailAndItsImagesStay) {
 TEST_F(ServeFaultsTest, AModelThatIsGoneIsNamedAtTheStart) {
   TestServer server({.worker = FAKE_WORKER, .groups = {"{model: TINY-gone}"}});
   EXPECT_THAT(server.ErrorsOfStart(), HasSubstr("tiny-gone"));
-  TestServer beside({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
-  ASSERT_TRUE(beside.Start());
-  EXPECT_THAT(beside.process().errors(), HasSubstr("tiny-gone"));
-  EXPECT_EQ(beside.Ended(beside.Submit("apple")), "done");
+  TestServer with_missing({.worker = FAKE_WORKER, .groups = {"{model: TINY}", "{model: TINY-gone}"}});
+  ASSERT_TRUE(with_missing.Start());
+  EXPECT_THAT(with_missing.process().errors(), HasSubstr("tiny-gone"));
+  EXPECT_EQ(with_missing.Ended(with_missing.Submit("apple")), "done");
 }
 
 TEST_F(ServeFaultsTest, AModelThatNoGroupCanLoadTakesNoJobs) {

@@ -41,7 +41,7 @@ class SharedQueueTest : public testing::Test {
   SharedServers servers_{Cluster()};
 };
 
-TEST_F(SharedQueueTest, WhatOneServerAcceptsTheOtherMakesAndBothTell) {
+TEST_F(SharedQueueTest, WhatOneServerAcceptsTheOtherMakesAndBothReport) {
   TestServer& accepts = Start(kNever);
   TestServer& makes = Start("step-time=1");
   const std::string job = accepts.Submit("red apple");

@@ -132,17 +132,17 @@ TEST_F(TraceTest, ShowsEveryStageOfEveryImageAndEveryLaneOfTheGroup) {
     std::vector<Span> stages = Track(events, id);
     const Span whole = stages.at(0);
     stages.erase(stages.begin());
-    int64_t sum = 0, behind = whole.start;
+    int64_t sum = 0, last_end = whole.start;
     for (const Span& stage : stages) {
-      EXPECT_GE(stage.start, behind) << id << ": " << stage.name << " begins before the stage before it has ended";
+      EXPECT_GE(stage.start, last_end) << id << ": " << stage.name << " begins before the stage before it has ended";
       sum += stage.end - stage.start;
-      behind = stage.end;
+      last_end = stage.end;
       if (stage.name == "step") {
         EXPECT_EQ(stage.args.at("job"), id.substr(0, id.find('/')).c_str());
         ++steps;
       }
     }
-    EXPECT_LE(behind, whole.end);
+    EXPECT_LE(last_end, whole.end);
     EXPECT_GE(sum, 6 * kStepMicroseconds);
     std::erase_if(stages, [](const Span& stage) { return stage.name == "suspended"; });
     EXPECT_THAT(Names(stages), ElementsAre("queued", "encode", "step", "step", "step", "step", "step", "step", "decode",

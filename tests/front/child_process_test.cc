@@ -13,7 +13,7 @@ TEST(ChildProcessTest, ThatHasEndedIsWaitedForAndKilledAgainWithoutHarm) {
   EXPECT_EQ(process.Wait(), 7);
 }
 
-TEST(ChildProcessTest, ThatWasKilledTellsTheSignal) {
+TEST(ChildProcessTest, ThatWasKilledReportsTheSignal) {
   ChildProcess process({.arguments = {"/bin/sh", "-c", "echo; exec sleep 600"}, .folder = "/", .environment = {}});
   ASSERT_TRUE(process.WaitForOutput("\n"));
   process.Signal(SIGKILL);

@@ -106,7 +106,7 @@ TEST_F(DoctorTest, FindsNothingWrongWhereAServerCanStart) {
   EXPECT_FALSE(std::filesystem::exists(WorkFolder() + "/tessera-data")) << "it looks and makes nothing";
 }
 
-TEST_F(DoctorTest, TellsTheSameAsJson) {
+TEST_F(DoctorTest, ReportsTheSameAsJson) {
   const Result result = Doctor(kAnyPorts + Group(", layout: \"tensor=3\""), "", {"--json"});
   EXPECT_EQ(result.exit_code, kUnfit);
   bool failed = false;
@@ -321,7 +321,7 @@ std::vector<std::string> TopologyOf(const MadeUpHost& host, MadeUpGpuDriver& dri
   return lines;
 }
 
-TEST_F(DoctorTest, TellsWhereGpusAreAndWhatLiesBetweenThem) {
+TEST_F(DoctorTest, ReportsWhereGpusAreAndWhatLiesBetweenThem) {
   MadeUpHost host;
   MadeUpGpuDriver driver;
   EXPECT_THAT(TopologyOf(host, driver), IsEmpty());

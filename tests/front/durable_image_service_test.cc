@@ -121,7 +121,7 @@ class DurableImageServiceTest : public ::testing::Test {
   std::unique_ptr<server::DurableImageService> service_;
 };
 
-TEST_F(DurableImageServiceTest, TellsEverythingThatHappensToAJobInOrder) {
+TEST_F(DurableImageServiceTest, ReportsEverythingThatHappensToAJobInOrder) {
   Start();
   server::JobRequest request = Request(/*seed=*/7, /*count=*/2);
   request.partial_images = 2;
@@ -386,7 +386,7 @@ TEST_F(DurableImageServiceTest, AFullQueueRefusesWithTheTimeToComeAgain) {
   EXPECT_EQ(service_->Info().queued_jobs, 3);
 }
 
-TEST_F(DurableImageServiceTest, AKeyThatHasUsedUpItsOwnLimitsIsToldSo) {
+TEST_F(DurableImageServiceTest, AKeyThatHasUsedUpItsLimitsGetsThatError) {
   Start("load=hang");
   for (const server::KeyLimits& limits :
        {server::KeyLimits{.queued_jobs = 1}, server::KeyLimits{.queued_device_seconds = 1e-9}}) {
@@ -435,7 +435,7 @@ TEST_F(DurableImageServiceTest, AKeyMayHaveSoMuchWorkQueuedAndNoMore) {
   Submit(Request(5));  // has another key
 }
 
-TEST_F(DurableImageServiceTest, NoJobIsAcceptedBehindMoreThanTheExpectedWait) {
+TEST_F(DurableImageServiceTest, NoJobIsAcceptedAfterMoreThanTheExpectedWait) {
   Start("load=hang", {.limits = {.max_expected_wait = absl::Nanoseconds(1)}});
   Submit(Request(1));
   const absl::Status refused = service_->Submit(caller_, Request(2), std::nullopt).status();

@@ -157,10 +157,10 @@ TEST_F(FailureTest, AnInterruptionKeepsTheImagesThatAreDone) {
   ASSERT_TRUE(child->WaitForOutput("\"event\":\"image\""));
   child->Signal(SIGINT);
   EXPECT_EQ(child->Wait(), 130);
-  size_t told = 0;
-  for (const boost::json::object& event : Events(child->output())) told += event.at("event") == "image";
-  EXPECT_EQ(Files().size(), told);
-  EXPECT_LT(told, 1000u);
+  size_t reported = 0;
+  for (const boost::json::object& event : Events(child->output())) reported += event.at("event") == "image";
+  EXPECT_EQ(Files().size(), reported);
+  EXPECT_LT(reported, 1000u);
 }
 
 TEST_F(FailureTest, AnInterruptionStopsAModelThatIsBeingLoaded) {

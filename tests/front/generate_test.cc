@@ -136,7 +136,7 @@ TEST_F(GenerateTest, CountsSeedsUpOverSeveralImages) {
   EXPECT_EQ(Read("1-10.png"), Read("alone.png"));
 }
 
-TEST_F(GenerateTest, NeverReplacesAFileUnlessToldTo) {
+TEST_F(GenerateTest, NeverReplacesAFileUnlessAsked) {
   Write("a.png", "mine");
   ASSERT_EQ(Run({"generate", "x", "--seed", "1", "-n", "2", "-o", "a.png"}).exit_code, 0);
   EXPECT_EQ(Read("a.png"), "mine");
@@ -160,7 +160,7 @@ TEST_F(GenerateTest, TakesTheNameOfACommandOrAnOptionOrNothingAsAPrompt) {
   EXPECT_THAT(Files(), ElementsAre("image-1.png", "models-1.png", "steps-1.png"));
 }
 
-TEST_F(GenerateTest, TellsEveryEventAsOneJsonObjectPerLine) {
+TEST_F(GenerateTest, PrintsEveryEventAsOneJsonObjectPerLine) {
   const Result result = Run({"generate", "x", "--seed", "1", "--steps", "4", "--preview", "2", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   std::vector<std::string> names;
@@ -231,7 +231,7 @@ TEST_F(GenerateTest, RecordsEveryOptionInTheImage) {
   EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);  // the fake worker's pixels depend on all options
 }
 
-TEST_F(GenerateTest, TellsTheOptionsThatWereSet) {
+TEST_F(GenerateTest, ReportsTheOptionsThatWereSet) {
   const Result text = Run(WithEveryOption({"generate", "x", "--seed", "1"}));
   EXPECT_THAT(text.output, HasSubstr("6 steps, True CFG scale 4, Clip skip 1, Skip layers 9 7, Skip layer scale 3, "));
   const Result result = Run(WithEveryOption({"generate", "x", "--seed", "1", "--json"}));
@@ -262,7 +262,7 @@ TEST_F(GenerateTest, RefusesAnOptionThatTheModelDoesNotReadWithCode2) {
   EXPECT_THAT(Files(), IsEmpty());
 }
 
-TEST_F(GenerateTest, RefusesOptionsThatAreNotLegalWithCode2) {
+TEST_F(GenerateTest, RefusesOptionsThatAreNotValidWithCode2) {
   const std::vector<std::vector<std::string>> cases = {
       {"--true-cfg", "nan", "true CFG scale is nan"},
       {"--true-cfg", "much", "true CFG scale is 'much'"},

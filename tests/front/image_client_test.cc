@@ -142,16 +142,16 @@ class ImageClientTest : public ::testing::Test {
 
   ImageClient::OnEvent Record() {
     return [this](const v1::JobEvent& event) {
-      told_.push_back(event.has_image()      ? absl::StrCat("image ", event.image().index())
-                      : event.has_ended()    ? "ended"
-                      : event.has_accepted() ? "accepted"
-                                             : "other");
+      events_.push_back(event.has_image()      ? absl::StrCat("image ", event.image().index())
+                        : event.has_ended()    ? "ended"
+                        : event.has_accepted() ? "accepted"
+                                               : "other");
     };
   }
 
   ScriptedServer service_;
   std::unique_ptr<server::HttpServer> server_;
-  std::vector<std::string> told_;
+  std::vector<std::string> events_;
 };
 
 TEST_F(ImageClientTest, ARefusalIsTriedAgainAfterTheTimeThatTheServerNames) {
@@ -188,7 +188,7 @@ TEST_F(ImageClientTest, AWaitThatIsLongerThanTheCallIsLeftToTheCaller) {
   EXPECT_EQ(service_.calls(), 1);
 }
 
-TEST_F(ImageClientTest, GivesUpAfterAsManyRetriesAsItIsTold) {
+TEST_F(ImageClientTest, GivesUpAfterTheConfiguredNumberOfRetries) {
   Serve();
   service_.submit = [](int, const server::HttpRequest&) { return Refuse(503); };
   EXPECT_EQ(Client({.retries = 2})->Submit({}).status().code(), absl::StatusCode::kUnavailable);
@@ -213,7 +213,7 @@ TEST_F(ImageClientTest, ASubmissionWhoseAnswerIsLostIsSentAgainUnderTheSameKey) 
   EXPECT_EQ(keys[3], "mine");
 }
 
-TEST_F(ImageClientTest, ALostWatchComesBackAndTellsEachImageOnce) {
+TEST_F(ImageClientTest, ALostWatchReconnectsAndReportsEachImageOnce) {
   Serve();
   service_.watch = [](int call, Events& events) {
     events.Image(0);
@@ -228,10 +228,10 @@ TEST_F(ImageClientTest, ALostWatchComesBackAndTellsEachImageOnce) {
   const absl::StatusOr<v1::Job> job = Client({.retries = 1})->Watch("job_1", Record());
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->state(), v1::JOB_STATE_DONE);
-  EXPECT_THAT(told_, ElementsAre("image 0", "image 1", "ended"));
+  EXPECT_THAT(events_, ElementsAre("image 0", "image 1", "ended"));
 }
 
-TEST_F(ImageClientTest, AnEndThatWasToldIsKeptWhateverBecomesOfTheStream) {
+TEST_F(ImageClientTest, AnEndThatWasReportedIsKeptWhateverBecomesOfTheStream) {
   Serve();
   service_.watch = [](int, Events& events) {
     events.End("cancelled");
@@ -273,7 +273,7 @@ TEST_F(ImageClientTest, ALostGenerationComesBackUnderItsKeyAndIsAcceptedOnce) {
   };
   const absl::StatusOr<v1::Job> job = Client()->Generate({}, Record());
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_THAT(told_, ElementsAre("accepted", "image 0", "ended"));
+  EXPECT_THAT(events_, ElementsAre("accepted", "image 0", "ended"));
   ASSERT_EQ(keys.size(), 2u);
   EXPECT_EQ(keys[0], keys[1]);
   EXPECT_THAT(service_.cancelled(), IsEmpty());
@@ -335,7 +335,7 @@ TEST_F(ImageClientTest, TheKeyTravelsWithEveryCallAndNotInClearBeyondThisMachine
   EXPECT_TRUE(ImageClient::Create({.address = "images.example:8081", .api_key = "secret", .key_in_clear = true}).ok());
 }
 
-TEST_F(ImageClientTest, OptionsThatAreNotLegalAreRefused) {
+TEST_F(ImageClientTest, OptionsThatAreNotValidAreRefused) {
   for (const ImageClientOptions& options :
        {ImageClientOptions{.address = ""}, ImageClientOptions{.api_key = "a\nb"},
         ImageClientOptions{.root_certificates = "PEM"}, ImageClientOptions{.retries = -1},
@@ -350,7 +350,7 @@ std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-TEST_F(ImageClientTest, OverTlsItTrustsOnlyWhomItIsToldTo) {
+TEST_F(ImageClientTest, OverTlsItTrustsOnlyTheGivenAuthorities) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / base::RandomId("tessera-client-");
   std::filesystem::create_directory(folder);
   std::string certificates[2];

@@ -143,7 +143,7 @@ TEST_F(LayoutCommandTest, AnAlteredCertificateIsNone) {
   EXPECT_THAT(result.errors, HasSubstr("was altered"));
 }
 
-TEST_F(LayoutCommandTest, VerifyTellsTheWorstErrorAndWhereItIs) {
+TEST_F(LayoutCommandTest, VerifyReportsTheWorstErrorAndWhereItIs) {
   const Result passed = Run({"verify", "--layout", "cfg=2", "--json"});
   ASSERT_EQ(passed.exit_code, 0) << passed.errors;
   const boost::json::object verdict = Events(passed.output).back();

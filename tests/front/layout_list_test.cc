@@ -38,7 +38,7 @@ class LayoutListTest : public CommandLineTest {
   }
 };
 
-TEST_F(LayoutListTest, EveryLayoutIsLegalOrHasTheReason) {
+TEST_F(LayoutListTest, EveryLayoutIsValidOrHasTheReason) {
   const boost::json::object list = List({"--ranks", "3"});
   EXPECT_EQ(list.at("layouts").as_array().size(), 5u);  // one per axis
   for (const char* valid : {"ring=3", "pipe=3"}) {
@@ -91,7 +91,7 @@ TEST_F(LayoutListTest, ACertificateThatWasAlteredCertifiesNothing) {
 // The fake model has 10 cross-attention blocks of width 32 with 16 output features, one row per step, and 8x8 tokens of
 // 8 pixels. Each of two ring ranks passes on the keys and values of 32 tokens, and sends its 32 result tokens: in fp32
 // 10 * 2 * 32 * 32 * 4 and 32 * 16 * 4 bytes.
-TEST_F(LayoutListTest, TellsWhatARankSendsInAStep) {
+TEST_F(LayoutListTest, ReportsWhatARankSendsInAStep) {
   const boost::json::object list = List({"--ranks", "2"});
   EXPECT_EQ(list.at("image_tokens"), 64);
   EXPECT_EQ(list.at("rows"), 1);
@@ -108,7 +108,7 @@ TEST_F(LayoutListTest, ASizeAndADtypeChangeWhatIsSent) {
   EXPECT_EQ(Layout({"--ranks", "2", "--dtype", "bf16"}, "ring=2").at("sent_bytes_most"), (81920 + 2048) / 2);
 }
 
-TEST_F(LayoutListTest, TheTableHasWhatIsLegalFirst) {
+TEST_F(LayoutListTest, TheTableHasValidLayoutsFirst) {
   const Result result = Run({"layouts", "--ranks", "3"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const size_t apart = result.output.find("not valid for this model");

@@ -77,7 +77,7 @@ TEST_F(ReplayTest, GivesItsVerdictAsAJsonEvent) {
   EXPECT_EQ(verdict.at("different_pixels").as_int64(), 0);
 }
 
-TEST_F(ReplayTest, WritesTheImageMadeAgainWhereItIsTold) {
+TEST_F(ReplayTest, WritesTheImageMadeAgainToTheGivenFile) {
   MakeImage("a.png");
   ASSERT_EQ(Run({"replay", "a.png", "-o", "again.png"}).exit_code, 0);
   EXPECT_EQ(Read("again.png"), Read("a.png"));
@@ -157,7 +157,7 @@ TEST_F(ReplayTest, AFileFromBeforeLayoutsWereRecordedIsReplayedOnOneRank) {
   EXPECT_THAT(result.output, HasSubstr("made first with a layout and an instruction set that the file does not name"));
 }
 
-TEST_F(ReplayTest, RefusesFilesThatTellNothingOfTheirMaking) {
+TEST_F(ReplayTest, RefusesFilesWithoutParameters) {
   const absl::StatusOr<std::string> plain = server::EncodeImage({1, 1, {1, 2, 3}}, server::ImageFormat::kPng, {});
   ASSERT_TRUE(plain.ok());
   Write("plain.png", *plain);
@@ -262,13 +262,13 @@ TEST_F(BenchTest, GivesTheWorkersOwnTimesAndItsPeakMemory) {
   EXPECT_GT(events[0].at("peak_memory_bytes").as_int64(), 1 << 20);
 }
 
-TEST_F(BenchTest, TimesTheCacheWhenItIsToldTo) {
+TEST_F(BenchTest, TimesTheCacheOnRequest) {
   const Result result = Run({"bench", "--repeat", "1", "--prompt-cache", "1", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_EQ(Events(result.output)[0].at("text_seconds").as_double(), 0);
 }
 
-TEST_F(BenchTest, MakesSeveralImagesAtOnceWhenItIsToldTo) {
+TEST_F(BenchTest, MakesSeveralImagesAtOnceOnRequest) {
   const Result result = Run({"bench", "--repeat", "2", "--batch", "3", "--steps", "4", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const boost::json::object figures = Events(result.output).at(0);

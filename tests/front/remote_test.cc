@@ -70,7 +70,7 @@ TEST_F(RemoteTest, WritesTheBytesThatTheServerKeeps) {
   EXPECT_EQ(Read("new/below/a.webp"), api_->Call("GET", "/v1/images/" + list.substr(id, list.find('"', id) - id)).body);
 }
 
-TEST_F(RemoteTest, TellsStepsImagesAndTheEndAsTheLocalCommandDoes) {
+TEST_F(RemoteTest, ReportsStepsImagesAndTheEndAsTheLocalCommandDoes) {
   Serve();
   const Result result = RunRemote({"generate", "x", "--seed", "7", "-o", "a.png", "--json"});
   std::vector<std::string> names;
@@ -207,7 +207,7 @@ TEST_F(RemoteTest, TheSameCommandUnderTheSameKeyGetsTheSameJob) {
   EXPECT_EQ(Run({"generate", "x", "--idempotency-key", "one"}).exit_code, 2) << "there is no server";
 }
 
-TEST_F(RemoteTest, KeepsAPreviewBesideTheImageUntilItIsThere) {
+TEST_F(RemoteTest, KeepsAPreviewNextToTheImageUntilItIsDone) {
   Serve({.service = {.paused = true}});
   const std::unique_ptr<ChildProcess> child =
       Start({"generate", "x", "-o", "a.webp", "--preview", "1", "--json", "--server", Url()});
@@ -267,7 +267,7 @@ server::TlsCertificates::Files MakeCertificate(const std::string& folder, const 
   return files;
 }
 
-TEST_F(RemoteTest, TrustsNoCertificateButOfThoseItIsToldToAndForThatName) {
+TEST_F(RemoteTest, TrustsOnlyCertificatesOfTheGivenAuthoritiesAndForThatName) {
   const server::TlsCertificates::Files files = MakeCertificate(WorkFolder(), "right");
   MakeCertificate(WorkFolder(), "other");
   absl::StatusOr<std::shared_ptr<server::TlsCertificates>> certificates = server::TlsCertificates::Load(files, nullptr);

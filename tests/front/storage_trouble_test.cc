@@ -157,7 +157,7 @@ TEST_F(StorageTroubleTest, AResultWithoutRoomIsAFullDiskAlthoughTheDatabaseHasSo
   Accepted();
 }
 
-TEST_F(StorageTroubleTest, WhatWasAcceptedUnderAKeyIsToldWhileNothingNewIs) {
+TEST_F(StorageTroubleTest, WhatWasAcceptedUnderAKeyIsReportedWhileNothingNewIs) {
   Start({.results = &small_});
   server::JobRequest request = {.model = "tiny", .count = 1};
   request.parameters = {.prompt = "x", .height = 16, .width = 24, .steps = 2, .seed = 1, .sampler = "ddim"};
@@ -172,7 +172,7 @@ TEST_F(StorageTroubleTest, WhatWasAcceptedUnderAKeyIsToldWhileNothingNewIs) {
   EXPECT_FALSE(Submit().ok());
 }
 
-TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
+TEST_F(StorageTroubleTest, CallersOfAnImageThatHasNoRoomGetTheErrorAfterAWhile) {
   Start({.results = &small_, .disk_timeout = absl::Milliseconds(1)});
   small_.SetRoom(0);
   const std::string job = Accepted();
@@ -183,7 +183,7 @@ TEST_F(StorageTroubleTest, WhoWaitsForAnImageThatHasNoRoomIsToldAfterAWhile) {
   EXPECT_EQ(StateOf(job), server::JobState::kCancelled);
 }
 
-TEST_F(StorageTroubleTest, WhoWaitsForAJobWhoseStartHasNoRoomIsToldToo) {
+TEST_F(StorageTroubleTest, CallersOfAJobWhoseStartHasNoRoomGetTheErrorToo) {
   std::atomic<bool> fills = true;
   const auto at_point = [&](absl::string_view point) {
     if (point == "claim.begin" && fills.exchange(false)) disk_.Plan(DiskFault::kFull, 0);

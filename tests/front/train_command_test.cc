@@ -261,7 +261,7 @@ TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
 }
 
 // The base weights are held in eight bits, with the same values on every rank and after every start.
-TEST_F(TrainCommandTest, AnAdapterIsTrainedBesideABaseInEightBits) {
+TEST_F(TrainCommandTest, AnAdapterIsTrainedOnABaseInEightBits) {
   const std::string lora =
       "  quantize: true\nsample:\n  sample_every: 4\n  prompts: [a red house]\n  steps: 2\n  width: 64\n  height: 64\n"
       "network: {type: lora, linear: 4, linear_alpha: 8}\n";

@@ -96,7 +96,7 @@ TEST_F(TrainFaultsTest, ARunThatIsKilledAndResumedEqualsOneThatIsNot) {
 // What the random kills of a run did. Printed if the test fails.
 struct Kills {
   int starting = 0, stepping = 0, saving = 0;  // what the processes were doing
-  std::string told;
+  std::string report;
 };
 
 class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInterface<int> {
@@ -151,7 +151,7 @@ class TrainingKillsTest : public TrainFaultsTest, public testing::WithParamInter
     const bool started = child->output().find("\"event\":\"trained\"") != std::string::npos;
     const bool saving = !EntriesOf("parts", ".checkpoint-").empty();
     ++(saving ? kills.saving : started ? kills.stepping : kills.starting);
-    absl::StrAppend(&kills.told, steps, " steps and ", microseconds, " us, then ",
+    absl::StrAppend(&kills.report, steps, " steps and ", microseconds, " us, then ",
                     one_rank      ? "a rank"
                     : victim == 2 ? "the command"
                                   : "everything",
@@ -181,7 +181,7 @@ TEST_P(TrainingKillsTest, ARunKilledAtRandomMomentsEqualsOneThatIsNot) {
   for (int i = 0; i < count && !HasFailure(); ++i) RunAndKill(Config("parts", 100000, kSettings), random, kills);
   std::cout << "seed " << GetParam() << ": " << count << " kills, " << kills.starting << " before the first step, "
             << kills.stepping << " between checkpoints, " << kills.saving << " within saving\n";
-  SCOPED_TRACE(kills.told);
+  SCOPED_TRACE(kills.report);
   ASSERT_FALSE(HasFailure());
   const int steps = NewestStep("parts") + 2;
   const Finished last = Train(Config("parts", steps, kSettings), {"--resume=latest"});

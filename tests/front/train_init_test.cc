@@ -53,7 +53,7 @@ TEST_F(TrainInitTest, WritesAConfigurationThatCanBeRead) {
   EXPECT_THAT(text, AllOf(HasSubstr("Found here: 2 images. Buckets:\n"), HasSubstr("Predicted memory of a rank: ")));
 }
 
-TEST_F(TrainInitTest, WritesToStandardOutputWhereItIsTold) {
+TEST_F(TrainInitTest, WritesToStandardOutputOnRequest) {
   const Result result = Run({"train", "init", "--images", "photos", "--output", "-", "--type", "full"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   const absl::StatusOr<control::TrainConfig> config = control::ParseTrainConfig(result.output);

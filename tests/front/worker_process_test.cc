@@ -72,7 +72,7 @@ TEST(WorkerProcessTest, LetsTheHostsMemoryBeOfLargePagesUnlessTheUserSaysOtherwi
   unsetenv("GLIBC_TUNABLES");
 }
 
-TEST(WorkerProcessTest, LeavesNoProcessBehind) {
+TEST(WorkerProcessTest, LeavesNoProcess) {
   pid_t pid = 0;
   {
     const auto process = server::WorkerProcess::Start({.executable = FAKE_WORKER});

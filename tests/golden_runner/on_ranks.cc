@@ -13,8 +13,8 @@ absl::StatusOr<Report> RunOnRanks(const parallel::Layout& layout, int64_t heads,
                                   const std::function<absl::StatusOr<Report>(const RankPlace&)>& run) {
   const parallel::LayoutModel model{
       .heads = static_cast<int>(heads), .blocks = static_cast<int>(blocks), .max_cfg_branches = 2};
-  if (absl::Status legal = parallel::CheckLayout(layout, model); !legal.ok()) {
-    return absl::UnimplementedError(absl::StrCat("the layout is not legal: ", std::string(legal.message())));
+  if (absl::Status valid = parallel::CheckLayout(layout, model); !valid.ok()) {
+    return absl::UnimplementedError(absl::StrCat("the layout is not valid: ", std::string(valid.message())));
   }
   if (!layout.lossless()) return absl::UnimplementedError("goldens are of whole steps");
   const int ranks = layout.ranks();

@@ -131,7 +131,7 @@ TEST_P(PowerCut, AgainAndAgainOnOneDiskLosesNothingThatWasAcknowledged) {
 }
 
 // A claim is committed without a sync. Whatever remains of it must not prevent the next claim.
-TEST(PowerCutTest, BehindAClaimLeavesATaskThatIsMadeOnce) {
+TEST(PowerCutTest, AfterAClaimLeavesATaskThatIsMadeOnce) {
   int lost = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     StoreOnFaultyDisk machine(seed);

@@ -28,9 +28,9 @@ TEST(Repository, DeclaresInTheNamespacesOfItsRooms) { EXPECT_THAT(CheckNamespace
 
 TEST(Repository, HasNoFunctionThatShouldBeTwo) { EXPECT_THAT(CheckFunctions(Repository()), IsEmpty()); }
 
-TEST(Repository, HasFewFilesBesideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
+TEST(Repository, HasFewFilesOutsideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
 
-TEST(Repository, NamesNoPlaceOnSomebodysMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
+TEST(Repository, NamesNoPlaceOnAMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
 
 TEST(Repository, HasATestForEachPlantedBug) { EXPECT_THAT(CheckPlantedBugs(Repository()), IsEmpty()); }
 
@@ -161,7 +161,7 @@ TEST(IncludeRules, ReportLibTorchThatComesByADetour) {
                           HasSubstr("server/a.cc → control/commands.h → models/tensor.h → c10/core/Device.h")));
 }
 
-TEST(IncludeRules, ReportLibTorchBesideProtobufInTheParametersOfJobs) {
+TEST(IncludeRules, ReportLibTorchAndProtobufInTheParametersOfJobs) {
   const SourceTree tree = {
       {"control/message_fields.h", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
   EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/message_fields.h → torch/library.h")));

@@ -178,7 +178,7 @@ class OpenAi(WithServer):
         self.assertEqual((raised.exception.status_code, raised.exception.code), (503, "no_group"))
         self.assertEqual(len(calls), 2)
 
-    def test_a_client_that_does_not_wait_long_enough_is_told_and_its_job_is_cancelled(self):
+    def test_a_client_that_does_not_wait_long_enough_gets_an_error_and_its_job_is_cancelled(self):
         with self.assertRaises(openai.APITimeoutError):
             openai_client(self.server, timeout=0.2, max_retries=0).images.generate(
                 prompt="red apple", user="impatient", extra_body={"num_inference_steps": 1000})
@@ -203,7 +203,7 @@ class OpenAi(WithServer):
         self.assertEqual([model.id for model in client.models.list()], ["fake", "gpt-image-1", "dall-e-3"])
         self.assertEqual(client.models.retrieve("dall-e-3").id, "dall-e-3")
 
-    def test_request_ids_are_told(self):
+    def test_request_ids_are_returned(self):
         answer = openai_client(self.server).images.with_raw_response.generate(prompt="a")
         self.assertTrue(answer.headers["x-request-id"].startswith("req_"))
 
@@ -293,7 +293,7 @@ class EveryField(unittest.TestCase):
                 self.assertEqual(answer.model_extra["model"], "fake")
                 self.assertEqual(api.models.retrieve(name).id, name)
 
-    def test_the_effective_identifier_of_the_user_is_told(self):
+    def test_the_effective_identifier_of_the_user_is_returned(self):
         api = openai_client(self.server, max_retries=0)
         for given, expected in (({"user": "a"}, "a"), ({"user": "a", "safety_identifier": "b"}, "b"),
                             ({"user": "a", "safety_identifier": ""}, "a"), ({"safety_identifier": "b"}, "b")):

@@ -60,7 +60,7 @@ class RecordingHandler : public CommandHandler {
   absl::StatusOr<Decoding> Decode(uint64_t job) override {
     Record(absl::StrCat("decode ", job));
     return [this](RowSink rows) -> absl::StatusOr<Decoded> {
-      if (beside_) picture_may_come_.WaitForNotificationWithTimeout(absl::Seconds(60));
+      if (concurrent_) picture_may_come_.WaitForNotificationWithTimeout(absl::Seconds(60));
       Record("pixels");
       const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
       if (absl::Status status = rows(0, image); !status.ok()) return status;
@@ -105,7 +105,7 @@ class RecordingHandler : public CommandHandler {
     return TrainingSaved{.exported = path};
   }
 
-  bool decodes_beside_steps() const override { return beside_; }
+  bool decodes_beside_steps() const override { return concurrent_; }
   bool steps_ahead() const override { return ahead_; }
 
   // From now on steps run ahead: they are issued at once and complete only when the test allows it.
@@ -113,7 +113,7 @@ class RecordingHandler : public CommandHandler {
   void LetStepsEnd() { step_may_end_.Notify(); }
 
   // From now on images are decoded in parallel with other commands, and complete only when the test allows it.
-  void DecodeBesideSteps() { beside_ = true; }
+  void DecodeBesideSteps() { concurrent_ = true; }
   void LetPicturesCome() { picture_may_come_.Notify(); }
 
   std::vector<std::string> calls() {
@@ -133,7 +133,7 @@ class RecordingHandler : public CommandHandler {
 
   std::mutex mutex_;
   std::vector<std::string> calls_;
-  bool beside_ = false, ahead_ = false;
+  bool concurrent_ = false, ahead_ = false;
   int steps_ = 0;
   absl::Notification picture_may_come_, step_may_end_;
   LoadParameters load_;

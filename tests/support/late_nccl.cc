@@ -141,7 +141,7 @@ struct LateNccl::Op {
   std::vector<std::shared_ptr<Op>> after;
   std::vector<void*> blocks;  // freed by their owners in the meantime
   bool aside = false;         // on the side stream, not yet waited for by the current one
-  bool demanded = false, done = false, spoiled = false, told = false;
+  bool demanded = false, done = false, spoiled = false, reported = false;
 
   bool IsReady() const { return AreDone(after); }
 };
@@ -779,9 +779,9 @@ void LateNccl::OnUse(const void* memory, int64_t bytes) {
   if (broken_) return;
   const Range used{static_cast<const char*>(memory), bytes};
   for (const std::shared_ptr<Op>& op : pending_) {
-    if (op->rank != own.rank || op->told) continue;
+    if (op->rank != own.rank || op->reported) continue;
     if (std::ranges::any_of(op->parts, [&](const Part& part) { return !part.done && part.Written().Overlaps(used); })) {
-      op->told = true;
+      op->reported = true;
       Tell(*op, "an operator uses what it transfers without waiting for it");
     }
   }

@@ -183,14 +183,14 @@ class TrainingRuns {
     double largest = 0;
     for (const auto& [name, gradient] : serial.gradients) largest = std::max(largest, Largest(gradient));
     const std::unique_ptr<models::Family> family = Load({});
-    const runtime::TrainedAdapter beside = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
+    const runtime::TrainedAdapter trained = adapter ? Adapter(*family, {}) : runtime::TrainedAdapter{};
     double worst = 0;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
       const models::WeightShare share = ShareOf(mesh, rank);
       const Result& result = results[static_cast<size_t>(rank)];
       worst = std::max(worst, std::abs(result.norm - serial.norm) / serial.norm);
       size_t compared = 0;
-      for (const models::Param& param : adapter ? std::span(beside.params) : family->parameters()) {
+      for (const models::Param& param : adapter ? std::span(trained.params) : family->parameters()) {
         if (!param.storage.requires_grad()) continue;
         const bool elsewhere = param.block != models::Param::kNoBlock &&
                                (param.block < share.blocks.begin || param.block >= share.blocks.end);
@@ -294,7 +294,7 @@ class TrainingRuns {
     models::WeightShare share = ShareOf(mesh, rank);
     share.waiting = options.waiting;
     const std::unique_ptr<models::Family> family = Load(share, options.matrices, options.device);
-    const runtime::TrainedAdapter beside =
+    const runtime::TrainedAdapter trained =
         options.adapter ? Adapter(*family, ShareOf(mesh, rank).tensor, groups.model.pipe.size() > 1)
                         : runtime::TrainedAdapter{};
     Result result;
@@ -307,7 +307,7 @@ class TrainingRuns {
       measured = std::make_shared<Measured>(*sharded, family->parameters());
       family->KeepWeightsIn(measured);
     }
-    runtime::Gradients gradients(options.adapter ? std::span(beside.params) : family->parameters(),
+    runtime::Gradients gradients(options.adapter ? std::span(trained.params) : family->parameters(),
                                  {.sequence_parallel = options.sequence_parallel,
                                   .staged = groups.model.pipe.size() > 1,
                                   .sharded = options.sharded && !options.adapter ? &*sharded : nullptr});
@@ -315,7 +315,7 @@ class TrainingRuns {
                                {.recompute = options.recompute,
                                 .sequence_parallel = options.sequence_parallel,
                                 .stage_bounds = BoundsOf(groups.model.pipe.size()),
-                                .adapters = options.adapter ? &beside.factors : nullptr,
+                                .adapters = options.adapter ? &trained.factors : nullptr,
                                 .weights = family->residency(),
                                 .gradients_ready = [&](int part) { gradients.Collect(part); }});
     const auto replica = static_cast<size_t>(groups.data.rank()), replicas = static_cast<size_t>(groups.data.size());

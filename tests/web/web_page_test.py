@@ -208,7 +208,7 @@ class FormTest(PageCase):
         # This server does not know it, and the page shows that at the field.
         self.browser.wait_for_text("#error-sharpness_of_edges", "sharpness_of_edges")
 
-    def test_an_error_stands_beside_its_field(self):
+    def test_an_error_is_shown_at_its_field(self):
         self.submit(prompt="an apple", n=99)
         self.browser.wait_for_text("#error-n", "valid values are 1 to 10")
         self.assertEqual(self.browser.run("return document.activeElement.id"), "field-n")
@@ -227,7 +227,7 @@ class FormTest(PageCase):
         self.browser.wait_for_text("#error-priority", "priority")
         self.assertTrue(self.browser.shown("#field-priority"))
 
-    def test_an_empty_prompt_is_refused_by_the_server_and_said_beside_it(self):
+    def test_an_empty_prompt_is_refused_by_the_server_and_shown_at_the_field(self):
         self.browser.click("#submit")
         self.browser.wait_for_text("#error-prompt", "prompt")
 
@@ -258,7 +258,7 @@ class JobTest(PageCase):
             self.assertIn(str(value), parameters)
         self.assertEqual(self.browser.text("#announcements"), "1 image finished: a red apple")
 
-    def test_places_in_the_queue_are_told_and_a_job_is_cancelled(self):
+    def test_places_in_the_queue_are_shown_and_a_job_is_cancelled(self):
         self.submit(prompt="a gated apple")
         self.browser.wait_for_text("#about .state", "Started")
         self.submit(prompt="second")

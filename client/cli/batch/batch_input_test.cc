@@ -30,7 +30,7 @@ absl::Status ErrorOfHeader(const std::string& text) {
   return BatchReader(input, BatchFormat::kCsv).Next().status();
 }
 
-TEST(BatchInputTest, TellsTheFormatByTheNameOrTheFirstByte) {
+TEST(BatchInputTest, DetectsTheFormatByTheNameOrTheFirstByte) {
   EXPECT_EQ(BatchFormatOf("a/B.JSONL"), BatchFormat::kJsonl);
   EXPECT_EQ(BatchFormatOf("a.ndjson"), BatchFormat::kJsonl);
   EXPECT_EQ(BatchFormatOf("a.csv"), BatchFormat::kCsv);

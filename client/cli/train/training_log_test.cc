@@ -70,7 +70,7 @@ TEST_F(TrainingRunLogTest, StepsEvaluationsSamplesAndCheckpointsAreLinesAndEvent
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
-TEST_F(TrainingRunLogTest, ARunThatResumesGoesOnBehindItsCheckpoint) {
+TEST_F(TrainingRunLogTest, ARunThatResumesContinuesAfterItsCheckpoint) {
   {
     TrainingLog log = Open(0);
     for (const int64_t step : {1, 2, 3}) log.OnTrained({.step = step, .loss = 1, .seconds = 1});

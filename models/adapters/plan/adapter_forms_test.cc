@@ -218,7 +218,7 @@ TEST_F(AdapterFormsTest, KindsThatAreNotPlainAreRefusedUnderPeftsNamesToo) {
   }
 }
 
-TEST_F(AdapterFormsTest, EmbeddingsBesideAnAdapterAreLeftOutByName) {
+TEST_F(AdapterFormsTest, EmbeddingsInAnAdapterAreLeftOutByName) {
   const std::string name = absl::StrCat("transformer.", kModule);
   const std::vector<Tensor> pair = Pair(name + ".lora_A.weight", name + ".lora_B.weight");
   const absl::StatusOr<Served> known = ServedOf(Write(pair));

@@ -110,7 +110,7 @@ TEST(CudaEmulation, ReportsABarrierThatNotAllThreadsReach) {
     });
   };
   EXPECT_THAT(one_lane_leaves, ThrowsMessage<std::logic_error>(HasSubstr("threads of one warp")));
-  const auto shuffle_beside_barrier = [] {
+  const auto shuffle_with_barrier = [] {
     RunKernel(Order::kAscending, {1, 1, 1}, 32, 0, [] {
       if (threadIdx.x < 16) {
         __syncwarp();
@@ -119,7 +119,7 @@ TEST(CudaEmulation, ReportsABarrierThatNotAllThreadsReach) {
       }
     });
   };
-  EXPECT_THAT(shuffle_beside_barrier, ThrowsMessage<std::logic_error>(HasSubstr("threads of one warp")));
+  EXPECT_THAT(shuffle_with_barrier, ThrowsMessage<std::logic_error>(HasSubstr("threads of one warp")));
 }
 
 TEST(CudaEmulation, ReportsWhatAGpuWouldNotLaunch) {

@@ -41,7 +41,7 @@ class HeadsRun final {
                 0.2, 1, random_),
         weights_({.images = c_.parts, .channels = c_.head_dim, .gap = -c_.head_dim % 8 + 8}, 1, 0.3, random_),
         biases_({.images = c_.parts, .channels = c_.head_dim, .gap = -c_.head_dim % 8 + 8}, 0, 0.3, random_),
-        out_(static_cast<size_t>(c_.images * c_.tokens * c_.parts * c_.ranks * c_.heads * c_.head_dim) + kBehind,
+        out_(static_cast<size_t>(c_.images * c_.tokens * c_.parts * c_.ranks * c_.heads * c_.head_dim) + kAfter,
              Unwritten()) {
     std::uniform_real_distribution<double> angles(-3, 3);
     for (int64_t i = 0; i < c_.tokens * (c_.head_dim / 2); ++i) {
@@ -88,7 +88,7 @@ class HeadsRun final {
         }
       }
     }
-    for (size_t i = out_.size() - kBehind; i < out_.size(); ++i) {
+    for (size_t i = out_.size() - kAfter; i < out_.size(); ++i) {
       if (!std::isnan(NumberTraits<T>::Value(out_[i]))) return std::numeric_limits<double>::infinity();
     }
     return errors.worst();
@@ -99,7 +99,7 @@ class HeadsRun final {
 
  private:
   static constexpr double kEps = 1e-6;
-  static constexpr size_t kBehind = 16;
+  static constexpr size_t kAfter = 16;
   static T Unwritten() { return NumberTraits<T>::From(std::numeric_limits<double>::quiet_NaN()); }
 
   struct Strides {

@@ -85,8 +85,8 @@ cudaError_t Issue(const void* function, const Launch& launch, void** arguments) 
   if (!TheMachine().CountLaunch()) return Finish("cudaLaunchKernel", cudaErrorIllegalAddress);
   Kernel kernel;
   if (const cudaError_t found = Find(function, kernel); found != cudaSuccess) return Finish("cudaLaunchKernel", found);
-  if (const cudaError_t legal = CheckLaunch(launch, kernel); legal != cudaSuccess) {
-    return Finish("cudaLaunchKernel", legal);
+  if (const cudaError_t valid = CheckLaunch(launch, kernel); valid != cudaSuccess) {
+    return Finish("cudaLaunchKernel", valid);
   }
   const unsigned blocks = launch.grid.x * launch.grid.y * launch.grid.z;
   const unsigned threads = launch.block.x * launch.block.y * launch.block.z;
