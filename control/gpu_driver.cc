@@ -88,7 +88,7 @@ class LoadedGpuDriver final : public GpuDriver {
       if (get(&device, i) != kSuccess ||
           address_of(text.data(), static_cast<int>(text.size()) - 1, device) != kSuccess ||
           uuid_of(uuid.data(), device) != kSuccess) {
-        return Missing(absl::StrCat("NVIDIA's driver does not say where cuda:", i, " is"));
+        return Missing(absl::StrCat("NVIDIA's driver does not report where cuda:", i, " is"));
       }
       const std::optional<std::string> address = base::PciAddress(text.data());
       if (!address) return Missing(absl::StrCat("NVIDIA's driver reports no PCI address for cuda:", i));
@@ -108,7 +108,7 @@ class LoadedGpuDriver final : public GpuDriver {
     const int result = nvml_.p2p(device, peer, kNvlinkCapability, &status);
     if (result != kSuccess) {
       return Missing(
-          absl::StrCat("NVML does not say how ", pci_address, " and ", other, " are linked: its error is ", result));
+          absl::StrCat("NVML does not report how ", pci_address, " and ", other, " are linked: its error is ", result));
     }
     return status == kP2pOk;
   }

@@ -44,9 +44,9 @@ TEST_F(GpuDriverTest, AMachineWithoutGpusIsNoError) {
 }
 
 TEST_F(GpuDriverTest, WhatADriverDoesNotAnswerIsSaid) {
-  for (const auto& [fault, said] :
-       {std::pair("no start", "error is 999"), std::pair("many", "1048576 GPUs"),
-        std::pair("no address", "does not say where cuda:0 is"), std::pair("garbage", "no PCI address for cuda:0")}) {
+  for (const auto& [fault, said] : {std::pair("no start", "error is 999"), std::pair("many", "1048576 GPUs"),
+                                    std::pair("no address", "does not report where cuda:0 is"),
+                                    std::pair("garbage", "no PCI address for cuda:0")}) {
     EXPECT_THAT(std::string(Driver(fault)->Gpus().status().message()), HasSubstr(said));
   }
   for (const auto& [fault, said] : {std::pair("no NVML", "does not start"), std::pair("unknown", "knows no 0000:3d"),

@@ -196,7 +196,7 @@ absl::Status CheckBlocksToSwap(const TrainConfig& config, const ModelDescription
   if (config.parallelism.zero == ZeroStage::kFull && config.train.blocks_to_swap > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("train.blocks_to_swap is ", config.train.blocks_to_swap,
-                     "; with parallelism.zero: 3 the data ranks share out the weights of every block, so that it must "
+                     "; with parallelism.zero: 3 the weights of every block are split over the data ranks, so it must "
                      "be 0; or set parallelism.zero to 0 or 1"));
   }
   return CheckBlocksToSwap(config.train.blocks_to_swap, model);
