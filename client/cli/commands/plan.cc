@@ -328,7 +328,7 @@ CommandRun AddPlan(CLI::App& app) {
   AddWorkerOptions(app, options->model);
   SetFooter(
       app,
-      "\nNothing is measured for GPUs that are not here, and no weights are read: docs/planner.md says what the times "
+      "\nNothing is measured for GPUs of other machines, and no weights are read: docs/planner.md says what the times "
       "are computed from.");
   return [options](Interrupts& interrupts) { return Planning(*options, interrupts).Run(); };
 }

@@ -232,8 +232,8 @@ class RemoteGeneration {
   void CancelJob() const {
     const absl::Status status = ErrorForUser(client_->Cancel(job_.id(), {.timeout = kFarewellTimeout}).status());
     if (!status.ok()) {
-      reporter_->OnWarning(
-          absl::StrCat("job ", job_.id(), " may go on: it could not be cancelled: ", std::string(status.message())));
+      reporter_->OnWarning(absl::StrCat(
+          "job ", job_.id(), " may still be running: it could not be cancelled: ", std::string(status.message())));
     }
   }
 

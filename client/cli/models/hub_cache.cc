@@ -85,7 +85,7 @@ absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::str
     if (count > 1) {
       return absl::FailedPreconditionError(
           absl::StrCat("the hub's cache has ", count, " snapshots of ", name,
-                       " and does not say which is the newest; name one of the folders in its \"snapshots\""));
+                       " and does not record which is the newest; name one of the folders in its \"snapshots\""));
     }
   }
   if (snapshot.empty() || !IsFolder(snapshot)) return Incomplete(name, "its snapshot");
