@@ -273,7 +273,7 @@ std::string Table(const LoadPlan& plan) {
     absl::StrAppend(
         &table, "\n  together in ", name, ": ", GiB(need.resident), " permanently, at most ",
         GiB(need.peak, Round::kUp), " at a time (what is being loaded, its largest tensor twice, buffers",
-        need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or what generates an image)" : ")");
+        need.peak == plan.device.peak && plan.request.run_bytes > 0 ? "; or an image being generated)" : ")");
   }
   if (const int64_t prompts = CachedPromptBytes(plan.request); prompts > 0) {
     absl::StrAppend(&table, "\n  of device memory ", GiB(prompts), " are for encoded prompts (--prompt-cache)");

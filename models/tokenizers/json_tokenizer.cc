@@ -110,7 +110,7 @@ void CheckCleaning(const BertCleaning& cleaning, base::ConfigReader& config) {
                                                   {"strip_accents", cleaning.strips_accents},
                                                   {"tokenize_chinese_chars", cleaning.spaces_chinese}};
   for (const auto& [key, value] : kFields) {
-    if (config.Bool(key, value) != value) config.AddError(key, "tokenizer.json says otherwise; make the two agree");
+    if (config.Bool(key, value) != value) config.AddError(key, "tokenizer.json has another value; make the two agree");
   }
 }
 
