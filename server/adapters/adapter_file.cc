@@ -79,11 +79,11 @@ absl::Status CheckHeader(const std::string& text, uint64_t data_bytes, const std
   std::ranges::sort(ranges);
   uint64_t at = 0;
   for (const auto& [begin, end] : ranges) {
-    if (begin != at) return Wrong(name, "its tensors have a gap or overlap at byte ", std::min(begin, at), " on");
+    if (begin != at) return Wrong(name, "its tensors have a gap or overlap at byte ", std::min(begin, at));
     at = end;
   }
   if (at == data_bytes) return absl::OkStatus();
-  return Wrong(name, "its header tells ", at, " bytes of tensors and ", data_bytes, " are there",
+  return Wrong(name, "its header describes ", at, " bytes of tensors and the file has ", data_bytes,
                at > data_bytes ? "; it may have been cut short" : "");
 }
 

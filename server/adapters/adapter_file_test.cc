@@ -53,7 +53,7 @@ TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
       {"12345678", "has only 8 bytes"},
       {std::string(64, '\xff'), "it declares a header of"},
       {whole.substr(0, whole.size() - 1), "it may have been cut short"},
-      {whole + "x", "tells 8 bytes of tensors and 9 are there"},
+      {whole + "x", "describes 8 bytes of tensors and the file has 9"},
       {header("{\"a\": "), "its header"},
       {header("[]"), "its header is not a JSON object"},
       {header("{}", ""), "it holds no tensors"},

@@ -35,8 +35,8 @@ absl::StatusOr<std::string> ReadAdapterName(absl::string_view body) {
   for (const FlatJsonMember& member : members) {
     if (member.name == "lora_path") {
       return FieldError(member.name,
-                        " is not taken: adapters are loaded from the folder that adapter_folder names, by their "
-                        "lora_name alone; leave it out");
+                        " is not valid: adapters are loaded from the folder adapter_folder, by their "
+                        "lora_name only; leave it out");
     }
     if (member.name != "lora_name") {
       const absl::Status unknown = CheckName("field", member.name, {"lora_name"});
@@ -149,9 +149,8 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
       return absl::OkStatus();
     case AdminAccess::kNobody:
       return absl::PermissionDeniedError(
-          "this call makes the devices work or changes what is served, and this listener is reached from beyond the "
-          "server's machine: let "
-          "admin_keys_file name a file with a line of `tessera keys NAME`, or listen.admin have a loopback address");
+          "this call uses the devices or changes what is served, and other machines can reach this listener: set "
+          "admin_keys_file to a file with a line of `tessera keys NAME`, or listen.admin to a loopback address");
     case AdminAccess::kKeys:
       break;
   }
@@ -161,7 +160,7 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
   const absl::StatusOr<Caller> caller = options_.gate->Authenticate(request.Header("authorization"));
   if (!caller.ok()) {
     return absl::UnauthenticatedError(
-        absl::StrCat("this call makes the devices work or changes what is served and needs a key of admin_keys_file: ",
+        absl::StrCat("this call uses the devices or changes what is served and needs a key of admin_keys_file: ",
                      std::string(caller.status().message())));
   }
   record.tenant = caller->tenant;

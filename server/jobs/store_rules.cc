@@ -64,7 +64,7 @@ absl::Status NoSuchImage() { return absl::NotFoundError("there is no such image"
 absl::Status CheckImageBytes(const std::string& file, uint64_t most) {
   if (file.size() <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("the image's file has ", file.size(), " bytes, at most ", most, " are kept"));
+      absl::StrCat("the image's file has ", file.size(), " bytes; at most ", most, " are valid"));
 }
 
 TaskMove WithError(TaskMove move, const absl::Status& error) {

@@ -232,7 +232,7 @@ TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSa
   ASSERT_TRUE(edges.ok()) << edges.status();
   const TestResponse refused = HttpTestClient((*edges)->admin_port()).Call("GET", "/probe");
   EXPECT_EQ(refused.status, 403);
-  EXPECT_TRUE(absl::StrContains(refused.body, "let admin_keys_file name")) << refused.body;
+  EXPECT_TRUE(absl::StrContains(refused.body, "set admin_keys_file to a file")) << refused.body;
   for (const char* path : {"/livez", "/readyz", "/metrics"}) {
     EXPECT_EQ(HttpTestClient((*edges)->admin_port()).Call("GET", path).status, 200) << path;
   }

@@ -114,7 +114,7 @@ std::string ServiceMetrics::Text(const ServerInfo& info) const {
   set("tessera_draining", "1 while no more jobs are accepted.", info.draining ? 1 : 0);
   set("tessera_unstored_images", "Images that have left their workers and are not on the disk yet.",
       static_cast<double>(info.unstored_images));
-  set("tessera_result_bytes", "Of the files of all finished images that are kept.",
+  set("tessera_result_bytes", "Size of the files of all stored finished images.",
       static_cast<double>(info.result_bytes));
   auto& storage =
       Gauges(now, "tessera_storage_state", "1 for the state that the disk of jobs and images is in, 0 for the others.");

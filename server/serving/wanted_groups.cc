@@ -208,12 +208,11 @@ void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) 
   const ServedModels::Model known = models_.Find(group.name);
   if (known != nullptr && known->unreadable.ok()) return;  // another group serves it
   // The details of what is wrong with its files are for operators only.
-  models_.Put(
-      {.id = group.name,
-       .aliases = group.aliases,
-       .added = base::SystemClock().Now(),
-       .unreadable = WithErrorCode(
-           absl::UnavailableError(absl::StrCat("the model ", group.name, " cannot be read at present")), "no_group")});
+  models_.Put({.id = group.name,
+               .aliases = group.aliases,
+               .added = base::SystemClock().Now(),
+               .unreadable = WithErrorCode(
+                   absl::UnavailableError(absl::StrCat("the model ", group.name, " cannot be read now")), "no_group")});
 }
 
 void WantedGroups::LogRefused(const std::string& model, size_t number, const absl::Status& reason) const {
