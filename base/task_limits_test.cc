@@ -52,7 +52,7 @@ TEST_F(TaskLimitsTest, AUsersProcessesAndThreadsCountTogether) {
   EXPECT_EQ(few.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(few.message()),
               AllOf(HasSubstr("RLIMIT_NPROC"), HasSubstr("is 30, of which 10 are in use, and 21 more are needed"),
-                    HasSubstr("let it be 31 or more"), HasSubstr("LimitNPROC=")));
+                    HasSubstr("raise it to 31 or more"), HasSubstr("LimitNPROC=")));
 }
 
 TEST_F(TaskLimitsTest, RootOfTheMachineAndWhoHasItsCapabilitiesIsExempt) {

@@ -85,7 +85,7 @@ TEST(SafetensorsWriterTest, AMistakeOfOrderOrSizeLeavesNoFile) {
   {
     SafetensorsWriter writer = create();
     EXPECT_THAT(writer.Append("y", Bytes("ab")).message(),
-                HasSubstr("tensor \"y\" is written when tensor \"x\" is due"));
+                HasSubstr("tensor \"y\" is written out of order; the next is \"x\""));
     EXPECT_THAT(writer.Append("x", Bytes("abc")).message(), HasSubstr("needs 2 more bytes and is given 3"));
     ASSERT_TRUE(writer.Append("x", Bytes("ab")).ok());
     ASSERT_TRUE(writer.Append("y", Bytes("a")).ok());
@@ -95,7 +95,7 @@ TEST(SafetensorsWriterTest, AMistakeOfOrderOrSizeLeavesNoFile) {
     SafetensorsWriter writer = create();
     ASSERT_TRUE(writer.Append("x", Bytes("ab")).ok());
     ASSERT_TRUE(writer.Append("y", Bytes("ab")).ok());
-    EXPECT_THAT(writer.Append("y", Bytes("c")).message(), HasSubstr("nothing is due"));
+    EXPECT_THAT(writer.Append("y", Bytes("c")).message(), HasSubstr("out of order; the next is none"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }

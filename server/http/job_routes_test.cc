@@ -311,7 +311,7 @@ TEST(AdminHandlerTest, LoadsAndUnloadsAdaptersByNameAndTakesNoPath) {
     EXPECT_EQ(client.Call("GET", path).status, 405);
     const TestResponse with_path = client.Call("POST", path, R"({"lora_name":"style","lora_path":"/data/style"})");
     EXPECT_EQ(with_path.status, 400);
-    EXPECT_THAT(with_path.body, HasSubstr("lora_path is not taken"));
+    EXPECT_THAT(with_path.body, HasSubstr("lora_path is not valid"));
     for (const char* body :
          {"", "[]", "{}", R"({"lora_name":7})", R"({"name":"style"})", R"({"lora_name":["style"]})"}) {
       EXPECT_EQ(client.Call("POST", path, body).status, 400) << body;

@@ -139,7 +139,7 @@ TEST_F(FakeWorkersTest, WithoutAConfigurationServeOneModelUnderTheNamesThatClien
 TEST_F(FakeWorkersTest, OrdersThatAreNoneAreRefusedBeforeAnythingStarts) {
   ChildProcess process(Command({"--fake-workers", "--fake-script", "stpe-time=5"}));
   EXPECT_EQ(process.Wait(), 2);
-  EXPECT_THAT(process.errors(), HasSubstr("'stpe-time=5' is no instruction"));
+  EXPECT_THAT(process.errors(), HasSubstr("'stpe-time=5' is not an instruction"));
   ChildProcess alone(Command({"--fake-script", "step-time=5"}));
   EXPECT_EQ(alone.Wait(), 2);
   EXPECT_THAT(alone.errors(), HasSubstr("--fake-script needs --fake-workers"));

@@ -109,8 +109,8 @@ TEST_F(PlanCommandTest, WhatIsWrongIsNamedWithWhatIsValid) {
            {{"--link", "pcie"}, "--gpus"},
            {{"--device", "tpu"}, "device is 'tpu'"},
            {{"--device", "cuda", "--link", "pcie"}, "--link is not valid with the GPUs of this machine"},
-           {{"--device", "cpu", "--gpus", "2"}, "--gpus is of GPUs"},
-           {{"--calibrate", "--link", "pcie"}, "--link is of GPUs"},
+           {{"--device", "cpu", "--gpus", "2"}, "--gpus is for GPUs"},
+           {{"--calibrate", "--link", "pcie"}, "--link is for GPUs"},
            {{"--device", "cpu", "--threads", "0"}, "threads is 0; valid values are 1 to 4096"},
            {{"--gpus", "2", "--link", "pcie", "--threads", "2"}, "--threads needs --device cpu"}}) {
     const Result result = Plan(more);
