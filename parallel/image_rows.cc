@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/planted.h"
+#include "parallel/functional.h"
 
 namespace tessera::parallel {
 namespace {
@@ -60,6 +61,15 @@ ImageRows ImageRows::Enlarged(int64_t factor) const {
   return ImageRows(std::move(rows), *group_);
 }
 
+ImageRows ImageRows::Reduced(int64_t factor) const {
+  std::vector<int64_t> rows = rows_;
+  for (int64_t& count : rows) {
+    TORCH_CHECK(count % factor == 0, "rows ", rows_, " are not multiples of ", factor);
+    count /= factor;
+  }
+  return ImageRows(std::move(rows), *group_);
+}
+
 at::Tensor ImageRows::Take(const at::Tensor& whole) const {
   TORCH_CHECK(whole.size(kRowDim) == height_, "rows ", rows_, " are not those of ", whole.sizes());
   return whole.slice(kRowDim, begin(), end());
@@ -109,5 +119,7 @@ at::Tensor ImageRows::GatherOnFirst(const at::Tensor& x) const {
   group_->AllToAll(send, receive);
   return whole;
 }
+
+at::Tensor ImageRows::GatherOnAll(const at::Tensor& x) const { return GatherDim(x, kRowDim, rows_, *group_); }
 
 }  // namespace tessera::parallel

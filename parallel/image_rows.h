@@ -40,6 +40,8 @@ class ImageRows {
 
   // Returns the distribution of the same image with `factor` times as many rows.
   ImageRows Enlarged(int64_t factor) const;
+  // Its inverse. Every rank's number of rows must be a multiple of `factor`.
+  ImageRows Reduced(int64_t factor) const;
 
   // Returns a view of this rank's rows of `whole`, which every rank holds.
   at::Tensor Take(const at::Tensor& whole) const;
@@ -50,6 +52,8 @@ class ImageRows {
 
   // Returns the whole image on the first rank, and a tensor without rows on the others.
   at::Tensor GatherOnFirst(const at::Tensor& x) const;
+  // Returns the whole image on every rank.
+  at::Tensor GatherOnAll(const at::Tensor& x) const;
 
  private:
   std::vector<int64_t> rows_;

@@ -155,16 +155,18 @@ at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::Forwar
 Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const parallel::ForwardContext& context,
                                            std::optional<int64_t> most_band_bytes) const {
   const int64_t band_bytes = most_band_bytes.value_or(BandBytesOn(image.device()));
-  parallel::SingleRank one;
-  const auto whole = [&one](const at::Tensor& x) { return parallel::ImageRows({x.size(2)}, one); };
-  at::Tensor x = encoder_in_.Forward(InOrderOf(image), nullptr, whole(image), band_bytes);
+  // Each rank has the pixels of whole rows of latents, so that every level can halve them.
+  const std::vector<int64_t> latent_rows = parallel::EvenRows(image.size(2) / config_.factor(), context.world.size());
+  parallel::ImageRows rows = parallel::ImageRows(latent_rows, context.world).Enlarged(config_.factor());
+  at::Tensor x = encoder_in_.Forward(InOrderOf(rows.Take(image)), nullptr, rows, band_bytes);
   for (const Level& level : down_) {
-    const parallel::ImageRows rows = whole(x);
     x = level.Forward(std::move(x), rows, band_bytes);
+    if (level.resample) rows = rows.Reduced(2);
   }
-  x = encoder_middle_->Forward(x, context, whole(x), band_bytes);
-  x = encoder_out_.Forward(x, &encoder_norm_, whole(x), band_bytes);
-  if (quant_) x = quant_->Forward(x, nullptr, whole(x), band_bytes);
+  x = encoder_middle_->Forward(x, context, rows, band_bytes);
+  x = encoder_out_.Forward(x, &encoder_norm_, rows, band_bytes);
+  if (quant_) x = quant_->Forward(x, nullptr, rows, band_bytes);
+  x = rows.GatherOnAll(x);
   const std::vector<at::Tensor> parts = x.chunk(2, 1);
   return {.mean = parts[0], .log_variance = parts[1].clamp(-30, 20)};
 }

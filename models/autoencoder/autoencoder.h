@@ -28,8 +28,8 @@ class Autoencoder {
   at::Tensor Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
                     std::optional<int64_t> band_bytes = std::nullopt) const;
 
-  // image [b, 3, H, W] in [−1, 1], sides multiples of factor() → posterior of the unscaled latents. Each rank encodes
-  // the whole image.
+  // image [b, 3, H, W] in [−1, 1], the same on every rank of context.world, sides multiples of factor() → posterior of
+  // the unscaled latents, the same on every rank. Every rank computes and holds only its rows.
   Posterior Encode(const at::Tensor& image, const parallel::ForwardContext& context,
                    std::optional<int64_t> band_bytes = std::nullopt) const;
 

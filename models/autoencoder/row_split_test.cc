@@ -1,5 +1,5 @@
-// Decoding with the image's rows spread over ranks gives the picture of a single rank, which the golden cases compare
-// with the reference.
+// Decoding and encoding with the image's rows spread over ranks give the image and the posterior of a single rank,
+// which the golden cases compare with the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,26 +41,60 @@ TEST_P(RowSplitTest, SinglePrecisionStaysWithinItsRounding) {
   }
 }
 
+TEST_P(RowSplitTest, AnyNumberOfRanksEncodesThePosteriorOfOneOnEveryRank) {
+  const OpenedAutoencoder opened(GetParam(), at::kDouble);
+  for (const auto& [height, width] : kSizes) {
+    const at::Tensor image = opened.Image(height, width), serial = opened.EncodeSerially(image);
+    for (int ranks = 2; ranks <= 8; ++ranks) {
+      for (const at::Tensor& encoded : opened.EncodeOn(ranks, image).unbind()) {
+        EXPECT_LE(RelativeError(encoded, serial), 1e-12) << height << " x " << width << " on " << ranks;
+      }
+    }
+  }
+}
+
+TEST_P(RowSplitTest, BandsOfOneRowWithinARankEncodeTheSame) {
+  const OpenedAutoencoder opened(GetParam(), at::kDouble);
+  const at::Tensor image = opened.Image(5, 4), serial = opened.EncodeSerially(image);
+  for (const at::Tensor& encoded : opened.EncodeOn(3, image, /*band_bytes=*/1).unbind()) {
+    EXPECT_LE(RelativeError(encoded, serial), 1e-12);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Autoencoders, RowSplitTest, testing::Values("", "flux_dev", "pixart_alpha", "sd3"),
                          [](const auto& info) { return *info.param ? info.param : "published_shape"; });
 
-TEST(RowSplitMemoryTest, ARanksPeakShrinksWithTheNumberOfRanks) {
-  const OpenedAutoencoder opened("", at::kFloat);
-  const at::Tensor latents = opened.Latents(32, 16);
-  const auto peak_on = [&](int ranks) {
-    std::vector<int64_t> peaks(static_cast<size_t>(ranks));
-    RunRanks(ranks, [&](ThreadRank& rank) {
-      const TensorBytes bytes;
-      opened.Decode(latents, rank.world());
-      peaks[static_cast<size_t>(rank.rank())] = bytes.peak();
-    });
-    return peaks;
-  };
-  const double serial = static_cast<double>(peak_on(1)[0]);
+// Returns the most bytes of tensors that each rank holds while all of them run `body`.
+template <class Body>
+std::vector<int64_t> PeaksOn(int ranks, const Body& body) {
+  std::vector<int64_t> peaks(static_cast<size_t>(ranks));
+  RunRanks(ranks, [&](ThreadRank& rank) {
+    const TensorBytes bytes;
+    body(rank.world());
+    peaks[static_cast<size_t>(rank.rank())] = bytes.peak();
+  });
+  return peaks;
+}
+
+template <class Body>
+void ExpectPeaksShrink(const Body& body) {
+  const double serial = static_cast<double>(PeaksOn(1, body)[0]);
   ASSERT_GT(serial, 1e6);
   for (const int ranks : {2, 4, 8}) {
-    for (const int64_t peak : peak_on(ranks)) EXPECT_LT(peak, serial * (1.0 / ranks + 0.15)) << ranks;
+    for (const int64_t peak : PeaksOn(ranks, body)) EXPECT_LT(peak, serial * (1.0 / ranks + 0.15)) << ranks;
   }
+}
+
+TEST(RowSplitMemoryTest, ADecodingRanksPeakShrinksWithTheNumberOfRanks) {
+  const OpenedAutoencoder opened("", at::kFloat);
+  const at::Tensor latents = opened.Latents(32, 16);
+  ExpectPeaksShrink([&](parallel::Communicator& world) { opened.Decode(latents, world); });
+}
+
+TEST(RowSplitMemoryTest, AnEncodingRanksPeakShrinksWithTheNumberOfRanks) {
+  const OpenedAutoencoder opened("", at::kFloat);
+  const at::Tensor image = opened.Image(32, 16);
+  ExpectPeaksShrink([&](parallel::Communicator& world) { opened.Encode(image, world); });
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// OpenedAutoencoder decodes latents on any number of ranks.
+// OpenedAutoencoder decodes latents and encodes images on any number of ranks.
 #pragma once
 
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/autoencoder/autoencoder.h"
 #include "models/loading/weight_loader.h"
@@ -66,6 +67,36 @@ struct OpenedAutoencoder {
       if (rank.rank() == 0) image = own;
     });
     return image;
+  }
+
+  // An image whose latents have this size.
+  at::Tensor Image(int64_t latent_height, int64_t latent_width) const {
+    return Random({2, 3, latent_height * config.factor(), latent_width * config.factor()}, 98).to(table.dtype());
+  }
+
+  // Returns the posterior's mean and log variance, [2, …].
+  at::Tensor Encode(const at::Tensor& image, parallel::Communicator& world,
+                    std::optional<int64_t> band_bytes = std::nullopt) const {
+    const c10::InferenceMode no_gradients;
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const models::Autoencoder::Posterior posterior =
+        autoencoder->Encode(image, {.attention = attention, .tensor = one, .world = world}, band_bytes);
+    return at::stack({posterior.mean, posterior.log_variance});
+  }
+
+  at::Tensor EncodeSerially(const at::Tensor& image) const {
+    parallel::SingleRank one;
+    return Encode(image, one);
+  }
+
+  // Returns what every one of `ranks` ranks returns, [rank, 2, …].
+  at::Tensor EncodeOn(int ranks, const at::Tensor& image, std::optional<int64_t> band_bytes = std::nullopt) const {
+    std::vector<at::Tensor> encoded(static_cast<size_t>(ranks));
+    RunRanks(ranks, [&](ThreadRank& rank) {
+      encoded[static_cast<size_t>(rank.rank())] = Encode(image, rank.world(), band_bytes);
+    });
+    return at::stack(encoded);
   }
 
   models::AutoencoderConfig config;
