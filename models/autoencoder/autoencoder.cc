@@ -3,7 +3,9 @@
 #include <cmath>
 #include <optional>
 
+#include "base/status_macros.h"
 #include "kernels/ops.h"
+#include "models/precision.h"
 #include "parallel/functional.h"
 #include "parallel/image_rows.h"
 
@@ -88,7 +90,8 @@ struct Autoencoder::Level {
 };
 
 Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
-    : config_(config),
+    : factor_(config.factor()),
+      norm_(config.shift_factor, config.scaling_factor),
       encoder_in_(ParamScope(table) / "encoder.conv_in", config.image_channels, config.widths.front()),
       decoder_in_(ParamScope(table) / "decoder.conv_in", config.latent_channels, config.widths.back()),
       encoder_norm_(ParamScope(table) / "encoder.conv_norm_out", config.widths.back(), config.groups),
@@ -138,11 +141,10 @@ Autoencoder::Autoencoder(const AutoencoderConfig& config, ParamTable& table)
 
 Autoencoder::~Autoencoder() = default;
 
-at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::ForwardContext& context,
-                               std::optional<int64_t> most_band_bytes) const {
-  const int64_t band_bytes = most_band_bytes.value_or(BandBytesOn(latents.device()));
+at::Tensor Autoencoder::DecodeInBands(const at::Tensor& latents, const parallel::ForwardContext& context,
+                                      int64_t band_bytes) const {
   parallel::ImageRows image(parallel::EvenRows(latents.size(2), context.world.size()), context.world);
-  at::Tensor x = InOrderOf(Unscale(image.Take(latents)));
+  at::Tensor x = InOrderOf(norm_.Invert(image.Take(latents)));
   if (post_quant_) x = post_quant_->Forward(x, nullptr, image, band_bytes);
   x = decoder_middle_->Forward(decoder_in_.Forward(x, nullptr, image, band_bytes), context, image, band_bytes);
   for (const Level& level : up_) {
@@ -152,12 +154,18 @@ at::Tensor Autoencoder::Decode(const at::Tensor& latents, const parallel::Forwar
   return image.GatherOnFirst(decoder_out_.Forward(x, &decoder_norm_, image, band_bytes));
 }
 
-Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const parallel::ForwardContext& context,
-                                           std::optional<int64_t> most_band_bytes) const {
-  const int64_t band_bytes = most_band_bytes.value_or(BandBytesOn(image.device()));
+LatentPosterior Autoencoder::Encode(const at::Tensor& image, const parallel::ForwardContext& context) const {
+  const Posterior posterior = EncodeInBands(image, context, BandBytesOn(image.device()));
+  const at::ScalarType accumulated = AccumulationType(image.scalar_type());
+  return {.mean = norm_.Apply(posterior.mean.to(accumulated)),
+          .deviation = norm_.ApplyToDeviation((posterior.log_variance.to(accumulated) * 0.5).exp())};
+}
+
+Autoencoder::Posterior Autoencoder::EncodeInBands(const at::Tensor& image, const parallel::ForwardContext& context,
+                                                  int64_t band_bytes) const {
   // Each rank has the pixels of whole rows of latents, so that every level can halve them.
-  const std::vector<int64_t> latent_rows = parallel::EvenRows(image.size(2) / config_.factor(), context.world.size());
-  parallel::ImageRows rows = parallel::ImageRows(latent_rows, context.world).Enlarged(config_.factor());
+  const std::vector<int64_t> latent_rows = parallel::EvenRows(image.size(2) / factor_, context.world.size());
+  parallel::ImageRows rows = parallel::ImageRows(latent_rows, context.world).Enlarged(factor_);
   at::Tensor x = encoder_in_.Forward(InOrderOf(rows.Take(image)), nullptr, rows, band_bytes);
   for (const Level& level : down_) {
     x = level.Forward(std::move(x), rows, band_bytes);
@@ -169,6 +177,13 @@ Autoencoder::Posterior Autoencoder::Encode(const at::Tensor& image, const parall
   x = rows.GatherOnAll(x);
   const std::vector<at::Tensor> parts = x.chunk(2, 1);
   return {.mean = parts[0], .log_variance = parts[1].clamp(-30, 20)};
+}
+
+absl::StatusOr<ImageCodecConfig> ReadAutoencoderKl(base::ConfigReader& reader) {
+  ASSIGN_OR_RETURN(const AutoencoderConfig config, ParseAutoencoderConfig(reader));
+  return ImageCodecConfig{.latent_channels = config.latent_channels,
+                          .factor = config.factor(),
+                          .make = [config](ParamTable& table) { return std::make_unique<Autoencoder>(config, table); }};
 }
 
 }  // namespace tessera::models

@@ -33,8 +33,9 @@ TEST(AutoencoderOnDeviceTest, EncodesTheHostsPosterior) {
   parallel::LocalAttention attention;
   const parallel::ForwardContext context{.attention = attention, .tensor = one, .world = one};
   const at::Tensor image = Random({1, 3, 32, 48}, 5);
-  const Autoencoder::Posterior expected = host.autoencoder->Encode(image, context);
-  const Autoencoder::Posterior actual = device.autoencoder->Encode(image.to(kPretendDevice), context);
+  const Autoencoder::Posterior expected = host.autoencoder->EncodeInBands(image, context, BandBytesOn(at::kCPU));
+  const Autoencoder::Posterior actual =
+      device.autoencoder->EncodeInBands(image.to(kPretendDevice), context, BandBytesOn(kPretendDevice));
   EXPECT_LE(RelativeError(actual.mean.cpu(), expected.mean), 1e-12);
   EXPECT_LE(RelativeError(actual.log_variance.cpu(), expected.log_variance), 1e-12);
 }

@@ -100,7 +100,7 @@ class DitFamily final : public LatentFamily {
 absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   ASSIGN_OR_RETURN(DitConfigs configs, ReadConfigs(folder));
   FamilyDescription description;
-  const int64_t side = configs.transformer.sample_size * configs.autoencoder.factor();
+  const int64_t side = configs.transformer.sample_size * configs.autoencoder.factor;
   DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, side, description);
   description.min_size = side;  // images are square and of the size the model was trained at
   description.default_steps = kSteps;

@@ -19,6 +19,7 @@
 #include "control/prompt_options.h"
 #include "models/adapters/adapter_set.h"
 #include "models/adapters/plan/adapter_names.h"
+#include "models/autoencoder/image_codec.h"
 #include "models/families/family_description.h"
 #include "models/loading/param_table.h"
 #include "models/loading/weight_residency.h"
@@ -90,12 +91,6 @@ struct LatentGeometry {
   TokenGrid grid;
 };
 
-// An autoencoder's encoding of images in the transformer's latent space: each value is drawn from a normal distribution
-// of this mean and standard deviation. [b, c, h, w] in max(fp32, dtype).
-struct LatentPosterior {
-  at::Tensor mean, deviation;
-};
-
 // A loaded model. Used by one thread at a time.
 class Family {
  public:
@@ -153,8 +148,8 @@ class Family {
   // not finite, and the errors of reading an autoencoder that is not kept in memory.
   virtual absl::StatusOr<at::Tensor> Decode(const at::Tensor& latents, const parallel::ForwardContext& context) = 0;
 
-  // image [b, 3, H, W] in [−1, 1], of a size valid by the family's description → the autoencoder's posterior. Each rank
-  // encodes the whole image. Returns the errors of Decode.
+  // image [b, 3, H, W] in [−1, 1], the same on every rank of context.world, of a size valid by the family's description
+  // → the autoencoder's posterior, the same on every rank. Returns the errors of Decode.
   virtual absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
                                                       const parallel::ForwardContext& context) = 0;
 };

@@ -30,7 +30,7 @@ absl::Status CheckEqual(const std::string& left, int64_t a, const std::string& r
   return absl::InvalidArgumentError(absl::StrCat(left, " is ", a, " and ", right, " is ", b, "; they must be equal"));
 }
 
-LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options, const ImageCodecConfig& autoencoder,
                            int64_t patch, std::vector<TextStageConfig> texts,
                            const Component<Transformer>::Make& make_transformer)
     : options_(options),
@@ -39,9 +39,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
                    control::ComponentPlacement::kRank0, ShareOf(options), options.for_training, options.quantize),
-      autoencoder_(
-          folder, "vae", [autoencoder](ParamTable& table) { return std::make_unique<Autoencoder>(autoencoder, table); },
-          options.dtype, options.device, options.autoencoder) {
+      autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device, options.autoencoder) {
   if (options.stream_blocks) {
     const auto read_block = [folder, options, make_transformer](int index) {
       WeightShare share = options.share;
@@ -107,7 +105,7 @@ AdaptableModel LatentFamily::adaptable() const {
 }
 
 LatentGeometry LatentFamily::Geometry(int64_t height, int64_t width) const {
-  const int64_t factor = autoencoder_config_.factor();
+  const int64_t factor = autoencoder_config_.factor;
   return {.channels = autoencoder_config_.latent_channels,
           .height = height / factor,
           .width = width / factor,
@@ -121,8 +119,8 @@ at::Tensor LatentFamily::ToPrediction(const at::Tensor& output, const LatentGeom
 }
 
 absl::StatusOr<at::Tensor> LatentFamily::Decode(const at::Tensor& latents, const parallel::ForwardContext& context) {
-  absl::StatusOr<at::Tensor> image = autoencoder_.With([&](const Autoencoder& autoencoder) {
-    return autoencoder.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
+  absl::StatusOr<at::Tensor> image = autoencoder_.With([&](const ImageCodec& codec) {
+    return codec.Decode(latents.to(autoencoder_.device(), options_.dtype), context);
   });
   if (!image.ok()) return image.status();
   RETURN_IF_ERROR(CheckFinite(*image, "the picture that the autoencoder decoded"));
@@ -133,12 +131,9 @@ absl::StatusOr<LatentPosterior> LatentFamily::EncodeImage(const at::Tensor& imag
                                                           const parallel::ForwardContext& context) {
   const at::ScalarType accumulated = AccumulationType(options_.dtype);
   const auto on_device = [&](const at::Tensor& tensor) { return tensor.to(options_.device, accumulated); };
-  absl::StatusOr<LatentPosterior> latents = autoencoder_.With([&](const Autoencoder& autoencoder) {
-    const Autoencoder::Posterior posterior =
-        autoencoder.Encode(image.to(autoencoder_.device(), options_.dtype), context);
-    const double scale = autoencoder.config().scaling_factor;
-    return LatentPosterior{.mean = on_device(autoencoder.Scale(posterior.mean.to(accumulated))),
-                           .deviation = on_device((posterior.log_variance.to(accumulated) * 0.5).exp() * scale)};
+  absl::StatusOr<LatentPosterior> latents = autoencoder_.With([&](const ImageCodec& codec) {
+    const LatentPosterior posterior = codec.Encode(image.to(autoencoder_.device(), options_.dtype), context);
+    return LatentPosterior{.mean = on_device(posterior.mean), .deviation = on_device(posterior.deviation)};
   });
   if (!latents.ok()) return latents.status();
   for (const at::Tensor& tensor : {latents->mean, latents->deviation}) {
@@ -195,16 +190,16 @@ int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, cons
   return count_cached(requests);
 }
 
-void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+void DescribeSizes(const ImageCodecConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description) {
-  description.token_side = description.size_multiple = autoencoder.factor() * patch;
+  description.token_side = description.size_multiple = autoencoder.factor * patch;
   description.min_size = description.size_multiple;
   description.max_size = max_side / description.size_multiple * description.size_multiple;
-  description.default_height = description.default_width = default_latent_side * autoencoder.factor();
+  description.default_height = description.default_width = default_latent_side * autoencoder.factor;
 }
 
 void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
-                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        const std::vector<TextStageConfig>& texts, const ImageCodecConfig& autoencoder,
                         FamilyDescription& description) {
   constexpr size_t kNamed = 3;
   const auto describe = [&](const std::string& component, bool takes_adapters, const auto& make) {
@@ -224,7 +219,7 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
   for (const TextStageConfig& text : texts) {
     describe(text.encoder, text.takes_adapters(), [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
   }
-  describe("vae", false, [&](ParamTable& table) { const Autoencoder made(autoencoder, table); });
+  describe("vae", false, autoencoder.make);
 }
 
 void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,

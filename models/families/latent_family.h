@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "models/autoencoder/autoencoder.h"
 #include "models/families/family.h"
 #include "models/loading/brought_transformer.h"
 #include "models/loading/component.h"
@@ -28,7 +27,7 @@ template <class TransformerConfig>
 struct FamilyConfigs {
   TransformerConfig transformer;
   std::vector<TextStageConfig> texts;  // text_encoder, text_encoder_2, …
-  AutoencoderConfig autoencoder;
+  ImageCodecConfig autoencoder;
   std::vector<std::string> warnings;
 };
 
@@ -44,9 +43,9 @@ absl::Status ReadFamilyConfigs(const ModelFolder& folder, std::initializer_list<
     configs.texts.push_back(std::move(text));
   }
   RETURN_IF_ERROR(CheckClass(folder, "transformer", classes));
-  RETURN_IF_ERROR(CheckClass(folder, "vae", {"AutoencoderKL"}));
+  ASSIGN_OR_RETURN(const ImageCodecEntry* codec, FindImageCodec(folder, "vae"));
   RETURN_IF_ERROR(ReadConfig(folder, "transformer", parse, configs.transformer, configs.warnings));
-  return ReadConfig(folder, "vae", ParseAutoencoderConfig, configs.autoencoder, configs.warnings);
+  return ReadConfig(folder, "vae", codec->read, configs.autoencoder, configs.warnings);
 }
 
 template <class Model, class Config>
@@ -83,7 +82,7 @@ class LatentFamily : public Family {
 
  protected:
   // `patch` is the number of latents per token along one side; `texts` are in the order of their component names.
-  LatentFamily(const ModelFolder& folder, const LoadOptions& options, const AutoencoderConfig& autoencoder,
+  LatentFamily(const ModelFolder& folder, const LoadOptions& options, const ImageCodecConfig& autoencoder,
                int64_t patch, std::vector<TextStageConfig> texts, const Component<Transformer>::Make& make_transformer);
 
   virtual OriginalNames original_names() const { return OriginalNames::kNone; }
@@ -97,7 +96,7 @@ class LatentFamily : public Family {
 
  private:
   LoadOptions options_;
-  AutoencoderConfig autoencoder_config_;
+  ImageCodecConfig autoencoder_config_;
   int64_t patch_;
   std::shared_ptr<PromptCache> cache_;
   std::vector<std::unique_ptr<TextStage>> texts_;
@@ -105,7 +104,7 @@ class LatentFamily : public Family {
   Component<Transformer> transformer_;             // without blocks if they are streamed
   std::unique_ptr<StreamedTransformer> streamed_;  // null if the blocks are kept in memory
   std::unique_ptr<BroughtTransformer> brought_;    // set if the model is loaded for training
-  Component<Autoencoder> autoencoder_;
+  Component<ImageCodec> autoencoder_;
 };
 
 // Constructs a family from its configurations and loads its weights.
@@ -119,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
 }
 
 // Fills in the fields of a description that depend only on the autoencoder and the patch size.
-void DescribeSizes(const AutoencoderConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
+void DescribeSizes(const ImageCodecConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
 
 // Describes a transformer whose blocks are all of one kind. It reads `channels` per latent and returns `out_channels`,
@@ -140,7 +139,7 @@ void DescribeBlocks(const Config& config, parallel::BlockKind kind, int64_t chan
 // Fills in what is known about the model's parameters without their values: the products that adapters can apply to,
 // and a warning for each component whose weight files contain tensors of no parameter. Reads only headers.
 void DescribeComponents(const ModelFolder& folder, const Component<Transformer>::Make& make_transformer,
-                        const std::vector<TextStageConfig>& texts, const AutoencoderConfig& autoencoder,
+                        const std::vector<TextStageConfig>& texts, const ImageCodecConfig& autoencoder,
                         FamilyDescription& description);
 template <class Model, class Configs>
 void DescribeParameters(const ModelFolder& folder, const Configs& configs, OriginalNames originals,

@@ -133,7 +133,7 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.options = {control::prompt_option::kGuidanceRescale};
   if (configs.transformer.style_and_size) description.options.push_back(control::prompt_option::kOriginalSize);
   DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
-                     usual.height / configs.autoencoder.factor(), transformer.patch,
+                     usual.height / configs.autoencoder.factor, transformer.patch,
                      transformer.bert_tokens + transformer.t5_tokens, description);
   DescribeParameters<HunyuanTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;

@@ -5,7 +5,7 @@
 namespace tessera::models {
 
 absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
-                        std::initializer_list<std::string_view> known) {
+                        absl::Span<const std::string_view> known) {
   if (absl::StatusOr<std::string> path = folder.ComponentPath(component); !path.ok()) return path.status();
   const std::string& class_name = folder.components().at(component).class_name;
   std::vector<std::string> names(known.begin(), known.end());

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "control/placement.h"
 #include "models/loading/param_table.h"
 #include "models/loading/weight_loader.h"
@@ -37,7 +37,7 @@ absl::Status ReadConfig(const ModelFolder& folder, const std::string& component,
 
 // Returns InvalidArgument unless model_index.json names one of these classes for the component.
 absl::Status CheckClass(const ModelFolder& folder, const std::string& component,
-                        std::initializer_list<std::string_view> known);
+                        absl::Span<const std::string_view> known);
 
 // Used by one thread at a time.
 template <class Model>

@@ -155,7 +155,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
   ASSIGN_OR_RETURN(Sd3Configs configs, ReadConfigs(folder));
   const Sd3Config& transformer = configs.transformer;
   FamilyDescription description;
-  const int64_t largest = transformer.position_side * transformer.patch * configs.autoencoder.factor();
+  const int64_t largest = transformer.position_side * transformer.patch * configs.autoencoder.factor;
   DescribeSizes(configs.autoencoder, transformer.patch, transformer.sample_size, std::min(kMaxSide, largest),
                 description);
   description.default_steps = kSteps;

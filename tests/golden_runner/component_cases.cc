@@ -143,14 +143,15 @@ absl::StatusOr<Report> RunAutoencoder(const Case& test_case) {
   for (const int64_t band : {models::BandBytesOn(test_case.device), int64_t{1}}) {
     const std::string suffix = band == 1 ? " in bands" : "";
     report.Add("decoded" + suffix,
-               RelativeError((*vae)->Decode(in("in.latents"), rank.context, band), gold->at("decoded")), tolerance);
-    const models::Autoencoder::Posterior posterior = (*vae)->Encode(in("in.image"), rank.context, band);
+               RelativeError((*vae)->DecodeInBands(in("in.latents"), rank.context, band), gold->at("decoded")),
+               tolerance);
+    const models::Autoencoder::Posterior posterior = (*vae)->EncodeInBands(in("in.image"), rank.context, band);
     report.Add("mean" + suffix, RelativeError(posterior.mean, gold->at("encoded.mean")), tolerance);
     report.Add("logvar" + suffix, RelativeError(posterior.log_variance, gold->at("encoded.logvar")), tolerance);
-    report.Add("latents" + suffix, RelativeError((*vae)->Scale(posterior.mean), gold->at("encoded.latents_from_mean")),
-               tolerance);
+    report.Add("latents" + suffix,
+               RelativeError((*vae)->norm().Apply(posterior.mean), gold->at("encoded.latents_from_mean")), tolerance);
     const at::Tensor sample = posterior.mean + at::exp(posterior.log_variance / 2) * in("in.posterior_noise");
-    report.Add("sample" + suffix, RelativeError((*vae)->Scale(sample), gold->at("encoded.latents_from_sample")),
+    report.Add("sample" + suffix, RelativeError((*vae)->norm().Apply(sample), gold->at("encoded.latents_from_sample")),
                tolerance);
   }
   return report;

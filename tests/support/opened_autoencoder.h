@@ -51,7 +51,8 @@ struct OpenedAutoencoder {
     const c10::InferenceMode no_gradients;
     parallel::SingleRank one;
     parallel::LocalAttention attention;
-    return autoencoder->Decode(latents, {.attention = attention, .tensor = one, .world = world}, band_bytes);
+    return autoencoder->DecodeInBands(latents, {.attention = attention, .tensor = one, .world = world},
+                                      band_bytes.value_or(models::BandBytesOn(latents.device())));
   }
 
   at::Tensor DecodeSerially(const at::Tensor& latents) const {
@@ -81,7 +82,8 @@ struct OpenedAutoencoder {
     parallel::SingleRank one;
     parallel::LocalAttention attention;
     const models::Autoencoder::Posterior posterior =
-        autoencoder->Encode(image, {.attention = attention, .tensor = one, .world = world}, band_bytes);
+        autoencoder->EncodeInBands(image, {.attention = attention, .tensor = one, .world = world},
+                                   band_bytes.value_or(models::BandBytesOn(image.device())));
     return at::stack({posterior.mean, posterior.log_variance});
   }
 

@@ -1,0 +1,20 @@
+// ImageCodecConfig describes an image codec of any class without its weights. LibTorch-free.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace tessera::models {
+
+class ImageCodec;
+class ParamTable;
+
+struct ImageCodecConfig {
+  int64_t latent_channels = 0;
+  int64_t factor = 1;  // pixels per latent along one side
+  // Makes the codec and adds its parameters to the table. Their values are loaded afterwards.
+  std::function<std::unique_ptr<ImageCodec>(ParamTable&)> make;
+};
+
+}  // namespace tessera::models
