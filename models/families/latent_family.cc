@@ -217,7 +217,7 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
   };
   describe("transformer", true, make_transformer);
   for (const TextStageConfig& text : texts) {
-    describe(text.encoder, text.takes_adapters(), [&](ParamTable& table) { MakeTextEncoder(text.config, table); });
+    describe(text.encoder, text.config.takes_adapters, text.config.make);
   }
   describe("vae", false, autoencoder.make);
 }

@@ -32,9 +32,9 @@ absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
   FluxConfigs configs;
   RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"FluxTransformer2DModel"}, ParseFluxConfig, /*texts=*/2, configs));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
-                             "width of the pooled output of text_encoder", configs.texts[kClip].config.pooled_width()));
+                             "width of the pooled output of text_encoder", configs.texts[kClip].config.pooled_width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
-                             "width of the states of text_encoder_2", configs.texts[kT5].config.width()));
+                             "width of the states of text_encoder_2", configs.texts[kT5].config.width));
   RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
                              "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   return configs;
@@ -83,14 +83,14 @@ class FluxFamily final : public LatentFamily {
                                                   {.text = texts.first,
                                                    .field = field,
                                                    .max_length = text(kClip).full_length(),
-                                                   .padding = TextPadding::kAttended,
+                                                   .plan = {.padding = TextPadding::kAttended},
                                                    .adapters = request.adapters},
                                                   context, encoded));
     ASSIGN_OR_RETURN(EncodedText t5, EncodeText(kT5,
                                                 {.text = texts.second.empty() ? texts.first : texts.second,
                                                  .field = field,
                                                  .max_length = request.max_sequence_length,
-                                                 .padding = TextPadding::kAttended},
+                                                 .plan = {.padding = TextPadding::kAttended}},
                                                 context, encoded));
     GuidanceBranch branch{.row = {.text = t5.hidden, .extras = {clip.pooled}}, .terms = {{.weight = weight}}};
     if (config_.guidance) {

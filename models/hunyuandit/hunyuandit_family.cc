@@ -28,15 +28,15 @@ absl::StatusOr<HunyuanConfigs> ReadConfigs(const ModelFolder& folder) {
   RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"HunyuanDiT2DModel"}, ParseHunyuanConfig, /*texts=*/2, configs));
   const TextEncoderConfig& bert = configs.texts[kBert].config;
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: cross_attention_dim", configs.transformer.bert_width,
-                             "text_encoder/config.json: hidden_size", bert.width()));
+                             "text_encoder/config.json: hidden_size", bert.width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: cross_attention_dim_t5", configs.transformer.t5_width,
-                             "text_encoder_2/config.json: d_model", configs.texts[kT5].config.width()));
+                             "text_encoder_2/config.json: d_model", configs.texts[kT5].config.width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
                              "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
-  if (configs.transformer.bert_tokens > bert.positions()) {
+  if (configs.transformer.bert_tokens > bert.positions) {
     return absl::InvalidArgumentError(absl::StrCat(
         "transformer/config.json: text_len is ", configs.transformer.bert_tokens,
-        "; text_encoder/config.json has a max_position_embeddings of ", bert.positions(), ", which must not be less"));
+        "; text_encoder/config.json has a max_position_embeddings of ", bert.positions, ", which must not be less"));
   }
   return configs;
 }
@@ -77,8 +77,9 @@ class HunyuanFamily final : public LatentFamily {
   absl::Status AddBranch(const std::string& prompt, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
     const auto encode = [&](size_t stage, int64_t length) {
-      return EncodeText(stage, {.text = prompt, .field = field, .max_length = length, .padding = TextPadding::kMasked},
-                        context, encoded);
+      return EncodeText(
+          stage, {.text = prompt, .field = field, .max_length = length, .plan = {.padding = TextPadding::kMasked}},
+          context, encoded);
     };
     ASSIGN_OR_RETURN(EncodedText bert, encode(kBert, config_.bert_tokens));
     ASSIGN_OR_RETURN(EncodedText t5, encode(kT5, config_.t5_tokens));

@@ -26,7 +26,7 @@ absl::StatusOr<PixArtConfigs> ReadConfigs(const ModelFolder& folder) {
   RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"PixArtTransformer2DModel", "Transformer2DModel"}, ParsePixArtConfig,
                                     /*texts=*/1, configs));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: caption_channels", configs.transformer.caption_channels,
-                             "text_encoder/config.json: d_model", configs.texts[0].config.width()));
+                             "text_encoder/config.json: d_model", configs.texts[0].config.width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.in_channels,
                              "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   return configs;

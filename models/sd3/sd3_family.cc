@@ -32,20 +32,20 @@ absl::StatusOr<Sd3Configs> ReadConfigs(const ModelFolder& folder) {
   const TextEncoderConfig &l = configs.texts[kClipL].config, &g = configs.texts[kClipG].config;
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: pooled_projection_dim", configs.transformer.pooled_width,
                              "width of the pooled outputs of text_encoder and text_encoder_2",
-                             l.pooled_width() + g.pooled_width()));
-  RETURN_IF_ERROR(CheckEqual("max_position_embeddings of text_encoder/config.json", l.positions(),
-                             "that of text_encoder_2", g.positions()));
+                             l.pooled_width + g.pooled_width));
+  RETURN_IF_ERROR(CheckEqual("max_position_embeddings of text_encoder/config.json", l.positions,
+                             "that of text_encoder_2", g.positions));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels", configs.transformer.channels,
                              "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
   const int64_t width = configs.transformer.text_width;
-  if (l.width() + g.width() > width) {
+  if (l.width + g.width > width) {
     return absl::InvalidArgumentError(
         absl::StrCat("transformer/config.json: joint_attention_dim is ", width, "; the states of text_encoder and ",
-                     "text_encoder_2 together have a width of ", l.width() + g.width(), ", which must not be more"));
+                     "text_encoder_2 together have a width of ", l.width + g.width, ", which must not be more"));
   }
   if (configs.texts.size() > kT5) {
     RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", width,
-                               "width of the states of text_encoder_3", configs.texts[kT5].config.width()));
+                               "width of the states of text_encoder_3", configs.texts[kT5].config.width));
   }
   return configs;
 }
@@ -62,7 +62,7 @@ class Sd3Family final : public LatentFamily {
 
   absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
     const control::PromptOptions& o = request.options;
-    const int64_t layers = std::min(text(kClipL).config().layers(), text(kClipG).config().layers());
+    const int64_t layers = std::min(text(kClipL).config().layers, text(kClipG).config().layers);
     if (o.clip_skip < 0 || o.clip_skip >= layers) {
       return absl::InvalidArgumentError(
           absl::StrCat("clip_skip is ", o.clip_skip, "; valid for this model is 0 to ", layers - 1));
@@ -117,8 +117,7 @@ class Sd3Family final : public LatentFamily {
                         {.text = prompt,
                          .field = field,
                          .max_length = text(kClipL).full_length(),  // used for both, as in the reference
-                         .padding = TextPadding::kAttended,
-                         .layers_skipped = 1 + clip_skip,
+                         .plan = {.padding = TextPadding::kAttended, .states = {-2 - clip_skip}},
                          .adapters = texts.adapters},
                         context, encoded);
     };
@@ -137,7 +136,7 @@ class Sd3Family final : public LatentFamily {
                                                       {.text = or_first(texts.third),
                                                        .field = field,
                                                        .max_length = t5_tokens,
-                                                       .padding = TextPadding::kAttended},
+                                                       .plan = {.padding = TextPadding::kAttended}},
                                                       context, encoded));
       t5 = states.hidden;
       encoded.prompt_tokens = states.tokens;

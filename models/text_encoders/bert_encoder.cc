@@ -26,7 +26,11 @@ BertEncoder::BertEncoder(const BertConfig& config, ParamTable& table)
       positions_(ParamScope(table).Add("embeddings.position_embeddings.weight", {config.positions, config.width})),
       types_(ParamScope(table).Add("embeddings.token_type_embeddings.weight", {config.token_types, config.width})),
       embedding_norm_(ParamScope(table) / "embeddings.LayerNorm", config.width) {
-  for (int64_t i = 0; i < config.layers; ++i) layers_.emplace_back(ParamScope(table) / "encoder.layer" / i, config);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
+    layers_.emplace_back(ParamScope(table) / "encoder.layer" / i, config);
+    table.LeaveBlock();
+  }
   for (const char* unused : {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias"}) {
     table.IgnoreInFile(unused);
   }
@@ -37,20 +41,34 @@ at::Tensor BertEncoder::Normalise(const at::Tensor& x, const Norm& norm) const {
 }
 
 EncodedTokens BertEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  const BroughtPart frame(input.weights, WeightResidency::kFrame);
+  SelectedStates states(input.states, config_.layers);
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(words_, input.ids) + positions_.narrow(0, 0, t) + types_[0];  // [b, t, width]
   x = Normalise(x, embedding_norm_);
-  at::Tensor bias;
-  if (input.mask.defined()) bias = PaddingBias(input.mask, AccumulationType(x.scalar_type()));
-  for (const Layer& layer : layers_) {
+  TextAttentionOptions attention{.head_dim = head_dim, .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+  if (input.mask.defined()) attention.bias = PaddingBias(input.mask, AccumulationType(x.scalar_type()));
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const BroughtPart weights(input.weights, static_cast<int>(i));
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    states.Add(i, x);
     const std::vector<at::Tensor> qkv = layer.qkv.Forward(x, context).chunk(3, -1);
-    const at::Tensor read =
-        TextAttention(qkv[0], qkv[1], qkv[2], head_dim, bias, 1 / std::sqrt(static_cast<double>(head_dim)));
+    const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], attention);
     x = Normalise(x + layer.out.Forward(read, context), layer.attention_norm);
     const at::Tensor hidden = kernels::Gelu(layer.mlp_in.Forward(x, context));
     x = Normalise(x + layer.mlp_out.Forward(hidden, context), layer.mlp_norm);
   }
-  return {.hidden = x};
+  states.Add(config_.layers, x);
+  return {.hidden = states.Joined()};
+}
+
+TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader) {
+  const BertConfig config = ParseBertConfig(reader);
+  return {.vocabulary = config.vocabulary,
+          .width = config.width,
+          .layers = config.layers,
+          .positions = config.positions,
+          .make = [config](ParamTable& table) { return std::make_unique<BertEncoder>(config, table); }};
 }
 
 }  // namespace tessera::models

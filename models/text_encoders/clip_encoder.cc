@@ -1,11 +1,9 @@
 #include "models/text_encoders/clip_encoder.h"
 
 #include <cmath>
-#include <limits>
 
 #include "base/planted.h"
 #include "kernels/ops.h"
-#include "models/precision.h"
 
 namespace tessera::models {
 namespace {
@@ -15,6 +13,18 @@ constexpr char kPrefix[] = "text_model.";
 
 ParamSpec Spec(const std::string& name, std::vector<int64_t> shape) {
   return {.name = kPrefix + name, .shape = std::move(shape), .aliases = {name}};
+}
+
+// The reference applies adapters only to CLIP.
+TextEncoderConfig DescriptionOf(const ClipConfig& config) {
+  return {.vocabulary = config.vocabulary,
+          .width = config.width,
+          .pooled_width = config.pooled_width(),
+          .layers = config.layers,
+          .positions = config.positions,
+          .takes_adapters = true,
+          .fills_length = true,
+          .make = [config](ParamTable& table) { return std::make_unique<ClipEncoder>(config, table); }};
 }
 
 }  // namespace
@@ -43,7 +53,11 @@ ClipEncoder::ClipEncoder(const ClipConfig& config, ParamTable& table)
       tokens_(table.Add(Spec("embeddings.token_embedding.weight", {config.vocabulary, config.width}))),
       positions_(table.Add(Spec("embeddings.position_embedding.weight", {config.positions, config.width}))),
       final_norm_(ParamScope(table) / "final_layer_norm", config.width) {
-  for (int64_t i = 0; i < config.layers; ++i) layers_.emplace_back(ParamScope(table) / "encoder.layers" / i, config);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
+    layers_.emplace_back(ParamScope(table) / "encoder.layers" / i, config);
+    table.LeaveBlock();
+  }
   if (config.projection > 0) {
     projection_.emplace(ParamScope(table) / "text_projection", config.width, config.projection,
                         LinearOptions{.bias = false});
@@ -62,31 +76,38 @@ at::Tensor ClipEncoder::EndPosition(const at::Tensor& ids) const {
 }
 
 EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  const BroughtPart frame(input.weights, WeightResidency::kFrame);
+  SelectedStates states(base::Planted("clip_layer") ? std::vector<int64_t>{-1} : input.states, config_.layers);
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(tokens_, input.ids) + positions_.narrow(0, 0, t);  // [b, t, width]
-  const at::Tensor causal =
-      at::full({t, t}, -std::numeric_limits<double>::infinity(), x.options().dtype(AccumulationType(x.scalar_type())))
-          .triu(1);
-  const int64_t skipped = base::Planted("clip_layer") ? 0 : input.layers_skipped;
-  const size_t returned = layers_.size() - static_cast<size_t>(skipped);
-  EncodedTokens encoded;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    if (i == returned) encoded.hidden = x;
-    const Layer& layer = layers_[i];
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const BroughtPart weights(input.weights, static_cast<int>(i));
+    const Layer& layer = layers_[static_cast<size_t>(i)];
+    states.Add(i, x);
     const std::vector<at::Tensor> qkv = layer.qkv.Forward(Normalise(x, layer.attention_norm), context).chunk(3, -1);
     const at::Tensor read =
-        TextAttention(qkv[0], qkv[1], qkv[2], head_dim, causal, 1 / std::sqrt(static_cast<double>(head_dim)));
+        TextAttention(qkv[0], qkv[1], qkv[2],
+                      {.head_dim = head_dim, .scale = 1 / std::sqrt(static_cast<double>(head_dim)), .causal = true});
     x = x + layer.out.Forward(read, context);
     const at::Tensor hidden = layer.mlp_in.Forward(Normalise(x, layer.mlp_norm), context);
     const at::Tensor active = config_.quick_gelu ? hidden * kernels::Sigmoid(hidden * 1.702) : kernels::Gelu(hidden);
     x = x + layer.mlp_out.Forward(active, context);
   }
   const at::Tensor last = Normalise(x, final_norm_);
-  if (!encoded.hidden.defined()) encoded.hidden = input.layers_skipped > 0 ? x : last;
+  states.Add(config_.layers, last);
+  EncodedTokens encoded{.hidden = states.Joined()};
   const at::Tensor rows = at::arange(last.size(0), input.ids.options());
   encoded.pooled = last.index({rows, EndPosition(input.ids)});
   if (projection_) encoded.pooled = projection_->Forward(encoded.pooled, context);
   return encoded;
+}
+
+TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader) {
+  return DescriptionOf(ParseClipConfig(reader, /*projected=*/false));
+}
+
+TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader) {
+  return DescriptionOf(ParseClipConfig(reader, /*projected=*/true));
 }
 
 }  // namespace tessera::models

@@ -14,9 +14,7 @@ class ClipEncoder final : public TextEncoder {
  public:
   ClipEncoder(const ClipConfig& config, ParamTable& table);
 
-  // hidden: the states after the final norm or, if layers_skipped is positive, the states before the last
-  // layers_skipped layers, not normalised. pooled: the final state at the end token, normalised and, if there is a
-  // projection, projected.
+  // pooled: the final state at the end token, normalised and, if there is a projection, projected.
   EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const override;
 
  private:

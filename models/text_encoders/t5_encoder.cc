@@ -37,7 +37,11 @@ T5Encoder::T5Encoder(const T5Config& config, ParamTable& table)
       position_bias_(table.Add({.name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
                                 .shape = {config.buckets, config.heads}})),
       final_norm_(table.Add({.name = "encoder.final_layer_norm.weight", .shape = {config.width}})) {
-  for (int64_t i = 0; i < config.layers; ++i) blocks_.emplace_back(ParamScope(table) / "encoder.block" / i, config);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    table.EnterBlock(i);
+    blocks_.emplace_back(ParamScope(table) / "encoder.block" / i, config);
+    table.LeaveBlock();
+  }
 }
 
 at::Tensor T5Encoder::BucketsOf(int64_t tokens) const {
@@ -64,22 +68,36 @@ at::Tensor T5Encoder::PositionBias(int64_t tokens) const {
 }
 
 EncodedTokens T5Encoder::Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const {
+  const BroughtPart frame(input.weights, WeightResidency::kFrame);
+  SelectedStates states(input.states, config_.layers);
   at::Tensor x = at::embedding(embedding_, input.ids);  // [b, t, d_model]
   const at::ScalarType accumulation = AccumulationType(x.scalar_type());
   at::Tensor bias = PositionBias(input.ids.size(1)).to(accumulation);
   if (input.mask.defined()) bias = bias + PaddingBias(input.mask, accumulation);
-  for (const Block& block : blocks_) {
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const BroughtPart weights(input.weights, static_cast<int>(i));
+    const Block& block = blocks_[static_cast<size_t>(i)];
+    states.Add(i, x);
     const std::vector<at::Tensor> qkv =
         block.qkv.Forward(kernels::RmsNorm(x, block.attention_norm, config_.norm_eps), context).chunk(3, -1);
     // T5 does not scale its attention scores.
-    const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], config_.head_dim, bias, 1);
+    const at::Tensor read = TextAttention(qkv[0], qkv[1], qkv[2], {.head_dim = config_.head_dim, .bias = bias});
     x = x + block.out.Forward(read, context);
 
     const std::vector<at::Tensor> parts =
         block.gate_and_value.Forward(kernels::RmsNorm(x, block.mlp_norm, config_.norm_eps), context).chunk(2, -1);
     x = x + block.mlp_out.Forward(kernels::GegluTanh(parts[0], parts[1]), context);
   }
-  return {.hidden = kernels::RmsNorm(x, final_norm_, config_.norm_eps)};
+  states.Add(config_.layers, kernels::RmsNorm(x, final_norm_, config_.norm_eps));
+  return {.hidden = states.Joined()};
+}
+
+TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader) {
+  const T5Config config = ParseT5Config(reader);
+  return {.vocabulary = config.vocabulary,
+          .width = config.width,
+          .layers = config.layers,
+          .make = [config](ParamTable& table) { return std::make_unique<T5Encoder>(config, table); }};
 }
 
 }  // namespace tessera::models

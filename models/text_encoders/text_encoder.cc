@@ -1,45 +1,79 @@
 #include "models/text_encoders/text_encoder.h"
 
+#include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
-#include "models/text_encoders/bert_encoder.h"
-#include "models/text_encoders/clip_encoder.h"
-#include "models/text_encoders/t5_encoder.h"
 
 namespace tessera::models {
+namespace {
 
-std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, ParamTable& table) {
-  struct Maker {
-    std::unique_ptr<TextEncoder> operator()(const T5Config& c) const { return std::make_unique<T5Encoder>(c, table); }
-    std::unique_ptr<TextEncoder> operator()(const ClipConfig& c) const {
-      return std::make_unique<ClipEncoder>(c, table);
-    }
-    std::unique_ptr<TextEncoder> operator()(const BertConfig& c) const {
-      return std::make_unique<BertEncoder>(c, table);
-    }
-    ParamTable& table;
-  };
-  return std::visit(Maker{table}, config.config);
+constexpr TextEncoderEntry kTextEncoders[] = {
+    {"T5EncoderModel", ReadT5Encoder},
+    {"CLIPTextModel", ReadClipEncoder},
+    {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
+    {"BertModel", ReadBertEncoder},
+};
+
+}  // namespace
+
+absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader) {
+  const auto* const entry = std::ranges::find(kTextEncoders, class_name, &TextEncoderEntry::class_name);
+  if (entry == std::end(kTextEncoders)) {
+    const auto append_name = [](std::string* out, const TextEncoderEntry& known) { out->append(known.class_name); };
+    return absl::InvalidArgumentError(absl::StrCat(reader.name(), ": text encoders of class ", base::Quote(class_name),
+                                                   " are not known; known are ",
+                                                   absl::StrJoin(kTextEncoders, ", ", append_name)));
+  }
+  TextEncoderConfig config = entry->read(reader);
+  // Fields that the saving library writes into every configuration.
+  reader.Ignore({"architectures", "dtype", "model_type", "pad_token_id", "tie_word_embeddings", "torch_dtype",
+                 "transformers_version"});
+  RETURN_IF_ERROR(reader.status());
+  return config;
 }
 
-at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
-                         const at::Tensor& bias, double scale) {
-  // Returns the product of each head, [t, ·], using the operator whose sums have the same order for any number of
-  // threads.
+SelectedStates::SelectedStates(const std::vector<int64_t>& states, int64_t layers) : states_(states.size()) {
+  for (const int64_t state : states) {
+    indices_.push_back(state < 0 ? layers + 1 + state : state);
+    TORCH_CHECK(indices_.back() >= 0 && indices_.back() <= layers, "state ", state, " of ", layers, " layers");
+  }
+}
+
+void SelectedStates::Add(int64_t index, const at::Tensor& state) {
+  for (size_t i = 0; i < indices_.size(); ++i) {
+    if (indices_[i] == index) states_[i] = state;
+  }
+}
+
+at::Tensor SelectedStates::Joined() const { return states_.size() == 1 ? states_[0] : at::cat(states_, -1); }
+
+at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const TextAttentionOptions& options) {
+  // Returns the product of each head of x with the head of y that serves it, [t, ·], using the operator whose sums have
+  // the same order for any number of threads.
   const auto by_head = [&](const at::Tensor& x, const at::Tensor& y) {
+    const int64_t queries_per_key = x.size(1) / y.size(1);
     std::vector<at::Tensor> products;
     for (int64_t i = 0; i < x.size(0); ++i) {
-      for (int64_t h = 0; h < x.size(1); ++h)
-        products.push_back(kernels::LinearProduct(x[i][h], y[i][h], std::nullopt));
+      for (int64_t h = 0; h < x.size(1); ++h) {
+        products.push_back(kernels::LinearProduct(x[i][h], y[i][h / queries_per_key], std::nullopt));
+      }
     }
     return at::stack(products).unflatten(0, {x.size(0), x.size(1)});
   };
-  const auto heads = [&](const at::Tensor& x) { return x.unflatten(-1, {-1, head_dim}).transpose(1, 2); };
+  const auto heads = [&](const at::Tensor& x) { return x.unflatten(-1, {-1, options.head_dim}).transpose(1, 2); };
   at::Tensor scores = by_head(heads(q), heads(k)).to(AccumulationType(q.scalar_type()));
-  if (scale != 1) scores = scores * scale;
-  if (bias.defined()) scores = scores + bias;
+  if (options.scale != 1) scores = scores * options.scale;
+  if (options.bias.defined()) scores = scores + options.bias;
+  if (options.causal) {
+    const int64_t t = q.size(1);
+    scores = scores + at::full({t, t}, -std::numeric_limits<double>::infinity(), scores.options()).triu(1);
+  }
   const at::Tensor weights = at::softmax(scores, -1).to(v.scalar_type());
   return by_head(weights, heads(v).transpose(-1, -2)).transpose(1, 2).flatten(2);
 }

@@ -1,5 +1,5 @@
 // TextEncoder is the interface of a text encoder: it maps token ids to hidden states and, for some encoders, one pooled
-// vector.
+// vector. Encoders are found by class name; an encoder is its files and one row in text_encoder.cc.
 //
 // Shapes: b batch, t tokens.
 #pragma once
@@ -7,21 +7,32 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/json.h"
 #include "models/loading/param_table.h"
+#include "models/loading/weight_residency.h"
 #include "models/text_encoders/text_encoder_config.h"
 #include "parallel/forward_context.h"
 
 namespace tessera::models {
 
 struct TextEncoderInput {
-  at::Tensor ids;              // [b, t] int64, each less than the size of the vocabulary
-  at::Tensor mask;             // [b, t], 1 for tokens and 0 for padding; undefined if padding is read like text
-  int64_t layers_skipped = 0;  // CLIP: number of last layers to skip, together with the final norm; 0 skips neither
+  at::Tensor ids;   // [b, t] int64, each less than the size of the vocabulary
+  at::Tensor mask;  // [b, t], 1 for tokens and 0 for padding; undefined if padding is read like text
+  // The hidden states to return, side by side along the features: 0 is the embedding, k the output of layer k, and the
+  // last one is that of the last layer after the final norm, if the encoder has one. Negative numbers count from the
+  // last, which is -1.
+  std::vector<int64_t> states = {-1};
+  // Brings the weights of each layer, which is a block of the table, while it runs; null if they are in memory.
+  WeightResidency* weights = nullptr;
 };
 
 struct EncodedTokens {
-  at::Tensor hidden;  // [b, t, width]
+  at::Tensor hidden;  // [b, t, width · states]
   at::Tensor pooled;  // [b, pooled width]; undefined for encoders without one
 };
 
@@ -31,13 +42,48 @@ class TextEncoder {
   virtual EncodedTokens Forward(const TextEncoderInput& input, const parallel::ForwardContext& context) const = 0;
 };
 
-// Adds the encoder's parameters to `table`. Their values are loaded afterwards.
-std::unique_ptr<TextEncoder> MakeTextEncoder(const TextEncoderConfig& config, ParamTable& table);
+struct TextEncoderEntry {
+  std::string_view class_name;  // of model_index.json
+  // Reads config.json except for the fields that the saving library writes into every configuration. Errors are
+  // collected in the reader.
+  TextEncoderConfig (*read)(base::ConfigReader& reader);
+};
 
-// softmax(q kᵀ · scale + bias) v, with the scores in max(fp32, dtype). q, k, v [b, t, h·d] with heads of head_dim; bias
-// broadcasts to [b, h, t, t], undefined for none. Returns [b, t, h·d].
-at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim,
-                         const at::Tensor& bias, double scale);
+TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader);
+TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader);
+TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader);
+
+// Reads the config.json of an encoder of a class. Returns InvalidArgument for an unknown class, with the known ones,
+// and for an invalid field, with its name, its value and the valid values.
+absl::StatusOr<TextEncoderConfig> ReadTextEncoder(const std::string& class_name, base::ConfigReader& reader);
+
+// Collects the states that an input selects.
+class SelectedStates {
+ public:
+  SelectedStates(const std::vector<int64_t>& states, int64_t layers);
+
+  // Called for every state from 0 to the number of layers. state [b, t, width].
+  void Add(int64_t index, const at::Tensor& state);
+  // Returns [b, t, width · states].
+  at::Tensor Joined() const;
+
+ private:
+  std::vector<int64_t> indices_;
+  std::vector<at::Tensor> states_;
+};
+
+struct TextAttentionOptions {
+  int64_t head_dim = 0;
+  double scale = 1;
+  bool causal = false;   // a token reads itself and the tokens before it
+  at::Tensor bias = {};  // added to the scores; broadcasts to [b, h, t, t]; undefined for none
+};
+
+// softmax(q kᵀ · scale + bias) v, with the scores in max(fp32, dtype). q [b, t, h·d]; k and v [b, t, g·d], where each
+// of g heads of keys and values serves h/g consecutive heads of queries. Returns [b, t, h·d].
+at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const TextAttentionOptions& options);
 
 // Returns the bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b,
 // t].

@@ -1,14 +1,9 @@
 #include "models/text_encoders/text_encoder_config.h"
 
-#include <limits>
-
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 
 namespace tessera::models {
-namespace {
-
-TextEncoderConfig ParseT5Config(base::ConfigReader& reader) {
+T5Config ParseT5Config(base::ConfigReader& reader) {
   T5Config config;
   config.vocabulary = reader.Int("vocab_size", 32128, 1, 10'000'000);
   config.width = reader.Int("d_model", 512, 1, 65536);
@@ -23,10 +18,10 @@ TextEncoderConfig ParseT5Config(base::ConfigReader& reader) {
   reader.Ignore({"classifier_dropout", "decoder_start_token_id", "dense_act_fn", "dropout_rate", "eos_token_id",
                  "initializer_factor", "is_decoder", "is_encoder_decoder", "is_gated_act", "num_decoder_layers",
                  "n_positions", "output_past", "scale_decoder_outputs", "task_specific_params", "use_cache"});
-  return {.config = config};
+  return config;
 }
 
-TextEncoderConfig ParseClipConfig(base::ConfigReader& reader, bool projected) {
+ClipConfig ParseClipConfig(base::ConfigReader& reader, bool projected) {
   ClipConfig config;
   config.vocabulary = reader.Int("vocab_size", 49408, 1, 10'000'000);
   config.width = reader.Int("hidden_size", 512, 1, 65536);
@@ -44,10 +39,10 @@ TextEncoderConfig ParseClipConfig(base::ConfigReader& reader, bool projected) {
   if (config.width % config.heads != 0) {
     reader.AddError("hidden_size", absl::StrCat("it must be a multiple of num_attention_heads = ", config.heads));
   }
-  return {.config = config};
+  return config;
 }
 
-TextEncoderConfig ParseBertConfig(base::ConfigReader& reader) {
+BertConfig ParseBertConfig(base::ConfigReader& reader) {
   BertConfig config;
   config.vocabulary = reader.Int("vocab_size", 30522, 1, 10'000'000);
   config.width = reader.Int("hidden_size", 768, 1, 65536);
@@ -66,51 +61,6 @@ TextEncoderConfig ParseBertConfig(base::ConfigReader& reader) {
   if (config.width % config.heads != 0) {
     reader.AddError("hidden_size", absl::StrCat("it must be a multiple of num_attention_heads = ", config.heads));
   }
-  return {.config = config};
-}
-
-}  // namespace
-
-int64_t TextEncoderConfig::vocabulary() const {
-  return std::visit([](const auto& c) { return c.vocabulary; }, config);
-}
-
-int64_t TextEncoderConfig::width() const {
-  return std::visit([](const auto& c) { return c.width; }, config);
-}
-
-int64_t TextEncoderConfig::layers() const {
-  return std::visit([](const auto& c) { return c.layers; }, config);
-}
-
-int64_t TextEncoderConfig::pooled_width() const {
-  const auto* clip = std::get_if<ClipConfig>(&config);
-  return clip != nullptr ? clip->pooled_width() : 0;
-}
-
-int64_t TextEncoderConfig::positions() const {
-  if (const auto* clip = std::get_if<ClipConfig>(&config)) return clip->positions;
-  if (const auto* bert = std::get_if<BertConfig>(&config)) return bert->positions;
-  return std::numeric_limits<int64_t>::max();
-}
-
-absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, base::ConfigReader& reader) {
-  TextEncoderConfig config;
-  if (class_name == "T5EncoderModel") {
-    config = ParseT5Config(reader);
-  } else if (class_name == "CLIPTextModel" || class_name == "CLIPTextModelWithProjection") {
-    config = ParseClipConfig(reader, /*projected=*/class_name != "CLIPTextModel");
-  } else if (class_name == "BertModel") {
-    config = ParseBertConfig(reader);
-  } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        reader.name(), ": text encoders of class ", base::Quote(class_name),
-        " are not known; known are T5EncoderModel, CLIPTextModel, CLIPTextModelWithProjection, BertModel"));
-  }
-  // Fields that the saving library writes into every configuration.
-  reader.Ignore({"architectures", "dtype", "model_type", "pad_token_id", "tie_word_embeddings", "torch_dtype",
-                 "transformers_version"});
-  RETURN_IF_ERROR(reader.status());
   return config;
 }
 

@@ -1,12 +1,11 @@
-// TextEncoderConfig is the configuration of a text encoder of any class, by its name in model_index.json.
-// LibTorch-free.
+// TextEncoderConfig describes a text encoder of any class without its weights. LibTorch-free.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <variant>
+#include <functional>
+#include <limits>
+#include <memory>
 
-#include "absl/status/statusor.h"
 #include "base/json.h"
 
 namespace tessera::models {
@@ -49,18 +48,27 @@ struct BertConfig {
   double norm_eps = 1e-12;
 };
 
+// The configurations of the encoders by class. Errors are collected in the reader.
+T5Config ParseT5Config(base::ConfigReader& reader);
+ClipConfig ParseClipConfig(base::ConfigReader& reader, bool projected);
+BertConfig ParseBertConfig(base::ConfigReader& reader);
+
+class ParamTable;
+class TextEncoder;
+
+// An encoder of any class.
 struct TextEncoderConfig {
-  std::variant<T5Config, ClipConfig, BertConfig> config;
-
-  int64_t vocabulary() const;
-  int64_t width() const;         // of the hidden states
-  int64_t pooled_width() const;  // 0 if the encoder has no pooled output
-  int64_t layers() const;
-  int64_t positions() const;  // maximum length of a text, in tokens; the largest int64_t if there is no bound
+  int64_t vocabulary = 0;
+  int64_t width = 0;         // of the hidden states
+  int64_t pooled_width = 0;  // 0 if the encoder has no pooled output
+  int64_t layers = 0;
+  int64_t positions = std::numeric_limits<int64_t>::max();  // maximum length of a text, in tokens
+  bool takes_adapters = false;
+  bool takes_left_padding = false;  // whether padding may come before the text
+  // Whether a tokenizer's model_max_length is the length of every text, and therefore at most `positions`.
+  bool fills_length = false;
+  // Makes the encoder and adds its parameters to the table. Their values are loaded afterwards.
+  std::function<std::unique_ptr<TextEncoder>(ParamTable&)> make;
 };
-
-// Reads the encoder's config.json. Returns InvalidArgument for a class other than T5EncoderModel, CLIPTextModel,
-// CLIPTextModelWithProjection and BertModel, and for an invalid field, with its name, its value and the valid values.
-absl::StatusOr<TextEncoderConfig> ParseTextEncoderConfig(const std::string& class_name, base::ConfigReader& reader);
 
 }  // namespace tessera::models

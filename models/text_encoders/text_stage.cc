@@ -19,14 +19,18 @@ int64_t Bytes(const std::string& key, const EncodedText& text) {
   return bytes;
 }
 
-absl::Status CheckPadding(const Tokenizer& tokenizer, const std::string& component) {
-  if (tokenizer.pads_left()) {
+absl::Status CheckPadding(const Tokenizer& tokenizer, const TextEncoderConfig& encoder, const std::string& component) {
+  if (tokenizer.pads_left() && !encoder.takes_left_padding) {
     return absl::InvalidArgumentError(absl::StrCat(
         component, "/tokenizer_config.json: field \"padding_side\" is \"left\"; the valid value is \"right\""));
   }
   if (tokenizer.pad_id() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(component, "/tokenizer_config.json: there is no \"pad_token\", and prompts are padded; add it"));
+}
+
+at::Tensor WithoutRows(const at::Tensor& states, int64_t begin, int64_t count) {
+  return at::cat({states.slice(0, 0, begin), states.slice(0, begin + count)});
 }
 
 }  // namespace
@@ -59,26 +63,26 @@ absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const s
   }
   TextStageConfig stage{.encoder = encoder};
   const std::string& encoder_class = folder.components().at(encoder).class_name;
-  const auto parse = [&](base::ConfigReader& reader) { return ParseTextEncoderConfig(encoder_class, reader); };
+  const auto parse = [&](base::ConfigReader& reader) { return ReadTextEncoder(encoder_class, reader); };
   RETURN_IF_ERROR(ReadConfig(folder, encoder, parse, stage.config, warnings));
   absl::StatusOr<std::unique_ptr<Tokenizer>> loaded =
       LoadTokenizer(folder.components().at(tokenizer).class_name, *folder.ComponentPath(tokenizer));
   if (!loaded.ok()) return loaded.status();
   stage.tokenizer = *std::move(loaded);
-  if (stage.tokenizer->vocabulary_size() > stage.config.vocabulary()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        tokenizer, " makes ids up to ", stage.tokenizer->vocabulary_size() - 1, ", and ", encoder,
-        "/config.json has a vocab_size of ", stage.config.vocabulary(), "; the two do not belong together"));
+  if (stage.tokenizer->vocabulary_size() > stage.config.vocabulary) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tokenizer, " makes ids up to ", stage.tokenizer->vocabulary_size() - 1, ", and ", encoder,
+                     "/config.json has a vocab_size of ", stage.config.vocabulary, "; the two do not belong together"));
   }
-  RETURN_IF_ERROR(CheckPadding(*stage.tokenizer, tokenizer));
+  RETURN_IF_ERROR(CheckPadding(*stage.tokenizer, stage.config, tokenizer));
   const int64_t stated = stage.tokenizer->model_max_length();
   const bool is_bounded = stated < std::numeric_limits<int64_t>::max();
-  if (is_bounded && encoder_class.starts_with("CLIP") && stated > stage.config.positions()) {
+  if (is_bounded && stage.config.fills_length && stated > stage.config.positions) {
     return absl::InvalidArgumentError(absl::StrCat(tokenizer, "/tokenizer_config.json: field \"model_max_length\" is ",
-                                                   stated, "; valid values are 2 to ", stage.config.positions(),
+                                                   stated, "; valid values are 2 to ", stage.config.positions,
                                                    ", the positions of ", encoder));
   }
-  stage.full_length = std::min(stated, stage.config.positions());
+  stage.full_length = std::min(stated, stage.config.positions);
   return stage;
 }
 
@@ -86,9 +90,7 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
                      std::shared_ptr<PromptCache> cache)
     : config_(std::move(config)),
       device_(options.device),
-      encoder_(folder, config_.encoder,
-               [encoder = config_.config](ParamTable& table) { return MakeTextEncoder(encoder, table); }, options.dtype,
-               options.device, options.text_encoders,
+      encoder_(folder, config_.encoder, config_.config.make, options.dtype, options.device, options.text_encoders,
                {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone}),
       cache_(std::move(cache)) {
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
@@ -96,9 +98,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
 
 // The text comes last, after a NUL byte, which no text contains, so different calls have different keys.
 std::string TextStage::KeyOf(const TextCall& call) const {
-  return absl::StrCat(config_.encoder, ",", call.max_length, ",", static_cast<int>(call.padding), ",",
-                      call.layers_skipped, ",", call.field, ",", FactorsOf(call) == nullptr ? "" : call.adapters->key,
-                      std::string(1, '\0'), call.text);
+  return absl::StrCat(config_.encoder, ",", call.max_length, ",", call.plan.Key(), ",", call.field, ",",
+                      FactorsOf(call) == nullptr ? "" : call.adapters->key, std::string(1, '\0'), call.text);
 }
 
 absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
@@ -107,28 +108,23 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   if (const EncodedText* found = cache_->Find(key)) return *found;
   cached = false;
 
-  const int64_t max_length = std::min(call.max_length, config_.config.positions());
-  ASSIGN_OR_RETURN(TokenIds ids, config_.tokenizer->Encode(call.text, max_length, call.field));
-  EncodedText encoded{.tokens = static_cast<int64_t>(ids.ids.size())};
-  if (ids.truncated) {
-    encoded.warnings.push_back(absl::StrCat("the ", call.field, " has ", ids.tokens_before_truncation, " tokens for ",
-                                            config_.encoder, " and was cut to ", max_length,
-                                            "; not read: ", base::Quote(ids.cut_text)));
-  }
-  std::vector<int64_t> mask(ids.ids.size(), 1);
-  if (call.padding != TextPadding::kNone) {
-    ids.ids.resize(static_cast<size_t>(max_length), config_.tokenizer->pad_id());
-    mask.resize(static_cast<size_t>(max_length), 0);
-  }
+  ASSIGN_OR_RETURN(PlannedText text, PlanText(*config_.tokenizer, call.plan, call.text,
+                                              std::min(call.max_length, config_.config.positions - call.plan.dropped),
+                                              call.field, config_.encoder));
+  EncodedText encoded{.tokens = text.tokens, .warnings = std::move(text.warnings)};
   if (device_.is_meta()) {
     const at::TensorOptions meta = at::TensorOptions(at::kFloat).device(device_);
-    encoded.hidden = at::empty({static_cast<int64_t>(ids.ids.size()), config_.config.width()}, meta);
-    if (config_.config.pooled_width() > 0) encoded.pooled = at::empty({config_.config.pooled_width()}, meta);
+    encoded.hidden = at::empty({static_cast<int64_t>(text.ids.size()) - call.plan.dropped,
+                                config_.config.width * static_cast<int64_t>(call.plan.states.size())},
+                               meta);
+    if (config_.config.pooled_width > 0) encoded.pooled = at::empty({config_.config.pooled_width}, meta);
     return encoded;
   }
-  TextEncoderInput input{.ids = at::tensor(ids.ids, at::kLong).unsqueeze(0).to(encoder_.device()),
-                         .layers_skipped = call.layers_skipped};
-  if (call.padding == TextPadding::kMasked) input.mask = at::tensor(mask, at::kLong).unsqueeze(0).to(encoder_.device());
+  const auto row = [&](const std::vector<int64_t>& values) {
+    return at::tensor(values, at::kLong).unsqueeze(0).to(encoder_.device());
+  };
+  TextEncoderInput input{.ids = row(text.ids), .states = call.plan.states};
+  if (call.plan.padding == TextPadding::kMasked) input.mask = row(text.mask);
   const parallel::ForwardContext with_adapters{
       .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
   absl::StatusOr<EncodedTokens> states =
@@ -138,7 +134,9 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
     if (!tensor.defined()) continue;
     RETURN_IF_ERROR(CheckFinite(tensor, absl::StrCat("what ", config_.encoder, " encoded the ", call.field, " as")));
   }
-  encoded.hidden = states->hidden.squeeze(0).to(device_);
+  const at::Tensor hidden = states->hidden.squeeze(0);
+  encoded.hidden =
+      (call.plan.dropped > 0 ? WithoutRows(hidden, text.dropped_from, call.plan.dropped) : hidden).to(device_);
   if (states->pooled.defined()) encoded.pooled = states->pooled.squeeze(0).to(device_);
   cache_->Put(key, encoded);
   return encoded;

@@ -6,13 +6,13 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "models/families/family.h"
 #include "models/loading/component.h"
 #include "models/text_encoders/text_encoder.h"
+#include "models/text_encoders/text_plan.h"
 #include "models/tokenizers/tokenizer.h"
 
 namespace tessera::models {
@@ -52,19 +52,11 @@ class PromptCache {
   int64_t written_ = 0;
 };
 
-// How a text is padded to the encoder's length.
-enum class TextPadding {
-  kNone,      // no padding: the states of real tokens do not depend on masked padding
-  kMasked,    // to the full length, masked
-  kAttended,  // to the full length, read like text
-};
-
 struct TextCall {
   std::string text;        // valid UTF-8
   std::string field;       // field of the request for messages: "prompt"
-  int64_t max_length = 0;  // tokens
-  TextPadding padding = TextPadding::kNone;
-  int64_t layers_skipped = 0;         // see TextEncoderInput
+  int64_t max_length = 0;  // tokens, without those that the plan drops
+  TextPlan plan = {};
   SharedAdapters adapters = nullptr;  // the encoder uses its part of it
 };
 
@@ -74,14 +66,11 @@ struct TextStageConfig {
   TextEncoderConfig config;
   std::shared_ptr<Tokenizer> tokenizer;
   int64_t full_length = 0;  // in tokens: the tokenizer's model_max_length, at most the encoder's positions
-
-  // The reference applies adapters only to CLIP.
-  bool takes_adapters() const { return std::holds_alternative<ClipConfig>(config.config); }
 };
 
 // Reads `encoder`'s configuration and `tokenizer`'s files. Also returns InvalidArgument if the tokenizer makes ids that
-// the encoder has no embedding for, names no padding token or pads on the left, and if CLIP's tokenizer has a
-// model_max_length greater than the encoder's positions.
+// the encoder has no embedding for, names no padding token, or pads on the left or has a model_max_length greater than
+// the encoder's positions against the encoder's configuration.
 absl::StatusOr<TextStageConfig> ReadTextStage(const ModelFolder& folder, const std::string& tokenizer,
                                               const std::string& encoder, std::vector<std::string>& warnings);
 
@@ -97,7 +86,7 @@ class TextStage {
   int64_t weight_bytes() const { return encoder_.weight_bytes(); }
 
   const std::string& component() const { return config_.encoder; }
-  bool takes_adapters() const { return config_.takes_adapters(); }
+  bool takes_adapters() const { return config_.config.takes_adapters; }
   std::vector<ProductSpec> Products() const { return encoder_.Products({}); }
 
   // While `held` is true, an encoder that is read for each use stays in memory for the next one.

@@ -38,13 +38,11 @@ absl::Status OpenEncoders(const models::ModelFolder& folder, Parts& parts) {
     if (!named.class_name.starts_with("CLIPTextModel")) continue;
     const std::string path = *folder.ComponentPath(component);
     auto encoder = std::make_unique<Encoder>(parts.place.dtype);
-    const auto parse = [&](base::ConfigReader& reader) {
-      return models::ParseTextEncoderConfig(named.class_name, reader);
-    };
+    const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(named.class_name, reader); };
     auto opened = OpenComponent(
         path, path + "/config.json", parse,
-        [](const models::TextEncoderConfig& c, models::ParamTable& t) { return models::MakeTextEncoder(c, t); },
-        encoder->config, encoder->table);
+        [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); }, encoder->config,
+        encoder->table);
     if (!opened.ok()) return opened.status();
     encoder->model = *std::move(opened);
     parts.adaptable.components[component] = encoder->table.products();
@@ -159,7 +157,7 @@ void CompareTexts(const Parts& parts, const std::vector<models::Adapter>& adapte
       if (expected != gold.end()) report.Add(expected->first, RelativeError(actual, expected->second), tolerance);
     };
     compare("pooled", encoder->model->Forward({.ids = ids->second}, context).pooled);
-    compare("penultimate", encoder->model->Forward({.ids = ids->second, .layers_skipped = 1}, context).hidden);
+    compare("penultimate", encoder->model->Forward({.ids = ids->second, .states = {-2}}, context).hidden);
   }
 }
 

@@ -80,10 +80,8 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
   const std::string folder = test_case.Path(test_case.Text("folder")), class_name = test_case.Text("class");
   models::ParamTable table(at::kFloat, test_case.device);
   models::TextEncoderConfig config;
-  const auto parse = [&](base::ConfigReader& reader) { return models::ParseTextEncoderConfig(class_name, reader); };
-  const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) {
-    return models::MakeTextEncoder(c, t);
-  };
+  const auto parse = [&](base::ConfigReader& reader) { return models::ReadTextEncoder(class_name, reader); };
+  const auto make = [](const models::TextEncoderConfig& c, models::ParamTable& t) { return c.make(t); };
   absl::StatusOr<std::unique_ptr<models::TextEncoder>> opened =
       OpenComponent(folder, folder + "/config.json", parse, make, config, table);
   if (!opened.ok()) return opened.status();
@@ -99,11 +97,11 @@ absl::StatusOr<Report> RunTextEncoder(const Case& test_case) {
       report.Add(name, RelativeError(actual, it->second), tolerance);
     }
   };
-  if (std::holds_alternative<models::ClipConfig>(config.config)) {
+  if (config.pooled_width > 0) {
     const models::EncodedTokens last = encoder.Forward({.ids = ids}, rank.context);
     compare("last_hidden_state", last.hidden);
     compare("pooled", last.pooled);
-    compare("penultimate", encoder.Forward({.ids = ids, .layers_skipped = 1}, rank.context).hidden);
+    compare("penultimate", encoder.Forward({.ids = ids, .states = {-2}}, rank.context).hidden);
     return report;
   }
   const at::Tensor masked = encoder.Forward({.ids = ids, .mask = mask}, rank.context).hidden;
