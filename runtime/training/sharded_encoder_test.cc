@@ -1,0 +1,81 @@
+// A text encoder whose weights are shared out over the ranks, each of which gathers a layer at a time, encodes the same
+// bits as an encoder that holds them all.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "models/loading/weight_loader.h"
+#include "models/text_encoders/text_encoder.h"
+#include "models/weights/model_folder.h"
+#include "runtime/training/sharded_weights.h"
+#include "tests/support/thread_ranks.h"
+
+namespace tessera::runtime {
+namespace {
+
+// A text encoder of a golden model.
+struct OpenedEncoder {
+  OpenedEncoder(const std::string& model, const std::string& component, at::ScalarType dtype) : table(dtype, at::kCPU) {
+    const models::ModelFolder folder = *models::ModelFolder::Open("tests/golden/pipelines/" + model);
+    base::ConfigReader reader = *folder.Config(component);
+    encoder = models::ReadTextEncoder(folder.components().at(component).class_name, reader)->make(table);
+    const absl::Status loaded = models::LoadWeights(*folder.Weights(component), table, component);
+    TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
+  }
+
+  models::EncodedTokens Encode(models::WeightResidency* weights) const {
+    parallel::SingleRank one;
+    parallel::LocalAttention attention;
+    const at::Tensor ids = at::tensor({3, 11, 5, 2, 0, 0}, at::kLong).unsqueeze(0);
+    const at::Tensor mask = at::tensor({1, 1, 1, 1, 0, 0}, at::kLong).unsqueeze(0);
+    return encoder->Forward({.ids = ids, .mask = mask, .states = {1, -1}, .weights = weights},
+                            {.attention = attention, .tensor = one, .world = one});
+  }
+
+  models::ParamTable table;
+  std::unique_ptr<models::TextEncoder> encoder;
+};
+
+class ShardedEncoderTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(ShardedEncoderTest, EveryRankEncodesTheBitsOfAnEncoderThatHoldsAllWeights) {
+  const auto [model, component] = GetParam();
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    models::EncodedTokens expected;
+    {
+      const c10::InferenceMode no_gradients;
+      OpenedEncoder whole(model, component, dtype);
+      whole.table.PackForInference();
+      expected = whole.Encode(nullptr);
+    }
+    for (const int ranks : {1, 2, 3}) {
+      RunRanks(ranks, [&](ThreadRank& rank) {
+        const at::NoGradGuard no_gradients;
+        const OpenedEncoder opened(model, component, dtype);
+        ShardedWeights weights(opened.table.params(), rank.world());
+        for (int text = 0; text < 2; ++text) {
+          const models::EncodedTokens encoded = opened.Encode(&weights);
+          EXPECT_TRUE(at::equal(encoded.hidden, expected.hidden)) << dtype << " on " << ranks;
+          ASSERT_EQ(encoded.pooled.defined(), expected.pooled.defined());
+          EXPECT_TRUE(!expected.pooled.defined() || at::equal(encoded.pooled, expected.pooled));
+          for (const models::Param& param : opened.table.params()) {
+            EXPECT_EQ(param.storage.storage().nbytes(), 0) << param.spec.name;
+          }
+        }
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Encoders, ShardedEncoderTest,
+                         testing::Values(std::tuple{"flux_dev", "text_encoder"},
+                                         std::tuple{"flux_dev", "text_encoder_2"},
+                                         std::tuple{"hunyuan11", "text_encoder"}),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         });
+
+}  // namespace
+}  // namespace tessera::runtime
