@@ -12,6 +12,7 @@ namespace {
 
 constexpr ImageCodecEntry kImageCodecs[] = {
     {"AutoencoderKL", ReadAutoencoderKl},
+    {"AverageCodec", ReadAverageCodec},
 };
 
 }  // namespace
