@@ -12,7 +12,6 @@ namespace {
 
 constexpr ImageCodecEntry kImageCodecs[] = {
     {"AutoencoderKL", ReadAutoencoderKl},
-    {"AverageCodec", ReadAverageCodec},
 };
 
 }  // namespace

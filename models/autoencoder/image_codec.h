@@ -41,7 +41,6 @@ struct ImageCodecEntry {
 };
 
 absl::StatusOr<ImageCodecConfig> ReadAutoencoderKl(base::ConfigReader& reader);
-absl::StatusOr<ImageCodecConfig> ReadAverageCodec(base::ConfigReader& reader);
 
 // Returns the entry of the component's class, or InvalidArgument with the class and the known classes.
 absl::StatusOr<const ImageCodecEntry*> FindImageCodec(const ModelFolder& folder, const std::string& component);
