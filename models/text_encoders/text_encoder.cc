@@ -17,6 +17,7 @@ constexpr TextEncoderEntry kTextEncoders[] = {
     {"CLIPTextModel", ReadClipEncoder},
     {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
     {"BertModel", ReadBertEncoder},
+    {"EmbeddingModel", ReadEmbeddingEncoder},
 };
 
 }  // namespace
