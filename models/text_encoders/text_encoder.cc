@@ -17,7 +17,6 @@ constexpr TextEncoderEntry kTextEncoders[] = {
     {"CLIPTextModel", ReadClipEncoder},
     {"CLIPTextModelWithProjection", ReadProjectedClipEncoder},
     {"BertModel", ReadBertEncoder},
-    {"EmbeddingModel", ReadEmbeddingEncoder},
 };
 
 }  // namespace

@@ -53,7 +53,6 @@ TextEncoderConfig ReadT5Encoder(base::ConfigReader& reader);
 TextEncoderConfig ReadClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadProjectedClipEncoder(base::ConfigReader& reader);
 TextEncoderConfig ReadBertEncoder(base::ConfigReader& reader);
-TextEncoderConfig ReadEmbeddingEncoder(base::ConfigReader& reader);
 
 // Reads the config.json of an encoder of a class. Returns InvalidArgument for an unknown class, with the known ones,
 // and for an invalid field, with its name, its value and the valid values.
