@@ -2,6 +2,7 @@
 // contains what a caller asked to be drawn.
 #pragma once
 
+#include <array>
 #include <boost/json/object.hpp>
 #include <cstdint>
 #include <functional>
@@ -21,11 +22,7 @@ enum class LogLevel : uint8_t {
   kError,    // does not recover without intervention, or should never happen
 };
 
-// Returns "debug", "info", "warning" or "error".
-absl::string_view LogLevelName(LogLevel level);
-std::vector<std::string> LogLevelNames();
-// Returns the level with this name, which must be valid.
-LogLevel LogLevelOf(absl::string_view name);
+constexpr auto NamesOf(LogLevel) { return std::array{"debug", "info", "warning", "error"}; }
 
 struct LogLine {
   // A sentence alone is a line with level info.

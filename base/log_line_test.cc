@@ -5,6 +5,8 @@
 #include <boost/json.hpp>
 #include <string>
 
+#include "base/enum_names.h"
+
 namespace tessera::base {
 namespace {
 
@@ -34,9 +36,9 @@ TEST(LogLineTest, WhateverBytesItHasItIsOneLineOfJsonInUtf8) {
 
 TEST(LogLineTest, EveryLevelHasAName) {
   for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
-    EXPECT_EQ(LogLevelOf(LogLevelName(level)), level);
+    EXPECT_EQ(EnumOf<LogLevel>(EnumName(level)), level);
   }
-  EXPECT_EQ(LogLevelNames().size(), 4u);
+  EXPECT_EQ(EnumNames<LogLevel>().size(), 4u);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
-#include "base/log_line.h"
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "base/yaml_document.h"
@@ -207,7 +206,7 @@ void VisitConfig(Visit& visit, Config& config) {
   visit("web_page", config.web_page);
   visit("api_health", config.api_health);
   visit("api_metrics", config.api_metrics);
-  visit("log_level", config.log_level, base::LogLevelNames());
+  visit("log_level", config.log_level);
   visit.Path("data_folder", config.data_folder);
   visit.Nested("store", [&](auto& store) {
     store("dsn", config.store.dsn);

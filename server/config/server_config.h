@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/log_line.h"
 #include "server/verification/certify_policy.h"
 
 namespace tessera::server {
@@ -124,7 +125,7 @@ struct ServerConfig {
   bool web_page = true;            // http serves a page for browsers at /
   bool api_health = false;         // http answers GET /health
   bool api_metrics = false;        // http answers GET /metrics
-  std::string log_level = "info";  // debug, info, warning, error: the lowest level that is written
+  base::LogLevel log_level = base::LogLevel::kInfo;  // the lowest level that is written
   std::string data_folder = "tessera-data";
   StoreConfig store;
   absl::Duration retention = absl::Hours(24);  // how long ended jobs and their images are kept

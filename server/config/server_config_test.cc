@@ -77,6 +77,177 @@ groups: [{model: "a: \"b\" # c", aliases: [x, y], count: 3}, {model: d}]
   EXPECT_EQ(*again, *config);
 }
 
+constexpr char kEveryKeyIsSet[] = R"yaml(
+listen: {http: {address: 127.0.0.2, port: 1}, grpc: off, admin: {address: "::1", port: 0}}
+tls: {certificate_chain: /a.pem, private_key: "/b \"c\".pem"}
+behind_proxy: true
+hosts: [images.example, "*"]
+origins: ["https://a.example"]
+public_url: https://images.example/tessera
+keys_file: keys.txt
+admin_keys_file: admin.txt
+allow_anonymous: true
+limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
+nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
+groups:
+  - {model: "a: \"b\" # c", name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, warmup: [64x32]}
+  - {model: d}
+adapter_folder: adapters
+certify: require
+ready_when: durable
+openai_names: false
+web_page: false
+api_health: true
+api_metrics: true
+log_level: warning
+data_folder: /data
+store: {dsn: "host=/run user='a b'", password_file: p, lease: 30s}
+retention: 48h
+committed_image_bytes: 0
+retention_bytes: 5
+drain_time: 1s
+heartbeat: 2s
+)yaml";
+
+TEST(ServerConfigTest, EveryKeyIsWrittenInItsPlace) {
+  const absl::StatusOr<ServerConfig> config = ReadServerConfig(kEveryKeyIsSet);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ("\n" + ServerConfigText(*config), R"yaml(
+listen:
+  http: {address: "127.0.0.2", port: 1}
+  grpc: off
+  admin: {address: "::1", port: 0}
+tls:
+  certificate_chain: "/a.pem"
+  private_key: "/b \"c\".pem"
+behind_proxy: true
+hosts: ["images.example", "*"]
+origins: ["https://a.example"]
+public_url: "https://images.example/tessera"
+keys_file: "keys.txt"
+admin_keys_file: "admin.txt"
+allow_anonymous: true
+limits:
+  images_per_request: 4
+  pixels_per_image: 5
+  steps_per_image: 6
+  queued_jobs: 7
+  queued_device_seconds: 1.5
+  max_job_seconds: 10000000
+  connections: 8
+  header_bytes: 2048
+  body_bytes: 4096
+  sending_bytes: 65536
+  header_time: 1.5s
+  body_time: 1m
+  idle_time: 5m
+  write_time: 1h30m
+nodes:
+  listen: {address: "10.0.0.1", port: 7}
+  certificate_chain: "a"
+  private_key: "b"
+  authority: "c"
+  token_file: "d"
+  beat: 2s
+  lost_after: 9s
+  join_wait: 4s
+groups:
+  - model: "a: \"b\" # c"
+    name: "n"
+    aliases: ["x", "y"]
+    layout: "cfg=2,ulysses=2"
+    devices: ["cuda:0", "node-a/cpu:1"]
+    dtype: "bf16"
+    count: 3
+    threads: 5
+    text_encoders: "cpu"
+    autoencoder: "unload"
+    stream_blocks: true
+    offload: "never"
+    warmup: ["64x32"]
+  - model: "d"
+    name: ""
+    aliases: []
+    layout: "auto"
+    devices: ["cpu"]
+    dtype: ""
+    count: 1
+    threads: 0
+    text_encoders: "rank0"
+    autoencoder: "rank0"
+    stream_blocks: false
+    offload: "auto"
+    warmup: []
+adapter_folder: "adapters"
+certify: "require"
+ready_when: "durable"
+openai_names: false
+web_page: false
+api_health: true
+api_metrics: true
+log_level: "warning"
+data_folder: "/data"
+store:
+  dsn: "host=/run user='a b'"
+  password_file: "p"
+  lease: 30s
+retention: 48h
+committed_image_bytes: 0
+retention_bytes: 5
+drain_time: 1s
+heartbeat: 2s
+)yaml");
+  EXPECT_EQ("\n" + ServerConfigText(*ReadServerConfig("")), R"yaml(
+listen:
+  http: {address: "127.0.0.1", port: 8080}
+  grpc: {address: "127.0.0.1", port: 8081}
+  admin: {address: "127.0.0.1", port: 9090}
+tls:
+  certificate_chain: ""
+  private_key: ""
+behind_proxy: false
+hosts: []
+origins: []
+public_url: ""
+keys_file: ""
+admin_keys_file: ""
+allow_anonymous: false
+limits:
+  images_per_request: 10
+  pixels_per_image: 16777216
+  steps_per_image: 1000
+  queued_jobs: 10000
+  queued_device_seconds: 0
+  max_job_seconds: 3600
+  connections: 1024
+  header_bytes: 16384
+  body_bytes: 1048576
+  sending_bytes: 4194304
+  header_time: 10s
+  body_time: 30s
+  idle_time: 1m15s
+  write_time: 30s
+adapter_folder: ""
+certify: "auto"
+ready_when: "groups"
+openai_names: true
+web_page: true
+api_health: false
+api_metrics: false
+log_level: "info"
+data_folder: "tessera-data"
+store:
+  dsn: ""
+  password_file: ""
+  lease: 15s
+retention: 24h
+committed_image_bytes: 262144
+retention_bytes: 0
+drain_time: 1m
+heartbeat: 15s
+)yaml");
+}
+
 TEST(ServerConfigTest, WithoutGroupsThereIsOneOfTheDefaultModelOnThisMachine) {
   for (const char* yaml : {"", "# nothing\n", "listen: {http: {port: 8000}}\n"}) {
     SCOPED_TRACE(yaml);

@@ -114,7 +114,7 @@ class Serve {
     }
     ASSIGN_OR_RETURN(server::ServerConfig config, message.has_value() ? message->config : ReadConfig());
     config_ = config;
-    log_ = base::LogTo(writer_, base::LogLevelOf(config.log_level));
+    log_ = base::LogTo(writer_, config.log_level);
     if (options_.fake_workers) {
       if (server::IsDefaultGroup(config.groups))
         config.groups = {server::GroupConfig{.model = "fake", .aliases = {"gpt-image-1", "dall-e-3"}}};
@@ -225,8 +225,8 @@ class Serve {
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
     config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;
     if (!options_.log_level.empty()) {
-      RETURN_IF_ERROR(server::CheckName("log level", options_.log_level, base::LogLevelNames()));
-      config->log_level = options_.log_level;
+      RETURN_IF_ERROR(server::CheckName("log level", options_.log_level, base::EnumNames<base::LogLevel>()));
+      config->log_level = *base::EnumOf<base::LogLevel>(options_.log_level);
     }
     RETURN_IF_ERROR(server::CheckServerConfig(*config));
     return config;
