@@ -201,8 +201,8 @@ TEST_F(ControlChannelTest, RefusesAPlacementThatDoesNotExistAndACacheWithoutBoun
   Session session(socket_path());
   using Change = void (*)(LoadParameters&);
   for (const Change change : std::initializer_list<Change>{
-           [](LoadParameters& load) { load.text_encoders = static_cast<ComponentPlacement>(3); },
-           [](LoadParameters& load) { load.autoencoder = static_cast<ComponentPlacement>(255); },
+           [](LoadParameters& load) { load.placement.text_encoders = static_cast<ComponentPlacement>(3); },
+           [](LoadParameters& load) { load.placement.autoencoder = static_cast<ComponentPlacement>(255); },
            [](LoadParameters& load) { load.prompt_cache_bytes = (uint64_t{1} << 40) + 1; },
        }) {
     LoadModel command = LoadCommand();
@@ -218,7 +218,7 @@ TEST_F(ControlChannelTest, RefusesWordsThatDoNotExistWithTheValidOnes) {
   command.parameters.dtype = static_cast<Dtype>(3);
   EXPECT_THAT(MessageOf(session.Ask(command)), HasSubstr("valid values are fp64, fp32, bf16"));
   command = LoadCommand();
-  command.parameters.offload = static_cast<Offload>(3);
+  command.parameters.placement.offload = static_cast<Offload>(3);
   EXPECT_THAT(MessageOf(session.Ask(command)), HasSubstr("valid values are auto, never, always"));
   EXPECT_TRUE(handler_.calls().empty());
 }

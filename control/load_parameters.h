@@ -1,5 +1,5 @@
-// LoadParameters holds which model a worker loads, in which dtype and on which device; Loaded is what the worker
-// reports. Plain values, free of LibTorch.
+// LoadParameters holds which model a worker loads, in which dtype, on which device and with which placement; Loaded is
+// what the worker reports. Plain values, free of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,41 @@
 
 namespace tessera::control {
 
+// How a model is kept and computed on its devices. A field is an option of the command line, with its help, a key of a
+// group in the server's configuration, and a part of every request to load a model.
+struct Placement {
+  int32_t threads = 0;  // on the CPU, of all ranks together; 0: all of the machine's processors
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
+  Offload offload = Offload::kAuto;
+
+  bool operator==(const Placement&) const = default;
+};
+
+inline constexpr int32_t kMaxThreads = 1024;
+
+constexpr auto FieldsOf(const Placement*) {
+  using base::Field;
+  using P = Placement;
+  return std::tuple(
+      Field("threads", &P::threads, base::Integer{0, kMaxThreads}, "CPU threads of all ranks together; 0: all"),
+      Field("text_encoders", &P::text_encoders,
+            "Where the text encoders are: on the first rank's device, in main memory, or read for each use"),
+      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, likewise"),
+      Field("stream_blocks", &P::stream_blocks,
+            "Read each block of the transformer from its files for every use: for models that do not fit"),
+      Field("offload", &P::offload,
+            "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
+            "takes"));
+}
+
 struct LoadParameters {
   std::string model;  // folder
   Dtype dtype = Dtype::kFp32;
   std::string device = "cpu";  // as for ParseDevice (control/device.h)
-  int32_t threads = 0;         // 0: all of the machine's processors
-  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  Placement placement;
   uint64_t prompt_cache_bytes = uint64_t{256} << 20;  // 0: prompts are encoded every time
-  bool stream_blocks = false;                         // the transformer's blocks are read from its files for each use
-  Offload offload = Offload::kAuto;
   std::string record;     // folder for records of the blocks' outputs (control/step_record.h); empty: no record
   bool training = false;  // the transformer's weights will be trained
   bool quantize = false;  // the transformer's matrices are frozen and stored in 8 bits; requires `training`
@@ -37,10 +62,8 @@ constexpr auto FieldsOf(const LoadParameters*) {
   using base::Field, base::Integer;
   using L = LoadParameters;
   return std::tuple(Field("model", &L::model, kPath), Field("dtype", &L::dtype), Field("device", &L::device),
-                    Field("threads", &L::threads, Integer{0, 1 << 12}), Field("text_encoders", &L::text_encoders),
-                    Field("autoencoder", &L::autoencoder),
+                    base::Inline(&L::placement),
                     Field("prompt_cache_bytes", &L::prompt_cache_bytes, Integer{0, uint64_t{1} << 40}),
-                    Field("stream_blocks", &L::stream_blocks), Field("offload", &L::offload),
                     Field("record", &L::record, kPath), Field("training", &L::training),
                     Field("quantize", &L::quantize), Field("blocks_to_swap", &L::blocks_to_swap, Integer{0, 1 << 16}));
 }

@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/placement.h"
+#include "control/load_parameters.h"
 #include "control/prompt_options.h"
 #include "models/adapters/adapter_set.h"
 #include "models/adapters/plan/adapter_names.h"
@@ -157,13 +157,11 @@ class Family {
 struct LoadOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
-  control::ComponentPlacement autoencoder = control::ComponentPlacement::kRank0;
+  control::Placement placement;
   int64_t prompt_cache_bytes = int64_t{256} << 20;
-  bool stream_blocks = false;  // whether the transformer's blocks are read from its files for each use
   // The transformer's weights are kept unpacked, are listed in parameters(), and require a gradient unless they are
   // buffers; a caller that trains fewer of them clears that on Param::storage. Not for a thread in c10::InferenceMode,
-  // and not with stream_blocks.
+  // and not with streamed blocks.
   bool for_training = false;
   // The transformer's matrices are held in eight bits (models/loading/eight_bits.h) and require no gradient. Only with
   // for_training.

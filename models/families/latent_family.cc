@@ -18,7 +18,7 @@ namespace {
 
 WeightShare ShareOf(const LoadOptions& options) {
   return {.tensor = options.share.tensor,
-          .blocks = options.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks,
+          .blocks = options.placement.stream_blocks ? BlockShare{.begin = 0, .end = 0} : options.share.blocks,
           .waiting = options.share.waiting,
           .offloaded = std::min(options.offload, Offloaded::kModulations)};
 }
@@ -39,8 +39,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
                    control::ComponentPlacement::kRank0, ShareOf(options), options.for_training, options.quantize),
-      autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device, options.autoencoder) {
-  if (options.stream_blocks) {
+      autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device, options.placement.autoencoder) {
+  if (options.placement.stream_blocks) {
     const auto read_block = [folder, options, make_transformer](int index) {
       WeightShare share = options.share;
       share.blocks = {.begin = index, .end = index + 1};
@@ -60,7 +60,7 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
 
 absl::Status LatentFamily::Open() {
   if (options_.device.is_meta()) return absl::OkStatus();
-  if (options_.for_training && options_.stream_blocks) {
+  if (options_.for_training && options_.placement.stream_blocks) {
     return absl::InvalidArgumentError("a model whose blocks are streamed from its files cannot be trained");
   }
   if (options_.for_training && options_.offload != Offloaded::kNone) {

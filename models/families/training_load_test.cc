@@ -115,7 +115,7 @@ TEST_P(TrainingLoadTest, ATensorRankListsItsPartOfEveryParameter) {
 }
 
 TEST_P(TrainingLoadTest, StreamedBlocksAreRefused) {
-  const Loaded loaded = Load(GetParam(), {.stream_blocks = true, .for_training = true});
+  const Loaded loaded = Load(GetParam(), {.placement = {.stream_blocks = true}, .for_training = true});
   EXPECT_TRUE(absl::IsInvalidArgument(loaded.family.status())) << loaded.family.status();
 }
 

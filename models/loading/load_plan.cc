@@ -53,8 +53,9 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
 }
 
 control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
-  if (role == control::ComponentRole::kTextEncoder) return request.text_encoders;
-  return role == control::ComponentRole::kAutoencoder ? request.autoencoder : control::ComponentPlacement::kRank0;
+  if (role == control::ComponentRole::kTextEncoder) return request.placement.text_encoders;
+  return role == control::ComponentRole::kAutoencoder ? request.placement.autoencoder
+                                                      : control::ComponentPlacement::kRank0;
 }
 
 // Returns the allocation that a text encoder's matrix is part of: its layers multiply by several matrices at once
@@ -115,7 +116,7 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const control::ComponentPlacement placement = PlacementOf(component.role, request);
     const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
-    const bool streamed = transformer && request.stream_blocks && component.block_parameters > 0;
+    const bool streamed = transformer && request.placement.stream_blocks && component.block_parameters > 0;
     // The frame is read again together with a block.
     const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
     const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
@@ -167,14 +168,14 @@ struct Available {
 // Returns the command-line options that change `from` into `to`.
 std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to) {
   std::vector<std::string> options;
-  if (to.text_encoders != from.text_encoders) {
-    options.push_back(absl::StrCat("--text-encoders ", base::EnumName(to.text_encoders)));
+  if (to.placement.text_encoders != from.placement.text_encoders) {
+    options.push_back(absl::StrCat("--text-encoders ", base::EnumName(to.placement.text_encoders)));
   }
-  if (to.autoencoder != from.autoencoder) {
-    options.push_back(absl::StrCat("--vae ", base::EnumName(to.autoencoder)));
+  if (to.placement.autoencoder != from.placement.autoencoder) {
+    options.push_back(absl::StrCat("--vae ", base::EnumName(to.placement.autoencoder)));
   }
   if (to.dtype != from.dtype) options.push_back(absl::StrCat("--dtype ", base::EnumName(to.dtype)));
-  if (to.stream_blocks && !from.stream_blocks) options.emplace_back("--stream-blocks");
+  if (to.placement.stream_blocks && !from.placement.stream_blocks) options.emplace_back("--stream-blocks");
   return options;
 }
 
@@ -196,12 +197,14 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   std::vector<LoadPlan> alternatives;
   for (const control::Dtype dtype : {control::Dtype::kFp64, control::Dtype::kFp32, control::Dtype::kBf16}) {
     if (control::ElementBytes(dtype) > control::ElementBytes(request.dtype)) continue;
-    for (const control::ComponentPlacement text_encoders : Placements(request.text_encoders, request.on_device)) {
-      for (const control::ComponentPlacement autoencoder : Placements(request.autoencoder, request.on_device)) {
+    for (const control::ComponentPlacement text_encoders :
+         Placements(request.placement.text_encoders, request.on_device)) {
+      for (const control::ComponentPlacement autoencoder :
+           Placements(request.placement.autoencoder, request.on_device)) {
         LoadRequest other = request;
         other.dtype = dtype;
-        other.text_encoders = text_encoders;
-        other.autoencoder = autoencoder;
+        other.placement.text_encoders = text_encoders;
+        other.placement.autoencoder = autoencoder;
         alternatives.push_back(Plan(plan.components, other));
       }
     }
@@ -216,8 +219,8 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
 bool Includes(const LoadRequest& from, const LoadRequest& a, const LoadRequest& b) {
   const auto same = [](auto origin, auto first, auto second) { return first == origin || first == second; };
   return control::ElementBytes(b.dtype) <= control::ElementBytes(a.dtype) &&
-         same(from.text_encoders, a.text_encoders, b.text_encoders) &&
-         same(from.autoencoder, a.autoencoder, b.autoencoder);
+         same(from.placement.text_encoders, a.placement.text_encoders, b.placement.text_encoders) &&
+         same(from.placement.autoencoder, a.placement.autoencoder, b.placement.autoencoder);
 }
 
 enum class Round { kDown, kNearest, kUp };
@@ -305,9 +308,9 @@ std::string Advice(const LoadPlan& plan, const Available& available) {
       absl::StrCat("\nno choice of --dtype, --text-encoders and --vae is enough: ", Need(least), " are needed at least",
                    options.empty() ? "" : absl::StrCat(", with ", absl::StrJoin(options, " ")));
   LoadRequest streamed = least.request;
-  streamed.stream_blocks = true;
+  streamed.placement.stream_blocks = true;
   const LoadPlan last_resort = Plan(plan.components, streamed);
-  if (!plan.request.stream_blocks && available.Shortage(last_resort) == 0) {
+  if (!plan.request.placement.stream_blocks && available.Shortage(last_resort) == 0) {
     absl::StrAppend(&advice, "\nit fits with ", absl::StrJoin(Options(plan.request, streamed), " "),
                     ", which reads every block from its file at every step: ", Need(last_resort));
   }
@@ -356,8 +359,8 @@ LoadPlan OffloadedWhereNeeded(const LoadPlan& plan, const base::MachineMemory& h
   modulations.offload = Offloaded::kModulations;
   texts.offload = Offloaded::kAll;
   LoadRequest released = modulations;
-  if (released.text_encoders == control::ComponentPlacement::kRank0) {
-    released.text_encoders = control::ComponentPlacement::kUnloaded;
+  if (released.placement.text_encoders == control::ComponentPlacement::kRank0) {
+    released.placement.text_encoders = control::ComponentPlacement::kUnloaded;
   }
   for (const LoadRequest& request : {modulations, texts, released}) {
     LoadPlan offloaded = Plan(plan.components, request);

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/machine_memory.h"
-#include "control/placement.h"
+#include "control/load_parameters.h"
 #include "models/loading/offload.h"
 #include "models/weights/model_folder.h"
 
@@ -26,14 +26,11 @@ namespace tessera::models {
 
 struct LoadRequest {
   control::Dtype dtype = control::Dtype::kFp32;
-  bool on_device = false;  // rank 0 computes on a device that has its own memory
-  control::ComponentPlacement text_encoders = control::ComponentPlacement::kRank0;
-  control::ComponentPlacement autoencoder =
-      control::ComponentPlacement::kRank0;  // every other component stays with rank 0
-  bool encodes_prompts = true;              // otherwise another rank has the text encoders
-  int64_t transformer_parts = 1;            // number of about equal parts; this rank has one of them
-  bool stream_blocks = false;               // the transformer's blocks are in memory one at a time
-  bool quantize = false;                    // the transformer's weights take about one byte each
+  bool on_device = false;         // rank 0 computes on a device that has its own memory
+  control::Placement placement;   // the components that it does not name stay with rank 0
+  bool encodes_prompts = true;    // otherwise another rank has the text encoders
+  int64_t transformer_parts = 1;  // number of about equal parts; this rank has one of them
+  bool quantize = false;          // the transformer's weights take about one byte each
   // On a device, of this rank's part: the parameters of blocks whose weights wait in the host's memory, and the
   // parameters that the device's buffers for those blocks hold.
   int64_t waiting_parameters = 0, buffer_parameters = 0;

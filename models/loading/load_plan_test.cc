@@ -191,10 +191,11 @@ TEST(LoadPlan, TheCacheOfPromptsCountsOnADeviceOfARankThatEncodes) {
 }
 
 TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kBf16,
-                                                                .on_device = true,
-                                                                .text_encoders = control::ComponentPlacement::kCpu,
-                                                                .autoencoder = control::ComponentPlacement::kCpu});
+  const LoadPlan plan =
+      PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kBf16,
+                                              .on_device = true,
+                                              .placement = {.text_encoders = control::ComponentPlacement::kCpu,
+                                                            .autoencoder = control::ComponentPlacement::kCpu}});
   EXPECT_EQ(plan.device.resident, 542400 * 2);
   EXPECT_EQ(plan.device.peak, (542400 + 36864) * 2 + 64 * kMiB);
   EXPECT_EQ(plan.host.resident, (90112 + 163584 + 109088 + 72347) * 2);
@@ -204,9 +205,10 @@ TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
 }
 
 TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
-  const LoadPlan plan = PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
-                                                                .text_encoders = control::ComponentPlacement::kUnloaded,
-                                                                .autoencoder = control::ComponentPlacement::kUnloaded});
+  const LoadPlan plan =
+      PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
+                                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                                                            .autoencoder = control::ComponentPlacement::kUnloaded}});
   EXPECT_EQ(plan.host.resident, 542400 * 4);
   EXPECT_EQ(plan.host.peak, (542400 + 163584 + 72672) * 4 + 64 * kMiB);
   for (const char* name : {"text_encoder", "vae"}) {
@@ -219,7 +221,7 @@ TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {
   // The transformer's largest tensor alone is larger than the autoencoder and its largest tensor.
   const LoadPlan plan =
       PlanFor("tests/golden/pipelines/hunyuan11",
-              {.dtype = control::Dtype::kFp32, .autoencoder = control::ComponentPlacement::kUnloaded});
+              {.dtype = control::Dtype::kFp32, .placement = {.autoencoder = control::ComponentPlacement::kUnloaded}});
   EXPECT_EQ(plan.host.resident, (42592 + 41088 + 788580) * 4);
   EXPECT_EQ(plan.host.peak, plan.host.resident + 419840 * 4 + 64 * kMiB);
 }
@@ -310,8 +312,9 @@ TEST_F(SparseFluxTest, FitsToTheByte) {
 }
 
 TEST_F(SparseFluxTest, FitsADeviceToTheByte) {
-  const LoadPlan plan =
-      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .on_device = true,
+                              .placement = {.text_encoders = control::ComponentPlacement::kCpu}});
   const int64_t device = kTransformerBytes + kVaeBytes + kModulation + 64 * kMiB;
   const int64_t host = kT5Bytes + kClipBytes + kT5Embedding + 64 * kMiB;
   EXPECT_EQ(Check(plan, host, device), absl::OkStatus());
@@ -381,7 +384,8 @@ TEST_F(SparseFluxTest, AllLeastChangesAreAdvisedAndTheFewestFirst) {
 }
 
 TEST_F(SparseFluxTest, WhatIsChosenAlreadyIsNotAdvised) {
-  const LoadPlan plan = Plan({.dtype = control::Dtype::kFp32, .text_encoders = control::ComponentPlacement::kUnloaded});
+  const LoadPlan plan =
+      Plan({.dtype = control::Dtype::kFp32, .placement = {.text_encoders = control::ComponentPlacement::kUnloaded}});
   EXPECT_THAT(Advised(Check(plan, 32 * kGiB)), ElementsAre("--dtype bf16"));
 }
 
@@ -397,8 +401,9 @@ TEST_F(SparseFluxTest, TextEncodersMoveToTheCpuWhereTheDeviceIsShort) {
 }
 
 TEST_F(SparseFluxTest, ComponentsMoveToTheDeviceWhereTheHostIsShort) {
-  const LoadPlan plan =
-      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu});
+  const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
+                              .on_device = true,
+                              .placement = {.text_encoders = control::ComponentPlacement::kCpu}});
   EXPECT_THAT(Advised(Check(plan, kGiB, 80 * kGiB)), ElementsAre("--text-encoders unload", "--text-encoders rank0"));
 }
 
@@ -412,8 +417,8 @@ TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
 
 TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
-                              .text_encoders = control::ComponentPlacement::kUnloaded,
-                              .autoencoder = control::ComponentPlacement::kUnloaded});
+                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                                            .autoencoder = control::ComponentPlacement::kUnloaded}});
   EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
               HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
 }
@@ -424,9 +429,9 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
   constexpr int64_t kBlock = 2 * (6 * kWidth * kWidth + 6 * kWidth) + 8 * (kWidth * kWidth + kWidth) + 4 * kHeadDim +
                              2 * (8 * kWidth * kWidth + 5 * kWidth);
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
-                              .text_encoders = control::ComponentPlacement::kUnloaded,
-                              .autoencoder = control::ComponentPlacement::kUnloaded,
-                              .stream_blocks = true});
+                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                                            .autoencoder = control::ComponentPlacement::kUnloaded,
+                                            .stream_blocks = true}});
   const PlannedComponent& transformer = Component(plan, "transformer");
   EXPECT_EQ(transformer.block_parameters, kBlock);
   EXPECT_GT(transformer.frame_parameters, 0);
@@ -454,15 +459,15 @@ constexpr int64_t kRun = int64_t{1024} * 1024 * 384 * 2;
 TEST_F(SparseFluxTest, ADeviceNeedsMemoryForAnImageInAdditionToTheWeights) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
                               .on_device = true,
-                              .text_encoders = control::ComponentPlacement::kCpu,
+                              .placement = {.text_encoders = control::ComponentPlacement::kCpu},
                               .run_bytes = kRun});
   EXPECT_EQ(plan.device.resident, kTransformerBytes + kVaeBytes);
   EXPECT_EQ(plan.device.peak, plan.device.resident + kRun);
   EXPECT_LE(static_cast<double>(plan.device.peak), 23.6 * kGiB);
-  EXPECT_EQ(
-      plan.host.peak,
-      Plan({.dtype = control::Dtype::kBf16, .on_device = true, .text_encoders = control::ComponentPlacement::kCpu})
-          .host.peak);
+  EXPECT_EQ(plan.host.peak, Plan({.dtype = control::Dtype::kBf16,
+                                  .on_device = true,
+                                  .placement = {.text_encoders = control::ComponentPlacement::kCpu}})
+                                .host.peak);
 }
 
 TEST_F(SparseFluxTest, OffloadedMatricesWaitInMainMemory) {
@@ -495,7 +500,7 @@ TEST_F(SparseFluxTest, OffloadedMatricesWaitInMainMemory) {
 TEST_F(SparseFluxTest, OffloadedTextEncodersThatAreReleasedWaitWhileTheyAreInUse) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
                               .on_device = true,
-                              .text_encoders = control::ComponentPlacement::kUnloaded,
+                              .placement = {.text_encoders = control::ComponentPlacement::kUnloaded},
                               .offload = Offloaded::kAll,
                               .run_bytes = kRun});
   EXPECT_EQ(plan.host.resident, kLockedModulations);
@@ -513,15 +518,15 @@ TEST_F(SparseFluxTest, WhatTheDeviceHasNoRoomForIsOffloadedAndNoMore) {
   EXPECT_EQ(fitted(64 * kGiB, 80 * kGiB).offload, Offloaded::kNone);
   EXPECT_EQ(fitted(64 * kGiB, 33 * kGiB).offload, Offloaded::kNone);
   EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).offload, Offloaded::kModulations);
-  EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  EXPECT_EQ(fitted(64 * kGiB, 32 * kGiB).placement.text_encoders, control::ComponentPlacement::kRank0);
   EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).offload, Offloaded::kAll);
-  EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  EXPECT_EQ(fitted(64 * kGiB, 24 * kGiB).placement.text_encoders, control::ComponentPlacement::kRank0);
   // Text encoders that are read for each use take device memory only while no image is generated, so they fit.
   EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).offload, Offloaded::kModulations);
-  EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).text_encoders, control::ComponentPlacement::kUnloaded);
+  EXPECT_EQ(fitted(8 * kGiB, 26 * kGiB).placement.text_encoders, control::ComponentPlacement::kUnloaded);
   // Nothing helps: the request is refused unchanged.
   EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).offload, Offloaded::kNone);
-  EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).text_encoders, control::ComponentPlacement::kRank0);
+  EXPECT_EQ(fitted(64 * kGiB, 12 * kGiB).placement.text_encoders, control::ComponentPlacement::kRank0);
   EXPECT_EQ(fitted(8 * kGiB, 24 * kGiB).offload, Offloaded::kNone);
 }
 
@@ -545,8 +550,9 @@ TEST_F(SparseFluxTest, StreamedBlocksAreTheLastResort) {
               Not(HasSubstr("--stream-blocks")));
   EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kFp32}), kGiB).message()),
               Not(HasSubstr("--stream-blocks")));
-  EXPECT_THAT(std::string(Check(Plan({.dtype = control::Dtype::kBf16, .stream_blocks = true}), kGiB).message()),
-              Not(HasSubstr("--stream-blocks")));
+  EXPECT_THAT(
+      std::string(Check(Plan({.dtype = control::Dtype::kBf16, .placement = {.stream_blocks = true}}), kGiB).message()),
+      Not(HasSubstr("--stream-blocks")));
 }
 
 TEST(LoadPlan, SizesBeyondAllCountingAreRefused) {

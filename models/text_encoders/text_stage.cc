@@ -90,7 +90,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
                      std::shared_ptr<PromptCache> cache)
     : config_(std::move(config)),
       device_(options.device),
-      encoder_(folder, config_.encoder, config_.config.make, options.dtype, options.device, options.text_encoders,
+      encoder_(folder, config_.encoder, config_.config.make, options.dtype, options.device,
+               options.placement.text_encoders,
                {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone}),
       cache_(std::move(cache)) {
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();

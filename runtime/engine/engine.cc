@@ -134,7 +134,7 @@ DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, con
   const char* const graphs = std::getenv("TESSERA_GRAPHS");
   const bool wanted = graphs == nullptr || std::string_view(graphs) != "off";
   // Elsewhere weights come to other addresses.
-  if (wanted && !parameters.stream_blocks && !parameters.training) options.graphs.emplace();
+  if (wanted && !parameters.placement.stream_blocks && !parameters.training) options.graphs.emplace();
   return options;
 }
 
@@ -272,13 +272,12 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
   models::LoadRequest request = {
       .dtype = parameters.dtype,
       .on_device = !device_.is_cpu(),
-      .text_encoders = parameters.text_encoders,
-      .autoencoder = parameters.autoencoder,
+      .placement = parameters.placement,
       .encodes_prompts = place_.rank_in_layout() == 0,
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
-      .stream_blocks = parameters.stream_blocks,
       .quantize = parameters.quantize,
-      .offload = parameters.offload == control::Offload::kAlways ? models::Offloaded::kAll : models::Offloaded::kNone,
+      .offload = parameters.placement.offload == control::Offload::kAlways ? models::Offloaded::kAll
+                                                                           : models::Offloaded::kNone,
       .run_bytes = parameters.training ? 0 : RunBytes(description, parameters.dtype, mesh_),
       .prompt_cache_bytes = PromptCacheBytes(parameters)};
   if (parameters.blocks_to_swap > 0) {
@@ -303,7 +302,7 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
   }
   const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
   const DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
-  if (on_device && parameters.offload == control::Offload::kAuto && !parameters.training) {
+  if (on_device && parameters.placement.offload == control::Offload::kAuto && !parameters.training) {
     plan = models::OffloadedWhereNeeded(plan, memory, share.bytes);
     if (plan.request.offload != models::Offloaded::kNone) {
       std::fprintf(
@@ -329,9 +328,9 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
                                : absl::OkStatus();
   }
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
-  if (parameters.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
-  if (parameters.offload == control::Offload::kAlways) {
-    return absl::InvalidArgumentError("offload is always; it must be auto or never for training");
+  if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  if (parameters.placement.offload == control::Offload::kAlways) {
+    return absl::InvalidArgumentError("offload is always; what is trained stays on the device");
   }
   return absl::OkStatus();
 }
@@ -388,7 +387,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
   ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
   ASSIGN_OR_RETURN(const models::LoadRequest fitted,
                    Guarded([&] { return FitMemory(folder, parameters, description); }));
-  UseThreads(parameters.threads);
+  UseThreads(parameters.placement.threads);
   return Guarded(
       [&]() -> absl::StatusOr<control::Loaded> {
         std::optional<LoadedContents> contents;
@@ -410,10 +409,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         absl::StatusOr<std::unique_ptr<models::Family>> family =
             entry->load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
                                  .device = device,
-                                 .text_encoders = fitted.text_encoders,
-                                 .autoencoder = parameters.autoencoder,
+                                 .placement = fitted.placement,
                                  .prompt_cache_bytes = PromptCacheBytes(parameters),
-                                 .stream_blocks = parameters.stream_blocks,
                                  .for_training = parameters.training,
                                  .quantize = parameters.quantize,
                                  .offload = fitted.offload,
@@ -422,7 +419,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
         if (!family.ok()) return family.status();
         model->family = *std::move(family);
         model_ = std::move(model);
-        const bool texts_on_host = parameters.text_encoders == control::ComponentPlacement::kCpu;
+        const bool texts_on_host = parameters.placement.text_encoders == control::ComponentPlacement::kCpu;
         adapters_ = std::make_unique<LoadedAdapters>(
             model_->family->adaptable(),
             models::AdapterPlace{.dtype = model_->family->dtype(),

@@ -201,7 +201,7 @@ TEST_F(EngineOnDeviceTest, RanksThatDoNotComeTogetherFailToLoad) {
 TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOfTheDevices) {
   constexpr char kFlux[] = "tests/golden/pipelines/flux_dev";
   Engine engine({}, OpenPretendDevice);
-  ASSERT_TRUE(engine.Load({.model = kFlux, .offload = control::Offload::kNever}).ok());
+  ASSERT_TRUE(engine.Load({.model = kFlux, .placement = {.offload = control::Offload::kNever}}).ok());
   const int64_t on_device = PretendDeviceBytes();
   // Returns the waits of a first step, which computes the modulations of all steps.
   const auto first_step_waits = [&] {
@@ -222,7 +222,9 @@ TEST_F(EngineOnDeviceTest, WeightsThatWaitInMainMemoryMakeTheSamePictureInLessOf
   const int64_t width = 4 * 16, modulations = (2 * 12 + 2 * 3 + 2) * width * width * 4;
   for (const auto text_encoders : {control::ComponentPlacement::kRank0, control::ComponentPlacement::kUnloaded}) {
     ASSERT_TRUE(
-        engine.Load({.model = kFlux, .text_encoders = text_encoders, .offload = control::Offload::kAlways}).ok());
+        engine
+            .Load({.model = kFlux, .placement = {.text_encoders = text_encoders, .offload = control::Offload::kAlways}})
+            .ok());
     EXPECT_LT(PretendDeviceBytes(), on_device - modulations);
     EXPECT_EQ(first_step_waits(), waits);
     ASSERT_TRUE(engine.StartJob(2, Apple()).ok());

@@ -164,8 +164,8 @@ TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
   DenoiseJob job = Job(Request("a cat", 4), 1, 2);
   Step({&job});
   const at::Tensor expected = *family_->Decode(job.latents.unsqueeze(0), rank_.context);
-  ASSERT_NO_FATAL_FAILURE(Open({.text_encoders = control::ComponentPlacement::kUnloaded,
-                                .autoencoder = control::ComponentPlacement::kUnloaded}));
+  ASSERT_NO_FATAL_FAILURE(Open({.placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
+                                              .autoencoder = control::ComponentPlacement::kUnloaded}}));
   EXPECT_LT(family_->weight_bytes(), all);
   const int64_t kept = family_->weight_bytes();
   DenoiseJob again = Job(Request("a cat", 4), 1, 2);
@@ -180,7 +180,7 @@ TEST_P(FamilyTest, BlocksThatAreReadForEachUseMakeTheSameLatents) {
   DenoiseJob job = Job(Request("a cat", 4), 1, 2);
   Step({&job});
   Step({&job});
-  ASSERT_NO_FATAL_FAILURE(Open({.stream_blocks = true}));
+  ASSERT_NO_FATAL_FAILURE(Open({.placement = {.stream_blocks = true}}));
   EXPECT_LT(family_->weight_bytes(), all);
   const int64_t kept = family_->weight_bytes();
   DenoiseJob again = Job(Request("a cat", 4), 1, 2);
@@ -221,7 +221,7 @@ TEST_P(FamilyTest, APromptThatWasEncodedBeforeNeedsNoEncoder) {
 // For encoders that are read for each use: all prompts are encoded at once, as far as the cache holds them, with the
 // same bits.
 TEST_P(FamilyTest, PromptsThatAreEncodedAheadNeedNoEncoderAnyMore) {
-  ASSERT_NO_FATAL_FAILURE(Open({.text_encoders = control::ComponentPlacement::kUnloaded}));
+  ASSERT_NO_FATAL_FAILURE(Open({.placement = {.text_encoders = control::ComponentPlacement::kUnloaded}}));
   const int64_t kept = family_->weight_bytes();
   std::vector<models::PromptRequest> requests;
   for (const char* text : {"a cat", "two dogs in the rain", "a boat"}) requests.push_back(Request(text, 4));
@@ -250,8 +250,8 @@ TEST_P(FamilyTest, NoMorePromptsAreEncodedAheadThanTheCacheHolds) {
   for (const models::GuidanceBranch& branch : one.guidance.branches) {
     bytes += static_cast<int64_t>(branch.row.text.nbytes());
   }
-  ASSERT_NO_FATAL_FAILURE(
-      Open({.text_encoders = control::ComponentPlacement::kUnloaded, .prompt_cache_bytes = 20 * (bytes + 2000)}));
+  ASSERT_NO_FATAL_FAILURE(Open({.placement = {.text_encoders = control::ComponentPlacement::kUnloaded},
+                                .prompt_cache_bytes = 20 * (bytes + 2000)}));
   std::vector<models::PromptRequest> requests;
   for (int i = 0; i < 200; ++i) requests.push_back(Request("cat " + std::to_string(i), 1));
   const int64_t encoded = family_->EncodeAhead(requests, rank_.context);

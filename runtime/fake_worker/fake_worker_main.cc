@@ -150,16 +150,17 @@ class FakeHandler final : public control::CommandHandler {
     if (script_.Has("no-device")) {
       return absl::ResourceExhaustedError(absl::StrCat("device '", parameters.device, "' is not available"));
     }
-    if (script_.Has("no-room") && serial_ && !parameters.stream_blocks) {
+    if (script_.Has("no-room") && serial_ && !parameters.placement.stream_blocks) {
       return absl::ResourceExhaustedError("the model does not fit in memory");
     }
     RETURN_IF_ERROR(Obey("load"));
     if (const std::string file = script_.Text("loads"); !file.empty()) {
-      std::ofstream(file, std::ios::app) << (parameters.stream_blocks ? "load streamed" : "load") << std::endl;
+      std::ofstream(file, std::ios::app) << (parameters.placement.stream_blocks ? "load streamed" : "load")
+                                         << std::endl;
     }
     on_device_ = !control::IsDevice(parameters.device, control::DeviceKind::kCpu);
     caches_ = parameters.prompt_cache_bytes > 0;
-    reads_encoders_ = parameters.text_encoders == control::ComponentPlacement::kUnloaded;
+    reads_encoders_ = parameters.placement.text_encoders == control::ComponentPlacement::kUnloaded;
     control::Loaded loaded = {.seconds = Work("load-time"), .weight_bytes = 48};
     loaded.device_memory = DeviceMemory();
     loaded.contents = base::ReadSmallFile(script_.Text("contents"), 64).value_or("");

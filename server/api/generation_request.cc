@@ -177,12 +177,6 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   return job;
 }
 
-template <typename Enum>
-absl::Status ReadName(absl::string_view field, const std::string& name, Enum& value) {
-  value = base::EnumOf<Enum>(name).value_or(value);
-  return CheckWord(field, name, base::EnumNames<Enum>());
-}
-
 }  // namespace
 
 absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
@@ -199,25 +193,13 @@ std::vector<std::string> SizeWarnings(const control::JobParameters& job, const c
                        model.default_height, " that the model was made for; expect a poor picture and a long time")};
 }
 
-absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model) {
-  control::LoadParameters placement;
-  const bool cuda = control::IsDevice(request.device, control::DeviceKind::kCuda);
-  const std::string usual = base::EnumName(cuda ? control::Dtype::kBf16 : control::Dtype::kFp32);
-  absl::Status status = ReadName("dtype", request.dtype.empty() ? usual : request.dtype, placement.dtype);
-  status.Update(CheckDevice(request.device));
-  status.Update(CheckValue("threads", request.threads, {0, static_cast<double>(kMaxThreads)}));
-  status.Update(ReadName("placement of the text encoders", request.text_encoders, placement.text_encoders));
-  status.Update(ReadName("placement of the autoencoder", request.autoencoder, placement.autoencoder));
-  status.Update(ReadName("offload", request.offload, placement.offload));
-  status.Update(
-      CheckValue("prompt cache (MiB)", request.prompt_cache_mib, {0, static_cast<double>(kMaxPromptCacheMib)}));
+absl::StatusOr<control::Dtype> ServedDtype(const std::string& name, const std::string& device) {
+  const bool cuda = control::IsDevice(device, control::DeviceKind::kCuda);
+  const control::Dtype usual = cuda ? control::Dtype::kBf16 : control::Dtype::kFp32;
+  absl::Status status = name.empty() ? absl::OkStatus() : CheckWord("dtype", name, base::EnumNames<control::Dtype>());
+  status.Update(CheckDevice(device));
   if (!status.ok()) return Named(status, FieldNames::kCommandLine);
-  placement.model = model;
-  placement.device = request.device;
-  placement.threads = static_cast<int32_t>(request.threads);
-  placement.prompt_cache_bytes = static_cast<uint64_t>(request.prompt_cache_mib) << 20;
-  placement.stream_blocks = request.stream_blocks;
-  return placement;
+  return base::EnumOf<control::Dtype>(name).value_or(usual);
 }
 
 }  // namespace tessera::server

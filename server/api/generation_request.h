@@ -13,16 +13,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "control/job_parameters.h"
-#include "control/load_parameters.h"
 #include "control/model_description.h"
+#include "control/placement.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
 
 inline constexpr size_t kMaxPromptBytes = control::kPrompt.most_bytes;
-inline constexpr int64_t kMaxPromptCacheMib = 1048576;
-inline constexpr int64_t kMaxThreads = 1024;
 
 // Returns the parameters of the first image. Parameters without effect are kept (server/api/unused_parameters.h removes
 // them). `names` selects the field names that errors use.
@@ -33,18 +31,8 @@ absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request
 // Returns a warning for the user if the image is far larger than the sizes for which the model works well.
 std::vector<std::string> SizeWarnings(const control::JobParameters& job, const control::ModelDescription& model);
 
-// The devices, precision and memory options with which a model runs.
-struct PlacementRequest {
-  std::string dtype = "fp32";  // empty: fp32 on the cpu, bf16 on cuda
-  std::string device = "cpu";
-  int64_t threads = 0;  // 0: all processors of the machine
-  std::string text_encoders = "rank0";
-  std::string autoencoder = "rank0";
-  int64_t prompt_cache_mib = 256;  // 0: no cache
-  bool stream_blocks = false;
-  std::string offload = "auto";
-};
-
-absl::StatusOr<control::LoadParameters> Validate(const PlacementRequest& request, const std::string& model);
+// Returns the dtype of this name for a model on `device`; without a name, fp32 on the cpu and bf16 on cuda.
+// INVALID_ARGUMENT if the name or the device is not valid.
+absl::StatusOr<control::Dtype> ServedDtype(const std::string& name, const std::string& device);
 
 }  // namespace tessera::server

@@ -301,62 +301,35 @@ TEST(GenerationRequestTest, AcceptsTheEndsOfTheRangesOfOptions) {
             "");
 }
 
-std::string ErrorOf(const PlacementRequest& request) {
-  const absl::StatusOr<control::LoadParameters> placement = Validate(request, "model");
-  return placement.ok() ? "" : std::string(placement.status().message());
+std::string DtypeError(const std::string& name, const std::string& device) {
+  const absl::StatusOr<control::Dtype> dtype = ServedDtype(name, device);
+  return dtype.ok() ? "" : std::string(dtype.status().message());
 }
 
-TEST(PlacementRequestTest, AcceptsEveryValidDevice) {
+TEST(ServedDtypeTest, AcceptsEveryValidDevice) {
   for (const char* device : {"cpu", "cuda", "cuda:0", "cuda:15", "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f",
                              "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"}) {
-    EXPECT_EQ(ErrorOf({.device = device}), "") << device;
+    EXPECT_EQ(DtypeError("fp32", device), "") << device;
   }
 }
 
-TEST(PlacementRequestTest, RefusesDevicesThatAreAlmostValid) {
+TEST(ServedDtypeTest, RefusesDevicesThatAreAlmostValid) {
   for (const char* device : {"", "gpu", "CPU", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999"}) {
-    EXPECT_THAT(ErrorOf({.device = device}),
+    EXPECT_THAT(DtypeError("fp32", device),
                 HasSubstr("device is '" + std::string(device) + "'; valid values are cpu, cuda,"))
         << device;
   }
 }
 
-TEST(PlacementRequestTest, ProposesTheDtypeThatIsSpeltMostLikeTheUnknownOne) {
-  EXPECT_THAT(ErrorOf({.dtype = "bf6"}), AllOf(HasSubstr("fp64, fp32, bf16"), HasSubstr("did you mean 'bf16'?")));
+TEST(ServedDtypeTest, ProposesTheDtypeThatIsSpeltMostLikeTheUnknownOne) {
+  EXPECT_THAT(DtypeError("bf6", "cpu"), AllOf(HasSubstr("dtype 'bf6' is unknown"), HasSubstr("fp64, fp32, bf16"),
+                                              HasSubstr("did you mean 'bf16'?")));
 }
 
-TEST(PlacementRequestTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
-  const absl::StatusOr<control::LoadParameters> placement =
-      Validate({.text_encoders = "cpu", .autoencoder = "unload", .prompt_cache_mib = 1048576}, "model");
-  ASSERT_TRUE(placement.ok());
-  EXPECT_EQ(placement->text_encoders, control::ComponentPlacement::kCpu);
-  EXPECT_EQ(placement->autoencoder, control::ComponentPlacement::kUnloaded);
-  EXPECT_EQ(placement->prompt_cache_bytes, uint64_t{1} << 40);
-  EXPECT_EQ(Validate(PlacementRequest(), "model")->text_encoders, control::ComponentPlacement::kRank0);
-}
-
-TEST(PlacementRequestTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
-  EXPECT_THAT(
-      ErrorOf({.text_encoders = "unloaded"}),
-      AllOf(HasSubstr("placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload"),
-            HasSubstr("did you mean 'unload'?")));
-  EXPECT_THAT(ErrorOf({.autoencoder = "gpu"}), HasSubstr("placement of the autoencoder 'gpu'"));
-}
-
-TEST(PlacementRequestTest, GivesEveryPlacementTheNameThatRequestsUse) {
-  for (const char* name : {"rank0", "cpu", "unload"}) {
-    EXPECT_EQ(base::EnumName(Validate({.text_encoders = name}, "model")->text_encoders), name);
-  }
-}
-
-TEST(PlacementRequestTest, RefusesACacheOutOfRange) {
-  EXPECT_EQ(ErrorOf({.prompt_cache_mib = 0}), "");
-  EXPECT_THAT(ErrorOf({.prompt_cache_mib = -1}), HasSubstr("prompt cache (MiB) is -1; valid values are 0 to 1048576"));
-  EXPECT_THAT(ErrorOf({.prompt_cache_mib = 1048577}), HasSubstr("the nearest is 1048576"));
-}
-
-TEST(PlacementRequestTest, RefusesThreadsOutOfRange) {
-  EXPECT_THAT(ErrorOf({.threads = -1}), HasSubstr("threads is -1; valid values are 0 to 1024"));
+TEST(ServedDtypeTest, WithoutANameTheDeviceDecides) {
+  EXPECT_EQ(*ServedDtype("", "cpu"), control::Dtype::kFp32);
+  EXPECT_EQ(*ServedDtype("", "cuda:1"), control::Dtype::kBf16);
+  EXPECT_EQ(*ServedDtype("fp64", "cuda:1"), control::Dtype::kFp64);
 }
 
 }  // namespace

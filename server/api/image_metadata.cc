@@ -40,9 +40,9 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigi
   metadata.device = placement.device;
   metadata.layout = parallel::LayoutText(layout);
   if (control::IsDevice(placement.device, control::DeviceKind::kCpu)) metadata.instruction_set = model.instruction_set;
-  const control::LoadParameters usual;
-  if (placement.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(placement.text_encoders);
-  if (placement.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(placement.autoencoder);
+  const control::Placement &used = placement.placement, usual;
+  if (used.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(used.text_encoders);
+  if (used.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(used.autoencoder);
   if (model.default_clean_caption) metadata.clean_caption = job.clean_caption;
   metadata.resolution_binning = job.resolution_binning;
   if (job.max_sequence_length > 0) metadata.max_sequence_length = job.max_sequence_length;

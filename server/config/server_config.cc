@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/utf8.h"
 #include "base/yaml_document.h"
+#include "base/yaml_fields.h"
 #include "base/yaml_reader.h"
 #include "control/device.h"
 #include "server/api/generation_request.h"
@@ -109,9 +110,21 @@ void VisitLimits(Visit& visit, Limits& limits) {
   visit("write_time", limits.write_time);
 }
 
+void VisitPlacement(YamlMapping& mapping, control::Placement& placement) { base::ReadYamlFields(mapping, placement); }
+
+void VisitPlacement(YamlWriter& out, const control::Placement& placement) {
+  const auto write = [&out]<class Value>(const auto& field, const Value& value) {
+    if constexpr (std::is_same_v<Value, int32_t>) {
+      out(field.name, int64_t{value}, YamlRange());
+    } else {
+      out(field.name, value);
+    }
+  };
+  base::ForEachField(write, placement);
+}
+
 template <typename Visit, typename Group>
 void VisitGroup(Visit& visit, Group& group) {
-  const std::vector<std::string> placements = base::EnumNames<control::ComponentPlacement>();
   visit.Path("model", group.model);
   visit("name", group.name);
   visit("aliases", group.aliases);
@@ -119,11 +132,7 @@ void VisitGroup(Visit& visit, Group& group) {
   visit("devices", group.devices);
   visit("dtype", group.dtype);
   visit("count", group.count, YamlRange{1, kMaxReplicas});
-  visit("threads", group.threads, YamlRange{0, kMaxThreads});
-  visit("text_encoders", group.text_encoders, placements);
-  visit("autoencoder", group.autoencoder, placements);
-  visit("stream_blocks", group.stream_blocks);
-  visit("offload", group.offload, base::EnumNames<control::Offload>());
+  VisitPlacement(visit, group.placement);
   visit("warmup", group.warmup);
 }
 
@@ -237,8 +246,7 @@ absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupCon
                                            placed.node, "/cpu:0"));
       continue;
     }
-    const PlacementRequest placement = {.dtype = group.dtype, .device = control::DeviceOnItsHost(device)};
-    const absl::Status valid = Validate(placement, group.model).status();
+    const absl::Status valid = ServedDtype(group.dtype, control::DeviceOnItsHost(device)).status();
     if (!valid.ok()) {
       mapping.Update(absl::InvalidArgumentError(absl::StrCat(path, ": ", valid.message(), LineText(node))));
     }

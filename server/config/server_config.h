@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/log_line.h"
+#include "control/load_parameters.h"
 #include "server/verification/certify_policy.h"
 
 namespace tessera::server {
@@ -43,11 +44,7 @@ struct GroupConfig {
   std::vector<std::string> devices = {"cpu"};
   std::string dtype;  // empty: fp32 on the cpu, bf16 on cuda
   int64_t count = 1;
-  int64_t threads = 0;  // per rank on the cpu; 0: shared among the ranks
-  std::string text_encoders = "rank0";
-  std::string autoencoder = "rank0";
-  bool stream_blocks = false;
-  std::string offload = "auto";
+  control::Placement placement;
   std::vector<std::string> warmup = {};  // sizes, WIDTHxHEIGHT; one step of each runs before the group is ready
 
   bool operator==(const GroupConfig&) const = default;

@@ -29,7 +29,7 @@ constexpr absl::Duration kShortestReplacement = absl::Seconds(3);
 // and a GPU in bf16.
 double MostFlopsPerSecond(const control::LoadParameters& load, int ranks) {
   if (!control::IsDevice(DeviceOfRank(load.device, 0, ranks), control::DeviceKind::kCpu)) return 2e15 * ranks;
-  return (load.dtype == control::Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.threads);
+  return (load.dtype == control::Dtype::kBf16 ? 4e12 : 3e11) * std::max<int32_t>(1, load.placement.threads);
 }
 
 control::Device DeviceOf(const GroupRunnerOptions& group, int rank) {
@@ -87,9 +87,10 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .contents = &contents_};
   runner.load.device = PlaceRanks(group.layout, runner.load.device);
   if (!options_.certificates.empty()) runner.certificates = options_.certificates;
-  if (runner.load.threads == 0 && !IsOnNodes(runner.load.device)) {
+  if (runner.load.placement.threads == 0 && !IsOnNodes(runner.load.device)) {
     const int64_t processors = base::ReadMachineProcessors().available();
-    runner.load.threads = static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));
+    runner.load.placement.threads =
+        static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));
   }
   const parallel::MeshShape& mesh = group.layout.mesh;
   for (int64_t replica = 0; replica < group.options.count; ++replica) {
@@ -274,7 +275,7 @@ void GroupFleet::ShareMemory(const Lock& lock) {
   for (const Replica& replica : replicas_) {
     if (replica.ended || !IsOnHost(replica.group)) continue;
     if (!replica.draining) ++groups;
-    if (replica.group.load.stream_blocks) continue;
+    if (replica.group.load.placement.stream_blocks) continue;
     const auto bytes = static_cast<double>(WeightBytes(replica.group.model, replica.group.load.dtype));
     weights += bytes;
     if (!replica.is_in_rest) unmeasured += bytes;

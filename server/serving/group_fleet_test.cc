@@ -84,7 +84,7 @@ TEST_F(GroupFleetTest, ReplicasShareTheProcessorsThatTheProcessMayUse) {
   ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
   const Lock lock = monitor_.Acquire();
   Install(lock, 1);
-  EXPECT_EQ(fleet_->Find(lock, 1).load.threads, base::ReadMachineProcessors().available());
+  EXPECT_EQ(fleet_->Find(lock, 1).load.placement.threads, base::ReadMachineProcessors().available());
   int first = 0;
   while (!CPU_ISSET(first, &all)) ++first;
   CPU_ZERO(&one);
@@ -92,7 +92,7 @@ TEST_F(GroupFleetTest, ReplicasShareTheProcessorsThatTheProcessMayUse) {
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
   Install(lock, 2);
   ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
-  EXPECT_EQ(fleet_->Find(lock, 2).load.threads, 1);
+  EXPECT_EQ(fleet_->Find(lock, 2).load.placement.threads, 1);
 }
 
 // What runs when they make nothing is not for an image.

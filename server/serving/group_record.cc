@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/atomic_file.h"
 #include "base/file.h"
+#include "base/json_fields.h"
 #include "base/private_files.h"
 #include "base/status_macros.h"
 #include "server/verification/subject_json.h"
@@ -29,12 +30,18 @@ std::string ReadText(const json::object& object, const char* name) { return std:
 }  // namespace
 
 std::string LoadText(const control::LoadParameters& load) {
-  return absl::StrCat("model ", absl::CHexEscape(load.model), ", dtype ", base::EnumName(load.dtype), ", device ",
-                      load.device, ", threads ", load.threads, ", text encoders ", static_cast<int>(load.text_encoders),
-                      ", autoencoder ", static_cast<int>(load.autoencoder), ", prompt cache ", load.prompt_cache_bytes,
-                      load.stream_blocks ? ", streamed" : "",
-                      load.offload == control::Offload::kAuto ? "" : ", offload ",
-                      load.offload == control::Offload::kAuto ? "" : base::EnumName(load.offload));
+  std::string text;
+  base::ForEachField(
+      [&text]<class Value>(const auto& field, const Value& value) {
+        absl::StrAppend(&text, text.empty() ? "" : ", ", field.name, " ");
+        if constexpr (std::is_same_v<Value, std::string>) {
+          absl::StrAppend(&text, absl::CHexEscape(value));
+        } else {
+          absl::StrAppend(&text, base::JsonOfFields(value));
+        }
+      },
+      load);
+  return text;
 }
 
 std::string GroupRecordText(const GroupRecord& record) {

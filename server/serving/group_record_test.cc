@@ -37,9 +37,9 @@ TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
   EXPECT_NE(text, LoadText({.model = "n"}));
   EXPECT_NE(text, LoadText({.model = "m", .dtype = control::Dtype::kBf16}));
   EXPECT_NE(text, LoadText({.model = "m", .device = "cuda:1"}));
-  EXPECT_NE(text, LoadText({.model = "m", .threads = 2}));
-  EXPECT_NE(text, LoadText({.model = "m", .text_encoders = control::ComponentPlacement::kCpu}));
-  EXPECT_NE(text, LoadText({.model = "m", .autoencoder = control::ComponentPlacement::kUnloaded}));
+  EXPECT_NE(text, LoadText({.model = "m", .placement = {.threads = 2}}));
+  EXPECT_NE(text, LoadText({.model = "m", .placement = {.text_encoders = control::ComponentPlacement::kCpu}}));
+  EXPECT_NE(text, LoadText({.model = "m", .placement = {.autoencoder = control::ComponentPlacement::kUnloaded}}));
   EXPECT_NE(text, LoadText({.model = "m", .prompt_cache_bytes = 0}));
 }
 

@@ -27,7 +27,7 @@ bool NeedsAChange(const absl::Status& start) {
 
 // Returns whether encoders are read for each use and encoded prompts are cached.
 bool ReadsEncodersForEachUse(const control::LoadParameters& load) {
-  return load.text_encoders == control::ComponentPlacement::kUnloaded && load.prompt_cache_bytes > 0;
+  return load.placement.text_encoders == control::ComponentPlacement::kUnloaded && load.prompt_cache_bytes > 0;
 }
 
 }  // namespace

@@ -126,8 +126,8 @@ class Verifier {
     load.record = options.record;
     // The number of threads determines the order of sums, so one rank gets as many threads as each rank of the layout:
     // then only the layout can cause differences.
-    const int32_t all = load.threads > 0 ? load.threads : base::ReadMachineProcessors().available();
-    load.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
+    const int32_t all = load.placement.threads > 0 ? load.placement.threads : base::ReadMachineProcessors().available();
+    load.placement.threads = std::max(1, all / request_.layout.ranks()) * layout.ranks();
     RETURN_IF_ERROR(Load(*group, load, layout));
     std::vector<Run> runs(canaries_.size());
     for (size_t i = 0; i < canaries_.size(); ++i) {
@@ -145,13 +145,13 @@ class Verifier {
   // A single rank may lack memory for what several ranks hold; then it loads its blocks one at a time.
   absl::Status Load(WorkerGroup& group, control::LoadParameters load, const parallel::Layout& layout) {
     absl::Status loaded = group.Load(load).status();
-    if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.stream_blocks) {
+    if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.placement.stream_blocks) {
       return loaded;
     }
-    Report("the model does not fit into one rank's memory: its blocks are read from their files for every step");
-    load.stream_blocks = true;
-    load.text_encoders = control::ComponentPlacement::kUnloaded;
-    load.autoencoder = control::ComponentPlacement::kUnloaded;
+    Report("one rank has no room for the model: its blocks are read from their files for every step");
+    load.placement.stream_blocks = true;
+    load.placement.text_encoders = control::ComponentPlacement::kUnloaded;
+    load.placement.autoencoder = control::ComponentPlacement::kUnloaded;
     return group.Load(load).status();
   }
 

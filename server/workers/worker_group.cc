@@ -104,15 +104,17 @@ absl::Status WorkerGroup::StartProcesses() {
 // The ranks of one host share its processors.
 control::LoadParameters WorkerGroup::OnRank(control::LoadParameters parameters, int rank) const {
   const RankProcess& own = *workers_[static_cast<size_t>(rank)].process;
-  if (remote_ != nullptr && parameters.threads == 0) {
+  if (remote_ != nullptr && parameters.placement.threads == 0) {
     const auto sharing =
         std::ranges::count_if(workers_, [&](const Worker& worker) { return worker.process->node() == own.node(); });
     const int all = own.processors() > 0 ? own.processors() : base::ReadMachineProcessors().available();
-    parameters.threads = std::max(1, all / static_cast<int>(sharing));
+    parameters.placement.threads = std::max(1, all / static_cast<int>(sharing));
   } else if (ranks() > 1) {
-    const int32_t all = parameters.threads > 0 ? parameters.threads : base::ReadMachineProcessors().available();
-    parameters.threads = std::max(1, all / ranks());
+    const int32_t all =
+        parameters.placement.threads > 0 ? parameters.placement.threads : base::ReadMachineProcessors().available();
+    parameters.placement.threads = std::max(1, all / ranks());
   }
+  parameters.placement.threads = std::min(parameters.placement.threads, control::kMaxThreads);
   parameters.device = control::DeviceOnItsHost(DeviceOfRank(parameters.device, rank, ranks()));
   return parameters;
 }

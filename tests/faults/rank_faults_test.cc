@@ -79,7 +79,8 @@ class RankFaultsTest : public ::testing::Test {
     at(kStarting);
     if (absl::Status status = group_->Connect(absl::Minutes(1)); !status.ok()) return status;
     at(kLoading);
-    if (absl::Status status = group_->Load({.model = EMBEDDED_MODEL, .threads = 2}).status(); !status.ok()) {
+    if (absl::Status status = group_->Load({.model = EMBEDDED_MODEL, .placement = {.threads = 2}}).status();
+        !status.ok()) {
       return status;
     }
     at(kEncoding);

@@ -149,24 +149,25 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
   for (const control::ComponentPlacement placement :
        {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu,
         control::ComponentPlacement::kUnloaded}) {
-    ASSERT_TRUE(client_
-                    ->Call(control::LoadModel{.parameters = {.model = "m",
-                                                             .dtype = control::Dtype::kBf16,
-                                                             .device = "cuda:1",
-                                                             .threads = 3,
-                                                             .text_encoders = placement,
-                                                             .autoencoder = control::ComponentPlacement::kCpu,
-                                                             .prompt_cache_bytes = uint64_t{1} << 40}})
-                    .ok());
+    ASSERT_TRUE(
+        client_
+            ->Call(control::LoadModel{.parameters = {.model = "m",
+                                                     .dtype = control::Dtype::kBf16,
+                                                     .device = "cuda:1",
+                                                     .placement = {.threads = 3,
+                                                                   .text_encoders = placement,
+                                                                   .autoencoder = control::ComponentPlacement::kCpu},
+                                                     .prompt_cache_bytes = uint64_t{1} << 40}})
+            .ok());
     EXPECT_EQ(worker_.load.model, "m");
     EXPECT_EQ(worker_.load.dtype, control::Dtype::kBf16);
     EXPECT_EQ(worker_.load.device, "cuda:1");
-    EXPECT_EQ(worker_.load.threads, 3);
-    EXPECT_EQ(worker_.load.text_encoders, placement);
-    EXPECT_EQ(worker_.load.autoencoder, control::ComponentPlacement::kCpu);
+    EXPECT_EQ(worker_.load.placement.threads, 3);
+    EXPECT_EQ(worker_.load.placement.text_encoders, placement);
+    EXPECT_EQ(worker_.load.placement.autoencoder, control::ComponentPlacement::kCpu);
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
-    ASSERT_TRUE(client_->Call(control::LoadModel{.parameters = {.autoencoder = placement}}).ok());
-    EXPECT_EQ(worker_.load.autoencoder, placement);
+    ASSERT_TRUE(client_->Call(control::LoadModel{.parameters = {.placement = {.autoencoder = placement}}}).ok());
+    EXPECT_EQ(worker_.load.placement.autoencoder, placement);
   }
 }
 

@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<ItemMaker>> MakeLocalItems(const ModelOptions& op
                                                           const std::string& adapter_folder) {
   ASSIGN_OR_RETURN(const server::CertifyPolicy certify, server::ParseCertifyPolicy(options.certify));
   ASSIGN_OR_RETURN(const std::string model, At(Stage::kModel, FindModel(options.model, options.model_folders)));
-  ASSIGN_OR_RETURN(control::LoadParameters load, Placement(options, model));
+  ASSIGN_OR_RETURN(control::LoadParameters load, RequestedLoad(options, model));
   ASSIGN_OR_RETURN(const server::LayoutRequest layout, RequestedLayout(options));
   int64_t count = 1;
   if (!replicas.empty()) {

@@ -68,7 +68,7 @@ class Bench {
     server::GenerationRequest request = {.seed = 1};
     Counts counts;
     RETURN_IF_ERROR(ReadOptions(request, counts));
-    ASSIGN_OR_RETURN(control::LoadParameters placement, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(options_.model, ""));
     ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(placement.model, At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     // Measure the text encoders and not the cache, unless the user wants the cache.

@@ -61,7 +61,7 @@ class Generation {
     ASSIGN_OR_RETURN(preview_every_, PreviewInterval(options_.preview));
     ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
     ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
-    ASSIGN_OR_RETURN(placement_, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(placement_, RequestedLoad(options_.model, ""));
     ASSIGN_OR_RETURN(placement_.model,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
     // The folder's name may depend on the model's defaults; it is then checked below.

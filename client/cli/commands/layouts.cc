@@ -159,7 +159,7 @@ class Layouts {
  private:
   absl::StatusOr<ExitCode> Execute() {
     ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
-    ASSIGN_OR_RETURN(const control::LoadParameters placement, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(const control::LoadParameters placement, RequestedLoad(options_.model, ""));
     ASSIGN_OR_RETURN(const server::GenerationRequest sized, SizedRequest(options_.size));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(const std::string path,

@@ -35,6 +35,7 @@ constexpr int64_t kMaxThreads = 4096;
 
 struct PlanOptions {
   ModelOptions model;
+  std::string threads;
   std::string gpus, gpu, link, size, steps, slo, text_tokens;
   bool approximate = false;
   bool calibrate = false;
@@ -212,8 +213,8 @@ class Planning {
     if (wanted.width < 1 || wanted.heads < 1) {
       return At(Stage::kModel, absl::FailedPreconditionError("the shape of the model's transformer is not known"));
     }
-    if (!options_.model.threads.empty()) {
-      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
+    if (!options_.threads.empty()) {
+      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.threads));
       wanted.threads = static_cast<int32_t>(threads);
     }
     ASSIGN_OR_RETURN(const server::Calibration calibration,
@@ -242,18 +243,18 @@ class Planning {
     }
     about.of_this_host = !device.empty() || options_.calibrate;
     if (on_gpus()) {
-      return RefuseTyped({{"--link", options_.link}, {"--gpu", options_.gpu}, {"--threads", options_.model.threads}},
-                         " is not valid with the GPUs of this machine, which are measured");
+      return RefuseTyped({{"--link", options_.link}, {"--gpu", options_.gpu}, {"--threads", options_.threads}},
+                         " is not for the GPUs of this machine, which are measured");
     }
     if (about.of_this_host) {
       RETURN_IF_ERROR(RefuseTyped({{"--gpus", options_.gpus}, {"--link", options_.link}, {"--gpu", options_.gpu}},
-                                  " is for GPUs, and this plan is for this machine's CPU"));
-      if (options_.model.threads.empty()) return absl::OkStatus();
-      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.model.threads));
+                                  " is of GPUs, and this plan is of this machine's CPU"));
+      if (options_.threads.empty()) return absl::OkStatus();
+      ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.threads));
       if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
       return absl::InvalidArgumentError(absl::StrCat("threads is ", threads, "; valid values are 1 to ", kMaxThreads));
     }
-    if (!options_.model.threads.empty()) return absl::InvalidArgumentError("--threads needs --device cpu");
+    if (!options_.threads.empty()) return absl::InvalidArgumentError("--threads needs --device cpu");
     for (const auto& [name, typed] : {std::pair("--gpus", &options_.gpus), std::pair("--link", &options_.link)}) {
       if (typed->empty()) return absl::InvalidArgumentError(absl::StrCat(name, " is required, or --device cpu"));
     }
@@ -306,7 +307,7 @@ CommandRun AddPlan(CLI::App& app) {
   AddText(app, {"--gpu", "Name of the GPU in docs/planner.md (default: H100)", "GPU"}, options->gpu);
   AddText(app, {"--device", "Plan for ranks on this machine's processors or GPUs, which are measured", "cpu|cuda"},
           options->model.device);
-  AddText(app, {"--threads", "CPU threads of all ranks together (default: all)", "N"}, options->model.threads);
+  AddText(app, {"--threads", "CPU threads of all ranks together (default: all)", "N"}, options->threads);
   AddFlag(app, "--calibrate",
           "Measure this machine's processors, or with --device cuda its GPUs, again instead of reading the cache "
           "folder",

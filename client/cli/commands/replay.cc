@@ -79,9 +79,11 @@ class Replay {
     ModelOptions placement_options = options_.model;
     if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
     if (placement_options.device.empty()) placement_options.device = metadata->device;
-    if (placement_options.text_encoders.empty()) placement_options.text_encoders = metadata->text_encoders;
-    if (placement_options.autoencoder.empty()) placement_options.autoencoder = metadata->autoencoder;
-    ASSIGN_OR_RETURN(control::LoadParameters placement, Placement(placement_options, ""));
+    for (const auto& [member, made] : {std::pair(&control::Placement::text_encoders, &metadata->text_encoders),
+                                       std::pair(&control::Placement::autoencoder, &metadata->autoencoder)}) {
+      if (std::string& typed = placement_options.text(member); typed.empty()) typed = *made;
+    }
+    ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(placement_options, ""));
     RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 
     ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));

@@ -23,19 +23,20 @@ struct TrainOptions {
 // Refuses options that do not apply to the chosen action.
 absl::Status CheckFits(const TrainOptions& options) {
   const bool init = options.target == kInit;
-  for (const auto& [name, typed, of_init] : {std::tuple("--images", !options.init.images.empty(), true),
-                                             {"--model", !options.init.model.model.empty(), true},
-                                             {"--output", !options.init.output.empty(), true},
-                                             {"--trigger-word", !options.init.trigger_word.empty(), true},
-                                             {"--type", !options.init.type.empty(), true},
-                                             {"--rank", !options.init.rank.empty(), true},
-                                             {"--steps", !options.init.steps.empty(), true},
-                                             {"--resume", !options.run.resume.empty(), false},
-                                             {"--dry-run", options.run.dry_run, false},
-                                             {"--device", !options.init.model.device.empty(), false},
-                                             {"--threads", !options.init.model.threads.empty(), false},
-                                             {"--json", options.run.json, false},
-                                             {"--quiet", options.run.quiet, false}}) {
+  for (const auto& [name, typed, of_init] :
+       {std::tuple("--images", !options.init.images.empty(), true),
+        {"--model", !options.init.model.model.empty(), true},
+        {"--output", !options.init.output.empty(), true},
+        {"--trigger-word", !options.init.trigger_word.empty(), true},
+        {"--type", !options.init.type.empty(), true},
+        {"--rank", !options.init.rank.empty(), true},
+        {"--steps", !options.init.steps.empty(), true},
+        {"--resume", !options.run.resume.empty(), false},
+        {"--dry-run", options.run.dry_run, false},
+        {"--device", !options.init.model.device.empty(), false},
+        {"--threads", !options.init.model.text(&control::Placement::threads).empty(), false},
+        {"--json", options.run.json, false},
+        {"--quiet", options.run.quiet, false}}) {
     if (!typed || of_init == init) continue;
     return absl::InvalidArgumentError(of_init
                                           ? absl::StrCat(name, " is for train init; a run has it in its configuration")
@@ -75,7 +76,7 @@ CommandRun AddTrain(CLI::App& app) {
           options->run.dry_run);
   AddText(app, {"--device", "Where it runs: cuda is a GPU for each rank (default: cpu)", "cpu|cuda|cuda:N|GPU-UUID"},
           init.model.device);
-  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.threads);
+  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, init.model.text(&control::Placement::threads));
   AddFlag(app, "--json", "One JSON object a line", options->run.json);
   AddFlag(app, "-q,--quiet", "Print only the paths of saved files", options->run.quiet);
   AddModelOption(app, init.model);

@@ -55,7 +55,7 @@ class Verify {
     }
     ASSIGN_OR_RETURN(request.adapters, Adapters());
     ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
-    ASSIGN_OR_RETURN(request.load, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(request.load, RequestedLoad(options_.model, ""));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(request.load.model,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));

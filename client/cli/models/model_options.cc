@@ -5,12 +5,60 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/enum_names.h"
 #include "base/status_macros.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::client {
+namespace {
+
+constexpr int64_t kMaxPromptCacheMib = 1048576;
+
+// The name of a field of control::Placement in messages.
+std::string PlacementLabel(const std::string& field) {
+  if (field == "text_encoders") return "placement of the text encoders";
+  if (field == "autoencoder") return "placement of the autoencoder";
+  return absl::StrReplaceAll(field, {{"_", " "}});
+}
+
+// Calls visit(field, value, typed) for every field of `placement`; `typed` is what was typed for it.
+template <class Options, class Visit>
+void ForEachPlacement(Options& options, control::Placement& placement, const Visit& visit) {
+  auto typed = options.placement.begin();
+  base::ForEachField([&](const auto& field, auto& value) { visit(field, value, *typed++); }, placement);
+}
+
+absl::StatusOr<control::Placement> ReadPlacement(const ModelOptions& options) {
+  control::Placement placement;
+  absl::Status status;
+  const auto read = [&status]<class Value>(const auto& field, Value& value, const ModelOptions::Typed& typed) {
+    const std::string label = PlacementLabel(field.name);
+    if constexpr (std::is_same_v<Value, bool>) {
+      value = typed.flag;
+    } else if (typed.text.empty()) {
+      return;
+    } else if constexpr (base::NamedEnum<Value>) {
+      status.Update(server::CheckName(label, typed.text, base::EnumNames<Value>()));
+      value = base::EnumOf<Value>(typed.text).value_or(value);
+    } else {
+      const absl::StatusOr<int64_t> number = ParseInteger(label, typed.text);
+      status.Update(number.status());
+      if (!number.ok()) return;
+      status.Update(server::CheckValue(label, *number,
+                                       {static_cast<double>(field.valid.low), static_cast<double>(field.valid.high)}));
+      value = static_cast<Value>(*number);
+    }
+  };
+  ForEachPlacement(options, placement, read);
+  if (!status.ok()) return server::Named(status, server::FieldNames::kCommandLine);
+  return placement;
+}
+
+}  // namespace
 
 void AddModelOption(CLI::App& app, ModelOptions& options) {
   BeginGroup(app, "Model");
@@ -41,21 +89,26 @@ void AddDeviceOptions(CLI::App& app, ModelOptions& options) {
 
 void AddPlacementOptions(CLI::App& app, ModelOptions& options) {
   AddDeviceOptions(app, options);
-  AddText(app, {"--threads", "CPU threads (default: all)", "N"}, options.threads);
-  AddText(app, {"--text-encoders", "Where the text encoders are (default: rank0)", "rank0|cpu|unload"},
-          options.text_encoders);
-  AddText(app, {"--vae", "Where the autoencoder is (default: rank0)", "rank0|cpu|unload"}, options.autoencoder);
+  control::Placement usual;
+  const auto add = [&app]<class Value>(const auto& field, const Value& value, ModelOptions::Typed& typed) {
+    const std::string option = PlacementOption(field.name);
+    if constexpr (std::is_same_v<Value, bool>) {
+      AddFlag(app, option.c_str(), field.help, typed.flag);
+    } else {
+      std::string type = "N", shown;
+      if constexpr (base::NamedEnum<Value>) {
+        type = absl::StrJoin(base::EnumNames<Value>(), "|");
+        shown = base::EnumName(value);
+      } else {
+        shown = absl::StrCat(value);
+      }
+      const std::string help = absl::StrCat(field.help, " (default: ", shown, ")");
+      AddText(app, {option.c_str(), help.c_str(), type.c_str()}, typed.text);
+    }
+  };
+  ForEachPlacement(options, usual, add);
   AddText(app, {"--prompt-cache", "Memory for encoded prompts in MiB; 0: none (default: 256)", "MIB"},
           options.prompt_cache);
-  AddFlag(app, "--stream-blocks",
-          "Read each block of the transformer from its files for every use: for models that do not fit",
-          options.stream_blocks);
-  AddText(app,
-          {"--offload",
-           "Whether weights that are used once per image are in main memory: for GPUs with less memory than the model "
-           "takes (default: auto)",
-           "auto|never|always"},
-          options.offload);
 }
 
 void AddLayoutOptions(CLI::App& app, ModelOptions& options) {
@@ -80,38 +133,44 @@ void AddWorkerOptions(CLI::App& app, ModelOptions& options) {
   AddFlag(app, "-v,--verbose", "Show the worker's messages", options.verbose);
 }
 
-std::string LocalOption(const ModelOptions& options) {
-  for (const auto& [name, typed] :
-       {std::pair("--models-dir", &options.model_folders), std::pair("--dtype", &options.dtype),
-        std::pair("--device", &options.device), std::pair("--threads", &options.threads),
-        std::pair("--text-encoders", &options.text_encoders), std::pair("--vae", &options.autoencoder),
-        std::pair("--prompt-cache", &options.prompt_cache), std::pair("--layout", &options.layout),
-        std::pair("--ranks", &options.ranks), std::pair("--certify", &options.certify),
-        std::pair("--offload", &options.offload), std::pair("--command-timeout", &options.command_timeout)}) {
-    if (!typed->empty()) return name;
-  }
-  if (options.stream_blocks) return "--stream-blocks";
-  return options.verbose ? "--verbose" : "";
+std::string PlacementOption(const std::string& field) {
+  return field == "autoencoder" ? "--vae" : absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
 }
 
-absl::StatusOr<control::LoadParameters> Placement(const ModelOptions& options, const std::string& path) {
-  server::PlacementRequest request;
-  if (!options.device.empty()) request.device = options.device;
-  request.dtype = options.dtype;
-  if (!options.threads.empty()) {
-    ASSIGN_OR_RETURN(request.threads, ParseInteger("threads", options.threads));
-  }
-  if (!options.text_encoders.empty()) request.text_encoders = options.text_encoders;
-  if (!options.autoencoder.empty()) request.autoencoder = options.autoencoder;
+std::string LocalOption(const ModelOptions& options) {
+  std::vector<std::pair<std::string, bool>> typed = {{"--models-dir", !options.model_folders.empty()},
+                                                     {"--dtype", !options.dtype.empty()},
+                                                     {"--device", !options.device.empty()}};
+  control::Placement placement;
+  const auto add = [&typed](const auto& field, const auto&, const ModelOptions::Typed& option) {
+    typed.emplace_back(PlacementOption(field.name), option.flag || !option.text.empty());
+  };
+  ForEachPlacement(options, placement, add);
+  typed.insert(typed.end(), {{"--prompt-cache", !options.prompt_cache.empty()},
+                             {"--layout", !options.layout.empty()},
+                             {"--ranks", !options.ranks.empty()},
+                             {"--certify", !options.certify.empty()},
+                             {"--command-timeout", !options.command_timeout.empty()},
+                             {"--verbose", options.verbose}});
+  const auto first = std::ranges::find_if(typed, [](const auto& option) { return option.second; });
+  return first == typed.end() ? "" : first->first;
+}
+
+absl::StatusOr<control::LoadParameters> RequestedLoad(const ModelOptions& options, const std::string& path) {
+  control::LoadParameters load;
+  load.model = path;
+  if (!options.device.empty()) load.device = options.device;
+  ASSIGN_OR_RETURN(load.dtype, server::ServedDtype(options.dtype, load.device));
+  ASSIGN_OR_RETURN(load.placement, ReadPlacement(options));
   if (!options.prompt_cache.empty()) {
-    ASSIGN_OR_RETURN(request.prompt_cache_mib, ParseInteger("prompt cache (MiB)", options.prompt_cache));
+    constexpr char kLabel[] = "prompt cache (MiB)";
+    ASSIGN_OR_RETURN(const int64_t mib, ParseInteger(kLabel, options.prompt_cache));
+    RETURN_IF_ERROR(server::Named(server::CheckValue(kLabel, mib, {0, static_cast<double>(kMaxPromptCacheMib)}),
+                                  server::FieldNames::kCommandLine));
+    load.prompt_cache_bytes = static_cast<uint64_t>(mib) << 20;
   }
-  request.stream_blocks = options.stream_blocks;
-  if (!options.offload.empty()) request.offload = options.offload;
-  absl::StatusOr<control::LoadParameters> placement = server::Validate(request, path);
-  if (!placement.ok()) return placement;
   RETURN_IF_ERROR(RequestedLayout(options).status());
-  return placement;
+  return load;
 }
 
 absl::StatusOr<WorkerSession::Options> SessionOptions(const ModelOptions& options) {

@@ -104,7 +104,7 @@ class Doctor {
         continue;
       }
       groups.push_back(*served);
-      threads += group.threads * group.count;
+      threads += group.placement.threads * group.count;
       const absl::StatusOr<control::ModelDescription> model =
           WorkerSession::DescribeAlone({}, interrupts_, served->load.model);
       if (!model.ok()) {

@@ -63,7 +63,7 @@ ProcessNeeds NeedsOf(const server::ServerConfig& config) {
     files += kFilesOfRank * ranks;
     tasks += kThreadsOfRank * ranks;
     if (IsOnNodes(group)) continue;
-    tasks += group.threads > 0 ? group.threads * ranks : std::max(processors, ranks);
+    tasks += group.placement.threads > 0 ? group.placement.threads * ranks : std::max(processors, ranks);
   }
   int64_t most = files;
   while (server::SharesOf(most).http < files) ++most;

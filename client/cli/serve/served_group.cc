@@ -63,15 +63,10 @@ absl::StatusOr<server::ServedGroupOptions> ServedGroupOf(const server::GroupConf
     ASSIGN_OR_RETURN(const server::PictureSize size, server::ParsePictureSize(text));
     group.warmup.push_back(size);
   }
+  group.load.model = *folder;
+  group.load.placement = config.placement;
   for (const std::string& device : config.devices) {
-    ASSIGN_OR_RETURN(group.load, server::Validate(server::PlacementRequest{.dtype = config.dtype,
-                                                                           .device = control::DeviceOnItsHost(device),
-                                                                           .threads = config.threads,
-                                                                           .text_encoders = config.text_encoders,
-                                                                           .autoencoder = config.autoencoder,
-                                                                           .stream_blocks = config.stream_blocks,
-                                                                           .offload = config.offload},
-                                                  *folder));
+    ASSIGN_OR_RETURN(group.load.dtype, server::ServedDtype(config.dtype, control::DeviceOnItsHost(device)));
   }
   group.load.device = absl::StrJoin(config.devices, ",");
   if (config.layout == "auto" || config.devices.size() > 1) {

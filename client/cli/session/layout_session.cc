@@ -29,8 +29,8 @@ LoadedEvent LoadedOn(const LayoutStanding& standing, const control::ModelDescrip
           .device = placement.device,
           .layout = parallel::LayoutText(standing.layout),
           .certified = standing.certified,
-          .text_encoders = base::EnumName(placement.text_encoders),
-          .autoencoder = base::EnumName(placement.autoencoder),
+          .text_encoders = base::EnumName(placement.placement.text_encoders),
+          .autoencoder = base::EnumName(placement.placement.autoencoder),
           .loaded = loaded};
 }
 

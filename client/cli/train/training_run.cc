@@ -63,7 +63,7 @@ class TrainingRun {
   absl::StatusOr<ExitCode> Execute() {
     const absl::Duration begin = base::SteadyNow();
     ASSIGN_OR_RETURN(config_, Configuration());
-    ASSIGN_OR_RETURN(load_, Placement(options_.model, ""));
+    ASSIGN_OR_RETURN(load_, RequestedLoad(options_.model, ""));
     ASSIGN_OR_RETURN(load_.model, At(Stage::kModel, FindModel(config_.model, options_.model.model_folders)));
     ASSIGN_OR_RETURN(load_.dtype, DtypeOf(config_.train.dtype));
     load_.training = true;
@@ -152,7 +152,7 @@ class TrainingRun {
     if (plan.step_flops == 0) return absl::OkStatus();
     const absl::StatusOr<double> rate = MeasureProductRate({.dtype = base::EnumName(load_.dtype),
                                                             .device = load_.device,
-                                                            .threads = load_.threads,
+                                                            .threads = load_.placement.threads,
                                                             .rows = std::min(plan.rows, kMostMeasuredRows),
                                                             .width = plan.width},
                                                            interrupts_);
