@@ -1,4 +1,5 @@
-// Reads a described struct (base/fields.h) from a YAML mapping: each field is a key, which may be absent.
+// Reads and writes a described struct (base/fields.h) as a YAML mapping: each field is a key, which may be absent when
+// it is read. A struct with another form in YAML has its own ReadYamlField and WriteYamlField in its namespace.
 #pragma once
 
 #include <limits>
@@ -32,7 +33,7 @@ void ReadYamlField(YamlMapping& mapping, const char* name, T& value, const Valid
     if (valid.is_path) return mapping.Path(name, value);
     mapping(name, value);
   } else {
-    mapping(name, value);  // a flag or a choice
+    mapping(name, value);  // a flag, a choice or a duration
   }
 }
 
@@ -52,6 +53,37 @@ template <Described T>
 void ReadYamlFields(YamlMapping& mapping, T& value) {
   ForEachField([&mapping](const auto& field, auto& member) { ReadYamlField(mapping, field.name, member, field.valid); },
                value);
+}
+
+template <Described T>
+void WriteYamlFields(YAML::Emitter& out, const T& value);
+
+template <class T>
+void WriteYamlField(YAML::Emitter& out, const char* name, const T& value) {
+  out << YAML::Key << name << YAML::Value;
+  if constexpr (Described<T>) {
+    WriteYamlFields(out, value);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    out << YAML::Flow << YAML::BeginSeq;
+    for (const std::string& item : value) out << YAML::DoubleQuoted << item;
+    out << YAML::EndSeq;
+  } else if constexpr (std::is_same_v<T, absl::Duration>) {
+    out << absl::FormatDuration(value);
+  } else if constexpr (NamedEnum<T>) {
+    out << YAML::DoubleQuoted << EnumName(value);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    out << YAML::DoubleQuoted << value;
+  } else {
+    out << value;  // a flag or a number
+  }
+}
+
+// Writes every field, so that ReadYamlFields reads an equal value from the text.
+template <Described T>
+void WriteYamlFields(YAML::Emitter& out, const T& value) {
+  out << YAML::BeginMap;
+  ForEachField([&out](const auto& field, const auto& member) { WriteYamlField(out, field.name, member); }, value);
+  out << YAML::EndMap;
 }
 
 }  // namespace tessera::base

@@ -23,150 +23,43 @@ namespace {
 using base::LineText;
 using base::ReadYamlDocument;
 using base::YamlMapping;
-using base::YamlRange;
 
 constexpr int64_t kMaxGroups = 64;
-constexpr int64_t kMaxReplicas = 64;
 constexpr int kBeatsUntilLost = 2;
 constexpr absl::Duration kShortestLease = absl::Seconds(1);  // a lease is renewed three times within its duration
 
-// Writes what YamlMapping reads, with the same calls.
-class YamlWriter {
- public:
-  explicit YamlWriter(YAML::Emitter& out) : out_(out) {}
+}  // namespace
 
-  void operator()(const char* key, const std::string& value) { Key(key) << YAML::DoubleQuoted << value; }
-  void Path(const char* key, const std::string& value) { (*this)(key, value); }
-  void operator()(const char* key, bool value) { Key(key) << value; }
-  void operator()(const char* key, absl::Duration value) { Key(key) << absl::FormatDuration(value); }
-  void operator()(const char* key, const std::vector<std::string>& values) {
-    Key(key) << YAML::Flow << YAML::BeginSeq;
-    for (const std::string& value : values) out_ << YAML::DoubleQuoted << value;
-    out_ << YAML::EndSeq;
-  }
-  void operator()(const char* key, int64_t value, YamlRange) { Key(key) << value; }
-  void operator()(const char* key, double value, YamlRange) { Key(key) << value; }
-  void operator()(const char* key, const std::string& value, const std::vector<std::string>&) { (*this)(key, value); }
-  template <base::NamedEnum Enum>
-  void operator()(const char* key, Enum value) {
-    (*this)(key, std::string(base::EnumName(value)));
-  }
-
-  template <typename Visit>
-  void Nested(const char* key, const Visit& visit) {
-    Key(key) << YAML::BeginMap;
-    visit(*this);
-    out_ << YAML::EndMap;
-  }
-
-  YAML::Emitter& Key(const char* key) { return out_ << YAML::Key << key << YAML::Value; }
-
- private:
-  YAML::Emitter& out_;
-};
-
-void Listener(YamlWriter& out, const char* name, const ListenConfig& listener) {
+// These functions read and write the structs that are no plain mapping in the file. WriteYamlFields and ReadYamlFields
+// find them by their argument, so they are outside the unnamed namespace.
+static void WriteYamlField(YAML::Emitter& out, const char* name, const ListenConfig& listener) {
+  out << YAML::Key << name << YAML::Value;
   if (!listener.enabled) {
-    out.Key(name) << "off";
+    out << "off";
     return;
   }
-  YAML::Emitter& mapping = out.Key(name) << YAML::Flow << YAML::BeginMap;
-  out("address", listener.address);
-  out("port", int64_t{listener.port}, YamlRange());
-  mapping << YAML::EndMap;
+  out << YAML::Flow;
+  base::WriteYamlFields(out, listener);
 }
 
-// A listener is "off" or a mapping.
-void Listener(YamlMapping& listeners, const std::string& name, ListenConfig& listener) {
+static void ReadYamlField(YamlMapping& listeners, const char* name, ListenConfig& listener, const base::Nested&) {
   if (const YAML::Node node = listeners.Take(name); node.IsDefined() && node.IsScalar() && node.Scalar() == "off") {
     listener.enabled = false;
     return;
   }
-  listeners.Nested(name, [&](YamlMapping& mapping) {
-    int64_t port = listener.port;
-    mapping("address", listener.address);
-    mapping("port", port, {0, 65535});
-    listener.port = static_cast<uint16_t>(port);
-  });
+  listeners.Nested(name, [&](YamlMapping& mapping) { base::ReadYamlFields(mapping, listener); });
 }
 
-// These functions visit every setting, both to read and to write it. `visit` is callable, for each type of value, with
-// the key, the value and, unless all values are valid, the valid values; its Nested handles a nested mapping.
-template <typename Visit, typename Limits>
-void VisitLimits(Visit& visit, Limits& limits) {
-  visit("images_per_request", limits.images_per_request, YamlRange{1, kMaxImageCount});
-  visit("pixels_per_image", limits.pixels_per_image, YamlRange{1, 1 << 29});
-  visit("steps_per_image", limits.steps_per_image, YamlRange{1, 100000});
-  visit("queued_jobs", limits.queued_jobs, YamlRange{1, 100000000});
-  visit("queued_device_seconds", limits.queued_device_seconds, YamlRange{0, 1e12});
-  visit("max_job_seconds", limits.max_job_seconds, YamlRange{0, 1e12});
-  visit("connections", limits.connections, YamlRange{1, 1000000});
-  visit("header_bytes", limits.header_bytes, YamlRange{1024, 1 << 20});
-  visit("body_bytes", limits.body_bytes, YamlRange{1024, 1 << 28});
-  visit("sending_bytes", limits.sending_bytes, YamlRange{1 << 16, 1 << 30});
-  visit("header_time", limits.header_time);
-  visit("body_time", limits.body_time);
-  visit("idle_time", limits.idle_time);
-  visit("write_time", limits.write_time);
+static void WriteYamlField(YAML::Emitter& out, const char* name, const NodesConfig& nodes) {
+  if (!nodes.enabled) return;
+  out << YAML::Key << name << YAML::Value;
+  base::WriteYamlFields(out, nodes);
 }
 
-void VisitPlacement(YamlMapping& mapping, control::Placement& placement) { base::ReadYamlFields(mapping, placement); }
-
-void VisitPlacement(YamlWriter& out, const control::Placement& placement) {
-  const auto write = [&out]<class Value>(const auto& field, const Value& value) {
-    if constexpr (std::is_same_v<Value, int32_t>) {
-      out(field.name, int64_t{value}, YamlRange());
-    } else {
-      out(field.name, value);
-    }
-  };
-  base::ForEachField(write, placement);
-}
-
-template <typename Visit, typename Group>
-void VisitGroup(Visit& visit, Group& group) {
-  visit.Path("model", group.model);
-  visit("name", group.name);
-  visit("aliases", group.aliases);
-  visit("layout", group.layout);
-  visit("devices", group.devices);
-  visit("dtype", group.dtype);
-  visit("count", group.count, YamlRange{1, kMaxReplicas});
-  VisitPlacement(visit, group.placement);
-  visit("warmup", group.warmup);
-}
-
-// Groups are read only if everything else is valid: an error about an unknown key is more useful than one about the
-// setting that is missing because of it.
-void Groups(YamlMapping& document, std::vector<GroupConfig>&) { document.Take("groups"); }
-
-void Groups(YamlWriter& out, const std::vector<GroupConfig>& groups) {
-  if (IsDefaultGroup(groups)) return;
-  YAML::Emitter& list = out.Key("groups") << YAML::BeginSeq;
-  for (const GroupConfig& group : groups) {
-    list << YAML::BeginMap;
-    VisitGroup(out, group);
-    list << YAML::EndMap;
-  }
-  list << YAML::EndSeq;
-}
-
-template <typename Visit, typename Nodes>
-void VisitNodes(Visit& visit, Nodes& nodes) {
-  Listener(visit, "listen", nodes.listen);
-  visit.Path("certificate_chain", nodes.certificate_chain);
-  visit.Path("private_key", nodes.private_key);
-  visit.Path("authority", nodes.authority);
-  visit.Path("token_file", nodes.token_file);
-  visit("beat", nodes.beat);
-  visit("lost_after", nodes.lost_after);
-  visit("join_wait", nodes.join_wait);
-}
-
-void Nodes(YamlMapping& document, NodesConfig& nodes) {
-  document.Nested("nodes", [&](YamlMapping& mapping) {
+static void ReadYamlField(YamlMapping& document, const char* name, NodesConfig& nodes, const base::Nested&) {
+  document.Nested(name, [&](YamlMapping& mapping) {
     nodes.enabled = true;
-    VisitNodes(mapping, nodes);
+    base::ReadYamlFields(mapping, nodes);
     if (!nodes.listen.enabled) mapping.Fail("listen", "is off; leave out nodes instead");
     const std::pair<const char*, const std::string*> files[] = {{"certificate_chain", &nodes.certificate_chain},
                                                                 {"private_key", &nodes.private_key},
@@ -183,55 +76,25 @@ void Nodes(YamlMapping& document, NodesConfig& nodes) {
   });
 }
 
-void Nodes(YamlWriter& out, const NodesConfig& nodes) {
-  if (nodes.enabled) out.Nested("nodes", [&](YamlWriter& mapping) { VisitNodes(mapping, nodes); });
+static void WriteYamlField(YAML::Emitter& out, const char* name, const std::vector<GroupConfig>& groups) {
+  if (IsDefaultGroup(groups)) return;
+  out << YAML::Key << name << YAML::Value << YAML::BeginSeq;
+  for (const GroupConfig& group : groups) base::WriteYamlFields(out, group);
+  out << YAML::EndSeq;
 }
 
-template <typename Visit, typename Config>
-void VisitConfig(Visit& visit, Config& config) {
-  visit.Nested("listen", [&](auto& listen) {
-    Listener(listen, "http", config.http);
-    Listener(listen, "grpc", config.grpc);
-    Listener(listen, "admin", config.admin);
-  });
-  visit.Nested("tls", [&](auto& tls) {
-    tls.Path("certificate_chain", config.tls.certificate_chain);
-    tls.Path("private_key", config.tls.private_key);
-  });
-  visit("behind_proxy", config.behind_proxy);
-  visit("hosts", config.hosts);
-  visit("origins", config.origins);
-  visit("public_url", config.public_url);
-  visit.Path("keys_file", config.keys_file);
-  visit.Path("admin_keys_file", config.admin_keys_file);
-  visit("allow_anonymous", config.allow_anonymous);
-  visit.Nested("limits", [&](auto& limits) { VisitLimits(limits, config.limits); });
-  Nodes(visit, config.nodes);
-  Groups(visit, config.groups);
-  visit.Path("adapter_folder", config.adapter_folder);
-  visit("certify", config.certify);
-  visit("ready_when", config.ready_when);
-  visit("openai_names", config.openai_names);
-  visit("web_page", config.web_page);
-  visit("api_health", config.api_health);
-  visit("api_metrics", config.api_metrics);
-  visit("log_level", config.log_level);
-  visit.Path("data_folder", config.data_folder);
-  visit.Nested("store", [&](auto& store) {
-    store("dsn", config.store.dsn);
-    store.Path("password_file", config.store.password_file);
-    store("lease", config.store.lease);
-  });
-  visit("retention", config.retention);
-  visit("committed_image_bytes", config.committed_image_bytes, YamlRange{0, double{1LL << 30}});
-  visit("retention_bytes", config.retention_bytes, YamlRange{0, double{1LL << 60}});
-  visit("drain_time", config.drain_time);
-  visit("heartbeat", config.heartbeat);
+// Groups are read only if everything else is valid: an error about an unknown key is more useful than one about the
+// setting that is missing because of it.
+static void ReadYamlField(YamlMapping& document, const char* name, std::vector<GroupConfig>&,
+                          const base::List<base::Nested>&) {
+  document.Take(name);
 }
+
+namespace {
 
 absl::Status ReadGroup(const YAML::Node& node, const std::string& path, GroupConfig& group) {
   YamlMapping mapping(node, path);
-  VisitGroup(mapping, group);
+  base::ReadYamlFields(mapping, group);
   RETURN_IF_ERROR(mapping.Finish());
   if (group.model.empty()) mapping.Fail("model", "is missing; it must be a model folder or the name of a known model");
   if (group.layout.empty())
@@ -322,15 +185,16 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   const auto beyond = [](const ListenConfig& listener) {
     return listener.enabled && !IsLoopbackAddress(listener.address);
   };
-  if ((beyond(config.http) || beyond(config.grpc)) && config.keys_file.empty() && !config.allow_anonymous) {
+  if ((beyond(config.listen.http) || beyond(config.listen.grpc)) && config.keys_file.empty() &&
+      !config.allow_anonymous) {
     document.Fail("listen", "reaches beyond this machine without API keys; give a keys_file, or allow_anonymous: true");
   }
-  if (beyond(config.grpc) && !config.behind_proxy) {
-    document.Fail("listen.grpc", absl::StrCat("is ", config.grpc.address,
+  if (beyond(config.listen.grpc) && !config.behind_proxy) {
+    document.Fail("listen.grpc", absl::StrCat("is ", config.listen.grpc.address,
                                               "; beyond loopback it is valid only behind a proxy (behind_proxy: true), "
                                               "the nearest is 127.0.0.1"));
   }
-  if (!config.http.enabled && !config.grpc.enabled) {
+  if (!config.listen.http.enabled && !config.listen.grpc.enabled) {
     document.Fail("listen", "has http and grpc off; at least one of them must be on");
   }
   CheckUrls(document, config);
@@ -340,7 +204,7 @@ void CheckExposure(YamlMapping& document, const ServerConfig& config) {
 absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
   ServerConfig config;
   YamlMapping document(node, "");
-  VisitConfig(document, config);
+  base::ReadYamlFields(document, config);
   if (config.tls.certificate_chain.empty() != config.tls.private_key.empty()) {
     document.Fail("tls", "has only one of certificate_chain and private_key; give both or neither");
   }
@@ -402,10 +266,7 @@ absl::StatusOr<ServerConfig> LoadServerConfig(const std::string& path) {
 
 std::string ServerConfigText(const ServerConfig& config) {
   YAML::Emitter out;
-  YamlWriter writer(out);
-  out << YAML::BeginMap;
-  VisitConfig(writer, config);
-  out << YAML::EndMap;
+  base::WriteYamlFields(out, config);
   return absl::StrCat(out.c_str(), "\n");
 }
 

@@ -2,6 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/enum_names.h"
 
 namespace tessera::server {
 namespace {
@@ -20,7 +29,7 @@ std::string ErrorOf(const std::string& yaml) {
 TEST(ServerConfigTest, OneGroupIsEnoughAndEverythingElseHasADefaultOnLoopback) {
   const absl::StatusOr<ServerConfig> config = ReadServerConfig(kLeast);
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->http, (ListenConfig{.address = "127.0.0.1", .port = 8080}));
+  EXPECT_EQ(config->listen.http, (ListenConfig{.address = "127.0.0.1", .port = 8080}));
   EXPECT_EQ(config->groups.size(), 1u);
   EXPECT_EQ(config->groups[0].model, "emoji");
   EXPECT_EQ(config->certify, CertifyPolicy::kAuto);
@@ -43,8 +52,8 @@ groups:
   - {model: flux, aliases: [gpt-image-1], layout: "cfg=2,ulysses=2", devices: [cuda:0, cuda:1, cuda:2, cuda:3], dtype: bf16, count: 2}
 )");
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->http, (ListenConfig{.address = "0.0.0.0", .port = 80}));
-  EXPECT_FALSE(config->grpc.enabled);
+  EXPECT_EQ(config->listen.http, (ListenConfig{.address = "0.0.0.0", .port = 80}));
+  EXPECT_FALSE(config->listen.grpc.enabled);
   EXPECT_EQ(config->tls.private_key, "/b.pem");
   EXPECT_EQ(config->public_url, "https://images.example");
   EXPECT_EQ(config->limits.images_per_request, 4);
@@ -248,6 +257,65 @@ heartbeat: 15s
 )yaml");
 }
 
+// Returns the valid values of a field as the table in docs/serve.md shows them.
+template <class T, class Valid>
+std::string ValidText(const Valid& valid) {
+  if constexpr (std::is_same_v<Valid, base::Integer> || std::is_same_v<Valid, base::Number>) {
+    return absl::StrCat(valid.low, " to ", valid.high);
+  } else if constexpr (base::NamedEnum<T>) {
+    return absl::StrCat("`", absl::StrJoin(base::EnumNames<T>(), "`, `"), "`");
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return "`true`, `false`";
+  } else {
+    return "";
+  }
+}
+
+std::string WrittenText(const YAML::Node& node) {
+  if (node.IsScalar()) return node.Scalar().empty() ? "none" : absl::StrCat("`", node.Scalar(), "`");
+  if (node.size() == 0) return "none";
+  YAML::Emitter out;
+  out << YAML::Flow << node;
+  return absl::StrCat("`", out.c_str(), "`");
+}
+
+// Adds a line for each key of `value`, which is written as `written`.
+template <class T>
+void AddKeys(const std::string& path, const T& value, const YAML::Node& written, std::string& table) {
+  const auto add = [&]<class Member>(const auto& field, const Member& member) {
+    const std::string name = path + field.name;
+    const YAML::Node node = written[field.name];
+    if constexpr (std::is_same_v<Member, std::vector<GroupConfig>>) {
+      AddKeys(name + "[].", member[0], node[0], table);
+    } else if constexpr (base::Described<Member> && !std::is_same_v<Member, ListenConfig>) {
+      AddKeys(name + ".", member, node, table);
+    } else {
+      EXPECT_STRNE(field.help, "") << name;
+      absl::StrAppend(&table, "| `", name, "` | ", field.help, " | ", ValidText<Member>(field.valid), " | ",
+                      WrittenText(node), " |\n");
+    }
+  };
+  base::ForEachField(add, value);
+}
+
+TEST(ServerConfigTest, TheTableOfKeysIsMadeFromTheFields) {
+  ServerConfig config;
+  config.nodes.enabled = true;
+  config.groups.resize(2);
+  std::string table = "| key | meaning | valid | default |\n|---|---|---|---|\n";
+  AddKeys("", config, YAML::Load(ServerConfigText(config)), table);
+  const char* path = "docs/serve.md";
+  const std::string begin =
+      "<!-- Made from server/config/server_config.h: TESSERA_UPDATE_DOCUMENTS=1 config_test. -->\n";
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const size_t start = text.find(begin), end = text.find("\n\n", start);
+  ASSERT_NE(start, std::string::npos);
+  const std::string made = text.substr(0, start) + begin + table + text.substr(end + 1);
+  if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
+  EXPECT_TRUE(made == text) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
+}
+
 TEST(ServerConfigTest, WithoutGroupsThereIsOneOfTheDefaultModelOnThisMachine) {
   for (const char* yaml : {"", "# nothing\n", "listen: {http: {port: 8000}}\n"}) {
     SCOPED_TRACE(yaml);
@@ -265,7 +333,7 @@ TEST(ServerConfigTest, WithoutGroupsThereIsOneOfTheDefaultModelOnThisMachine) {
 TEST(ServerConfigTest, AChangedConfigurationIsHeldToWhatAFileIs) {
   ServerConfig config = *ReadServerConfig("");
   EXPECT_TRUE(CheckServerConfig(config).ok());
-  config.http.address = "0.0.0.0";
+  config.listen.http.address = "0.0.0.0";
   EXPECT_THAT(std::string(CheckServerConfig(config).message()), HasSubstr("without API keys"));
   config.allow_anonymous = true;
   EXPECT_TRUE(CheckServerConfig(config).ok());

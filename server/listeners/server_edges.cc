@@ -160,7 +160,7 @@ class Edges final : public ServerEdges {
 
   ApiOptions ApiOptionsOf(const ServerConfig& config) {
     ApiOptions options;
-    options.hosts = HostRulesOf(config, config.http);
+    options.hosts = HostRulesOf(config, config.listen.http);
     options.public_url = config.public_url;
     options.web_page = config.web_page;
     options.health = config.api_health;
@@ -172,8 +172,8 @@ class Edges final : public ServerEdges {
 
   AdminHandler::Options AdminOptionsOf(const ServerConfig& config) {
     const AdminAccess without_keys =
-        IsLoopbackAddress(config.admin.address) ? AdminAccess::kEveryone : AdminAccess::kNobody;
-    return {.hosts = HostRulesOf(config, config.admin),
+        IsLoopbackAddress(config.listen.admin.address) ? AdminAccess::kEveryone : AdminAccess::kNobody;
+    return {.hosts = HostRulesOf(config, config.listen.admin),
             .metrics = [this] { return MetricsText(); },
             .record = [this](const CallRecord& record) { Record(record); },
             .access = config.admin_keys_file.empty() ? without_keys : AdminAccess::kKeys,

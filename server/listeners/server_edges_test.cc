@@ -152,7 +152,7 @@ TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
 TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
   FakeImageService service;
   ServerConfig config = AnyPorts();
-  config.grpc.enabled = config.admin.enabled = false;
+  config.listen.grpc.enabled = config.listen.admin.enabled = false;
   auto edges = ServerEdges::Start(config, service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   EXPECT_EQ((*edges)->grpc_port(), 0);
@@ -227,7 +227,7 @@ TEST(ServerEdgesTest, AProbeNeedsAnAdminKeyWhereThereAreSomeAndNothingElseOfAdmi
 TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSaysHow) {
   FakeImageService service;
   ServerConfig config = AnyPorts();
-  config.admin.address = "0.0.0.0";
+  config.listen.admin.address = "0.0.0.0";
   auto edges = ServerEdges::Start(config, service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   const TestResponse refused = HttpTestClient((*edges)->admin_port()).Call("GET", "/probe");
@@ -254,10 +254,10 @@ TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {
   auto first = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(first.ok()) << first.status();
   ServerConfig config = AnyPorts();
-  config.http.port = (*first)->http_port();
+  config.listen.http.port = (*first)->http_port();
   EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kUnavailable);
   config = AnyPorts();
-  config.grpc.port = (*first)->grpc_port();
+  config.listen.grpc.port = (*first)->grpc_port();
   EXPECT_EQ(ServerEdges::Start(config, service, {}).status().code(), absl::StatusCode::kUnavailable);
   config = AnyPorts();
   config.keys_file = "no-such-keys";

@@ -58,9 +58,9 @@ class Doctor {
     bool in_use = false;
     Report(config.store.dsn.empty() ? CheckJobStore(config.data_folder, in_use) : CheckSharedStore(config.store));
     Report(CheckPrivacy(config.data_folder));
-    Report(CheckListener("http", config.http, in_use));
-    Report(CheckListener("grpc", config.grpc, in_use));
-    Report(CheckListener("admin", config.admin, in_use));
+    Report(CheckListener("http", config.listen.http, in_use));
+    Report(CheckListener("grpc", config.listen.grpc, in_use));
+    Report(CheckListener("admin", config.listen.admin, in_use));
     Report(CheckKeysFile("keys file", config.keys_file));
     if (!config.admin_keys_file.empty()) Report(CheckKeysFile("admin keys file", config.admin_keys_file));
     for (const Finding& finding : CheckTlsFiles(config.tls, now)) Report(finding);

@@ -85,7 +85,7 @@ std::string FakeDataFolder(absl::string_view data_folder) {
   return absl::StrCat(data_folder, "-fake");
 }
 
-server::ServiceLimits ServiceLimitsOf(const server::ServerConfig::Limits& limits) {
+server::ServiceLimits ServiceLimitsOf(const server::LimitsConfig& limits) {
   return {.max_queued_jobs = limits.queued_jobs,
           .max_expected_wait = absl::Seconds(limits.queued_device_seconds),
           .max_job_time = absl::Seconds(limits.max_job_seconds)};
@@ -211,16 +211,16 @@ class Serve {
         options_.config.empty() ? server::ReadServerConfig("") : server::LoadServerConfig(options_.config);
     if (!config.ok()) return config;
     if (!options_.model.empty()) config->groups = {server::GroupConfig{.model = options_.model}};
-    if (!options_.host.empty()) config->http.address = options_.host;
+    if (!options_.host.empty()) config->listen.http.address = options_.host;
     if (!options_.port.empty()) {
       ASSIGN_OR_RETURN(const int64_t port, ParseInteger("port", options_.port));
       if (port < 0 || port > 65535) {
         return server::FieldError("port", absl::StrCat(" is ", port, "; valid values are 0 to 65535"));
       }
-      config->http.port = static_cast<uint16_t>(port);
-      if (port == 0 && options_.config.empty()) config->grpc.port = config->admin.port = 0;
+      config->listen.http.port = static_cast<uint16_t>(port);
+      if (port == 0 && options_.config.empty()) config->listen.grpc.port = config->listen.admin.port = 0;
     }
-    config->http.enabled = config->http.enabled || !options_.host.empty() || !options_.port.empty();
+    config->listen.http.enabled = config->listen.http.enabled || !options_.host.empty() || !options_.port.empty();
     if (!options_.adapter_folder.empty()) config->adapter_folder = options_.adapter_folder;
     if (!options_.keys_file.empty()) config->keys_file = options_.keys_file;
     config->allow_anonymous = config->allow_anonymous || options_.allow_anonymous;

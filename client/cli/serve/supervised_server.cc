@@ -74,7 +74,7 @@ absl::StatusOr<int> SuperviseServer(Interrupts& interrupts, const std::string& c
 }
 
 void SupervisorMessage::TakePorts(server::ServerConfig& config) const {
-  const std::array listeners = {&config.http, &config.grpc, &config.admin};
+  const std::array listeners = {&config.listen.http, &config.listen.grpc, &config.listen.admin};
   for (size_t i = 0; i < listeners.size(); ++i) {
     if (ports[i] != 0) listeners[i]->port = ports[i];
   }
