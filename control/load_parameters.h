@@ -21,7 +21,6 @@ struct Placement {
   ComponentPlacement autoencoder = ComponentPlacement::kRank0;
   bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
   Offload offload = Offload::kAuto;
-  bool eager = false;  // a step's operations are launched one by one, not as a captured graph
 
   bool operator==(const Placement&) const = default;
 };
@@ -40,9 +39,7 @@ constexpr auto FieldsOf(const Placement*) {
             "Read each block of the transformer from its files for every use: for models that do not fit"),
       Field("offload", &P::offload,
             "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
-            "takes"),
-      Field("eager", &P::eager,
-            "Launch the operations of a step one by one, not as a captured graph: for finding faults of a GPU"));
+            "takes"));
 }
 
 struct LoadParameters {

@@ -134,9 +134,7 @@ DenoiserOptions DenoiserOptionsOf(const control::LoadParameters& parameters, con
   const char* const graphs = std::getenv("TESSERA_GRAPHS");
   const bool wanted = graphs == nullptr || std::string_view(graphs) != "off";
   // Elsewhere weights come to other addresses.
-  if (wanted && !parameters.placement.eager && !parameters.placement.stream_blocks && !parameters.training) {
-    options.graphs.emplace();
-  }
+  if (wanted && !parameters.placement.stream_blocks && !parameters.training) options.graphs.emplace();
   return options;
 }
 

@@ -99,7 +99,7 @@ allow_anonymous: true
 limits: {images_per_request: 4, pixels_per_image: 5, steps_per_image: 6, queued_jobs: 7, queued_device_seconds: 1.5, max_job_seconds: 1e7, connections: 8, header_bytes: 2048, body_bytes: 4096, sending_bytes: 65536, header_time: 1500ms, body_time: 1m, idle_time: 5m, write_time: 1h30m}
 nodes: {listen: {address: 10.0.0.1, port: 7}, certificate_chain: a, private_key: b, authority: c, token_file: d, beat: 2s, lost_after: 9s, join_wait: 4s}
 groups:
-  - {model: "a: \"b\" # c", name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, eager: true, warmup: [64x32]}
+  - {model: "a: \"b\" # c", name: n, aliases: [x, y], layout: "cfg=2,ulysses=2", devices: [cuda:0, node-a/cpu:1], dtype: bf16, count: 3, threads: 5, text_encoders: cpu, autoencoder: unload, stream_blocks: true, offload: never, warmup: [64x32]}
   - {model: d}
 adapter_folder: adapters
 certify: require
@@ -173,7 +173,6 @@ groups:
     autoencoder: "unload"
     stream_blocks: true
     offload: "never"
-    eager: true
     warmup: ["64x32"]
   - model: "d"
     name: ""
@@ -187,7 +186,6 @@ groups:
     autoencoder: "rank0"
     stream_blocks: false
     offload: "auto"
-    eager: false
     warmup: []
 adapter_folder: "adapters"
 certify: "require"
