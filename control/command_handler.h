@@ -15,9 +15,9 @@
 
 namespace tessera::control {
 
-// Receives whole rows of 8-bit RGB, top to bottom without a gap; `first` is the index of the first row. If a call
-// fails, Decode returns its error.
-using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> rgb)>;
+// Receives whole rows of Frames, frame by frame, top to bottom without a gap; `first` is the index of the first row,
+// counted through all frames. If a call fails, Decode returns its error.
+using RowSink = absl::FunctionRef<absl::Status(int32_t first, absl::Span<const uint8_t> bytes)>;
 
 // Computes one image's pixels; called once.
 using Decoding = std::function<absl::StatusOr<Decoded>(RowSink rows)>;

@@ -7,6 +7,14 @@
 
 namespace tessera::control {
 
+absl::Status CheckRules(const JobStarted& started) {
+  const Frames frames = ShapeOf(started);
+  if (frames.rows() * frames.row_bytes() <= kMaxFramesBytes) return absl::OkStatus();
+  return base::ErrorOfField("frames",
+                            absl::StrCat(" is ", started.frames, " of ", started.width, "x", started.height, " and ",
+                                         started.channels, " channels; valid are at most ", kMaxFramesBytes, " bytes"));
+}
+
 absl::Status CheckRules(const StepsMade& made) {
   return made.steps.empty() ? base::ErrorOfField("steps", " is empty") : absl::OkStatus();
 }

@@ -19,6 +19,7 @@
 #include "control/job_parameters.h"
 #include "control/load_parameters.h"
 #include "control/model_description.h"
+#include "control/picture_frames.h"
 
 namespace tessera::control {
 
@@ -29,6 +30,9 @@ inline constexpr uint64_t kProbeJob = ~uint64_t{0};
 inline constexpr size_t kMaxPromptsAhead = 1024;
 inline constexpr int32_t kMaxStepsTogether = 64;
 inline constexpr size_t kMaxBatch = 1024;  // jobs
+inline constexpr int32_t kMaxFrames = 64;
+inline constexpr int32_t kMaxChannels = 4;
+inline constexpr uint64_t kMaxFramesBytes = uint64_t{1} << 34;  // of all frames
 
 // Reads the model's configuration and the headers of its weight files; needs no earlier LoadModel.
 struct DescribeModel {
@@ -59,6 +63,8 @@ constexpr auto FieldsOf(const LoadModel*) { return std::tuple(base::Inline(&Load
 struct JobStarted {
   int32_t height = 0;  // of the resulting image
   int32_t width = 0;
+  int32_t frames = 1;            // Frames::count of the resulting image
+  int32_t channels = 3;          // Frames::channels of the resulting image
   int32_t generated_height = 0;  // of the image that is denoised; differs under resolution binning
   int32_t generated_width = 0;
   std::string sampler;
@@ -73,11 +79,14 @@ constexpr auto FieldsOf(const JobStarted*) {
   using J = JobStarted;
   return std::tuple(
       Field("height", &J::height, Integer{1, kMaxImageSide}), Field("width", &J::width, Integer{1, kMaxImageSide}),
+      Field("frames", &J::frames, Integer{1, kMaxFrames}), Field("channels", &J::channels, Integer{1, kMaxChannels}),
       Field("generated_height", &J::generated_height, Integer{0, kMaxImageSide}),
       Field("generated_width", &J::generated_width, Integer{0, kMaxImageSide}), Field("sampler", &J::sampler),
       Field("prompt_tokens", &J::prompt_tokens), Field("max_sequence_length", &J::max_sequence_length),
       Field("seconds", &J::seconds), Field("cached", &J::cached), Field("warnings", &J::warnings));
 }
+// The resulting image has at most kMaxFramesBytes.
+absl::Status CheckRules(const JobStarted& started);
 
 // Encodes the prompts of a job and draws its initial noise.
 struct StartJob {
@@ -142,24 +151,32 @@ absl::Status CheckRules(const MakeSteps& steps);
 
 // A part of the reply to DecodeJob: some rows of the image.
 struct Rows {
-  int32_t first = 0;
-  std::string rgb;  // whole rows, 8 bits a channel
+  int32_t first = 0;  // counted through all frames
+  std::string bytes;  // whole rows
 };
 constexpr auto FieldsOf(const Rows*) {
-  return std::tuple(base::Field("first", &Rows::first), base::Field("rgb", &Rows::rgb, base::Bytes()));
+  return std::tuple(base::Field("first", &Rows::first), base::Field("bytes", &Rows::bytes, base::Bytes()));
 }
 
 struct Decoded {
   int32_t height = 0;
   int32_t width = 0;
+  int32_t frames = 1;
+  int32_t channels = 3;
   double seconds = 0;
   int32_t completed = 0;  // steps of the job at the time of decoding
 };
 constexpr auto FieldsOf(const Decoded*) {
   using base::Field;
   using D = Decoded;
-  return std::tuple(Field("height", &D::height), Field("width", &D::width), Field("seconds", &D::seconds),
-                    Field("completed", &D::completed));
+  return std::tuple(Field("height", &D::height), Field("width", &D::width), Field("frames", &D::frames),
+                    Field("channels", &D::channels), Field("seconds", &D::seconds), Field("completed", &D::completed));
+}
+
+// Returns the shape that a JobStarted or Decoded states, without bytes.
+template <class Reply>
+Frames ShapeOf(const Reply& reply) {
+  return {.width = reply.width, .height = reply.height, .count = reply.frames, .channels = reply.channels, .bytes = {}};
 }
 
 // Decodes the job's current latents; before the last step, the result is a preview. Rank 0 sends any number of Rows

@@ -284,7 +284,7 @@ class LogExecutor {
   // Ends the jobs of the disconnected controller.
   ~LogExecutor() {
     controller_.WaitForConcurrent();
-    for (const auto& [job, size] : jobs_) {
+    for (const auto& [job, shape] : jobs_) {
       Guarded([&, id = job] { return handler_.EndJob(id); }).IgnoreError();
     }
   }
@@ -327,12 +327,8 @@ class LogExecutor {
     uint64_t sequence = 0;
     uint32_t command = 0;
   };
-  struct Size {
-    int32_t height = 0;
-    int32_t width = 0;
-  };
   struct Picture {
-    Size size;
+    Frames shape;  // without bytes
     Decoding decoding;
   };
 
@@ -422,8 +418,8 @@ class LogExecutor {
     const uint64_t job = command.job;
     if (jobs_.count(job) != 0) return absl::AlreadyExistsError(absl::StrCat("job ", job, " has been started already"));
     ASSIGN_OR_RETURN(const JobStarted started, handler_.StartJob(job, command.parameters));
-    if (started.height < 1 || started.width < 1) return absl::InternalError("the job was started without a size");
-    jobs_[job] = {.height = started.height, .width = started.width};
+    if (absl::Status valid = base::CheckFields(started); !valid.ok()) return absl::InternalError(valid.message());
+    jobs_[job] = ShapeOf(started);
     return SendReply(Current(), started);
   }
 
@@ -486,32 +482,33 @@ class LogExecutor {
   absl::StatusOr<Picture> BeginDecode(const DecodeJob& command) {
     RETURN_IF_ERROR(CheckJobs({command.job}));
     ASSIGN_OR_RETURN(Decoding decoding, handler_.Decode(command.job));
-    return Picture{.size = jobs_[command.job], .decoding = std::move(decoding)};
+    return Picture{.shape = jobs_[command.job], .decoding = std::move(decoding)};
   }
 
   // Called on any thread.
   absl::Status SendPixels(const Answered& command, const Picture& picture) {
-    const Size& size = picture.size;
-    const size_t row_bytes = static_cast<size_t>(size.width) * 3;
-    int32_t next = 0;
-    const absl::StatusOr<Decoded> decoded = picture.decoding([&](int32_t first, absl::Span<const uint8_t> rgb) {
-      if (first != next || rgb.size() % row_bytes != 0 ||
-          rgb.size() / row_bytes > static_cast<size_t>(size.height - next)) {
-        return absl::InternalError("the decoder's rows are not consecutive");
+    const Frames& shape = picture.shape;
+    const size_t row_bytes = shape.row_bytes();
+    size_t next = 0;  // row
+    const absl::StatusOr<Decoded> decoded = picture.decoding([&](int32_t first, absl::Span<const uint8_t> bytes) {
+      if (first < 0 || static_cast<size_t>(first) != next || bytes.size() % row_bytes != 0 ||
+          bytes.size() / row_bytes > shape.rows() - next) {
+        return absl::InternalError("the decoder's rows do not follow each other");
       }
       const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
-      for (size_t at = 0; at < rgb.size(); at += chunk) {
-        const absl::Span<const uint8_t> part = rgb.subspan(at, chunk);
-        const Rows rows = {.first = next, .rgb = std::string(reinterpret_cast<const char*>(part.data()), part.size())};
+      for (size_t at = 0; at < bytes.size(); at += chunk) {
+        const absl::Span<const uint8_t> part = bytes.subspan(at, chunk);
+        const Rows rows = {.first = static_cast<int32_t>(next),
+                           .bytes = std::string(reinterpret_cast<const char*>(part.data()), part.size())};
         const bool sent = Send(command, ReplyKind::kPart, base::EncodeFields(rows));
-        if (!sent) return absl::CancelledError("the controller disconnected");
-        next += static_cast<int32_t>(part.size() / row_bytes);
+        if (!sent) return absl::CancelledError("the controller has gone");
+        next += part.size() / row_bytes;
       }
       return absl::OkStatus();
     });
     if (!decoded.ok()) return decoded.status();
-    if (next != (sends_results_ ? size.height : 0) || decoded->height != size.height || decoded->width != size.width) {
-      return absl::InternalError("the decoded image does not have the size that the job was started with");
+    if (next != (sends_results_ ? shape.rows() : 0) || !ShapeOf(*decoded).has_shape_of(shape)) {
+      return absl::InternalError("the decoded image is not of the size that the job was started with");
     }
     return SendReply(command, *decoded);
   }
@@ -548,9 +545,9 @@ class LogExecutor {
   const bool sends_results_;
   const bool finishes_;  // also finishes commands after the controller has disconnected
   Progress& progress_;
-  uint64_t sequence_ = 0;  // of the current command
-  uint32_t number_ = 0;    // its kCommandNumber
-  std::map<uint64_t, Size> jobs_;
+  uint64_t sequence_ = 0;                          // of the current command
+  uint32_t number_ = 0;                            // its kCommandNumber
+  std::map<uint64_t, Frames> jobs_;                // shapes of their pictures, without bytes
   std::optional<base::TaskPool> steps_, decoder_;  // one thread each; created on first use
 };
 

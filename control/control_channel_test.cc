@@ -254,12 +254,48 @@ TEST_F(ControlChannelTest, SendsAnImageInWholeRowsOfAtMostAMebibyte) {
     Rows rows;
     ASSERT_TRUE(base::DecodeFields(reply.fields, rows).ok());
     EXPECT_EQ(rows.first, count);
-    EXPECT_LE(rows.rgb.size(), size_t{1} << 20);
-    EXPECT_EQ(rows.rgb.size() % 3000, 0u);
-    count += static_cast<int32_t>(rows.rgb.size() / 3000);
+    EXPECT_LE(rows.bytes.size(), size_t{1} << 20);
+    EXPECT_EQ(rows.bytes.size() % 3000, 0u);
+    count += static_cast<int32_t>(rows.bytes.size() / 3000);
   }
   EXPECT_EQ(count, 700);
   EXPECT_TRUE(Answers<DecodeJob>(reply));
+}
+
+TEST_F(ControlChannelTest, SendsTheRowsOfAllFramesWithAllChannels) {
+  Session session(socket_path());
+  handler_.StartJobsAs({.frames = 2, .channels = 4});
+  EXPECT_TRUE(Answers<StartJob>(session.Ask(StartCommand(5))));
+  ReplyFrame reply = session.Ask(DecodeCommand(5));
+  size_t bytes = 0;
+  for (; reply.kind == ReplyKind::kPart; reply = session.Receive()) {
+    Rows rows;
+    ASSERT_TRUE(base::DecodeFields(reply.fields, rows).ok());
+    EXPECT_EQ(static_cast<size_t>(rows.first), bytes / 4000);
+    bytes += rows.bytes.size();
+  }
+  EXPECT_EQ(bytes, 2u * 700 * 1000 * 4);
+  EXPECT_TRUE(Answers<DecodeJob>(reply));
+}
+
+TEST_F(ControlChannelTest, RefusesAPictureOfAnotherShapeThanItsJobWasStartedWith) {
+  Session session(socket_path());
+  handler_.StartJobsAs({.frames = 2});
+  session.Ask(StartCommand(5));
+  handler_.decoded_frames = 1;
+  ReplyFrame reply = session.Ask(DecodeCommand(5));
+  while (reply.kind == ReplyKind::kPart) reply = session.Receive();
+  EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInternal);
+}
+
+TEST_F(ControlChannelTest, StartsNoJobWhosePictureHasAShapeThatNoneCanHave) {
+  Session session(socket_path());
+  uint64_t job = 5;
+  for (const JobStarted& started : std::initializer_list<JobStarted>{
+           {.frames = 0}, {.frames = kMaxFrames + 1}, {.channels = 0}, {.channels = kMaxChannels + 1}}) {
+    handler_.StartJobsAs(started);
+    EXPECT_EQ(CodeOf(session.Ask(StartCommand(++job))), absl::StatusCode::kInternal);
+  }
 }
 
 TEST_F(ControlChannelTest, KeepsTheSocketInAFolderThatOnlyItsOwnerCanEnter) {

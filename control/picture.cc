@@ -213,14 +213,14 @@ absl::StatusOr<PictureSize> InspectPicture(std::string_view bytes) {
   return PictureSize{header.width, header.height};
 }
 
-absl::StatusOr<Image> DecodePicture(std::string_view bytes) {
+absl::StatusOr<Frames> DecodePicture(std::string_view bytes) {
   ASSIGN_OR_RETURN(const Header header, ReadHeader(bytes));
   ASSIGN_OR_RETURN(const RgbaPixels rgba, StoredPixels(bytes, header));
-  Image image;
+  Frames image;
   image.width = header.is_turned() ? header.height : header.width;
   image.height = header.is_turned() ? header.width : header.height;
-  image.rgb.resize(size_t{3} * image.width * image.height);
-  uint8_t* out = image.rgb.data();
+  image.bytes.resize(size_t{3} * image.width * image.height);
+  uint8_t* out = image.bytes.data();
   for (int y = 0; y < image.height; ++y) {
     for (int x = 0; x < image.width; ++x) {
       const stbi_uc* pixel = rgba.get() + 4 * StoredIndex(header, x, y);

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/image.h"
+#include "control/picture_frames.h"
 
 namespace tessera::control {
 
@@ -36,6 +36,6 @@ absl::StatusOr<PictureSize> InspectPicture(std::string_view bytes);
 
 // Returns the pixels, 8 bits a channel, with the camera's orientation applied and transparent parts on white. Errors as
 // above.
-absl::StatusOr<Image> DecodePicture(std::string_view bytes);
+absl::StatusOr<Frames> DecodePicture(std::string_view bytes);
 
 }  // namespace tessera::control

@@ -21,10 +21,10 @@ std::string FileOf(const std::string& name) {
   return bytes.value_or("");
 }
 
-Image PictureOf(const std::string& name) {
-  const absl::StatusOr<Image> image = DecodePicture(FileOf(name));
+Frames PictureOf(const std::string& name) {
+  const absl::StatusOr<Frames> image = DecodePicture(FileOf(name));
   EXPECT_TRUE(image.ok()) << name << ": " << image.status();
-  return image.value_or(Image());
+  return image.value_or(Frames());
 }
 
 absl::StatusCode CodeOf(std::string_view bytes) {
@@ -38,10 +38,10 @@ TEST(PictureTest, APngIsReadWithItsSizeSaidBefore) {
   const absl::StatusOr<PictureSize> size = InspectPicture(FileOf("source.png"));
   ASSERT_TRUE(size.ok()) << size.status();
   EXPECT_EQ(*size, (PictureSize{40, 30}));
-  const Image image = PictureOf("source.png");
+  const Frames image = PictureOf("source.png");
   EXPECT_EQ(image.width, 40);
   EXPECT_EQ(image.height, 30);
-  EXPECT_EQ(image.rgb.size(), 40u * 30 * 3);
+  EXPECT_EQ(image.bytes.size(), 40u * 30 * 3);
 }
 
 // The expected files are from Pillow's exif_transpose. The decoders may differ by their inverse transforms; each file's
@@ -50,14 +50,15 @@ TEST(PictureTest, AJpegIsTurnedAsTheCameraSays) {
   for (int orientation = 1; orientation <= 8; ++orientation) {
     SCOPED_TRACE(orientation);
     const std::string name = absl::StrCat("orientation_", orientation);
-    const Image image = PictureOf(name + ".jpg"), expected = PictureOf(name + ".png");
+    const Frames image = PictureOf(name + ".jpg"), expected = PictureOf(name + ".png");
     ASSERT_EQ(image.width, expected.width);
     ASSERT_EQ(image.height, expected.height);
     const absl::StatusOr<PictureSize> size = InspectPicture(FileOf(name + ".jpg"));
     ASSERT_TRUE(size.ok()) << size.status();
     EXPECT_EQ(*size, (PictureSize{image.width, image.height}));
     int largest = 0;
-    for (size_t i = 0; i < image.rgb.size(); ++i) largest = std::max(largest, std::abs(image.rgb[i] - expected.rgb[i]));
+    for (size_t i = 0; i < image.bytes.size(); ++i)
+      largest = std::max(largest, std::abs(image.bytes[i] - expected.bytes[i]));
     EXPECT_LE(largest, 3);
   }
 }
@@ -75,14 +76,15 @@ std::string WithExif(const std::string& png, size_t at, char orientation) {
 
 TEST(PictureTest, APngIsTurnedAsItsExifChunkSays) {
   const std::string png = FileOf("source.png");
-  const Image stored = PictureOf("source.png");
-  const auto pixel = [](const Image& image, int x, int y) {
-    const uint8_t* at = image.rgb.data() + 3 * (static_cast<size_t>(y) * image.width + x);
+  const Frames stored = PictureOf("source.png");
+  const auto pixel = [](const Frames& image, int x, int y) {
+    const uint8_t* at = image.bytes.data() + 3 * (static_cast<size_t>(y) * image.width + x);
     return std::vector<uint8_t>(at, at + 3);
   };
   // After the header, and before the end chunk.
   for (const size_t at : {size_t{33}, png.size() - 12}) {
-    const absl::StatusOr<Image> half = DecodePicture(WithExif(png, at, 3)), right = DecodePicture(WithExif(png, at, 6));
+    const absl::StatusOr<Frames> half = DecodePicture(WithExif(png, at, 3)),
+                                 right = DecodePicture(WithExif(png, at, 6));
     ASSERT_TRUE(half.ok()) << half.status();
     ASSERT_TRUE(right.ok()) << right.status();
     EXPECT_EQ(*InspectPicture(WithExif(png, at, 6)), (PictureSize{30, 40}));
@@ -92,16 +94,16 @@ TEST(PictureTest, APngIsTurnedAsItsExifChunkSays) {
         ASSERT_EQ(pixel(*right, 29 - y, x), pixel(stored, x, y));
       }
     }
-    EXPECT_EQ(DecodePicture(WithExif(png, at, 9))->rgb, stored.rgb);
+    EXPECT_EQ(DecodePicture(WithExif(png, at, 9))->bytes, stored.bytes);
   }
 }
 
 TEST(PictureTest, WhatIsTransparentLiesOnWhite) {
-  EXPECT_THAT(PictureOf("transparent.png").rgb, ElementsAre(10, 20, 30, 255, 255, 255, 204, 204, 204));
+  EXPECT_THAT(PictureOf("transparent.png").bytes, ElementsAre(10, 20, 30, 255, 255, 255, 204, 204, 204));
 }
 
 TEST(PictureTest, SixteenBitsOfGreyBecomeEightOfEachColour) {
-  EXPECT_THAT(PictureOf("deep_grey.png").rgb, ElementsAre(0, 0, 0, 0x12, 0x12, 0x12, 255, 255, 255));
+  EXPECT_THAT(PictureOf("deep_grey.png").bytes, ElementsAre(0, 0, 0, 0x12, 0x12, 0x12, 255, 255, 255));
 }
 
 TEST(PictureTest, AFileThatIsCutShortAnywhereIsRefused) {

@@ -52,7 +52,7 @@ PictureBox CoverBox(int width, int height, int out_width, int out_height, double
   return {left, top, std::min<double>(left + box_width, width), std::min<double>(top + box_height, height)};
 }
 
-Image Resample(const Image& image, const PictureBox& box, int width, int height) {
+Frames Resample(const Frames& image, const PictureBox& box, int width, int height) {
   const std::vector<Taps> columns = TapsOf(image.width, box.left, box.right, width);
   const std::vector<Taps> rows = TapsOf(image.height, box.top, box.bottom, height);
   const size_t row_values = size_t{3} * width;
@@ -62,7 +62,7 @@ Image Resample(const Image& image, const PictureBox& box, int width, int height)
   std::vector<float> narrow(row_values * static_cast<size_t>(end_row - first_row));
   float* out = narrow.data();
   for (int y = first_row; y < end_row; ++y) {
-    const uint8_t* row = image.rgb.data() + size_t{3} * image.width * y;
+    const uint8_t* row = image.bytes.data() + size_t{3} * image.width * y;
     for (const Taps& taps : columns) {
       double sum[3] = {0, 0, 0};
       const uint8_t* pixel = row + size_t{3} * taps.first;
@@ -72,8 +72,8 @@ Image Resample(const Image& image, const PictureBox& box, int width, int height)
       for (const double channel : sum) *out++ = static_cast<float>(std::clamp(channel, 0.0, 255.0));  // as Pillow does
     }
   }
-  Image result = {.width = width, .height = height, .rgb = {}};
-  result.rgb.reserve(row_values * height);
+  Frames result = {.width = width, .height = height, .bytes = {}};
+  result.bytes.reserve(row_values * height);
   std::vector<double> sums(row_values);
   for (const Taps& taps : rows) {
     std::fill(sums.begin(), sums.end(), 0);
@@ -81,7 +81,7 @@ Image Resample(const Image& image, const PictureBox& box, int width, int height)
     for (const double weight : taps.weights) {
       for (double& sum : sums) sum += weight * *in++;
     }
-    std::transform(sums.begin(), sums.end(), std::back_inserter(result.rgb), Rounded);
+    std::transform(sums.begin(), sums.end(), std::back_inserter(result.bytes), Rounded);
   }
   return result;
 }

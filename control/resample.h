@@ -2,7 +2,7 @@
 // reduction factor to prevent aliasing (Pillow's LANCZOS). The same input gives the same bytes on every machine. Pure.
 #pragma once
 
-#include "control/image.h"
+#include "control/picture_frames.h"
 
 namespace tessera::control {
 
@@ -22,7 +22,7 @@ struct PictureBox {
 // 1.
 PictureBox CoverBox(int width, int height, int out_width, int out_height, double focus_x = 0.5, double focus_y = 0.5);
 
-// Resamples that part of a picture to width x height, both at least 1.
-Image Resample(const Image& image, const PictureBox& box, int width, int height);
+// Resamples that part of an RGB picture to width x height, both at least 1.
+Frames Resample(const Frames& image, const PictureBox& box, int width, int height);
 
 }  // namespace tessera::control

@@ -11,39 +11,40 @@
 namespace tessera::control {
 namespace {
 
-Image PictureOf(const std::string& name) {
+Frames PictureOf(const std::string& name) {
   const absl::StatusOr<std::string> bytes = ReadPictureFile("tests/pictures/" + name);
   EXPECT_TRUE(bytes.ok()) << bytes.status();
-  const absl::StatusOr<Image> image = DecodePicture(bytes.value_or(""));
+  const absl::StatusOr<Frames> image = DecodePicture(bytes.value_or(""));
   EXPECT_TRUE(image.ok()) << image.status();
-  return image.value_or(Image());
+  return image.value_or(Frames());
 }
 
 // Pillow also rounds to 8 bits after the first of the two passes, which changes a value by at most one.
-void ExpectNear(const Image& image, const Image& expected) {
+void ExpectNear(const Frames& image, const Frames& expected) {
   ASSERT_EQ(image.width, expected.width);
   ASSERT_EQ(image.height, expected.height);
   int largest = 0;
-  for (size_t i = 0; i < image.rgb.size(); ++i) largest = std::max(largest, std::abs(image.rgb[i] - expected.rgb[i]));
+  for (size_t i = 0; i < image.bytes.size(); ++i)
+    largest = std::max(largest, std::abs(image.bytes[i] - expected.bytes[i]));
   EXPECT_LE(largest, 1);
 }
 
 TEST(ResampleTest, EqualsPillowsLanczosInReductionEnlargementAndCrop) {
-  const Image source = PictureOf("source.png");
+  const Frames source = PictureOf("source.png");
   ExpectNear(Resample(source, CoverBox(40, 30, 16, 16), 16, 16), PictureOf("centre_16x16.png"));
   ExpectNear(Resample(source, CoverBox(40, 30, 16, 24, 0), 16, 24), PictureOf("left_16x24.png"));
   ExpectNear(Resample(source, CoverBox(40, 30, 64, 48), 64, 48), PictureOf("larger_64x48.png"));
 }
 
 TEST(ResampleTest, TheSameSizeIsTheSamePicture) {
-  const Image source = PictureOf("source.png");
-  EXPECT_EQ(Resample(source, CoverBox(40, 30, 40, 30), 40, 30).rgb, source.rgb);
+  const Frames source = PictureOf("source.png");
+  EXPECT_EQ(Resample(source, CoverBox(40, 30, 40, 30), 40, 30).bytes, source.bytes);
 }
 
 TEST(ResampleTest, AFlatPictureStaysFlatAtItsEdges) {
-  const Image flat = {.width = 7, .height = 5, .rgb = std::vector<uint8_t>(7 * 5 * 3, 201)};
-  const Image result = Resample(flat, CoverBox(7, 5, 3, 11), 3, 11);
-  EXPECT_EQ(result.rgb, std::vector<uint8_t>(3 * 11 * 3, 201));
+  const Frames flat = {.width = 7, .height = 5, .bytes = std::vector<uint8_t>(7 * 5 * 3, 201)};
+  const Frames result = Resample(flat, CoverBox(7, 5, 3, 11), 3, 11);
+  EXPECT_EQ(result.bytes, std::vector<uint8_t>(3 * 11 * 3, 201));
 }
 
 TEST(ResampleTest, TheBoxHasTheProportionsAskedForAndTheFocusSaysWhichPart) {

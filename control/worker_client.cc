@@ -150,12 +150,10 @@ uint64_t WorkerClient::WaitForAny(absl::Span<const uint64_t> sequences) { return
 
 absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, const JobStarted& started) {
   DecodedPicture picture;
-  Image& image = picture.image;
-  image.height = started.height;
-  image.width = started.width;
-  const size_t row_bytes = static_cast<size_t>(image.width) * 3;
-  const size_t all_bytes = row_bytes * image.height;
-  if (connection_->sends_results) image.rgb.reserve(all_bytes);
+  Frames& image = picture.image;
+  image = ShapeOf(started);
+  const size_t row_bytes = image.row_bytes(), all_bytes = image.rows() * row_bytes;
+  if (connection_->sends_results) image.bytes.reserve(all_bytes);
   while (true) {
     ASSIGN_OR_RETURN(const ReplyFrame reply, connection_->Wait(sequence, kCommandNumber<DecodeJob>));
     if (reply.kind == ReplyKind::kDone) {
@@ -163,8 +161,7 @@ absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, co
       if (const absl::Status status = base::DecodeFields(reply.fields, decoded); !status.ok()) {
         return ProtocolError(status.message());
       }
-      if (image.rgb.size() != (connection_->sends_results ? all_bytes : 0) || decoded.height != image.height ||
-          decoded.width != image.width) {
+      if (image.bytes.size() != (connection_->sends_results ? all_bytes : 0) || !ShapeOf(decoded).has_shape_of(image)) {
         return ProtocolError("an image of another size than announced");
       }
       picture.seconds = decoded.seconds;
@@ -172,12 +169,12 @@ absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, co
       return picture;
     }
     Rows rows;
-    if (!base::DecodeFields(reply.fields, rows).ok() || rows.rgb.empty() || rows.rgb.size() % row_bytes != 0 ||
-        rows.rgb.size() > all_bytes - image.rgb.size() ||
-        rows.first != static_cast<int64_t>(image.rgb.size() / row_bytes)) {
-      return ProtocolError("rows that are not consecutive");
+    if (!base::DecodeFields(reply.fields, rows).ok() || rows.bytes.empty() || rows.bytes.size() % row_bytes != 0 ||
+        rows.bytes.size() > all_bytes - image.bytes.size() ||
+        rows.first != static_cast<int64_t>(image.bytes.size() / row_bytes)) {
+      return ProtocolError("rows that do not follow each other");
     }
-    image.rgb.insert(image.rgb.end(), rows.rgb.begin(), rows.rgb.end());
+    image.bytes.insert(image.bytes.end(), rows.bytes.begin(), rows.bytes.end());
   }
 }
 

@@ -19,12 +19,12 @@
 #include "absl/types/span.h"
 #include "base/binary_fields.h"
 #include "control/commands.h"
-#include "control/image.h"
+#include "control/picture_frames.h"
 
 namespace tessera::control {
 
 struct DecodedPicture {
-  Image image;
+  Frames image;
   double seconds = 0;     // spent on decoding
   int32_t completed = 0;  // steps of the job at the time of decoding
 };
@@ -73,8 +73,8 @@ class WorkerClient {
   absl::StatusOr<uint64_t> SendSteps(absl::Span<const uint64_t> jobs, int32_t count);
   absl::StatusOr<std::vector<Stepped>> WaitForSteps(uint64_t sequence);
 
-  // Returns the reply to a DecodeJob that was sent. `started` has the expected size. The picture is empty if another
-  // rank sends the pixels.
+  // Returns the reply to a DecodeJob that was sent. `started` has the expected shape. The picture has no bytes if
+  // another rank sends the pixels.
   absl::StatusOr<DecodedPicture> WaitForDecode(uint64_t sequence, const JobStarted& started);
   // Returns one of these commands that has its complete reply, the first in this order if there are several. If the
   // worker has ended or does not reply in time, returns the first of all; waiting for it then returns the error.

@@ -254,26 +254,59 @@ struct SentRows {
 };
 
 // The status of a decoding whose replies are these rows and then `decoded`.
-absl::Status DecodeStatus(const std::vector<SentRows>& rows) {
+absl::Status DecodeStatus(const std::vector<SentRows>& rows, const Decoded& decoded = {.height = 3, .width = 2},
+                          const JobStarted& started = {.height = 3, .width = 2}) {
   ScriptedWorker worker([&](MessageStream& stream) {
     const uint64_t sequence = ReadOne(stream).sequence;
     for (const SentRows& sent : rows) {
-      const Rows part = {.first = sent.first, .rgb = std::string(sent.bytes, 'x')};
+      const Rows part = {.first = sent.first, .bytes = std::string(sent.bytes, 'x')};
       stream.Write(base::EncodeFields(ReplyFrame{.sequence = sequence,
                                                  .command = kCommandNumber<DecodeJob>,
                                                  .kind = ReplyKind::kPart,
                                                  .fields = base::EncodeFields(part)}));
     }
-    Answer<DecodeJob>(stream, sequence, {.height = 3, .width = 2});
+    Answer<DecodeJob>(stream, sequence, decoded);
     Drain(stream);
   });
   const std::unique_ptr<WorkerClient> client = worker.Client();
-  return client->WaitForDecode(client->Send(DecodeJob{.job = 1}), {.height = 3, .width = 2}).status();
+  const absl::StatusOr<DecodedPicture> picture = client->WaitForDecode(client->Send(DecodeJob{.job = 1}), started);
+  if (!picture.ok()) return picture.status();
+  EXPECT_TRUE(picture->image.has_shape_of(ShapeOf(started)));
+  EXPECT_EQ(picture->image.bytes.size(), picture->image.rows() * picture->image.row_bytes());
+  return absl::OkStatus();
 }
 
 TEST(WorkerClientTest, PutsRowsTogetherThatFollowEachOther) {
   EXPECT_TRUE(DecodeStatus({{0, 18}}).ok());
   EXPECT_TRUE(DecodeStatus({{0, 6}, {1, 12}}).ok());
+}
+
+TEST(WorkerClientTest, PutsTheRowsOfAllFramesTogetherWithAllChannels) {
+  const JobStarted started = {.height = 3, .width = 2, .frames = 2, .channels = 4};
+  const Decoded decoded = {.height = 3, .width = 2, .frames = 2, .channels = 4};
+  EXPECT_TRUE(DecodeStatus({{0, 48}}, decoded, started).ok());
+  EXPECT_TRUE(DecodeStatus({{0, 8}, {1, 24}, {4, 16}}, decoded, started).ok());  // a part with rows of both frames
+  EXPECT_EQ(DecodeStatus({{0, 24}}, decoded, started).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 24}, {0, 24}}, decoded, started).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 36}}, decoded, started).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 48}}, {.height = 3, .width = 2, .frames = 2}, started).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(DecodeStatus({{0, 48}}, {.height = 3, .width = 2, .channels = 4}, started).code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST(WorkerClientTest, RefusesAJobWhosePictureHasAShapeThatNoneCanHave) {
+  for (const JobStarted& shape :
+       std::initializer_list<JobStarted>{{.frames = 0},
+                                         {.frames = kMaxFrames + 1},
+                                         {.channels = 0},
+                                         {.channels = kMaxChannels + 1},
+                                         {.height = kMaxImageSide, .width = kMaxImageSide, .frames = 2}}) {
+    JobStarted started = shape;
+    if (started.height == 0) started.height = started.width = 8;
+    EXPECT_FALSE(base::CheckFields(started).ok()) << started.frames << " " << started.channels;
+  }
+  EXPECT_TRUE(base::CheckFields(JobStarted{.height = 8, .width = 8, .frames = kMaxFrames, .channels = 4}).ok());
 }
 
 TEST(WorkerClientTest, RefusesRowsThatOverlapOrAreMissingOrTooManyOrBroken) {

@@ -551,7 +551,7 @@ std::string WithTriggerWord(const std::string& caption, const std::string& word,
   return caption.empty() ? word : absl::StrCat(word, " ", caption);
 }
 
-absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
+absl::StatusOr<Frames> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket) {
   const std::string changed = sample.path + ": the file has changed since the run began";
   const auto because = [&](const absl::Status& reason) { return absl::StrCat(changed, ": ", reason.message()); };
   const absl::StatusOr<std::string> bytes = ReadPictureFile(sample.path);
@@ -560,7 +560,7 @@ absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bu
     const absl::Status is_picture = InspectPicture(*bytes).status();
     return absl::DataLossError(is_picture.ok() ? changed : because(is_picture));
   }
-  const absl::StatusOr<Image> image = DecodePicture(*bytes);
+  const absl::StatusOr<Frames> image = DecodePicture(*bytes);
   if (!image.ok()) {
     return absl::Status(image.status().code(), absl::StrCat(sample.path, ": ", image.status().message()));
   }

@@ -159,6 +159,6 @@ std::string WithTriggerWord(const std::string& caption, const std::string& word,
 // file must be unchanged since the scan; otherwise the error begins with the path and says that it has changed:
 // DataLoss if its content differs, even if it is a valid picture, or the errors of ReadPictureFile if it cannot be
 // read. Other errors are those of DecodePicture.
-absl::StatusOr<Image> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket);
+absl::StatusOr<Frames> LoadTrainingPicture(const TrainingSample& sample, const Bucket& bucket);
 
 }  // namespace tessera::control

@@ -426,13 +426,13 @@ TEST_F(DatasetTest, APictureIsCutToItsBucketAndNoticedWhenItChanged) {
   const std::string path = Copy("source.png", "a.png");
   const absl::StatusOr<TrainingSet> set = Scan({Folder()});
   ASSERT_TRUE(set.ok()) << set.status();
-  const absl::StatusOr<Image> image = LoadTrainingPicture(set->samples[0], {16, 16});
+  const absl::StatusOr<Frames> image = LoadTrainingPicture(set->samples[0], {16, 16});
   ASSERT_TRUE(image.ok()) << image.status();
   const absl::StatusOr<std::string> bytes = ReadPictureFile(path);
   ASSERT_TRUE(bytes.ok());
-  const absl::StatusOr<Image> source = DecodePicture(*bytes);
+  const absl::StatusOr<Frames> source = DecodePicture(*bytes);
   ASSERT_TRUE(source.ok());
-  EXPECT_EQ(image->rgb, Resample(*source, {5, 0, 35, 30}, 16, 16).rgb);
+  EXPECT_EQ(image->bytes, Resample(*source, {5, 0, 35, 30}, 16, 16).bytes);
   Copy("orientation_1.jpg", "a.png");
   const absl::Status changed = LoadTrainingPicture(set->samples[0], {16, 16}).status();
   EXPECT_EQ(changed.code(), absl::StatusCode::kDataLoss);

@@ -668,9 +668,10 @@ absl::StatusOr<control::Decoded> Engine::MakePixels(const at::Tensor& latents, c
   }
   if (place_.rank == 0) {
     const at::Tensor pixels = ToPixels(ResizeAndCrop(*image, picture.height, picture.width)).squeeze(0).cpu();
-    const absl::Span<const uint8_t> rgb(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
-    RETURN_IF_ERROR(rows(0, rgb));
+    const absl::Span<const uint8_t> bytes(pixels.const_data_ptr<uint8_t>(), static_cast<size_t>(pixels.numel()));
+    RETURN_IF_ERROR(rows(0, bytes));
   }
+  picture.channels = static_cast<int32_t>(image->size(1));
   picture.seconds = watch.seconds();
   return picture;
 }

@@ -22,9 +22,9 @@ namespace tessera::runtime {
 namespace {
 
 // Pixels as [1, 3, height, width] in [-1, 1].
-at::Tensor PixelsOf(const control::Image& image) {
+at::Tensor PixelsOf(const control::Frames& image) {
   const at::Tensor rgb =
-      at::from_blob(const_cast<uint8_t*>(image.rgb.data()), {image.height, image.width, 3}, at::kByte);
+      at::from_blob(const_cast<uint8_t*>(image.bytes.data()), {image.height, image.width, 3}, at::kByte);
   return rgb.permute({2, 0, 1}).to(at::kDouble).div(127.5).sub(1).unsqueeze(0);
 }
 
@@ -244,7 +244,7 @@ absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample, absl::St
       return posterior->second;
     }
   }
-  const absl::StatusOr<control::Image> image = control::LoadTrainingPicture(SampleOf(sample), BucketOf(sample));
+  const absl::StatusOr<control::Frames> image = control::LoadTrainingPicture(SampleOf(sample), BucketOf(sample));
   loaded = image.status();
   RETURN_IF_ERROR(loaded);
   absl::StatusOr<at::Tensor> posterior = EncodePicture(*image);
@@ -256,7 +256,7 @@ absl::StatusOr<at::Tensor> TrainingSamples::PosteriorOf(int64_t sample, absl::St
   return posterior;
 }
 
-absl::StatusOr<at::Tensor> TrainingSamples::EncodePicture(const control::Image& image) {
+absl::StatusOr<at::Tensor> TrainingSamples::EncodePicture(const control::Frames& image) {
   parallel::SingleRank one;
   parallel::LocalAttention attention;
   ASSIGN_OR_RETURN(const models::LatentPosterior posterior,

@@ -99,7 +99,7 @@ class TrainingSamples final {
   // Finds the posterior in the cache or encodes the picture. If the picture cannot be loaded, `loaded` becomes the
   // error.
   absl::StatusOr<at::Tensor> PosteriorOf(int64_t sample, absl::Status& loaded);
-  absl::StatusOr<at::Tensor> EncodePicture(const control::Image& image);
+  absl::StatusOr<at::Tensor> EncodePicture(const control::Frames& image);
   absl::StatusOr<models::EncodedPrompt> EncodeCaption(const std::string& caption, const control::Bucket& bucket,
                                                       bool cached);
   absl::StatusOr<models::EncodedPrompt> EncodeOnThisRank(const std::string& caption, const control::Bucket& bucket);

@@ -4,7 +4,7 @@
 
 namespace tessera::server {
 
-absl::StatusOr<std::string> EncodeOutput(const control::Image& image, const OutputOptions& output,
+absl::StatusOr<std::string> EncodeOutput(const control::Frames& image, const OutputOptions& output,
                                          const std::string& parameters) {
   EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
   options.quality = output.quality.value_or(options.quality);

@@ -45,7 +45,7 @@ struct OutputOptions {
 };
 
 // Encodes the file of one image. `parameters` is the generation metadata to embed; empty: none.
-absl::StatusOr<std::string> EncodeOutput(const control::Image& image, const OutputOptions& output,
+absl::StatusOr<std::string> EncodeOutput(const control::Frames& image, const OutputOptions& output,
                                          const std::string& parameters = "");
 
 // A request that was validated against its model; every default is filled in.

@@ -1,4 +1,4 @@
-// One encoder and one decoder per file format. image_file.h calls them; it checks sizes and parameters before encoding
+// One encoder and one decoder per file format. image_file.h calls them; it checks frames and parameters before encoding
 // and recognises the format before decoding.
 #pragma once
 
@@ -16,14 +16,15 @@ namespace tessera::server {
 // above 16 MPixel, each byte of the file may stand for at most 10,000 pixels, which is more than deflate can reach.
 [[nodiscard]] absl::Status CheckDecodedSize(int64_t width, int64_t height, size_t file_bytes);
 
-[[nodiscard]] absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters);
+[[nodiscard]] absl::StatusOr<std::string> EncodePng(const control::Frames& image, const std::string& parameters);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes);
 
 // `exif` is a TIFF block without the "Exif" marker; empty: none is written.
-[[nodiscard]] absl::StatusOr<std::string> EncodeJpeg(const control::Image& image, const std::string& exif, int quality);
+[[nodiscard]] absl::StatusOr<std::string> EncodeJpeg(const control::Frames& image, const std::string& exif,
+                                                     int quality);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes);
 
-[[nodiscard]] absl::StatusOr<std::string> EncodeWebp(const control::Image& image, const std::string& exif,
+[[nodiscard]] absl::StatusOr<std::string> EncodeWebp(const control::Frames& image, const std::string& exif,
                                                      bool lossless, int quality);
 [[nodiscard]] absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes);
 

@@ -32,6 +32,25 @@ absl::Status CheckSides(int64_t width, int64_t height) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFrames(const control::Frames& image, ImageFormat format) {
+  const std::string name(ImageFormatName(format));
+  if (image.count != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("image of ", image.count, " frames: a ", name, " file holds one"));
+  }
+  if (image.channels != 3 && image.channels != 4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("image of ", image.channels, " channels: valid values are 3 (RGB) and 4 (RGB and alpha)"));
+  }
+  if (format == ImageFormat::kJpeg && image.channels == 4) {
+    return absl::InvalidArgumentError("image with alpha: JPEG has no transparency; use .png or .webp");
+  }
+  if (image.bytes.size() != image.rows() * image.row_bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("image of ", image.width, "x", image.height, " with ", image.bytes.size(), " bytes of pixels"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DecodedImage> DecodeByContent(std::string_view bytes) {
   if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return DecodePng(bytes);
   if (bytes.starts_with("\xFF\xD8\xFF")) return DecodeJpeg(bytes);
@@ -85,12 +104,10 @@ absl::Status CheckEncodable(ImageFormat format, int width, int height, std::stri
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> EncodeImage(const control::Image& image, ImageFormat format, const EncodeOptions& options) {
+absl::StatusOr<std::string> EncodeImage(const control::Frames& image, ImageFormat format,
+                                        const EncodeOptions& options) {
   RETURN_IF_ERROR(CheckEncodable(format, image.width, image.height, options.parameters));
-  if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("image of ", image.width, "x", image.height, " with ", image.rgb.size(), " bytes of pixels"));
-  }
+  RETURN_IF_ERROR(CheckFrames(image, format));
   if (options.quality < 1 || options.quality > 100) {
     return absl::InvalidArgumentError(absl::StrCat("quality ", options.quality, ": valid values are 1 to 100"));
   }

@@ -1,4 +1,4 @@
-// Image files: converts RGB pixels to and from the bytes of a PNG, JPEG or WebP file. The file contains one text, the
+// Image files: converts pixels to and from the bytes of a PNG, JPEG or WebP file. The file contains one text, the
 // generation parameters, where other image programs look for it: PNG text chunk "parameters", EXIF UserComment in JPEG
 // and WebP. Nothing here uses the disk. All functions are pure and may be called from any thread.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/image.h"
+#include "control/picture_frames.h"
 
 namespace tessera::server {
 
@@ -27,7 +27,7 @@ struct EncodeOptions {
 };
 
 struct DecodedImage {
-  control::Image image;
+  control::Frames image;
   ImageFormat format = ImageFormat::kPng;
   std::string parameters;  // UTF-8; empty if the file has none
 };
@@ -44,8 +44,8 @@ struct DecodedImage {
 [[nodiscard]] absl::Status CheckEncodable(ImageFormat format, int width, int height, std::string_view parameters);
 
 // Returns the bytes of the file. Equal arguments give equal bytes: they contain no time stamp and no program name. JPEG
-// is 4:4:4.
-[[nodiscard]] absl::StatusOr<std::string> EncodeImage(const control::Image& image, ImageFormat format,
+// is 4:4:4. PNG and WebP keep alpha. INVALID_ARGUMENT for what the format cannot hold: several frames, alpha in JPEG.
+[[nodiscard]] absl::StatusOr<std::string> EncodeImage(const control::Frames& image, ImageFormat format,
                                                       const EncodeOptions& options);
 
 // Reads a file from an untrusted source. Transparency is dropped, grey and palette images become RGB, 16 bits become 8.

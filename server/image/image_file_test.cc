@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <png.h>
+#include <webp/decode.h>
 
 #include <cmath>
 #include <fstream>
@@ -18,13 +20,13 @@ constexpr ImageFormat kFormats[] = {ImageFormat::kPng, ImageFormat::kJpeg, Image
 constexpr char kParameters[] = "a red apple\nSteps: 20, Seed: 1";
 
 // Returns a picture that is smooth in both directions, so that lossy formats stay close.
-control::Image Gradient(int width, int height) {
-  control::Image image{.width = width, .height = height, .rgb = {}};
+control::Frames Gradient(int width, int height) {
+  control::Frames image{.width = width, .height = height, .bytes = {}};
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
-      image.rgb.push_back(static_cast<uint8_t>(255 * x / width));
-      image.rgb.push_back(static_cast<uint8_t>(255 * y / height));
-      image.rgb.push_back(static_cast<uint8_t>(128));
+      image.bytes.push_back(static_cast<uint8_t>(255 * x / width));
+      image.bytes.push_back(static_cast<uint8_t>(255 * y / height));
+      image.bytes.push_back(static_cast<uint8_t>(128));
     }
   }
   return image;
@@ -39,10 +41,10 @@ std::string FileContent(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-double RootMeanSquare(const control::Image& a, const control::Image& b) {
+double RootMeanSquare(const control::Frames& a, const control::Frames& b) {
   double sum = 0;
-  for (size_t i = 0; i < a.rgb.size(); ++i) sum += std::pow(int{a.rgb[i]} - int{b.rgb[i]}, 2);
-  return std::sqrt(sum / static_cast<double>(a.rgb.size()));
+  for (size_t i = 0; i < a.bytes.size(); ++i) sum += std::pow(int{a.bytes[i]} - int{b.bytes[i]}, 2);
+  return std::sqrt(sum / static_cast<double>(a.bytes.size()));
 }
 
 class EveryFormat : public testing::TestWithParam<ImageFormat> {};
@@ -84,15 +86,28 @@ TEST_P(EveryFormat, FlippedBytesNeverCrashAndKeepTheSizeConsistent) {
     flipped[i] = static_cast<char>(~flipped[i]);
     const auto decoded = DecodeImage(flipped);
     if (decoded.ok()) {
-      EXPECT_EQ(decoded->image.rgb.size(), size_t{3} * decoded->image.width * decoded->image.height);
+      EXPECT_EQ(decoded->image.bytes.size(), size_t{3} * decoded->image.width * decoded->image.height);
     }
   }
 }
 
 TEST_P(EveryFormat, PixelsOfAnotherSizeAreRefused) {
-  control::Image image = Gradient(8, 8);
-  image.rgb.pop_back();
+  control::Frames image = Gradient(8, 8);
+  image.bytes.pop_back();
   EXPECT_EQ(EncodeImage(image, GetParam(), {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(EveryFormat, SeveralFramesOrOtherChannelsThanColourAndAlphaAreRefused) {
+  control::Frames image = Gradient(8, 8);
+  image.count = 2;
+  image.bytes.resize(2 * image.bytes.size());
+  const absl::Status frames = EncodeImage(image, GetParam(), {}).status();
+  EXPECT_EQ(frames.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(frames.message(), HasSubstr(ImageFormatName(GetParam())));
+  for (const int channels : {0, 1, 2, 5}) {
+    image = {.width = 8, .height = 8, .channels = channels, .bytes = std::vector<uint8_t>(size_t{64} * channels)};
+    EXPECT_EQ(EncodeImage(image, GetParam(), {}).status().code(), absl::StatusCode::kInvalidArgument) << channels;
+  }
 }
 
 TEST_P(EveryFormat, ParametersThatAreNotUtf8AreRefused) {
@@ -114,15 +129,54 @@ TEST_P(EveryFormat, QualityOutsideOneToHundredIsRefused) {
 }
 
 TEST(ImageFileTest, LosslessFormatsKeepEveryPixel) {
-  const control::Image image = Gradient(33, 17);
+  const control::Frames image = Gradient(33, 17);
   for (const ImageFormat format : {ImageFormat::kPng, ImageFormat::kWebp}) {
-    EXPECT_EQ(DecodeImage(EncodeImage(image, format, {}).value())->image.rgb, image.rgb) << ImageFormatName(format);
+    EXPECT_EQ(DecodeImage(EncodeImage(image, format, {}).value())->image.bytes, image.bytes) << ImageFormatName(format);
   }
+}
+
+// A picture whose alpha and colours differ in every pixel.
+control::Frames Translucent(int width, int height) {
+  control::Frames image{.width = width, .height = height, .channels = 4, .bytes = {}};
+  for (int i = 0; i < width * height; ++i) {
+    image.bytes.insert(image.bytes.end(), {uint8_t(i), uint8_t(3 * i + 1), uint8_t(200 - i), uint8_t(255 * i / 88)});
+  }
+  return image;
+}
+
+TEST(ImageFileTest, PngKeepsAlpha) {
+  const control::Frames image = Translucent(11, 8);
+  const std::string file = EncodeImage(image, ImageFormat::kPng, {.parameters = kParameters}).value();
+  png_image header = {.version = PNG_IMAGE_VERSION};
+  ASSERT_NE(png_image_begin_read_from_memory(&header, file.data(), file.size()), 0) << header.message;
+  EXPECT_EQ(header.format, static_cast<png_uint_32>(PNG_FORMAT_RGBA));
+  EXPECT_EQ(header.width, 11u);
+  EXPECT_EQ(header.height, 8u);
+  std::vector<uint8_t> bytes(PNG_IMAGE_SIZE(header));
+  ASSERT_NE(png_image_finish_read(&header, nullptr, bytes.data(), 0, nullptr), 0) << header.message;
+  EXPECT_EQ(bytes, image.bytes);
+  EXPECT_EQ(DecodeImage(file)->parameters, kParameters);
+}
+
+TEST(ImageFileTest, LosslessWebpKeepsAlphaAndTheColoursOfTransparentPixels) {
+  const control::Frames image = Translucent(11, 8);
+  const std::string file = EncodeImage(image, ImageFormat::kWebp, {.parameters = kParameters}).value();
+  std::vector<uint8_t> bytes(image.bytes.size());
+  ASSERT_NE(WebPDecodeRGBAInto(reinterpret_cast<const uint8_t*>(file.data()), file.size(), bytes.data(), bytes.size(),
+                               static_cast<int>(image.row_bytes())),
+            nullptr);
+  EXPECT_EQ(bytes, image.bytes);
+}
+
+TEST(ImageFileTest, JpegRefusesAlphaByItsName) {
+  const absl::Status refused = EncodeImage(Translucent(11, 8), ImageFormat::kJpeg, {}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "image with alpha: JPEG has no transparency; use .png or .webp");
 }
 
 // At quality 95 the quantisation of a smooth gradient stays within one grey level; 2 leaves room for rounding.
 TEST(ImageFileTest, LossyFormatsStayCloseOnAGradient) {
-  const control::Image image = Gradient(64, 64);
+  const control::Frames image = Gradient(64, 64);
   const EncodeOptions lossy = {.webp_lossless = false};
   for (const ImageFormat format : {ImageFormat::kJpeg, ImageFormat::kWebp}) {
     const auto decoded = DecodeImage(EncodeImage(image, format, lossy).value());
@@ -132,10 +186,10 @@ TEST(ImageFileTest, LossyFormatsStayCloseOnAGradient) {
 
 // One-pixel red and blue columns vanish where colour is stored at half the width.
 TEST(ImageFileTest, JpegKeepsColourAtFullResolution) {
-  control::Image image{.width = 16, .height = 16, .rgb = {}};
+  control::Frames image{.width = 16, .height = 16, .bytes = {}};
   for (int i = 0; i < 16 * 16; ++i) {
     const bool red = i % 2 == 0;
-    image.rgb.insert(image.rgb.end(), {uint8_t(red ? 255 : 0), 0, uint8_t(red ? 0 : 255)});
+    image.bytes.insert(image.bytes.end(), {uint8_t(red ? 255 : 0), 0, uint8_t(red ? 0 : 255)});
   }
   const auto decoded = DecodeImage(EncodeImage(image, ImageFormat::kJpeg, {}).value());
   EXPECT_LT(RootMeanSquare(decoded->image, image), 12.0);
@@ -174,7 +228,7 @@ TEST(ImageFileTest, FilesOfAnotherProgramAreRead) {
   for (const char* name : {"rgb.png", "rgba_interlaced.png", "palette.png", "sixteen_bit.png", "lossless.webp"}) {
     const auto decoded = DecodeImage(FileContent("tests/fuzz/image/"s + name));
     ASSERT_TRUE(decoded.ok()) << name << ": " << decoded.status();
-    EXPECT_EQ(std::string(decoded->image.rgb.begin(), decoded->image.rgb.end()), expected) << name;
+    EXPECT_EQ(std::string(decoded->image.bytes.begin(), decoded->image.bytes.end()), expected) << name;
   }
 }
 

@@ -12,8 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<tessera::server::DecodedImage> decoded =
       tessera::server::DecodeImage(std::string_view(reinterpret_cast<const char*>(data), size));
   if (!decoded.ok()) return 0;
-  const tessera::control::Image& image = decoded->image;
-  if (image.rgb.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
+  const tessera::control::Frames& image = decoded->image;
+  if (image.bytes.size() != size_t{3} * static_cast<size_t>(image.width) * static_cast<size_t>(image.height))
     std::abort();
 
   const absl::StatusOr<tessera::server::ImageParameters> parameters =

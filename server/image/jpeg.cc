@@ -59,7 +59,7 @@ struct JpegWriter {
   unsigned long size = 0;  // NOLINT(google-runtime-int): the type of jpeg_mem_dest
 };
 
-bool WriteAll(JpegWriter& writer, const control::Image& image, const std::string& exif_segment, int quality) {
+bool WriteAll(JpegWriter& writer, const control::Frames& image, const std::string& exif_segment, int quality) {
   jpeg_compress_struct& compress = writer.compress;
   if (setjmp(writer.error.jump) != 0) return false;
   jpeg_create_compress(&compress);
@@ -81,9 +81,8 @@ bool WriteAll(JpegWriter& writer, const control::Image& image, const std::string
     jpeg_write_marker(&compress, kExifMarkerCode, reinterpret_cast<const JOCTET*>(exif_segment.data()),
                       static_cast<unsigned>(exif_segment.size()));
   }
-  const size_t row_bytes = size_t{3} * static_cast<size_t>(image.width);
   while (compress.next_scanline < compress.image_height) {
-    auto* row = const_cast<JSAMPLE*>(image.rgb.data() + compress.next_scanline * row_bytes);
+    auto* row = const_cast<JSAMPLE*>(image.bytes.data() + compress.next_scanline * image.row_bytes());
     jpeg_write_scanlines(&compress, &row, 1);
   }
   jpeg_finish_compress(&compress);
@@ -100,7 +99,7 @@ struct JpegReader {
   jpeg_decompress_struct decompress = {};
   jpeg_progress_mgr progress = {};
   JpegError error;
-  control::Image image;
+  control::Frames image;
 };
 
 void LimitScans(j_common_ptr common) {
@@ -131,7 +130,7 @@ bool ReadRows(JpegReader& reader) {
   jpeg_start_decompress(&decompress);
   const size_t row_bytes = size_t{3} * decompress.output_width;
   while (decompress.output_scanline < decompress.output_height) {
-    JSAMPLE* row = reader.image.rgb.data() + decompress.output_scanline * row_bytes;
+    JSAMPLE* row = reader.image.bytes.data() + decompress.output_scanline * row_bytes;
     jpeg_read_scanlines(&decompress, &row, 1);
   }
   jpeg_finish_decompress(&decompress);
@@ -154,7 +153,7 @@ absl::StatusOr<std::string> FindParameters(const JpegReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodeJpeg(const control::Image& image, const std::string& exif, int quality) {
+absl::StatusOr<std::string> EncodeJpeg(const control::Frames& image, const std::string& exif, int quality) {
   const std::string exif_segment = exif.empty() ? "" : absl::StrCat(std::string(kExifMarker), exif);
   JpegWriter writer;
   if (!WriteAll(writer, image, exif_segment, quality)) {
@@ -177,7 +176,7 @@ absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes) {
 
   reader.image.width = static_cast<int>(width);
   reader.image.height = static_cast<int>(height);
-  reader.image.rgb.resize(static_cast<size_t>(3 * width * height));
+  reader.image.bytes.resize(static_cast<size_t>(3 * width * height));
   if (!ReadRows(reader)) return Damaged(reader);
   return DecodedImage{
       .image = std::move(reader.image), .format = ImageFormat::kJpeg, .parameters = std::move(parameters)};

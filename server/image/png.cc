@@ -54,20 +54,20 @@ void AppendBytes(png_structp png, png_bytep data, size_t size) {
 
 void FlushNothing(png_structp) {}
 
-bool WriteAll(PngWriter& writer, const control::Image& image, png_textp text) {
+bool WriteAll(PngWriter& writer, const control::Frames& image, png_textp text) {
   if (setjmp(png_jmpbuf(writer.png)) != 0) return false;
   png_set_user_limits(writer.png, kMaxImageSide, kMaxImageSide);
   png_set_write_fn(writer.png, &writer, AppendBytes, FlushNothing);
   png_set_IHDR(writer.png, writer.info, static_cast<png_uint_32>(image.width), static_cast<png_uint_32>(image.height),
-               8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+               8, image.channels == 4 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+               PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   // Takes a quarter of the time of the default level 6 on smooth pictures, at the same size.
   constexpr int kCompressionLevel = 4;
   png_set_compression_level(writer.png, kCompressionLevel);
   if (text != nullptr) png_set_text(writer.png, writer.info, text, 1);
   png_write_info(writer.png, writer.info);
-  const size_t row_bytes = size_t{3} * static_cast<size_t>(image.width);
   for (int y = 0; y < image.height; ++y) {
-    png_write_row(writer.png, image.rgb.data() + static_cast<size_t>(y) * row_bytes);
+    png_write_row(writer.png, image.bytes.data() + static_cast<size_t>(y) * image.row_bytes());
   }
   png_write_end(writer.png, nullptr);
   return true;
@@ -80,7 +80,7 @@ struct PngReader {
   png_infop info = nullptr;
   PngError error;
   std::string_view rest;
-  control::Image image;
+  control::Frames image;
   std::vector<png_bytep> rows;
 };
 
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> FindParameters(const PngReader& reader) {
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodePng(const control::Image& image, const std::string& parameters) {
+absl::StatusOr<std::string> EncodePng(const control::Frames& image, const std::string& parameters) {
   // Declared before the writer, because libpng may still point at it when the writer is destroyed.
   std::string value = parameters;
   png_text text = {};
@@ -212,9 +212,9 @@ absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes) {
   if (!PrepareRows(reader)) return Damaged(reader);
   reader.image.width = static_cast<int>(width);
   reader.image.height = static_cast<int>(height);
-  reader.image.rgb.resize(3 * width * height);
+  reader.image.bytes.resize(3 * width * height);
   reader.rows.resize(height);
-  for (size_t y = 0; y < height; ++y) reader.rows[y] = reader.image.rgb.data() + 3 * width * y;
+  for (size_t y = 0; y < height; ++y) reader.rows[y] = reader.image.bytes.data() + 3 * width * y;
   if (!ReadRows(reader)) return Damaged(reader);
 
   ASSIGN_OR_RETURN(std::string parameters, FindParameters(reader));

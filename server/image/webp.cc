@@ -48,7 +48,7 @@ absl::StatusOr<std::string> AddExif(const std::string& file, const std::string& 
 
 }  // namespace
 
-absl::StatusOr<std::string> EncodeWebp(const control::Image& image, const std::string& exif, bool lossless,
+absl::StatusOr<std::string> EncodeWebp(const control::Frames& image, const std::string& exif, bool lossless,
                                        int quality) {
   constexpr int kDefaultLosslessLevel = 6;
   WebPConfig config;
@@ -67,7 +67,10 @@ absl::StatusOr<std::string> EncodeWebp(const control::Image& image, const std::s
   picture.value.height = image.height;
   picture.value.writer = AppendBytes;
   picture.value.custom_ptr = &file;
-  if (WebPPictureImportRGB(&picture.value, image.rgb.data(), 3 * image.width) == 0 ||
+  const bool alpha = image.channels == 4;
+  if (alpha) config.exact = 1;  // keeps the colours of transparent pixels
+  const auto import_pixels = alpha ? WebPPictureImportRGBA : WebPPictureImportRGB;
+  if (import_pixels(&picture.value, image.bytes.data(), static_cast<int>(image.row_bytes())) == 0 ||
       WebPEncode(&config, &picture.value) == 0) {
     return absl::InternalError(
         absl::StrCat("the WebP could not be encoded: libwebp error ", static_cast<int>(picture.value.error_code)));
@@ -96,13 +99,13 @@ absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes) {
     parameters = *std::move(comment);
   }
 
-  control::Image image;
+  control::Frames image;
   image.width = features.width;
   image.height = features.height;
-  const size_t row_bytes = size_t{3} * static_cast<size_t>(image.width);
-  image.rgb.resize(row_bytes * static_cast<size_t>(image.height));
-  if (WebPDecodeRGBInto(Bytes(bytes), bytes.size(), image.rgb.data(), image.rgb.size(), static_cast<int>(row_bytes)) ==
-      nullptr) {
+  const size_t row_bytes = image.row_bytes();
+  image.bytes.resize(row_bytes * image.rows());
+  if (WebPDecodeRGBInto(Bytes(bytes), bytes.size(), image.bytes.data(), image.bytes.size(),
+                        static_cast<int>(row_bytes)) == nullptr) {
     return absl::DataLossError("the WebP is damaged or cut short");
   }
   return DecodedImage{.image = std::move(image), .format = ImageFormat::kWebp, .parameters = std::move(parameters)};

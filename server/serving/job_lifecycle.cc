@@ -352,7 +352,7 @@ void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, do
   }
 }
 
-void JobLifecycle::OnPreview(GroupId, TaskId id, const control::Image& image) {
+void JobLifecycle::OnPreview(GroupId, TaskId id, const control::Frames& image) {
   const Lock lock = context_.monitor.Acquire();
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return;
@@ -360,7 +360,7 @@ void JobLifecycle::OnPreview(GroupId, TaskId id, const control::Image& image) {
   outcomes_.PostPreview(*task, number, image);
 }
 
-void JobLifecycle::OnDecoded(GroupId group, TaskId id, control::Image image, const control::JobStarted& started,
+void JobLifecycle::OnDecoded(GroupId group, TaskId id, control::Frames image, const control::JobStarted& started,
                              double seconds) {
   context_.metrics.Observe(ImageStage::kDecode, absl::Seconds(seconds));
   Lock lock = context_.monitor.Acquire();

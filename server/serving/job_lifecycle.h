@@ -51,8 +51,8 @@ class JobLifecycle final : public GroupOwner {
   void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) override;
   void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) override;
   void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) override;
-  void OnPreview(GroupId group, TaskId task, const control::Image& image) override;
-  void OnDecoded(GroupId group, TaskId task, control::Image image, const control::JobStarted& started,
+  void OnPreview(GroupId group, TaskId task, const control::Frames& image) override;
+  void OnDecoded(GroupId group, TaskId task, control::Frames image, const control::JobStarted& started,
                  double seconds) override;
   void OnFailed(GroupId group, TaskId task, const absl::Status& error) override;
   void OnBatchFailed(GroupId group, const std::vector<TaskId>& tasks, const absl::Status& error) override;

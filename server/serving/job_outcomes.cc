@@ -53,7 +53,7 @@ void JobOutcomes::PostFailWaiting(TaskId task, const absl::Status& error) {
   pool_.Post([this, task, error] { FailWaiting(task, error); });
 }
 
-void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const control::Image& image) {
+void JobOutcomes::PostPreview(const LiveTask& task, int32_t number, const control::Frames& image) {
   if (!context_.hub.IsWatched(task.image.job)) return;
   pool_.Post([this, job = task.image.job, index = task.image.index, number, output = task.output, image] {
     OutputOptions smaller = output;

@@ -23,7 +23,7 @@ namespace tessera::server {
 struct FinishedTask {
   TaskAttempt attempt;
   LiveTask task;
-  control::Image image;
+  control::Frames image;
   control::JobStarted started;
   ServingGroup group;
 };
@@ -37,7 +37,7 @@ class JobOutcomes final {
   void PostFailure(const ServiceMonitor::Lock& lock, const TaskAttempt& attempt, const absl::Status& error);
   // Execute on the pool.
   void PostFailWaiting(TaskId task, const absl::Status& error);
-  void PostPreview(const LiveTask& task, int32_t number, const control::Image& image);
+  void PostPreview(const LiveTask& task, int32_t number, const control::Frames& image);
   // Fails the tasks that the scheduler ended because their deadline passed while they ran. Tasks that are not claimed
   // yet are only marked.
   void PostOverdue(const ServiceMonitor::Lock& lock);

@@ -35,7 +35,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Run {
   std::vector<control::LatentValues> latents;      // before the first step and after each
   std::vector<control::LatentValues> predictions;  // of each step, if forward passes are compared
-  control::Image image;
+  control::Frames image;
 };
 
 struct RunOptions {
@@ -85,8 +85,8 @@ class CanaryRun final : public StepOwner {
     is_stepping_ = false;
     if (!tasks.empty()) KeepLatents();
   }
-  void OnPreview(GroupId, TaskId, const control::Image&) override {}
-  void OnDecoded(GroupId, TaskId, control::Image image, const control::JobStarted&, double) override {
+  void OnPreview(GroupId, TaskId, const control::Frames&) override {}
+  void OnDecoded(GroupId, TaskId, control::Frames image, const control::JobStarted&, double) override {
     run_.image = std::move(image);
   }
   void OnFailed(GroupId, TaskId, const absl::Status& error) override { error_.Update(error); }
@@ -195,15 +195,15 @@ void CompareForwards(const Run& run, const Run& serial, const Run& exact, Canary
   ++canary.worst_step;  // predictions belong to steps, not to the states between them
 }
 
-std::optional<double> Psnr(const control::Image& a, const control::Image& b) {
-  if (a.rgb.size() != b.rgb.size()) return 0;
+std::optional<double> Psnr(const control::Frames& a, const control::Frames& b) {
+  if (!a.has_shape_of(b)) return 0;
   double sum = 0;
-  for (size_t i = 0; i < a.rgb.size(); ++i) {
-    const double difference = static_cast<double>(a.rgb[i]) - b.rgb[i];
+  for (size_t i = 0; i < a.bytes.size(); ++i) {
+    const double difference = static_cast<double>(a.bytes[i]) - b.bytes[i];
     sum += difference * difference;
   }
   if (sum == 0) return std::nullopt;
-  return 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
+  return 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.bytes.size()) / sum);
 }
 
 struct RecordFolders {

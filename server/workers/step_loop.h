@@ -49,9 +49,9 @@ class StepOwner {
   virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
   // One step of all `tasks` is done. Empty `tasks` means that a step failed.
   virtual void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) = 0;
-  virtual void OnPreview(GroupId group, TaskId task, const control::Image& image) = 0;
+  virtual void OnPreview(GroupId group, TaskId task, const control::Frames& image) = 0;
   virtual void OnPreviewFailed(GroupId group, TaskId task, const absl::Status& error) {}
-  virtual void OnDecoded(GroupId group, TaskId task, control::Image image, const control::JobStarted& started,
+  virtual void OnDecoded(GroupId group, TaskId task, control::Frames image, const control::JobStarted& started,
                          double seconds) = 0;
   // The task itself failed. INVALID_ARGUMENT means that the model refuses its request.
   virtual void OnFailed(GroupId group, TaskId task, const absl::Status& error) = 0;

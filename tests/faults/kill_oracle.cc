@@ -46,7 +46,7 @@ bool KillOracle::IsSame(const std::string& file, const std::string& undisturbed)
   const absl::StatusOr<server::DecodedImage> image = server::DecodeImage(file),
                                              wanted = server::DecodeImage(undisturbed);
   return image.ok() && wanted.ok() &&
-         std::ranges::equal(image->image.rgb, wanted->image.rgb,
+         std::ranges::equal(image->image.bytes, wanted->image.bytes,
                             [this](int level, int other) { return std::abs(level - other) <= levels; });
 }
 

@@ -58,7 +58,7 @@ void ExpectPicturesOfOneHost(const NetworkHosts* hosts, absl::Span<const GroupOv
     const std::string job = cluster.server().Submit("red apple", absl::StrCat(R"(, "model": ")", name, R"(")"));
     EXPECT_EQ(cluster.server().Ended(job), "done");
     // Compares pixels only, because the file's parameters name the group's model.
-    return server::DecodeImage(cluster.server().ImageBytes(cluster.server().Get(job)))->image.rgb;
+    return server::DecodeImage(cluster.server().ImageBytes(cluster.server().Get(job)))->image.bytes;
   };
   for (const GroupOverHosts& group : groups_over_hosts) {
     EXPECT_TRUE(picture(group.name) == picture(group.name + "-here")) << group.name;

@@ -96,7 +96,7 @@ class RankFaultsTest : public ::testing::Test {
     at(kDecoding);
     absl::StatusOr<control::DecodedPicture> picture = group_->Decode(1, *started);
     if (!picture.ok()) return picture.status();
-    return std::move(picture->image.rgb);
+    return std::move(picture->image.bytes);
   }
 
   TestFolder folder_;

@@ -226,8 +226,8 @@ TEST_F(BatchTest, DrawsAContactSheetInTheOrderOfTheItems) {
   // An image that is not enlarged keeps its pixels; this compares its center.
   const absl::StatusOr<server::DecodedImage> first = server::DecodeImage(Read("out/images/000/000000.png"));
   ASSERT_TRUE(first.ok()) << first.status();
-  const auto pixel = [](const control::Image& image, int x, int y) {
-    const auto at = image.rgb.begin() + 3 * (y * image.width + x);
+  const auto pixel = [](const control::Frames& image, int x, int y) {
+    const auto at = image.bytes.begin() + 3 * (y * image.width + x);
     return std::vector<int>(at, at + 3);
   };
   EXPECT_EQ(pixel(sheet->image, 62, 62), pixel(first->image, 32, 16));

@@ -25,13 +25,13 @@ TEST_F(GenerateTest, WritesAnImageNamedAfterPromptAndSeedAndSaysSo) {
 
 TEST_F(GenerateTest, WritesThePixelsThatTheWorkerMade) {
   ASSERT_EQ(Run({"generate", "", "--seed", "0", "--steps", "1", "--size", "16x8", "-o", "a.png"}).exit_code, 0);
-  const control::Image image = ReadImage("a.png").image;
+  const control::Frames image = ReadImage("a.png").image;
   ASSERT_EQ(image.width, 16);
   ASSERT_EQ(image.height, 8);
   // The fake worker's gradient for an empty prompt, seed 0 and one step: 1 + 2 y + i.
-  EXPECT_EQ(image.rgb[0], 1);
-  EXPECT_EQ(image.rgb[47], 48);
-  EXPECT_EQ(image.rgb[48], 3);
+  EXPECT_EQ(image.bytes[0], 1);
+  EXPECT_EQ(image.bytes[47], 48);
+  EXPECT_EQ(image.bytes[48], 3);
 }
 
 TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {

@@ -45,8 +45,8 @@ class HoldingOwner final : public server::GroupOwner {
   void OnStarted(server::GroupId, server::TaskId, const control::JobStarted&) override {}
   void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
   void OnStepped(server::GroupId, const std::vector<server::TaskId>&, double) override {}
-  void OnPreview(server::GroupId, server::TaskId, const control::Image&) override {}
-  void OnDecoded(server::GroupId, server::TaskId, control::Image, const control::JobStarted&, double) override {}
+  void OnPreview(server::GroupId, server::TaskId, const control::Frames&) override {}
+  void OnDecoded(server::GroupId, server::TaskId, control::Frames, const control::JobStarted&, double) override {}
   void OnFailed(server::GroupId, server::TaskId, const absl::Status&) override {}
   void OnBatchFailed(server::GroupId, const std::vector<server::TaskId>&, const absl::Status&) override {}
   void OnEnded(server::GroupId, server::TaskId) override {}

@@ -40,7 +40,7 @@ TEST_F(LayoutCommandTest, EveryLayoutMakesTheSamePictureAndIsNamedInIt) {
     const Result result = Generate({"--layout", layout, "--certify", "off"});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
     const server::DecodedImage image = ReadImage("x.png");
-    EXPECT_EQ(image.image.rgb, serial.image.rgb) << layout;
+    EXPECT_EQ(image.image.bytes, serial.image.bytes) << layout;
     const absl::StatusOr<server::ImageParameters> parameters = server::ParseParameters(image.parameters);
     ASSERT_TRUE(parameters.ok()) << parameters.status();
     EXPECT_EQ(parameters->layout, layout);

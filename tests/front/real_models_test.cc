@@ -92,7 +92,7 @@ TEST_F(ModelsOnTheCommandLineTest, GuidanceOfAModelThatTakesNoneIsSaidAndNotReco
   const Result guided = Generate(model, {"--guidance", "7"}, "guided.png"), plain = Generate(model, {}, "plain.png");
   EXPECT_THAT(guided.errors, HasSubstr("warning: guidance 7 is not used: this model takes no guidance scale"));
   EXPECT_THAT(plain.errors, Not(HasSubstr("not used")));
-  EXPECT_EQ(Picture("guided.png").image.rgb, Picture("plain.png").image.rgb);
+  EXPECT_EQ(Picture("guided.png").image.bytes, Picture("plain.png").image.bytes);
   EXPECT_THAT(Picture("guided.png").parameters, AllOf(HasSubstr("Steps: 2"), Not(HasSubstr("CFG scale"))));
   const Result again = Run({"replay", folder_ / "guided.png", "--model", model});
   EXPECT_EQ(again.exit_code, 0) << again.errors;
@@ -145,7 +145,7 @@ TEST_F(ModelsOnTheCommandLineTest, TheRestOfALargerModelInAFileIsNamedAndChanges
                         "are not used: decoder.block.0.layer.0.layer_norm.weight, lm_head.weight"));
   const Result plain = Generate("tests/golden/pipelines/pixart_sigma", options, "plain.png");
   EXPECT_THAT(plain.errors, Not(HasSubstr("warning")));
-  EXPECT_EQ(Picture("full.png").image.rgb, Picture("plain.png").image.rgb);
+  EXPECT_EQ(Picture("full.png").image.bytes, Picture("plain.png").image.bytes);
 }
 
 TEST_F(ModelsOnTheCommandLineTest, ANameOfTheHubFindsTheModelInItsCache) {

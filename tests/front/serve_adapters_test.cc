@@ -170,9 +170,9 @@ class PublishingTest : public ServeAdaptersTest {
  protected:
   PublishingTest() {
     for (int index = 0; index < 2; ++index) {
-      control::Image image{.width = 64, .height = 64};
+      control::Frames image{.width = 64, .height = 64};
       for (int i = 0; i < image.width * image.height * 3; ++i) {
-        image.rgb.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
+        image.bytes.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
       }
       folder_.Write(absl::StrCat("images/", index, ".png"), *server::EncodeImage(image, server::ImageFormat::kPng, {}));
       folder_.Write(absl::StrCat("images/", index, ".txt"), "a red house");
@@ -226,7 +226,7 @@ class PublishingTest : public ServeAdaptersTest {
     if (!decoded.ok()) return std::nullopt;
     const absl::StatusOr<server::ImageParameters> said = server::ParseParameters(decoded->parameters);
     if (!said.ok() || said->adapters.size() != 1) return std::nullopt;
-    return Picture{.served_before = "", .digest = said->adapters[0].digest, .rgb = decoded->image.rgb};
+    return Picture{.served_before = "", .digest = said->adapters[0].digest, .rgb = decoded->image.bytes};
   }
 };
 

@@ -60,9 +60,9 @@ class TrainCommandFixture : public ::testing::Test {
 
   // Images have two aspect ratios, so there are two buckets.
   void WritePicture(int index) const {
-    control::Image image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
+    control::Frames image{.width = 64, .height = index % 3 == 2 ? 96 : 64};
     for (int i = 0; i < image.width * image.height * 3; ++i) {
-      image.rgb.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
+      image.bytes.push_back(static_cast<uint8_t>((i * (index + 3) / 7 + 40 * index) % 256));
     }
     const std::string name = absl::StrCat(images(), "/", index);
     std::ofstream(name + ".png", std::ios::binary) << *server::EncodeImage(image, server::ImageFormat::kPng, {});

@@ -160,7 +160,7 @@ TEST_F(TrainCommandTest, WeightsThatAreSharedOutMakeTheSamplesOfOneRank) {
   const Finished one = Train(Config("one", 2, settings));
   ASSERT_EQ(one.exit_code, 0) << ErrorOf(one);
   const auto sample = [](const Finished& run) {
-    return server::DecodeImage(Bytes(std::string(run.Of("sample").at(0).at("path").as_string())))->image.rgb;
+    return server::DecodeImage(Bytes(std::string(run.Of("sample").at(0).at("path").as_string())))->image.bytes;
   };
   const auto evaluated = [](const Finished& run) {
     const boost::json::object event = run.Of("evaluated").at(0);
@@ -194,9 +194,9 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
     const auto one = server::DecodeImage(Bytes(std::string(finished.Of("sample")[i].at("path").as_string())));
     ASSERT_TRUE(one.ok());
     for (size_t y = 0; y < 64; ++y) {
-      EXPECT_TRUE(std::equal(one->image.rgb.begin() + static_cast<std::ptrdiff_t>(y * 64 * 3),
-                             one->image.rgb.begin() + static_cast<std::ptrdiff_t>((y + 1) * 64 * 3),
-                             grid->image.rgb.begin() + static_cast<std::ptrdiff_t>((y * 136 + i * 68) * 3)))
+      EXPECT_TRUE(std::equal(one->image.bytes.begin() + static_cast<std::ptrdiff_t>(y * 64 * 3),
+                             one->image.bytes.begin() + static_cast<std::ptrdiff_t>((y + 1) * 64 * 3),
+                             grid->image.bytes.begin() + static_cast<std::ptrdiff_t>((y * 136 + i * 68) * 3)))
           << "picture " << i << ", row " << y;
     }
   }
@@ -208,9 +208,9 @@ TEST_F(TrainCommandTest, WhatWasTrainedIsServedAndSamplesAreMade) {
              "--threads=2", "-o", image, "a red house"});
   ASSERT_EQ(served->Wait(), 0) << served->errors();
   // The sample uses the weights in training; the image uses the exported files, which have single precision.
-  const std::vector<uint8_t> made = server::DecodeImage(Bytes(image))->image.rgb;
+  const std::vector<uint8_t> made = server::DecodeImage(Bytes(image))->image.bytes;
   const std::vector<uint8_t> sample =
-      server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string())))->image.rgb;
+      server::DecodeImage(Bytes(std::string(finished.Of("sample")[0].at("path").as_string())))->image.bytes;
   EXPECT_LE(Largest(made, sample), 1);
 }
 
@@ -244,10 +244,10 @@ TEST_F(TrainCommandTest, AnAdapterIsTrainedAlikeOnEveryTopologyAndServed) {
       if (!adapter.empty()) arguments.insert(arguments.end(), {"--lora", adapter});
       const std::unique_ptr<ChildProcess> served = Start(std::move(arguments));
       EXPECT_EQ(served->Wait(), 0) << served->errors();
-      return server::DecodeImage(Bytes(image))->image.rgb;
+      return server::DecodeImage(Bytes(image))->image.bytes;
     };
     const std::vector<uint8_t> sample =
-        server::DecodeImage(Bytes(std::string(serial.Of("sample")[0].at("path").as_string())))->image.rgb;
+        server::DecodeImage(Bytes(std::string(serial.Of("sample")[0].at("path").as_string())))->image.bytes;
     const std::string exported = serial.Path("exported");
     EXPECT_GT(Largest(picture(""), sample), 1);
     EXPECT_LE(Largest(picture(exported), sample), 1);

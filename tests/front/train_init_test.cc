@@ -26,8 +26,8 @@ class TrainInitTest : public CommandLineTest {
   }
 
   void WritePicture(const std::string& name, int width, int height) {
-    const control::Image image = {
-        .width = width, .height = height, .rgb = std::vector<uint8_t>(size_t{3} * width * height, 128)};
+    const control::Frames image = {
+        .width = width, .height = height, .bytes = std::vector<uint8_t>(size_t{3} * width * height, 128)};
     const absl::StatusOr<server::ImageFormat> format = server::FormatFromPath(name);
     ASSERT_TRUE(format.ok()) << format.status();
     const absl::StatusOr<std::string> bytes = server::EncodeImage(image, *format, {});

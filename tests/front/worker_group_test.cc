@@ -93,10 +93,10 @@ TEST_F(WorkerGroupTest, MakesAPictureOnEveryNumberOfRanks) {
     ASSERT_EQ(LoadAndStep(6), absl::OkStatus());
     const absl::StatusOr<control::DecodedPicture> picture = group_->Decode(1, started_);
     ASSERT_TRUE(picture.ok()) << picture.status();
-    ASSERT_EQ(picture->image.rgb.size(), size_t{16 * 24 * 3});
+    ASSERT_EQ(picture->image.bytes.size(), size_t{16 * 24 * 3});
     EXPECT_EQ(picture->completed, 6);
-    if (first.empty()) first = picture->image.rgb;
-    EXPECT_EQ(picture->image.rgb, first) << layout;
+    if (first.empty()) first = picture->image.bytes;
+    EXPECT_EQ(picture->image.bytes, first) << layout;
     EXPECT_EQ(group_->EndJob(1), absl::OkStatus());
     EXPECT_EQ(group_->Shutdown(), absl::OkStatus());
   }

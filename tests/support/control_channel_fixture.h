@@ -44,7 +44,9 @@ class RecordingHandler : public CommandHandler {
   absl::StatusOr<JobStarted> StartJob(uint64_t job, const JobParameters& parameters) override {
     Record(absl::StrCat("start ", job));
     job_ = parameters;
-    return JobStarted{.height = parameters.height, .width = parameters.width};
+    started_.height = parameters.height;
+    started_.width = parameters.width;
+    return started_;
   }
   absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) override {
     const int step = ++steps_;
@@ -62,9 +64,9 @@ class RecordingHandler : public CommandHandler {
     return [this](RowSink rows) -> absl::StatusOr<Decoded> {
       if (concurrent_) picture_may_come_.WaitForNotificationWithTimeout(absl::Seconds(60));
       Record("pixels");
-      const std::vector<uint8_t> image(size_t{1000} * 700 * 3, 1);
+      const std::vector<uint8_t> image(size_t{1000} * 700 * started_.frames * started_.channels, 1);
       if (absl::Status status = rows(0, image); !status.ok()) return status;
-      return Decoded{.height = 700, .width = 1000};
+      return Decoded{.height = 700, .width = 1000, .frames = decoded_frames, .channels = started_.channels};
     };
   }
   absl::StatusOr<LatentValues> Latents(uint64_t job) override {
@@ -121,6 +123,13 @@ class RecordingHandler : public CommandHandler {
     return calls_;
   }
 
+  // The next jobs start with this reply, of their size.
+  void StartJobsAs(const JobStarted& started) {
+    started_ = started;
+    decoded_frames = started.frames;
+  }
+  int32_t decoded_frames = 1;  // in the reply to DecodeJob
+
   // Return the fields of the last command. Read them only after that command has been answered.
   const LoadParameters& load() const { return load_; }
   const JobParameters& job() const { return job_; }
@@ -136,6 +145,7 @@ class RecordingHandler : public CommandHandler {
   bool concurrent_ = false, ahead_ = false;
   int steps_ = 0;
   absl::Notification picture_may_come_, step_may_end_;
+  JobStarted started_;
   LoadParameters load_;
   JobParameters job_;
 };

@@ -16,14 +16,14 @@ namespace {
 constexpr int kPreviewSide = 16;
 
 // Returns an image that differs for every seed.
-control::Image Gradient(uint64_t seed, int width, int height) {
-  control::Image image{.width = width, .height = height, .rgb = {}};
-  image.rgb.reserve(size_t{3} * width * height);
+control::Frames Gradient(uint64_t seed, int width, int height) {
+  control::Frames image{.width = width, .height = height, .bytes = {}};
+  image.bytes.reserve(size_t{3} * width * height);
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
-      image.rgb.push_back(static_cast<uint8_t>(seed * 37 + 255 * x / width));
-      image.rgb.push_back(static_cast<uint8_t>(seed * 59 + 255 * y / height));
-      image.rgb.push_back(static_cast<uint8_t>(seed * 83));
+      image.bytes.push_back(static_cast<uint8_t>(seed * 37 + 255 * x / width));
+      image.bytes.push_back(static_cast<uint8_t>(seed * 59 + 255 * y / height));
+      image.bytes.push_back(static_cast<uint8_t>(seed * 83));
     }
   }
   return image;
@@ -456,7 +456,7 @@ void FakeImageService::Run(std::unique_lock<std::recursive_mutex>& lock, const s
       Report(*record, server::StepEvent{.image = index, .step = step, .steps = parameters.steps});
       const auto preview = std::find(previews.begin(), previews.end(), step);
       if (preview == previews.end()) continue;
-      const control::Image image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
+      const control::Frames image = Gradient(parameters.seed + index, kPreviewSide, kPreviewSide);
       Report(*record, server::PreviewEvent{.image = index,
                                            .preview = static_cast<int32_t>(preview - previews.begin()),
                                            .width = image.width,

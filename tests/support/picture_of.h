@@ -20,7 +20,7 @@ inline std::string PictureOf(const std::string& file) {
   const absl::StatusOr<std::string> text = server::FormatParameters(*parameters);
   if (!text.ok()) return file;
   return absl::StrCat(decoded->image.width, "x", decoded->image.height, " ", *text, " ",
-                      std::string(decoded->image.rgb.begin(), decoded->image.rgb.end()));
+                      std::string(decoded->image.bytes.begin(), decoded->image.bytes.end()));
 }
 
 }  // namespace tessera

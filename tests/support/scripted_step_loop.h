@@ -129,10 +129,10 @@ class FakeStepOwner final : public server::StepOwner {
   void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double) override {
     heard.push_back(absl::StrCat("stepped ", absl::StrJoin(tasks, "+")));
   }
-  void OnPreview(server::GroupId, server::TaskId task, const control::Image&) override {
+  void OnPreview(server::GroupId, server::TaskId task, const control::Frames&) override {
     heard.push_back(absl::StrCat("preview ", task));
   }
-  void OnDecoded(server::GroupId, server::TaskId task, control::Image, const control::JobStarted&, double) override {
+  void OnDecoded(server::GroupId, server::TaskId task, control::Frames, const control::JobStarted&, double) override {
     heard.push_back(absl::StrCat("decoded ", task));
   }
   void OnFailed(server::GroupId, server::TaskId task, const absl::Status&) override {

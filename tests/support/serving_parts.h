@@ -104,7 +104,7 @@ struct ServingParts {
     jobs.OnStarted(kGroup, task, {});
     EXPECT_THAT(jobs.Next(kGroup).decode, testing::ElementsAre(task));
     jobs.OnStepped(kGroup, {task}, 1);
-    jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .rgb = {1, 2, 3}}, {}, 1);
+    jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .bytes = {1, 2, 3}}, {}, 1);
   }
   int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
   void WaitUntilForgotten(server::TaskId task) {

@@ -27,7 +27,7 @@ class RunSheetTest : public ::testing::Test {
 
   // Returns an item whose image has a single colour that depends on its index.
   RunEntry Done(int64_t index) {
-    control::Image image = {.width = 2, .height = 2, .rgb = std::vector<uint8_t>(12, ColourOf(index))};
+    control::Frames image = {.width = 2, .height = 2, .bytes = std::vector<uint8_t>(12, ColourOf(index))};
     const absl::StatusOr<std::string> bytes = server::EncodeImage(image, server::ImageFormat::kPng, {});
     EXPECT_TRUE(bytes.ok());
     const std::string file = RunImageName(index, 0, 1, server::ImageFormat::kPng);
@@ -41,15 +41,15 @@ class RunSheetTest : public ::testing::Test {
   }
   static uint8_t ColourOf(int64_t index) { return static_cast<uint8_t>(50 + index % 200); }
 
-  control::Image Read(const std::string& name) {
+  control::Frames Read(const std::string& name) {
     std::ifstream file(folder_ / name, std::ios::binary);
     const auto decoded = server::DecodeImage(std::string(std::istreambuf_iterator<char>(file), {}));
     EXPECT_TRUE(decoded.ok()) << name << ": " << decoded.status();
-    return decoded.ok() ? decoded->image : control::Image();
+    return decoded.ok() ? decoded->image : control::Frames();
   }
-  static int ColourIn(const control::Image& sheet, size_t cell) {
+  static int ColourIn(const control::Frames& sheet, size_t cell) {
     const size_t x = cell % 16 * 128 + 62, y = cell / 16 * 128 + 62;
-    return sheet.rgb[3 * (y * static_cast<size_t>(sheet.width) + x)];
+    return sheet.bytes[3 * (y * static_cast<size_t>(sheet.width) + x)];
   }
 
   TestFolder folder_;
@@ -63,7 +63,7 @@ TEST_F(RunSheetTest, ThatDoesNotHoldAllImagesIsFollowedByMore) {
   const auto sheets = WriteContactSheets(folder_ / "sheets/all.png", *run_, entries);
   ASSERT_TRUE(sheets.ok()) << sheets.status();
   EXPECT_EQ(*sheets, 2);
-  const control::Image first = Read("sheets/all-001.png"), second = Read("sheets/all-002.png");
+  const control::Frames first = Read("sheets/all-001.png"), second = Read("sheets/all-002.png");
   EXPECT_EQ(first.height, 16 * 128);
   EXPECT_EQ(second.height, 3 * 128);
   for (int i = 0; i < 256; ++i) EXPECT_EQ(ColourIn(first, i), i == 7 ? 96 : ColourOf(i)) << i;

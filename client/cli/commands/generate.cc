@@ -139,7 +139,7 @@ class Generation {
       reporter_->OnStep(image, job.steps, stepped);
     };
     listener.preview_every = preview_every_;
-    listener.preview = [&](int32_t step, const control::Image& pixels) {
+    listener.preview = [&](int32_t step, const control::Frames& pixels) {
       trace_.OnPreview();
       if (absl::Status status = preview.Write(pixels); !status.ok()) {
         reporter_->OnWarning(absl::StrCat("no preview: ", std::string(status.message())));

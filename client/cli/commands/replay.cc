@@ -195,7 +195,7 @@ class Replay {
     bool same_bytes = false;
   };
 
-  ExitCode Report(const Making& making, const control::Image& original, const control::Image& again,
+  ExitCode Report(const Making& making, const control::Frames& original, const control::Frames& again,
                   uint64_t peak_memory) {
     const ImageComparison comparison = CompareImages(original, again);
     if (options_.json) {
@@ -221,7 +221,7 @@ class Replay {
     return comparison.identical() ? ExitCode::kOk : ExitCode::kDiffers;
   }
 
-  static std::string Verdict(const control::Image& original, const control::Image& again,
+  static std::string Verdict(const control::Frames& original, const control::Frames& again,
                              const ImageComparison& comparison, bool same_bytes) {
     if (!comparison.same_size) {
       return absl::StrFormat("differs: the file is %dx%d, the image made again %dx%d", original.width, original.height,

@@ -1,7 +1,8 @@
-// ContactSheet arranges many reduced images in one picture, row by row. Pure.
+// ContactSheet arranges many reduced images in one RGB picture, row by row. Of an image with several frames it shows
+// the first, without alpha. Pure.
 #pragma once
 
-#include "control/image.h"
+#include "control/picture_frames.h"
 
 namespace tessera::client {
 
@@ -22,19 +23,20 @@ class ContactSheet {
   static ContactSheet Square(int cells, int longest_side);
 
   // Reduces the image to the cell, never enlarging it, and centers it. Different cells may be set concurrently.
-  void Put(int cell, const control::Image& image);
+  void Put(int cell, const control::Frames& image);
   void PutFailure(int cell);  // a dark red cell
 
-  const control::Image& image() const { return sheet_; }
+  const control::Frames& image() const { return sheet_; }
 
  private:
-  void Fill(int cell, const control::Image& image);
+  void Fill(int cell, const control::Frames& image);
 
   int columns_, picture_;  // picture_: pixels of a cell without its gap
-  control::Image sheet_;
+  control::Frames sheet_;
 };
 
-// Each pixel of the result is the mean of the pixels that it covers. `width` and `height` are 1 to those of `image`.
-control::Image Shrink(const control::Image& image, int width, int height);
+// Returns RGB. Each pixel of the result is the mean of the pixels that it covers. `width` and `height` are 1 to those
+// of `image`.
+control::Frames Shrink(const control::Frames& image, int width, int height);
 
 }  // namespace tessera::client

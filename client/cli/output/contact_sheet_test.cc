@@ -5,24 +5,26 @@
 namespace tessera::client {
 namespace {
 
-control::Image Plain(int width, int height, uint8_t value) {
+control::Frames Plain(int width, int height, uint8_t value) {
   return {
-      .width = width, .height = height, .rgb = std::vector<uint8_t>(static_cast<size_t>(3 * width * height), value)};
+      .width = width, .height = height, .bytes = std::vector<uint8_t>(static_cast<size_t>(3 * width * height), value)};
 }
 
-int RedAt(const control::Image& image, int x, int y) { return image.rgb[3 * static_cast<size_t>(y * image.width + x)]; }
+int RedAt(const control::Frames& image, int x, int y) {
+  return image.bytes[3 * static_cast<size_t>(y * image.width + x)];
+}
 
 TEST(ContactSheetTest, ShrinksToTheMeanOfWhatAPixelCovers) {
-  control::Image image = Plain(6, 4, 0);
+  control::Frames image = Plain(6, 4, 0);
   for (int y = 0; y < 4; ++y) {
-    for (int x = 0; x < 6; ++x) image.rgb[3 * static_cast<size_t>(y * 6 + x)] = static_cast<uint8_t>(10 * x + y);
+    for (int x = 0; x < 6; ++x) image.bytes[3 * static_cast<size_t>(y * 6 + x)] = static_cast<uint8_t>(10 * x + y);
   }
-  const control::Image small = Shrink(image, 3, 2);
-  ASSERT_EQ(small.rgb.size(), 18u);
+  const control::Frames small = Shrink(image, 3, 2);
+  ASSERT_EQ(small.bytes.size(), 18u);
   for (int y = 0; y < 2; ++y) {
     for (int x = 0; x < 3; ++x) EXPECT_EQ(RedAt(small, x, y), 20 * x + 5 + 2 * y + 1) << x << "," << y;  // .5 rounds up
   }
-  EXPECT_EQ(Shrink(image, 6, 4).rgb, image.rgb);
+  EXPECT_EQ(Shrink(image, 6, 4).bytes, image.bytes);
   EXPECT_EQ(RedAt(Shrink(image, 1, 1), 0, 0), 27);  // 26.5
 }
 
@@ -31,8 +33,19 @@ TEST(ContactSheetTest, HasAsManyRowsAsItNeeds) {
     const ContactSheet sheet(cells);
     EXPECT_EQ(sheet.image().width, columns * ContactSheet::kCell) << cells;
     EXPECT_EQ(sheet.image().height, rows * ContactSheet::kCell) << cells;
-    EXPECT_EQ(sheet.image().rgb.size(), 3u * static_cast<size_t>(columns * rows) * 128 * 128);
+    EXPECT_EQ(sheet.image().bytes.size(), 3u * static_cast<size_t>(columns * rows) * 128 * 128);
   }
+}
+
+TEST(ContactSheetTest, ShowsTheFirstFrameWithoutAlpha) {
+  control::Frames image = {.width = 2, .height = 2, .count = 2, .channels = 4, .bytes = {}};
+  for (int i = 0; i < 8; ++i) image.bytes.insert(image.bytes.end(), {uint8_t(i), 40, 50, 255});
+  const control::Frames small = Shrink(image, 1, 1);
+  EXPECT_EQ(small.bytes, std::vector<uint8_t>({2, 40, 50}));  // 1.5
+  ContactSheet sheet(1);
+  sheet.Put(0, image);
+  EXPECT_EQ(RedAt(sheet.image(), 61, 61), 0);
+  EXPECT_EQ(RedAt(sheet.image(), 62, 62), 3);
 }
 
 TEST(ContactSheetTest, PutsImagesInTheirCellsAndNowhereElse) {
@@ -72,8 +85,8 @@ TEST(ContactSheetTest, ASquareSheetKeepsPicturesAsTheyAreUntilItIsTooLarge) {
     EXPECT_EQ(sheet.image().height, height) << cells;
   }
   ContactSheet sheet = ContactSheet::Square(3, 10);
-  control::Image picture = Plain(10, 10, 200);
-  picture.rgb[0] = 7;
+  control::Frames picture = Plain(10, 10, 200);
+  picture.bytes[0] = 7;
   sheet.Put(2, picture);
   EXPECT_EQ(RedAt(sheet.image(), 0, 14), 7);
   EXPECT_EQ(RedAt(sheet.image(), 9, 23), 200);

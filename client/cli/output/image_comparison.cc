@@ -5,19 +5,20 @@
 
 namespace tessera::client {
 
-ImageComparison CompareImages(const control::Image& first, const control::Image& second) {
+ImageComparison CompareImages(const control::Frames& first, const control::Frames& second) {
   ImageComparison result;
   result.pixels = static_cast<int64_t>(first.width) * first.height;
-  result.same_size = first.width == second.width && first.height == second.height;
+  result.same_size = first.has_shape_of(second);
   if (!result.same_size) {
     result.different_pixels = result.pixels;
     return result;
   }
   int64_t sum = 0, sum_of_squares = 0;
-  for (size_t at = 0; at < first.rgb.size(); at += 3) {
+  const auto channels = static_cast<size_t>(first.channels);
+  for (size_t at = 0; at < first.bytes.size(); at += channels) {
     int32_t largest = 0;
-    for (size_t channel = at; channel < at + 3; ++channel) {
-      const int32_t difference = std::abs(first.rgb[channel] - second.rgb[channel]);
+    for (size_t channel = at; channel < at + channels; ++channel) {
+      const int32_t difference = std::abs(first.bytes[channel] - second.bytes[channel]);
       largest = std::max(largest, difference);
       sum += difference;
       sum_of_squares += difference * difference;
@@ -25,8 +26,8 @@ ImageComparison CompareImages(const control::Image& first, const control::Image&
     result.different_pixels += largest > 0;
     result.largest_difference = std::max(result.largest_difference, largest);
   }
-  if (!first.rgb.empty()) {
-    const double values = static_cast<double>(first.rgb.size());
+  if (!first.bytes.empty()) {
+    const double values = static_cast<double>(first.bytes.size());
     result.mean_difference = static_cast<double>(sum) / values;
     result.mean_squared_difference = static_cast<double>(sum_of_squares) / values;
   }

@@ -19,6 +19,6 @@ struct ImageComparison {
   bool identical() const { return same_size && different_pixels == 0; }
 };
 
-ImageComparison CompareImages(const control::Image& first, const control::Image& second);
+ImageComparison CompareImages(const control::Frames& first, const control::Frames& second);
 
 }  // namespace tessera::client

@@ -62,7 +62,7 @@ absl::Status OutputFiles::CheckFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const control::Image& image,
+absl::StatusOr<OutputFiles::Written> OutputFiles::Write(const std::string& path, const control::Frames& image,
                                                         const std::string& parameters) const {
   ASSIGN_OR_RETURN(std::string bytes, server::EncodeImage(image, format_, {.parameters = parameters}));
   return WriteEncoded(path, bytes);
@@ -88,7 +88,7 @@ PreviewFile::~PreviewFile() {
   if (written_) unlink(path_.c_str());
 }
 
-absl::Status PreviewFile::Write(const control::Image& image) {
+absl::Status PreviewFile::Write(const control::Frames& image) {
   ASSIGN_OR_RETURN(std::string bytes, server::EncodeImage(image, server::ImageFormat::kPng, {}));
   RETURN_IF_ERROR(base::MakeFolder(FolderOf(path_)));
   absl::Status status = base::WriteFileAtomically(path_, bytes, {.overwrite = true});

@@ -31,7 +31,7 @@ class OutputFiles {
     std::string path;
     size_t bytes = 0;
   };
-  absl::StatusOr<Written> Write(const std::string& path, const control::Image& image,
+  absl::StatusOr<Written> Write(const std::string& path, const control::Frames& image,
                                 const std::string& parameters) const;
 
   // Writes an image that is already encoded.
@@ -56,7 +56,7 @@ class PreviewFile {
   PreviewFile(const PreviewFile&) = delete;
   PreviewFile& operator=(const PreviewFile&) = delete;
 
-  absl::Status Write(const control::Image& image);
+  absl::Status Write(const control::Frames& image);
   const std::string& path() const { return path_; }
 
  private:

@@ -66,14 +66,14 @@ class WorkerSession::Batch final : public server::StepOwner {
     }
     if (listener_.stepped) listener_.stepped({.completed = done_, .seconds = seconds});
   }
-  void OnPreview(server::GroupId, server::TaskId, const control::Image& image) override {
+  void OnPreview(server::GroupId, server::TaskId, const control::Frames& image) override {
     SetNext();
     listener_.preview(done_, image);
   }
   void OnPreviewFailed(server::GroupId group, server::TaskId task, const absl::Status& error) override {
     OnFailed(group, task, error);
   }
-  void OnDecoded(server::GroupId, server::TaskId task, control::Image image, const control::JobStarted&,
+  void OnDecoded(server::GroupId, server::TaskId task, control::Frames image, const control::JobStarted&,
                  double seconds) override {
     Picture& picture = pictures_[task - first_];
     picture.image = std::move(image);

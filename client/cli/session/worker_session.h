@@ -48,11 +48,11 @@ class WorkerSession {
     std::function<void(const control::JobStarted&)> started;
     std::function<void(const control::Stepped&)> stepped;
     int32_t preview_every = 0;  // steps; 0: no previews
-    std::function<void(int32_t step, const control::Image&)> preview;
+    std::function<void(int32_t step, const control::Frames&)> preview;
   };
 
   struct Picture {
-    control::Image image;
+    control::Frames image;
     control::JobStarted started;
     double decode_seconds = 0;
   };

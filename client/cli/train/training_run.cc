@@ -294,7 +294,7 @@ class TrainingRun {
   }
 
   // Returns the file's path. An image that cannot be written does not end the run.
-  std::optional<std::string> WritePicture(const std::string& name, const control::Image& image,
+  std::optional<std::string> WritePicture(const std::string& name, const control::Frames& image,
                                           const std::string& parameters) {
     const std::string path = absl::StrCat(name, ".png");
     const absl::StatusOr<OutputFiles> files = OutputFiles::Create(path, /*overwrite=*/true);
