@@ -1,5 +1,6 @@
 #include "runtime/denoising/denoise_job.h"
 
+#include "kernels/ops.h"
 #include "models/precision.h"
 #include "runtime/device/host_memory.h"
 
@@ -39,11 +40,32 @@ PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Fami
   return *prepared;
 }
 
-void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
+namespace {
+
+// Returns the job's initial noise in host memory.
+at::Tensor InitialNoise(const DenoiseJob& job, const models::Family& family) {
   const models::LatentGeometry& g = job.geometry;
-  const at::Tensor noise =
-      job.noise->Initial({g.channels, g.height, g.width}, models::AccumulationType(family.dtype()));
-  job.latents = ToDevice(noise * job.sampler->init_noise_sigma(), family.device());
+  return job.noise->Initial({g.channels, g.height, g.width}, models::AccumulationType(family.dtype()));
+}
+
+}  // namespace
+
+void DrawInitialLatents(DenoiseJob& job, const models::Family& family) {
+  job.latents = ToDevice(InitialNoise(job, family) * job.sampler->init_noise_sigma(), family.device());
+}
+
+void BeginFromPicture(DenoiseJob& job, const models::Family& family, const CleanStart& start) {
+  const at::Tensor noise = ToDevice(InitialNoise(job, family), family.device());
+  const at::Tensor clean = start.latents.to(noise.options());
+  TORCH_CHECK(clean.sizes() == noise.sizes(), "the picture's latents ", clean.sizes(), " are not of the job's shape, ",
+              noise.sizes());
+  job.sampler->BeginAt(start.first_step);
+  job.next_step = start.first_step;
+  const NoiseLevel level = job.sampler->level(start.first_step);
+  job.latents = kernels::WeightedSums({clean, noise}, {level.alpha, level.sigma}, std::nullopt).front();
+  if (!start.mask.defined()) return;
+  job.blend = {
+      .mask = start.mask.to(noise.options()).expand(noise.sizes()).contiguous(), .clean = clean, .noise = noise};
 }
 
 bool IsFinite(const DenoiseJob& job) { return !job.state.defined() || job.state[0].item<int64_t>() != 0; }

@@ -56,7 +56,7 @@ void Denoiser::Step(std::span<DenoiseJob* const> batch) {
     stream_ = std::make_unique<DenoiseStream>(family_, groups_, batch, std::move(groups), tables_, std::move(options));
   }
   bool whole = options_.patches == 1 || (stream_->steps() == 0 && !base::Planted("stale_store_across_requests"));
-  for (const DenoiseJob* job : batch) whole = whole || job->next_step < options_.warmup.value_or(0);
+  for (const DenoiseJob* job : batch) whole = whole || job->completed() < options_.warmup.value_or(0);
   stream_->Step(whole);
   if (graphs_) graphs_->Trim();
   guard.Done();

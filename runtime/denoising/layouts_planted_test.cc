@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/device_batches.h"
+#include "tests/support/picture_reference.h"
 #include "tests/support/pipefusion_runs.h"
 #include "tests/support/planted_bug.h"
 #include "tests/support/steady_waits.h"
@@ -45,6 +46,27 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedLayoutTest,
                                          LayoutBug{"strips_in_arrival_order", "dit", "ulysses=2,patches=3,warmup=3"},
                                          LayoutBug{"skip_of_wrong_block", "hunyuan11", "pipe=2"}),
                          [](const auto& info) { return info.param.bug; });
+
+TEST(PlantedPictureTest, ARuleOnOtherRowsIsNotTheLatentsOfOneRank) {
+  LayoutRuns runs("pixart_alpha");
+  runs.BeginFromPictures(2);
+  const parallel::Layout layout = *parallel::ParseLayout("pipe=2,patches=3,warmup=3");
+  const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
+  {
+    const PlantedBug planted("blend_rows_of_the_image");
+    EXPECT_GT(runs.WorstError(layout, serial, at::kDouble), 1e-6);
+  }
+  EXPECT_LE(runs.WorstError(layout, serial, at::kDouble), 1e-12);
+}
+
+TEST(PlantedPictureTest, ASamplerThatBeginsAtStepZeroIsNotThePlainLoop) {
+  for (const char* model : {"pixart_alpha", "sd3"}) {
+    LayoutRuns runs(model);
+    BeginFromPicturesPlainly(runs, 2);
+    const PlantedBug planted("begin_step_ignored");
+    EXPECT_GT(ErrorOfPlainLoop(runs, runs.RunSerially(at::kDouble)), 1e-6) << model;
+  }
+}
 
 TEST(PlantedWaitsTest, WhatTheHostWaitsForInEveryStepIsCounted) {
   const LayoutRuns runs("pixart_alpha");

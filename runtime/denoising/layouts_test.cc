@@ -3,6 +3,7 @@
 
 #include "tests/support/layout_runs.h"
 #include "tests/support/many_heads_folder.h"
+#include "tests/support/picture_reference.h"
 
 namespace tessera::runtime {
 namespace {
@@ -90,6 +91,85 @@ TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
     EXPECT_LE(error, 1e-12) << text;
   }
 }
+
+class PictureLayoutTest : public testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kFirstStep = 2;
+  LayoutRuns runs_{GetParam()};
+};
+
+TEST_P(PictureLayoutTest, JobsThatBeginFromAPictureAndBlendAreThePlainLoop) {
+  BeginFromPicturesPlainly(runs_, kFirstStep);
+  EXPECT_LE(ErrorOfPlainLoop(runs_, runs_.RunSerially(at::kDouble)), 1e-12);
+}
+
+TEST_P(PictureLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
+  runs_.BeginFromPictures(kFirstStep);
+  const std::vector<at::Tensor> serial = runs_.RunSerially(at::kDouble);
+  const std::vector<parallel::Layout> layouts =
+      runs_.Valid({"ulysses=2", "ring=2", "tensor=2", "cfg=2", "patches=3,warmup=3", "pipe=2,patches=3,warmup=3",
+                   "cfg=2,pipe=2", "pipe=2,ulysses=2,patches=4,warmup=3"});
+  EXPECT_GE(layouts.size(), 7u);
+  for (const parallel::Layout& layout : layouts) {
+    const double error = runs_.WorstError(layout, serial, at::kDouble);
+    EXPECT_GE(error, 0) << parallel::LayoutText(layout);
+    EXPECT_LE(error, 1e-12) << parallel::LayoutText(layout);
+  }
+  for (const parallel::Layout& layout : runs_.Valid({"pipe=2", "pipe=3", "pipe=2,patches=4"})) {
+    EXPECT_EQ(runs_.WorstError(layout, serial, at::kDouble), 0) << parallel::LayoutText(layout);
+  }
+}
+
+TEST_P(PictureLayoutTest, OutsideTheMaskTheResultIsThePictureToTheBitOnEveryLayout) {
+  runs_.BeginFromPictures(kFirstStep);
+  for (const parallel::Layout& layout :
+       runs_.Valid({"serial", "ulysses=2", "ring=2", "tensor=2", "cfg=2", "pipe=2,patches=3,warmup=1"})) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+      runs_.OnRanks(layout, dtype, [&](const LayoutRuns::Rank& rank) {
+        std::vector<DenoiseJob> jobs = runs_.Jobs(rank.family);
+        for (int step = 0; step < LayoutRuns::kSteps; ++step) rank.denoiser.Step(LayoutRuns::Batch(jobs));
+        rank.denoiser.Flush();
+        for (size_t j = 0; j < jobs.size(); ++j) {
+          EXPECT_TRUE(jobs[j].done());
+          EXPECT_EQ(jobs[j].completed(), LayoutRuns::kSteps);
+          const CleanStart start = runs_.PictureFor(jobs[j].geometry, j);
+          const at::Tensor clean = start.latents.to(jobs[j].latents.dtype());
+          const at::Tensor same = jobs[j].latents == clean;
+          if (!start.mask.defined()) {
+            EXPECT_FALSE(same.any().item<bool>());
+            continue;
+          }
+          EXPECT_TRUE(at::equal(same, (start.mask == 0).expand(same.sizes()))) << parallel::LayoutText(layout);
+        }
+      });
+    }
+  }
+}
+
+// A worker that restarts gets the same StartJob again.
+TEST_P(PictureLayoutTest, AJobInABatchOfOtherRulesAndAJobThatStartsAgainAreTheJobAlone) {
+  runs_.BeginFromPictures(kFirstStep);
+  const std::vector<at::Tensor> together = runs_.RunSerially(at::kDouble);
+  runs_.OnRanks({}, at::kDouble, [&](const LayoutRuns::Rank& rank) {
+    for (size_t j = 0; j < LayoutRuns::kJobs; ++j) {
+      DenoiseJob begun = runs_.Job(rank.family, j), again = runs_.Job(rank.family, j);
+      DenoiseJob* batch[] = {&begun};
+      rank.denoiser.Step(batch);
+      batch[0] = &again;
+      while (!again.done()) rank.denoiser.Step(batch);
+      rank.denoiser.Flush();
+      EXPECT_LE(LayoutRuns::Relative(again.latents, together.back()[static_cast<int64_t>(j)]), 1e-12) << j;
+      DenoiseJob once = runs_.Job(rank.family, j);
+      batch[0] = &once;
+      while (!once.done()) rank.denoiser.Step(batch);
+      rank.denoiser.Flush();
+      EXPECT_TRUE(at::equal(once.latents, again.latents)) << j;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, PictureLayoutTest, testing::Values("flux_dev", "pixart_alpha", "sd3"),
+                         [](const auto& info) { return info.param; });
 
 INSTANTIATE_TEST_SUITE_P(Families, LayoutTest,
                          testing::Values("dit", "flux_dev", "hunyuan11", "pixart_alpha", "sd3", "sd35"),

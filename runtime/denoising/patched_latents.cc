@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/planted.h"
 #include "models/token_grid.h"
 #include "runtime/device/host_memory.h"
 
@@ -41,6 +42,12 @@ PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenS
     for (at::Tensor* past : piece.sampler->history()) {
       if (past->defined()) *past = Cut(ToStrip(*past, job.geometry), patch);
     }
+    if (job.blend) {
+      piece.blend = job.blend->Cut([&](const at::Tensor& image) {
+        if (base::Planted("blend_rows_of_the_image")) return Cut(image.reshape(strip.sizes()), patch);
+        return Cut(ToStrip(image.unsqueeze(0), job.geometry), patch);
+      });
+    }
     pieces_.push_back(std::move(piece));
   }
 }
@@ -76,6 +83,14 @@ at::Tensor PatchedLatents::Noise(const Sampler& sampler) {
       .unsqueeze(0);
 }
 
+at::Tensor PatchedLatents::Advance(Sampler& sampler, const at::Tensor& latents,
+                                   std::span<const WeightedPrediction> predictions, const at::Tensor& noise,
+                                   const std::optional<MaskBlend>& blend) const {
+  if (!blend) return sampler.Step(latents, predictions, noise, job_.state);
+  const at::Tensor stepped = sampler.Step(latents, predictions, noise);
+  return blend->Apply(stepped, sampler.level(sampler.step()), job_.state);
+}
+
 void PatchedLatents::Move(parallel::PatchRange patches, std::span<const WeightedPrediction> guided) {
   if (whole_) {
     std::vector<WeightedPrediction> predictions;
@@ -84,7 +99,8 @@ void PatchedLatents::Move(parallel::PatchRange patches, std::span<const Weighted
       predictions.push_back({patches_.size() == 1 ? one : FromStrip(one, job_.geometry), weight});
     }
     const at::Tensor noise = job_.sampler->needs_noise() ? Noise(*job_.sampler) : at::Tensor();
-    job_.latents = job_.sampler->Step(job_.latents.unsqueeze(0), predictions, noise, job_.state).squeeze(0);
+    const at::Tensor latents = job_.latents.unsqueeze(0);
+    job_.latents = Advance(*job_.sampler, latents, predictions, noise, job_.blend).squeeze(0);
     return;
   }
   int64_t column = 0;
@@ -100,7 +116,7 @@ void PatchedLatents::Move(parallel::PatchRange patches, std::span<const Weighted
       predictions.push_back({prediction.unsqueeze(0).narrow(3, column, width).contiguous(), weight});
     }
     const at::Tensor noise = noise_.defined() ? Cut(noise_, patch) : at::Tensor();
-    piece.latents = piece.sampler->Step(piece.latents, predictions, noise, job_.state);
+    piece.latents = Advance(*piece.sampler, piece.latents, predictions, noise, piece.blend);
     column += width;
   }
 }

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -40,8 +41,9 @@ class PatchedLatents {
   // Returns the model's input for these patches [1, c, h, w], a strip if there are several patches.
   at::Tensor ScaledInput(parallel::PatchRange patches) const;
 
-  // Runs one sampler step for these patches with their predictions [c, h, w], which are strips if there are several
-  // patches. If whole(), for all patches; otherwise for each patch in turn, before any of them takes the next step.
+  // Runs one sampler step and the job's rule for these patches with their predictions [c, h, w], which are strips if
+  // there are several patches. If whole(), for all patches; otherwise for each patch in turn, before any of them takes
+  // the next step.
   void Move(parallel::PatchRange patches, std::span<const WeightedPrediction> guided);
 
   // Puts latents and sampler back into the job. All patches must be at the same step.
@@ -50,11 +52,15 @@ class PatchedLatents {
  private:
   struct Piece {
     std::unique_ptr<Sampler> sampler;
-    at::Tensor latents;  // [1, c, p, tokens · p]
+    at::Tensor latents;              // [1, c, p, tokens · p]
+    std::optional<MaskBlend> blend;  // of tensors of that shape
   };
 
   at::Tensor Noise(const Sampler& sampler);  // [1, c, h, w] of the whole image, for the next step
   at::Tensor Cut(const at::Tensor& strip, int patch) const;
+  // Returns the latents after the sampler's next step and the job's rule.
+  at::Tensor Advance(Sampler& sampler, const at::Tensor& latents, std::span<const WeightedPrediction> predictions,
+                     const at::Tensor& noise, const std::optional<MaskBlend>& blend) const;
 
   DenoiseJob& job_;
   std::vector<parallel::TokenSpan> patches_;

@@ -33,6 +33,17 @@ TEST_P(PipeFusionTest, StaleStepsAreTheEmulationBitForBit) {
   }
 }
 
+// Warm-up counts the steps that are run, not those of the schedule.
+TEST_P(PipeFusionTest, StaleStepsOfJobsThatBeginFromPicturesAreTheEmulationBitForBit) {
+  runs_.BeginFromPictures(2);
+  for (const parallel::Layout& layout :
+       runs_.Valid({"patches=3,warmup=1", "pipe=2,patches=5,warmup=2", "pipe=2,patches=3,warmup=3"})) {
+    EXPECT_TRUE(at::equal(runs_.Run(layout), runs_.Emulate(layout))) << parallel::LayoutText(layout);
+  }
+  const parallel::Layout rescaled = *parallel::ParseLayout("pipe=2,patches=3,warmup=1");
+  EXPECT_TRUE(at::equal(runs_.Run(rescaled, 0.5), runs_.Emulate(rescaled, 0.5)));  // over the whole image
+}
+
 TEST_P(PipeFusionTest, OtherAxesInsideAndAroundStagesChangeOnlyRounding) {
   const std::vector<parallel::Layout> layouts = runs_.Valid(
       {"cfg=2,patches=2,warmup=1", "ulysses=2,patches=4,warmup=1", "ring=3,patches=2,warmup=1",

@@ -31,8 +31,10 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
   }
 
   // Returns the level `ahead` steps from the next one; negative values are past steps.
-  NoiseLevel Level(int ahead) const {
-    const double now = sigma(ahead);
+  NoiseLevel Level(int ahead) const { return LevelBefore(step() + ahead); }
+
+  NoiseLevel LevelBefore(int step) const override {
+    const double now = schedule().sigmas[step];
     if (options().use_flow_sigmas) return {1 - now, now};
     const double alpha = 1 / std::sqrt(now * now + 1);
     return {alpha, now * alpha};
@@ -50,7 +52,7 @@ class DpmSolverSampler final : public SolverWith<DpmSolverSampler, DpmSolverOpti
     const int left = num_steps() - step();
     const bool few = options().lower_order_final && num_steps() < 15;
     const bool first_order_last = options().euler_at_final || few || options().final_sigmas_type == FinalSigma::kZero;
-    int order = std::min(static_cast<int>(options().solver_order), step() + 1);
+    int order = std::min(static_cast<int>(options().solver_order), step() - first_step() + 1);
     if (left == 1 && first_order_last) order = 1;
     if (left == 2 && few) order = std::min(order, 2);
     return order;

@@ -14,6 +14,18 @@ double Sampler::timestep(int step) const {
   return schedule_.timesteps[step];
 }
 
+void Sampler::BeginAt(int step) {
+  TORCH_CHECK(step >= 0 && step < num_steps(), "the sampler has ", num_steps(), " steps and cannot begin at ", step);
+  TORCH_CHECK(step_ == first_step_, "the sampler has begun");
+  first_step_ = step;
+  step_ = base::Planted("begin_step_ignored") ? 0 : step;
+}
+
+NoiseLevel Sampler::level(int step) const {
+  TORCH_CHECK(step >= 0 && step <= num_steps(), "the sampler has ", num_steps(), " steps and no level ", step);
+  return step == num_steps() ? NoiseLevel{} : LevelBefore(step);
+}
+
 Terms Terms::operator*(double factor) const {
   return {.sample = sample * factor,
           .prediction = prediction * factor,

@@ -39,6 +39,12 @@ class Sampler {
 
   int num_steps() const { return static_cast<int>(schedule_.timesteps.size()); }
   int step() const { return step_; }  // index of the next step; num_steps() when the sample is done
+  int first_step() const { return first_step_; }
+  // Leaves out the steps before this one, 0 … num_steps() − 1. Called before the first Step; the first sample then has
+  // the level of that step.
+  void BeginAt(int step);
+  // Returns the noise level of the sample before that step. After the last step, num_steps(), the sample is clean.
+  NoiseLevel level(int step) const;
   bool done() const { return step_ >= num_steps(); }
   double timestep() const { return timestep(step_); }  // the model's input at the next step; not when done
   double timestep(int step) const;                     // of the given step, 0 … num_steps() − 1
@@ -78,6 +84,7 @@ class Sampler {
   Sampler(SamplerConfig config, Schedule schedule) : config_(std::move(config)), schedule_(std::move(schedule)) {}
   Sampler(const Sampler&) = default;
 
+  virtual NoiseLevel LevelBefore(int step) const = 0;
   // Returns the sums that the next step computes.
   virtual StepTerms TermsOfStep() const = 0;
   // Applies clipping or thresholding to a predicted sample.
@@ -91,6 +98,7 @@ class Sampler {
   SamplerConfig config_;
   Schedule schedule_;
   at::Tensor history_[2];  // newest first
+  int first_step_ = 0;
   int step_ = 0;
 };
 

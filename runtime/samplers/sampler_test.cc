@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -48,6 +49,75 @@ TEST(SamplerTest, ACloneContinuesAsTheOriginal) {
     EXPECT_TRUE(at::equal(sample, other));
   }
   EXPECT_TRUE(clone->done());
+}
+
+// The levels of diffusers' scale_noise and add_noise, from the schedule: sigma of a flow and of the variance-exploding
+// form, the table's product of (1 - beta) otherwise.
+TEST(SamplerTest, TheLevelOfAStepIsThatOfItsNoisySample) {
+  DpmSolverOptions flow;
+  flow.use_flow_sigmas = true;
+  for (const SamplerOptions& options : std::initializer_list<SamplerOptions>{
+           DdpmOptions{}, DdimOptions{}, EulerOptions{}, DpmSolverOptions{}, flow, FlowEulerOptions{}}) {
+    SamplerConfig config = DefaultSamplerConfig(options);
+    if (IsFlow(config)) config.prediction_type = PredictionType::kFlow;
+    const std::unique_ptr<Sampler> sampler = Create(config, 6);
+    const Schedule& schedule = sampler->schedule();
+    const bool euler = config.Find<EulerOptions>() != nullptr, is_flow = IsFlow(config);
+    for (int step = 0; step < 6; ++step) {
+      NoiseLevel expected;
+      if (schedule.sigmas.empty()) {
+        const double alpha = AlphasCumprod(config)[static_cast<size_t>(schedule.timesteps[step])];
+        expected = {std::sqrt(alpha), std::sqrt(1 - alpha)};
+      } else {
+        const double sigma = schedule.sigmas[step], scale = std::sqrt(1 + sigma * sigma);
+        expected = euler     ? NoiseLevel{1, sigma}
+                   : is_flow ? NoiseLevel{1 - sigma, sigma}
+                             : NoiseLevel{1 / scale, sigma / scale};
+      }
+      EXPECT_DOUBLE_EQ(sampler->level(step).alpha, expected.alpha) << SamplerName(config) << " " << step;
+      EXPECT_DOUBLE_EQ(sampler->level(step).sigma, expected.sigma) << SamplerName(config) << " " << step;
+    }
+    EXPECT_EQ(sampler->level(6).alpha, 1) << SamplerName(config);
+    EXPECT_EQ(sampler->level(6).sigma, 0) << SamplerName(config);
+    EXPECT_THROW((void)sampler->level(7), c10::Error);
+  }
+}
+
+// With the true x0 and noise as prediction, every step keeps x0, so a sample that has the level of its first step ends
+// clean. A multistep solver has no history at its first step, wherever it begins.
+TEST(SamplerTest, ASampleOfTheFirstStepsLevelEndsCleanWhereverItBegins) {
+  const at::Tensor x0 = Values(kShape, 0).to(at::kDouble), noise = Values(kShape, 1).to(at::kDouble);
+  for (const SamplerConfig& config : {DefaultSamplerConfig(DdimOptions{}), DefaultSamplerConfig(EulerOptions{}),
+                                      Solver(1), Solver(2), Solver(3), DefaultSamplerConfig(FlowEulerOptions{})}) {
+    for (const int first : {0, 1, 4, 7}) {
+      SamplerConfig exact = config;
+      if (auto* ddim = exact.Find<DdimOptions>()) {
+        ddim->clip_sample = false;
+        ddim->set_alpha_to_one = true;
+        ddim->timestep_spacing = TimestepSpacing::kLeading;
+      }
+      const std::unique_ptr<Sampler> sampler = Create(exact, 8);
+      sampler->BeginAt(first);
+      EXPECT_EQ(sampler->first_step(), first);
+      EXPECT_EQ(sampler->step(), first);
+      const NoiseLevel level = sampler->level(first);
+      at::Tensor sample = level.alpha * x0 + level.sigma * noise;
+      const at::Tensor prediction = IsFlow(exact) ? noise - x0 : noise;
+      int steps = 0;
+      for (; !sampler->done(); ++steps) sample = sampler->Step(sample, prediction, {});
+      EXPECT_EQ(steps, 8 - first);
+      EXPECT_LE((sample - x0).abs().max().item<double>(), 1e-6) << SamplerName(exact) << " from " << first;
+    }
+  }
+}
+
+TEST(SamplerTest, BeginsOnlyAtAStepThatItHasAndOnlyBeforeTheFirst) {
+  const std::unique_ptr<Sampler> sampler = Create(Solver(2), 4);
+  for (const int step : {-1, 4, 5}) EXPECT_THROW(sampler->BeginAt(step), c10::Error) << step;
+  sampler->BeginAt(2);
+  EXPECT_EQ(sampler->Clone()->first_step(), 2);
+  sampler->Step(Values(kShape, 0), Values(kShape, 1), {});
+  EXPECT_THROW(sampler->BeginAt(2), c10::Error);
 }
 
 TEST(SamplerTest, TheSamplesOfABatchDoNotInfluenceEachOther) {

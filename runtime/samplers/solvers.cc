@@ -45,6 +45,8 @@ class DdpmSampler final : public ClippingSolver<DdpmSampler, DdpmOptions> {
   bool needs_noise() const override { return !done() && timestep() > 0; }
 
  private:
+  NoiseLevel LevelBefore(int step) const override { return LevelOf(alphas_[static_cast<size_t>(timestep(step))]); }
+
   StepTerms TermsOfStep() const override {
     const double now = alphas_[static_cast<size_t>(timestep())];
     const bool last = step() + 1 == num_steps();
@@ -71,6 +73,8 @@ class DdimSampler final : public ClippingSolver<DdimSampler, DdimOptions> {
   bool needs_noise() const override { return !done() && Deviation(Now(), Next()) > 0; }
 
  private:
+  NoiseLevel LevelBefore(int step) const override { return LevelOf(alphas_[static_cast<size_t>(timestep(step))]); }
+
   double Now() const { return alphas_[static_cast<size_t>(timestep())]; }
 
   // The next level is one stride below, whatever the spacing of the timesteps is.
@@ -112,6 +116,8 @@ class EulerSampler final : public SolverWith<EulerSampler, EulerOptions> {
   }
 
  private:
+  NoiseLevel LevelBefore(int step) const override { return {.alpha = 1, .sigma = schedule().sigmas[step]}; }
+
   StepTerms TermsOfStep() const override {
     const double now = sigma(0);
     const double stride = sigma(1) - now;
@@ -144,6 +150,11 @@ class FlowEulerSampler final : public SolverWith<FlowEulerSampler, FlowEulerOpti
   bool needs_noise() const override { return !done() && options().stochastic_sampling && sigma(1) > 0; }
 
  private:
+  NoiseLevel LevelBefore(int step) const override {
+    const double sigma = schedule().sigmas[step];
+    return {.alpha = 1 - sigma, .sigma = sigma};
+  }
+
   StepTerms TermsOfStep() const override {
     StepTerms terms;
     if (!options().stochastic_sampling) {

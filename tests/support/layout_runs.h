@@ -65,6 +65,11 @@ class LayoutRuns {
   }
 
   runtime::SamplerConfig& sampler() { return sampler_; }
+  const runtime::SamplerConfig& sampler() const { return sampler_; }
+
+  // From now on requests begin at that step, from a picture. Requests 0 and 2 keep the picture outside a mask.
+  void BeginFromPictures(int first_step) { first_step_ = first_step; }
+  static bool HasMask(size_t index) { return index % kJobs != 1; }
 
   // Request number `index`, whose noise has the seed `index`.
   runtime::DenoiseJob Job(models::Family& family, size_t index, int steps = kSteps) const {
@@ -86,10 +91,27 @@ class LayoutRuns {
     TORCH_CHECK(encoded.ok(), std::string(encoded.status().message()));
     runtime::DenoiseJob job{
         .id = index + 1, .geometry = family.Geometry(height_, width_), .guidance = std::move(encoded->guidance)};
-    job.sampler = *runtime::MakeSampler(sampler_, steps, family, job.geometry);
+    job.sampler = *runtime::MakeSampler(sampler_, steps + first_step_.value_or(0), family, job.geometry);
     job.noise = runtime::MakeTesseraNoise(index);
-    runtime::DrawInitialLatents(job, family);
+    if (first_step_) {
+      runtime::BeginFromPicture(job, family, PictureFor(job.geometry, index));
+    } else {
+      runtime::DrawInitialLatents(job, family);
+    }
     return job;
+  }
+
+  // Returns the start of request `index` after BeginFromPictures. Its mask has values from 0 to 1, both included, and
+  // no two of its tokens are equal to their neighbours.
+  runtime::CleanStart PictureFor(const models::LatentGeometry& geometry, size_t index) const {
+    const int64_t elements = geometry.channels * geometry.height * geometry.width;
+    const at::Tensor picture = at::cos(at::arange(elements, at::kDouble) * 1.7 + static_cast<double>(index));
+    runtime::CleanStart start{.latents = picture.view({geometry.channels, geometry.height, geometry.width}),
+                              .first_step = first_step_.value()};
+    if (!HasMask(index)) return start;
+    const at::Tensor rows = at::arange(geometry.height).view({-1, 1}), columns = at::arange(geometry.width);
+    start.mask = (at::remainder(rows * 5 + columns * 3, 7).to(at::kDouble) / 6).unsqueeze(0);
+    return start;
   }
 
   // Returns all three requests.
@@ -185,6 +207,7 @@ class LayoutRuns {
   std::optional<models::ModelFolder> folder_;
   models::FamilyDescription description_;
   runtime::SamplerConfig sampler_;
+  std::optional<int> first_step_;  // absent: requests begin from noise
   int64_t max_sequence_length_ = 0;
   int64_t height_ = 0, width_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -130,6 +131,15 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   std::vector<at::Tensor> noise(batch.size());
   std::vector<std::vector<at::Tensor>> of_step(groups.size());  // this step's predictions so far
   const auto unrun = [&](const at::Tensor& strip) { return models::Unpack(models::Patchify(strip, side), grid, side); };
+  // Blends a run of the job's latents after that step.
+  const auto blend = [&](size_t j, at::Tensor& of_run, parallel::TokenSpan span, int step) {
+    const std::optional<runtime::MaskBlend>& rule = batch[j]->blend;
+    if (!rule) return;
+    const auto part = [&](const at::Tensor& image) { return run(image.unsqueeze(0), span); };
+    const runtime::NoiseLevel level = batch[j]->sampler->level(step + 1);
+    const at::Tensor noisy = part(rule->clean) * level.alpha + part(rule->noise) * level.sigma, mask = part(rule->mask);
+    of_run = mask * of_run + (1 - mask) * noisy;
+  };
   const auto pass = [&](parallel::PatchRange range, int step) {
     const parallel::TokenSpan span{cut.Patch(range.begin).begin, cut.Patch(range.end - 1).end};
     std::vector<at::Tensor> scaled;
@@ -181,6 +191,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
         }
         const at::Tensor moved = sampler.Step(unrun(latents[j][0]), guided, drawn);
         latents[j][0] = run(moved, {0, grid.count()});
+        blend(j, latents[j][0], {0, grid.count()}, step);
         continue;
       }
       const std::vector<runtime::WeightedPrediction> guided =
@@ -197,11 +208,13 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
         }
         latents[j][p] =
             samplers[j][p]->Step(latents[j][p], part, noisy ? run(noise[j].unsqueeze(0), own) : at::Tensor());
+        blend(j, latents[j][p], own, step);
       }
     }
   };
-  for (int step = 0; step < batch[0]->sampler->num_steps(); ++step) {
-    if (step < warmup) {
+  const int first = batch[0]->sampler->first_step();
+  for (int step = first; step < batch[0]->sampler->num_steps(); ++step) {
+    if (step - first < warmup) {
       pass({0, patches}, step);
     } else {
       for (int patch = 0; patch < patches; ++patch) pass({patch, patch + 1}, step);
