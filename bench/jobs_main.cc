@@ -60,7 +60,9 @@ void PlanSteps(server::RequestScheduler& scheduler, const base::Clock& clock) {
   for (int i = 0; i < 2000; ++i) {
     const absl::Duration start = clock.Elapsed();
     const server::StepPlan plan = scheduler.steps().Next(1, clock.Now());
-    for (server::TaskId task : plan.start) scheduler.steps().OnStarted(1, task);
+    for (server::TaskId task : plan.start) {
+      scheduler.steps().OnStarted(1, task, scheduler.tasks().Find(task)->spec.steps);
+    }
     if (!plan.step.empty()) scheduler.steps().OnStepped(1, 0.01);
     for (server::TaskId task : plan.decode) scheduler.steps().OnEnded(1, task);
     plans.milliseconds.push_back(absl::ToDoubleMilliseconds(clock.Elapsed() - start));

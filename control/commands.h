@@ -67,6 +67,8 @@ struct JobStarted {
   int32_t channels = 3;          // Frames::channels of the resulting image
   int32_t generated_height = 0;  // of the image that is denoised; differs under resolution binning
   int32_t generated_width = 0;
+  int32_t first_step = 0;  // the first step that is run, counted through the sampler's schedule
+  int32_t steps = 0;       // number of steps that are run
   std::string sampler;
   int32_t prompt_tokens = 0;
   int32_t max_sequence_length = 0;
@@ -81,9 +83,11 @@ constexpr auto FieldsOf(const JobStarted*) {
       Field("height", &J::height, Integer{1, kMaxImageSide}), Field("width", &J::width, Integer{1, kMaxImageSide}),
       Field("frames", &J::frames, Integer{1, kMaxFrames}), Field("channels", &J::channels, Integer{1, kMaxChannels}),
       Field("generated_height", &J::generated_height, Integer{0, kMaxImageSide}),
-      Field("generated_width", &J::generated_width, Integer{0, kMaxImageSide}), Field("sampler", &J::sampler),
-      Field("prompt_tokens", &J::prompt_tokens), Field("max_sequence_length", &J::max_sequence_length),
-      Field("seconds", &J::seconds), Field("cached", &J::cached), Field("warnings", &J::warnings));
+      Field("generated_width", &J::generated_width, Integer{0, kMaxImageSide}),
+      Field("first_step", &J::first_step, Integer{0, kMaxSteps}), Field("steps", &J::steps, Integer{1, kMaxSteps}),
+      Field("sampler", &J::sampler), Field("prompt_tokens", &J::prompt_tokens),
+      Field("max_sequence_length", &J::max_sequence_length), Field("seconds", &J::seconds), Field("cached", &J::cached),
+      Field("warnings", &J::warnings));
 }
 // The resulting image has at most kMaxFramesBytes.
 absl::Status CheckRules(const JobStarted& started);
@@ -116,7 +120,7 @@ constexpr auto FieldsOf(const EncodePrompts*) {
 }
 
 struct Stepped {
-  int32_t completed = 0;  // steps done by the first job of the batch
+  int32_t completed = 0;  // steps that the first job of the batch has run
   double seconds = 0;
   // Digest of the batch's latents, which are the same on every rank; 0 if this rank does not know it or has no peers.
   uint64_t digest = 0;
@@ -164,7 +168,7 @@ struct Decoded {
   int32_t frames = 1;
   int32_t channels = 3;
   double seconds = 0;
-  int32_t completed = 0;  // steps of the job at the time of decoding
+  int32_t completed = 0;  // steps that the job has run at the time of decoding
 };
 constexpr auto FieldsOf(const Decoded*) {
   using base::Field;

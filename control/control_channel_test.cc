@@ -288,11 +288,15 @@ TEST_F(ControlChannelTest, RefusesAPictureOfAnotherShapeThanItsJobWasStartedWith
   EXPECT_EQ(CodeOf(reply), absl::StatusCode::kInternal);
 }
 
-TEST_F(ControlChannelTest, StartsNoJobWhosePictureHasAShapeThatNoneCanHave) {
+TEST_F(ControlChannelTest, StartsNoJobWithAReplyThatNoneCanHave) {
   Session session(socket_path());
   uint64_t job = 5;
-  for (const JobStarted& started : std::initializer_list<JobStarted>{
-           {.frames = 0}, {.frames = kMaxFrames + 1}, {.channels = 0}, {.channels = kMaxChannels + 1}}) {
+  for (const JobStarted& started : std::initializer_list<JobStarted>{{.frames = 0},
+                                                                     {.frames = kMaxFrames + 1},
+                                                                     {.channels = 0},
+                                                                     {.channels = kMaxChannels + 1},
+                                                                     {.first_step = -1},
+                                                                     {.first_step = kMaxSteps + 1}}) {
     handler_.StartJobsAs(started);
     EXPECT_EQ(CodeOf(session.Ask(StartCommand(++job))), absl::StatusCode::kInternal);
   }

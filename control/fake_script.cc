@@ -56,7 +56,8 @@ bool IsValid(absl::string_view instruction, absl::string_view value) {
            });
   }
   if (instruction == "exit") return IsNumber(value, 0, 255);
-  return IsOneOf(instruction, {"salt", "layout-drift"}) && IsNumber(value, 0, std::numeric_limits<int32_t>::max());
+  return IsOneOf(instruction, {"salt", "layout-drift", "first-step"}) &&
+         IsNumber(value, 0, std::numeric_limits<int32_t>::max());
 }
 
 }  // namespace

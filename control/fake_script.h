@@ -13,6 +13,7 @@
 //   CALL=spin               never replies, and keeps a processor busy
 //   CALL=spin-in-call       like spin, but within a call of a communicator, as if it polled for another rank
 //   silent                  work reports no operators: it keeps a processor busy instead, as one long operator does
+//   first-step=N            jobs begin at this step of their schedule, and run the rest
 //   start=warn              the job starts with a warning
 //   when=FILE               faults are injected only while FILE exists
 //   faults=FILE             appends a line to this file for each injected fault

@@ -23,6 +23,8 @@
 
 namespace tessera::control {
 
+inline constexpr int32_t kMaxSteps = 1 << 20;
+
 // Source of a job's random numbers (runtime/denoising/noise_source.h).
 enum class NoiseKind : uint8_t { kTessera, kTorchCpu };
 constexpr auto NamesOf(NoiseKind) { return std::array{"tessera", "torch-cpu"}; }
@@ -33,7 +35,7 @@ struct JobParameters {
   PromptOptions options;
   int32_t height = 0;  // pixels as requested; resolution binning happens in the worker
   int32_t width = 0;
-  int32_t steps = 0;
+  int32_t steps = 0;  // of the sampler's schedule; JobStarted has the number that is run
   double guidance_scale = 0;
   uint64_t seed = 0;
   std::string sampler;  // one of ModelDescription::samplers; empty: the model's default
@@ -50,12 +52,16 @@ constexpr auto FieldsOf(const JobParameters*) {
   return std::tuple(
       Field("prompt", &J::prompt, kPrompt), Field("negative_prompt", &J::negative_prompt, kPrompt),
       Field("height", &J::height, Integer{1, 65536}), Field("width", &J::width, Integer{1, 65536}),
-      Field("steps", &J::steps, Integer{1, 1 << 20}), Field("guidance_scale", &J::guidance_scale, kScales),
+      Field("steps", &J::steps, Integer{1, kMaxSteps}), Field("guidance_scale", &J::guidance_scale, kScales),
       Field("seed", &J::seed), Field("sampler", &J::sampler, base::Text{.most_bytes = 256}), Field("noise", &J::noise),
       Field("clean_caption", &J::clean_caption), Field("resolution_binning", &J::resolution_binning),
       Field("max_sequence_length", &J::max_sequence_length, Integer{0, 65536}),
       Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}), base::Inline(&J::options));
 }
+
+// Returns the number of steps that the job is expected to run, for estimates before a worker has started it. Afterwards
+// JobStarted has the number.
+inline int32_t ExpectedSteps(const JobParameters& job) { return job.steps; }
 
 // Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);

@@ -26,7 +26,7 @@ namespace tessera::control {
 struct DecodedPicture {
   Frames image;
   double seconds = 0;     // spent on decoding
-  int32_t completed = 0;  // steps of the job at the time of decoding
+  int32_t completed = 0;  // steps that the job has run at the time of decoding
 };
 
 // UNAVAILABLE: a worker that sends such replies must not be used any more.

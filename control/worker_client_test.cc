@@ -295,18 +295,35 @@ TEST(WorkerClientTest, PutsTheRowsOfAllFramesTogetherWithAllChannels) {
             absl::StatusCode::kUnavailable);
 }
 
-TEST(WorkerClientTest, RefusesAJobWhosePictureHasAShapeThatNoneCanHave) {
-  for (const JobStarted& shape :
-       std::initializer_list<JobStarted>{{.frames = 0},
-                                         {.frames = kMaxFrames + 1},
-                                         {.channels = 0},
-                                         {.channels = kMaxChannels + 1},
-                                         {.height = kMaxImageSide, .width = kMaxImageSide, .frames = 2}}) {
-    JobStarted started = shape;
-    if (started.height == 0) started.height = started.width = 8;
-    EXPECT_FALSE(base::CheckFields(started).ok()) << started.frames << " " << started.channels;
+// The status of a StartJob with this reply.
+absl::Status StatusOfStart(const JobStarted& started) {
+  ScriptedWorker worker([&](MessageStream& stream) {
+    Answer<StartJob>(stream, ReadOne(stream).sequence, started);
+    Drain(stream);
+  });
+  return worker.Client()->Call(StartJob{.job = 1}).status();
+}
+
+TEST(WorkerClientTest, RefusesAJobThatNoWorkerCanStart) {
+  const JobStarted valid = {.height = 8, .width = 8, .frames = kMaxFrames, .channels = kMaxChannels, .steps = 1};
+  EXPECT_TRUE(StatusOfStart(valid).ok());
+  using Change = void (*)(JobStarted&);
+  for (const Change change : std::initializer_list<Change>{
+           [](JobStarted& s) { s.height = 0; },
+           [](JobStarted& s) { s.width = kMaxImageSide + 1; },
+           [](JobStarted& s) { s.frames = 0; },
+           [](JobStarted& s) { s.frames = kMaxFrames + 1; },
+           [](JobStarted& s) { s.channels = 0; },
+           [](JobStarted& s) { s.channels = kMaxChannels + 1; },
+           [](JobStarted& s) { s.height = s.width = kMaxImageSide; },  // more bytes than a picture has
+           [](JobStarted& s) { s.steps = 0; },
+           [](JobStarted& s) { s.steps = kMaxSteps + 1; },
+           [](JobStarted& s) { s.first_step = -1; },
+       }) {
+    JobStarted started = valid;
+    change(started);
+    EXPECT_EQ(StatusOfStart(started).code(), absl::StatusCode::kUnavailable);
   }
-  EXPECT_TRUE(base::CheckFields(JobStarted{.height = 8, .width = 8, .frames = kMaxFrames, .channels = 4}).ok());
 }
 
 TEST(WorkerClientTest, RefusesRowsThatOverlapOrAreMissingOrTooManyOrBroken) {

@@ -552,6 +552,8 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
                              .width = static_cast<int32_t>(started.width),
                              .generated_height = static_cast<int32_t>(generated.height),
                              .generated_width = static_cast<int32_t>(generated.width),
+                             .first_step = started.denoise.sampler->first_step(),
+                             .steps = started.denoise.sampler->num_steps() - started.denoise.sampler->first_step(),
                              .sampler = SamplerName(*sampler),
                              .prompt_tokens = static_cast<int32_t>(encoded->prompt_tokens),
                              .max_sequence_length = static_cast<int32_t>(prompt.max_sequence_length),
@@ -621,7 +623,7 @@ absl::StatusOr<control::Stepping> Engine::Step(absl::Span<const uint64_t> jobs) 
     const at::Tensor states = ToHost(StatesOf(batch));
     const auto done = std::make_shared<Mark>(device);
     // On any thread.
-    return [this, begun, done, states, digests, completed = batch[0]->next_step]() {
+    return [this, begun, done, states, digests, completed = batch[0]->completed()]() {
       return Guarded([&]() -> absl::StatusOr<control::Stepped> {
         WaitFor(*done);
         uint64_t digest = 0;
@@ -651,7 +653,7 @@ absl::StatusOr<control::Decoding> Engine::Decode(uint64_t job) {
     if (!IsFinite(found.denoise)) return NoLongerFinite();
     const control::Decoded picture = {.height = static_cast<int32_t>(found.height),
                                       .width = static_cast<int32_t>(found.width),
-                                      .completed = found.denoise.next_step};
+                                      .completed = found.denoise.completed()};
     return [this, latents = found.denoise.latents, picture](control::RowSink rows) {
       return Guarded([&] { return MakePixels(latents, picture, rows); });
     };

@@ -175,13 +175,15 @@ class FakeHandler final : public control::CommandHandler {
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override {
     RETURN_IF_ERROR(Obey("start", parameters.prompt));
     ASSIGN_OR_RETURN(const std::string adapters, AdaptersOf(parameters));
-    jobs_[job] = {.parameters = parameters, .adapters = adapters};
+    control::JobStarted started;
+    started.first_step = std::min(static_cast<int32_t>(script_.Number("first-step")), parameters.steps - 1);
+    started.steps = parameters.steps - started.first_step;
+    jobs_[job] = {.parameters = parameters, .adapters = adapters, .steps = started.steps};
     if (job != control::kProbeJob) {
       ++started_jobs_;
       jobs_[job].fails = IsTurnOf("error-every");
       jobs_[job].dies = IsTurnOf("die-every");
     }
-    control::JobStarted started;
     started.height = started.generated_height = parameters.height;
     started.width = started.generated_width = parameters.width;
     started.sampler = parameters.sampler.empty() ? "dpm++" : parameters.sampler;
@@ -212,9 +214,9 @@ class FakeHandler final : public control::CommandHandler {
       Job& job = jobs_.at(id);
       const std::string& prompt = job.parameters.prompt;
       RETURN_IF_ERROR(Obey(absl::StrCat("step", job.completed + 1), prompt));
-      if (job.completed == job.parameters.steps) return absl::FailedPreconditionError("the job has no steps left");
+      if (job.completed == job.steps) return absl::FailedPreconditionError("the job has no steps left");
       if (job.completed == 0) WaitAtGate(prompt);
-      if (job.dies && job.completed == job.parameters.steps / 2) Die("die-every");
+      if (job.dies && job.completed == job.steps / 2) Die("die-every");
       ++job.completed;
       if (const std::string file = script_.Text("sizes"); !file.empty()) {
         std::ofstream(file, std::ios::app) << job.parameters.width << "x" << job.parameters.height << std::endl;
@@ -265,13 +267,14 @@ class FakeHandler final : public control::CommandHandler {
   struct Job {
     control::JobParameters parameters;
     std::string adapters;
+    int32_t steps = 0;  // that are run
     int32_t completed = 0;
     bool fails = false;
     bool dies = false;
   };
 
   absl::StatusOr<control::Decoded> MakePixels(const Job& job, double seconds, control::RowSink rows) {
-    if (job.fails && job.completed == job.parameters.steps) {
+    if (job.fails && job.completed == job.steps) {
       return absl::InvalidArgumentError("the job fails as the fake worker's script says");
     }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;

@@ -62,7 +62,9 @@ class JobTimeTest : public testing::Test {
   // Starts two tasks, each with its next two steps in flight.
   void RunTwo(const SchedulerTask& first, const SchedulerTask& second) {
     for (const SchedulerTask& task : {first, second}) ASSERT_TRUE(scheduler_.Enqueue(task, now_).ok());
-    for (const TaskId task : scheduler_.steps().Next(kGroup, now_).start) scheduler_.steps().OnStarted(kGroup, task);
+    for (const TaskId task : scheduler_.steps().Next(kGroup, now_).start) {
+      scheduler_.steps().OnStarted(kGroup, task, scheduler_.tasks().Find(task)->spec.steps);
+    }
     // A task with a deadline goes first.
     ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));
     ASSERT_THAT(scheduler_.steps().Next(kGroup, now_).step, UnorderedElementsAre(1, 2));

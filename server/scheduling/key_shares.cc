@@ -35,6 +35,16 @@ void KeyShares::Charge(ScheduledTask& task) {
   key.virtual_time += task.charged / key.weight;
 }
 
+void KeyShares::SetSteps(ScheduledTask& task, int32_t steps) {
+  Key& key = keys_[task.spec.key];
+  const double more = (steps - task.spec.steps) * task.step_flops;
+  task.spec.steps = steps;
+  task.charged += more;
+  key.flops += more;
+  key.charged += more;
+  key.virtual_time += more / task.charged_weight;
+}
+
 void KeyShares::IssueStep(ScheduledTask& task) {
   ++task.issued;
   keys_[task.spec.key].flops -= task.step_flops;

@@ -27,10 +27,11 @@ class KeyShares final {
   // Negative numbers take a reservation back.
   void Promise(const std::string& key, int64_t tasks, double flops);
 
-  // The four transitions of a task: it waits; it starts and is charged; one of its steps is issued; it is removed. If a
-  // task is lost with its group, its key is charged nothing for it.
+  // The transitions of a task: it waits; it starts and is charged; the worker replies how many steps it runs; one of
+  // its steps is issued; it is removed. If a task is lost with its group, its key is charged nothing for it.
   void Add(const ScheduledTask& task);
   void Charge(ScheduledTask& task);
+  void SetSteps(ScheduledTask& task, int32_t steps);
   void IssueStep(ScheduledTask& task);
   void Remove(const ScheduledTask& task, bool lost);
 

@@ -36,7 +36,10 @@ class SchedulerTest : public testing::Test {
   StepPlan NextAnswered() {
     StepPlan plan = scheduler().steps().Next(kGroup, now_);
     for (TaskId task : plan.end) scheduler().steps().OnEnded(kGroup, task);
-    for (TaskId task : plan.start) scheduler().steps().OnStarted(kGroup, task);
+    for (TaskId task : plan.start) {
+      const int32_t expected = scheduler().tasks().Find(task)->spec.steps;
+      scheduler().steps().OnStarted(kGroup, task, steps_of_worker_.value_or(expected));
+    }
     if (!plan.step.empty()) scheduler().steps().OnStepped(kGroup, seconds_per_step_ * plan.step.size());
     for (TaskId task : plan.decode) scheduler().steps().OnEnded(kGroup, task);
     now_ += absl::Seconds(1);
@@ -54,7 +57,8 @@ class SchedulerTest : public testing::Test {
 
   SchedulerSimulation simulation_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
-  double seconds_per_step_ = 1;  // per task
+  double seconds_per_step_ = 1;             // per task
+  std::optional<int32_t> steps_of_worker_;  // what the worker runs; absent: what was expected
 };
 
 TEST_F(SchedulerTest, RunsATaskForItsStepsAndThenDecodesIt) {
@@ -86,8 +90,30 @@ TEST_F(SchedulerTest, StepsATaskOnlyOnceItHasStarted) {
   const StepPlan plan = scheduler().steps().Next(kGroup, now_);
   EXPECT_THAT(plan.start, ElementsAre(1));
   EXPECT_THAT(plan.step, IsEmpty());
-  scheduler().steps().OnStarted(kGroup, 1);
+  scheduler().steps().OnStarted(kGroup, 1, 5);
   EXPECT_THAT(scheduler().steps().Next(kGroup, now_).step, ElementsAre(1));
+}
+
+// The charge of a task that runs as expected is the reference.
+TEST_F(SchedulerTest, RunsAndChargesTheStepsThatTheWorkerReports) {
+  const auto charged = [this] { return scheduler().keys().Of("a").charged; };
+  Enqueue(SmallTask(1, "a", 3));
+  for (int plan = 0; plan < 4; ++plan) NextAnswered();
+  const double of_three = charged();
+  EXPECT_GT(of_three, 0);
+  for (const int32_t expected : {1000, 2}) {
+    const double before = charged();
+    steps_of_worker_ = 3;
+    Enqueue(SmallTask(expected, "a", expected));
+    EXPECT_THAT(NextAnswered().start, ElementsAre(expected));
+    EXPECT_DOUBLE_EQ(charged() - before, of_three) << "the rest of the expected steps is still charged";
+    EXPECT_THAT(NextAnswered().decode, IsEmpty());
+    EXPECT_THAT(NextAnswered().decode, IsEmpty());
+    EXPECT_THAT(NextAnswered().decode, ElementsAre(expected));
+    EXPECT_DOUBLE_EQ(charged() - before, of_three);
+    EXPECT_NEAR(scheduler().keys().Of("a").flops, 0, 1e-6);
+    EXPECT_TRUE(scheduler().CheckInvariants().ok()) << scheduler().CheckInvariants();
+  }
 }
 
 TEST_F(SchedulerTest, HasAtMostTwoStepsInFlight) {
@@ -384,7 +410,7 @@ TEST_F(SchedulerTest, StartsNothingInADrainingGroup) {
 }
 
 TEST_F(SchedulerTest, IgnoresAnswersAboutWhatItDoesNotKnow) {
-  scheduler().steps().OnStarted(kGroup, 77);
+  scheduler().steps().OnStarted(kGroup, 77, 1);
   scheduler().steps().OnEnded(kGroup, 77);
   scheduler().steps().OnStepped(kGroup, 1);
   scheduler().steps().OnStepped(99, 1);

@@ -16,7 +16,7 @@ struct SchedulerTask {
   TaskId id = 0;
   std::string key;  // the key whose share it uses
   ShapeClass shape;
-  int32_t steps = 1;
+  int32_t steps = 1;  // expected until the worker has started the task, then the number that it runs
   int32_t priority = 0;
   absl::Time enqueued = absl::InfinitePast();  // the first time, even if it was requeued
   std::optional<absl::Time> deadline;

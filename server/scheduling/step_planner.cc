@@ -29,9 +29,11 @@ StepPlan StepPlanner::Next(GroupId id, absl::Time now) {
   return plan;
 }
 
-void StepPlanner::OnStarted(GroupId group, TaskId id) {
+void StepPlanner::OnStarted(GroupId group, TaskId id, int32_t steps) {
   ScheduledTask* task = tasks_.Find(id);
-  if (task != nullptr && task->group == group && task->phase == TaskPhase::kStarting) task->phase = TaskPhase::kActive;
+  if (task == nullptr || task->group != group || task->phase != TaskPhase::kStarting) return;
+  task->phase = TaskPhase::kActive;
+  keys_.SetSteps(*task, steps);
 }
 
 void StepPlanner::OnStepped(GroupId id, double seconds) {

@@ -29,8 +29,9 @@ class StepPlanner final {
   // kMaxStepsInFlight plans of the group have unanswered steps.
   StepPlan Next(GroupId group, absl::Time now);
 
-  // Report the answers to plans. `seconds` is the duration of the step in the worker.
-  void OnStarted(GroupId group, TaskId task);
+  // Report the answers to plans. `steps` is the number of steps that the worker will run, which replaces
+  // SchedulerTask::steps; `seconds` is the duration of the step in the worker.
+  void OnStarted(GroupId group, TaskId task, int32_t steps);
   void OnStepped(GroupId group, double seconds);
   // The task has left the worker: it was decoded, ended, or failed. Also called for a task that never started.
   void OnEnded(GroupId group, TaskId task);

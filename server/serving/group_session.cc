@@ -185,7 +185,7 @@ void GroupSession::KeepRecord(bool loaded) {
 }
 
 absl::Status GroupSession::MakeProbePicture() {
-  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), 1, /*decode=*/true);
+  return MakeSteps(ProbeJob(options_.model, CanariesFor(options_.model, 1)[0]), /*decode=*/true);
 }
 
 // From the second pass of a size on, a device replays it as a graph, so each size needs two steps.
@@ -195,7 +195,7 @@ absl::Status GroupSession::MakeWarmupSteps() {
     const GenerationRequest request = {
         .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = kSteps};
     const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
-    const absl::Status made = job.ok() ? MakeSteps(*job, kSteps, /*decode=*/false) : job.status();
+    const absl::Status made = job.ok() ? MakeSteps(*job, /*decode=*/false) : job.status();
     if (made.ok()) continue;
     return absl::Status(made.code(),
                         absl::StrCat("its warm-up at ", size.width, "x", size.height, " failed: ", made.message()));
@@ -203,10 +203,10 @@ absl::Status GroupSession::MakeWarmupSteps() {
   return absl::OkStatus();
 }
 
-absl::Status GroupSession::MakeSteps(const control::JobParameters& job, int steps, bool decode) {
+absl::Status GroupSession::MakeSteps(const control::JobParameters& job, bool decode) {
   ASSIGN_OR_RETURN(const control::JobStarted started, group_->StartJob(control::kProbeJob, job));
   absl::Status status;
-  for (int step = 0; step < steps && status.ok(); ++step) {
+  for (int32_t step = 0; step < started.steps && status.ok(); ++step) {
     const absl::StatusOr<uint64_t> sequence = group_->SendStep({control::kProbeJob});
     status = sequence.ok() ? group_->WaitForStep(*sequence).status() : sequence.status();
   }

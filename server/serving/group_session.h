@@ -91,7 +91,7 @@ class GroupSession final {
  private:
   absl::Status CheckLayout();
   // Makes `steps` steps of an internal job; `decode`: decodes its latents afterwards.
-  absl::Status MakeSteps(const control::JobParameters& job, int steps, bool decode);
+  absl::Status MakeSteps(const control::JobParameters& job, bool decode);
   absl::StatusOr<std::shared_ptr<WorkerGroup>> Start(const WorkerGroupOptions& options);
   // Makes `group` the one that Kill kills.
   absl::Status Use(const std::shared_ptr<WorkerGroup>& group);

@@ -54,8 +54,8 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
   if (!model->unreadable.ok()) return model->unreadable;
   RETURN_IF_ERROR(CheckJobTime(lock, request, *model));
   const Admission admission = context_.monitor.scheduler(lock).admission().Admit(
-      caller.tenant, ShapeOf(model->id, *model->description, request.parameters), request.parameters.steps,
-      request.count,
+      caller.tenant, ShapeOf(model->id, *model->description, request.parameters),
+      control::ExpectedSteps(request.parameters), request.count,
       {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
   if (admission.status.ok()) return admission.ticket;
   if (admission.status.code() == absl::StatusCode::kInvalidArgument) return admission.status;  // permanently too large
@@ -71,14 +71,14 @@ absl::Status JobAdmission::CheckJobTime(const ServiceMonitor::Lock& lock, const 
   if (limits_.max_job_time == absl::ZeroDuration()) return absl::OkStatus();
   const control::JobParameters& job = request.parameters;
   const absl::Duration least = context_.monitor.scheduler(lock).capacity().LeastJobTime(
-      ShapeOf(model.id, *model.description, job), job.steps, request.count);
+      ShapeOf(model.id, *model.description, job), control::ExpectedSteps(job), request.count);
   if (least <= limits_.max_job_time) return absl::OkStatus();
   const bool too_wide = !SizeWarnings(job, *model.description).empty();
   const std::string rest = absl::StrFormat(
       ": %d of %dx%d with %d steps would take at least %.0f s; valid are jobs of at most %.0f s "
       "(limits.max_job_seconds): "
       "ask for a smaller image, fewer steps or fewer images",
-      request.count, job.width, job.height, job.steps, std::ceil(absl::ToDoubleSeconds(least)),
+      request.count, job.width, job.height, control::ExpectedSteps(job), std::ceil(absl::ToDoubleSeconds(least)),
       absl::ToDoubleSeconds(limits_.max_job_time));
   return FieldError(too_wide ? "size" : request.count > 1 ? "n" : "num_inference_steps", rest);
 }

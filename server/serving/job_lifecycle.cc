@@ -91,7 +91,7 @@ LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
   const SchedulerTask plan = {.id = queued.id,
                               .key = queued.tenant,
                               .shape = ShapeOf(request.model, *model->description, request.parameters),
-                              .steps = request.parameters.steps,
+                              .steps = control::ExpectedSteps(request.parameters),
                               .priority = request.priority,
                               .enqueued = now - std::max(calendar - queued.created, absl::ZeroDuration()),
                               .deadline = deadline,
@@ -325,18 +325,19 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   }
   context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
   context_.trace.OnClaimed(task->image);
-  return RunnableTask{.image = task->image,
-                      .parameters = *task->parameters,
-                      .preview_after = PreviewSteps(task->parameters->steps, task->partial_images)};
+  return RunnableTask{.image = task->image, .parameters = *task->parameters};
 }
 
-void JobLifecycle::OnStarted(GroupId group, TaskId id, const control::JobStarted& started) {
+std::vector<int32_t> JobLifecycle::OnStarted(GroupId group, TaskId id, const control::JobStarted& started) {
   context_.metrics.Observe(ImageStage::kEncode, absl::Seconds(started.seconds));
   if (started.cached) context_.metrics.CountCachedPrompt();
   const Lock lock = context_.monitor.Acquire();
-  context_.monitor.scheduler(lock).steps().OnStarted(group, id);
-  const LiveTask* task = context_.monitor.tasks(lock).Find(id);
-  if (task != nullptr) context_.hub.Publish(task->image.job, StartedEvent{});
+  context_.monitor.scheduler(lock).steps().OnStarted(group, id, started.steps);
+  LiveTask* task = context_.monitor.tasks(lock).Find(id);
+  if (task == nullptr) return {};
+  task->plan.steps = started.steps;
+  context_.hub.Publish(task->image.job, StartedEvent{});
+  return PreviewSteps(started.steps, task->partial_images);
 }
 
 void JobLifecycle::OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) {

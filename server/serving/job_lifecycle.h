@@ -48,7 +48,7 @@ class JobLifecycle final : public GroupOwner {
   StepPlan Next(GroupId group) override;
   void WaitForWork(GroupId group, absl::Duration timeout) override;
   absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) override;
-  void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) override;
+  std::vector<int32_t> OnStarted(GroupId group, TaskId task, const control::JobStarted& started) override;
   void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) override;
   void OnStepped(GroupId group, const std::vector<TaskId>& tasks, double seconds) override;
   void OnPreview(GroupId group, TaskId task, const control::Frames& image) override;

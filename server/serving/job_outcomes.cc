@@ -104,7 +104,7 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
                               .height = finished.image.height,
                               .format = finished.task.output.format,
                               .layout = parallel::LayoutText(group.layout),
-                              .lossless = parallel::IsLossless(group.layout, parameters.steps),
+                              .lossless = parallel::IsLossless(group.layout, finished.started.steps),
                               .warnings = std::move(warnings)};
   const absl::Time encoded = context_.trace.Now();
   const absl::Status kept =

@@ -45,7 +45,6 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
              .created = record.created,
              .expires = context.store.ExpiryOf(record),
              .steps_done = tasks.StepsDone(record.id),
-             .steps_total = record.request.parameters.steps * static_cast<int32_t>(record.tasks.size()),
              .error = ErrorOf(record)};
   const ServedModels::Model model = context.models.Find(record.request.model);
   if (model != nullptr) job.warnings = DropUnusedParameters(job.request.parameters, *model->description);
@@ -61,13 +60,15 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
       }
     }
     const LiveTask* live = tasks.Find(task.id);
+    const int32_t steps = live != nullptr ? live->plan.steps : control::ExpectedSteps(record.request.parameters);
+    job.steps_total += steps;
     if (live != nullptr && live->attempt.has_value()) {
       const parallel::Layout layout = context.groups.Find(lock, live->group).layout;
       job.layout = parallel::LayoutText(layout);
-      job.lossless = parallel::IsLossless(layout, record.request.parameters.steps);
+      job.lossless = parallel::IsLossless(layout, steps);
     }
     if (!task.image.has_value()) continue;
-    if (live == nullptr) job.steps_done += record.request.parameters.steps;
+    if (live == nullptr) job.steps_done += steps;
     AddImage(task, job);
   }
   if (model != nullptr) {

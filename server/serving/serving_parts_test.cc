@@ -41,12 +41,45 @@ TEST(ServingPartsTest, AnImageIsReportedFromItsStartToItsEnd) {
   EXPECT_EQ(std::get<EndedEvent>(events[4]).job.state, JobState::kDone);
 }
 
+// The request asks for a schedule of six steps, of which the worker runs the last four.
+TEST(ServingPartsTest, EventsStateAndPreviewsCountTheStepsThatTheWorkerRuns) {
+  ServingParts parts;
+  JobRequest request = ServingParts::Request(/*steps=*/6);
+  request.partial_images = 1;
+  const TaskId task = parts.Submit(request);
+  parts.Watch();
+  const auto job = [&] {
+    const ServiceMonitor::Lock lock = parts.monitor.Acquire();
+    return JobOf(parts.context, lock, *parts.store.Get(kTenant, parts.job));
+  };
+  EXPECT_EQ(job().steps_total, 6) << "expected until the worker has started it";
+  EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
+  ASSERT_TRUE(parts.jobs.Claim(kGroup, task).ok());
+  EXPECT_THAT(parts.jobs.OnStarted(kGroup, task, {.first_step = 2, .steps = 4}), ElementsAre(2));
+  EXPECT_EQ(job().steps_total, 4);
+  for (int step = 1; step <= 4; ++step) {
+    const StepPlan plan = parts.jobs.Next(kGroup);
+    EXPECT_THAT(plan.step, ElementsAre(task)) << step;
+    EXPECT_EQ(plan.decode.empty(), step < 4) << step;
+    parts.jobs.OnStepped(kGroup, {task}, 1);
+  }
+  EXPECT_EQ(job().steps_done, 4);
+  int32_t last = 0;
+  for (const JobEvent& event : parts.Events()) {
+    const auto* step = std::get_if<StepEvent>(&event);
+    if (step == nullptr) continue;
+    EXPECT_EQ(step->step, ++last);
+    EXPECT_EQ(step->steps, 4);
+  }
+  EXPECT_EQ(last, 4);
+}
+
 TEST(ServingPartsTest, WhatRanInAGroupThatEndedIsQueuedAgain) {
   ServingParts parts;
   const TaskId task = parts.Submit();
   EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
   ASSERT_TRUE(parts.jobs.Claim(kGroup, task).ok());
-  parts.jobs.OnStarted(kGroup, task, {});
+  parts.jobs.OnStarted(kGroup, task, {.steps = 1});
   parts.jobs.OnDied(kGroup, absl::UnavailableError("the worker died"), /*blameless=*/true);
   EXPECT_EQ(parts.Waiting(), 1);
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kQueued);

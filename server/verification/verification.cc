@@ -62,7 +62,7 @@ class CanaryRun final : public StepOwner {
   StepPlan Next(GroupId) override {
     if (is_stepping_ || !error_.ok()) return {};
     if (run_.latents.empty()) return {.start = {id_}};
-    if (run_.latents.size() > static_cast<size_t>(job_.steps)) return {};  // its picture is being decoded
+    if (run_.latents.size() > steps_) return {};  // its picture is being decoded
     if (forwards_) {
       const size_t step = run_.predictions.size();
       const control::LatentValues& latents = from_ == nullptr ? run_.latents.back() : from_->latents[step];
@@ -70,7 +70,7 @@ class CanaryRun final : public StepOwner {
       if (!error_.ok()) return {};
     }
     is_stepping_ = true;
-    const bool last = run_.latents.size() == static_cast<size_t>(job_.steps);
+    const bool last = run_.latents.size() == steps_;
     return {.step = {id_}, .decode = last ? std::vector<TaskId>{id_} : std::vector<TaskId>()};
   }
   void WaitForWork(GroupId, absl::Duration) override {}
@@ -79,7 +79,11 @@ class CanaryRun final : public StepOwner {
     claimed.parameters = job_;
     return claimed;
   }
-  void OnStarted(GroupId, TaskId, const control::JobStarted&) override { KeepLatents(); }
+  std::vector<int32_t> OnStarted(GroupId, TaskId, const control::JobStarted& started) override {
+    steps_ = static_cast<size_t>(started.steps);
+    KeepLatents();
+    return {};
+  }
   void OnBatchDiffers(GroupId, const std::vector<TaskId>&) override {}
   void OnStepped(GroupId, const std::vector<TaskId>& tasks, double) override {
     is_stepping_ = false;
@@ -106,6 +110,7 @@ class CanaryRun final : public StepOwner {
   const Run* const from_;
   Run& run_;
   TaskId id_ = 0;
+  size_t steps_ = 0;  // that the worker runs
   bool is_stepping_ = false;
   bool has_ended_ = false;
   absl::Status error_;

@@ -33,6 +33,11 @@ export class Entry {
     return this.ended || this.queue === null ? this.job.status : "queued";
   }
 
+  // Steps that the workers run for each image.
+  get stepsOfImage() {
+    return this.job === null ? 1 : Math.max(1, this.job.steps_total / this.job.n);
+  }
+
   // Progress of all its images, 0 to 1.
   get progress() {
     if (this.job === null || this.job.steps_total === 0) return 0;

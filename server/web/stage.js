@@ -88,7 +88,7 @@ export class Stage {
       this.#writeAbout();
     }
     this.state.textContent = statusText(entry);
-    this.progress.set(entry.progress, entry.job?.num_inference_steps ?? 1);
+    this.progress.set(entry.progress, entry.stepsOfImage);
   }
 
   #updatePictures() {
@@ -121,7 +121,7 @@ export class Stage {
         each.figure.setAttribute("aria-pressed", String(index === this.image));
       }
       each.figure.classList.toggle("ended", entry.ended);
-      each.waiting.set((entry.steps.get(index) ?? 0) / (entry.job?.num_inference_steps || 1));
+      each.waiting.set((entry.steps.get(index) ?? 0) / entry.stepsOfImage);
       const finished = entry.job?.images.find((image) => image.index === index);
       if (finished) this.#load(each, entry, finished);
       else if (entry.previews.has(index) && !entry.ended) this.#put(each, entry.previews.get(index), "preview");

@@ -46,7 +46,7 @@ bool StepLoop::EndsGroup(const absl::Status& step) const {
 
 bool StepLoop::IsPreviewDue(const Running& running) {
   const int32_t late = base::Planted("preview_after_a_later_step") ? 1 : 0;
-  return std::ranges::binary_search(running.task.preview_after, running.sent - late);
+  return std::ranges::binary_search(running.preview_after, running.sent - late);
 }
 
 absl::Status StepLoop::Turn() {
@@ -109,8 +109,8 @@ absl::Status StepLoop::WaitForStart(Starting starting) {
   // Commands run in the order in which they were sent: the steps sent before this start ended before it began.
   const absl::Time began = trace_.OnEncoded(task, starting.claimed.image, starting.sent, *started);
   for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);
-  running_[task] = {.task = std::move(starting.claimed), .started = *started};
-  owner_.OnStarted(options_.group, task, *started);
+  Running& running = running_[task] = {.task = std::move(starting.claimed), .started = *started};
+  running.preview_after = owner_.OnStarted(options_.group, task, *started);
   return encodes_ahead_ && !started->cached ? EncodeAhead() : absl::OkStatus();
 }
 
@@ -141,8 +141,8 @@ absl::StatusOr<bool> StepLoop::MayShare(std::vector<TaskId>& tasks) {
 int32_t StepLoop::StepsToPreview(const std::vector<TaskId>& tasks, int32_t most) const {
   for (const TaskId task : tasks) {
     const Running& running = running_.at(task);
-    const auto due = std::ranges::upper_bound(running.task.preview_after, running.sent);
-    if (due != running.task.preview_after.end()) most = std::min(most, *due - running.sent);
+    const auto due = std::ranges::upper_bound(running.preview_after, running.sent);
+    if (due != running.preview_after.end()) most = std::min(most, *due - running.sent);
   }
   return most;
 }

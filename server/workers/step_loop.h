@@ -28,8 +28,7 @@ namespace tessera::server {
 // A task that the loop can run.
 struct RunnableTask {
   TracedImage image;
-  control::JobParameters parameters;   // with the task's seed
-  std::vector<int32_t> preview_after;  // steps, rising
+  control::JobParameters parameters;  // with the task's seed
 };
 
 // Plans a group's work and receives the results.
@@ -43,7 +42,8 @@ class StepOwner {
 
   // Called for each task in a plan's `start`. An error means that the task is no longer to be run.
   virtual absl::StatusOr<RunnableTask> Claim(GroupId group, TaskId task) = 0;
-  virtual void OnStarted(GroupId group, TaskId task, const control::JobStarted& started) = 0;
+  // Returns the numbers of steps after which previews are due, rising.
+  virtual std::vector<int32_t> OnStarted(GroupId group, TaskId task, const control::JobStarted& started) = 0;
   // The model's prediction for one of these tasks differs between running in the batch and running alone: tasks like
   // these must not share a batch.
   virtual void OnBatchDiffers(GroupId group, const std::vector<TaskId>& tasks) = 0;
@@ -97,7 +97,8 @@ class StepLoop final {
   struct Running {
     RunnableTask task;
     control::JobStarted started;
-    int32_t sent = 0;  // steps
+    std::vector<int32_t> preview_after = {};  // steps, rising
+    int32_t sent = 0;                         // steps
   };
   // A step command that has been sent.
   struct Flight {

@@ -396,7 +396,8 @@ absl::StatusOr<control::JobStarted> WorkerGroup::WaitForStart(uint64_t sequence)
   for (int rank = 1; rank < ranks(); ++rank) {
     const control::JobStarted& other = *answers[static_cast<size_t>(rank)];
     if (other.generated_height != started->generated_height || other.generated_width != started->generated_width ||
-        other.sampler != started->sampler || other.prompt_tokens != started->prompt_tokens) {
+        other.first_step != started->first_step || other.steps != started->steps || other.sampler != started->sampler ||
+        other.prompt_tokens != started->prompt_tokens || !ShapeOf(other).has_shape_of(ShapeOf(*started))) {
       return Fail(absl::DataLossError(absl::StrCat(Name(rank), " parsed the request differently from rank 0")));
     }
   }

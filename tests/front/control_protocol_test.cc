@@ -112,7 +112,7 @@ control::JobParameters EveryParameter() {
 }
 
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
-  worker_.started = {.height = 64, .width = 128};
+  worker_.started = {.height = 64, .width = 128, .steps = 2};
   const control::JobParameters sent = EveryParameter();
   ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = sent}).ok());
   const control::JobParameters& heard = worker_.job;
@@ -132,7 +132,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfAJob) {
 }
 
 TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativePrompt) {
-  worker_.started = {.height = 64, .width = 128};
+  worker_.started = {.height = 64, .width = 128, .steps = 2};
   control::JobParameters sent = EveryParameter();
   sent.options = {};
   uint64_t job = 0;
@@ -185,7 +185,7 @@ TEST_F(ControlProtocolTest, CarriesTheMemoryBudgetOfADeviceAndRefusesMoreOfItFre
 }
 
 TEST_F(ControlProtocolTest, CarriesTheMemoryOfADeviceAndRefusesMoreOfItThanThereIs) {
-  worker_.started = {.height = 8, .width = 8};
+  worker_.started = {.height = 8, .width = 8, .steps = 2};
   ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   const auto step = [&]() -> absl::StatusOr<control::Stepped> {
     const absl::StatusOr<std::vector<control::Stepped>> steps = client_->WaitForSteps(*client_->SendSteps({1}, 1));
@@ -307,14 +307,23 @@ TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
 }
 
 TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {
-  worker_.started = {.height = 64, .width = 128, .cached = true};
+  worker_.started = {.height = 64, .width = 128, .steps = 2, .cached = true};
   EXPECT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()})->cached);
   worker_.started.cached = false;
   EXPECT_FALSE(client_->Call(control::StartJob{.job = 2, .parameters = EveryParameter()})->cached);
 }
 
+TEST_F(ControlProtocolTest, CarriesWhichStepsAJobRuns) {
+  worker_.started = {.height = 64, .width = 128, .first_step = 3, .steps = 5};
+  const absl::StatusOr<control::JobStarted> started =
+      client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()});
+  ASSERT_TRUE(started.ok()) << started.status();
+  EXPECT_EQ(started->first_step, 3);
+  EXPECT_EQ(started->steps, 5);
+}
+
 TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
-  worker_.started.height = worker_.started.width = 8;
+  worker_.started = {.height = 8, .width = 8, .steps = 2};
   ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   // Larger than one message.
   worker_.latents = {.shape = {3, 300, 400}, .values = std::vector<double>(3 * 300 * 400)};
@@ -339,7 +348,7 @@ TEST_F(ControlProtocolTest, LatentsOfAnySizeArriveToTheBit) {
 }
 
 TEST_F(ControlProtocolTest, LatentsThatDoNotFillTheirShapeAreRefused) {
-  worker_.started.height = worker_.started.width = 8;
+  worker_.started = {.height = 8, .width = 8, .steps = 2};
   ASSERT_TRUE(client_->Call(control::StartJob{.job = 1, .parameters = EveryParameter()}).ok());
   EXPECT_EQ(
       client_->Call(control::PredictFrom{.job = 1, .latents = {.shape = {2, 2}, .values = {1, 2, 3}}}).status().code(),

@@ -42,7 +42,7 @@ class HoldingOwner final : public server::GroupOwner {
     task.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"};
     return task;
   }
-  void OnStarted(server::GroupId, server::TaskId, const control::JobStarted&) override {}
+  std::vector<int32_t> OnStarted(server::GroupId, server::TaskId, const control::JobStarted&) override { return {}; }
   void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
   void OnStepped(server::GroupId, const std::vector<server::TaskId>&, double) override {}
   void OnPreview(server::GroupId, server::TaskId, const control::Frames&) override {}

@@ -102,7 +102,8 @@ void SchedulerSimulation::RunUntil(absl::Time end) {
     events_.erase(events_.begin());
     if (event.epoch != epochs_[event.group]) continue;
     if (event.started) {
-      scheduler_.steps().OnStarted(event.group, event.task);
+      const server::ScheduledTask* task = scheduler_.tasks().Find(event.task);
+      if (task != nullptr) scheduler_.steps().OnStarted(event.group, event.task, task->spec.steps);
     } else if (event.task != 0) {
       scheduler_.steps().OnEnded(event.group, event.task);
       outcomes_[event.task].ended = now_;

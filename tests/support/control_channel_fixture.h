@@ -46,6 +46,7 @@ class RecordingHandler : public CommandHandler {
     job_ = parameters;
     started_.height = parameters.height;
     started_.width = parameters.width;
+    started_.steps = parameters.steps;
     return started_;
   }
   absl::StatusOr<Stepping> Step(absl::Span<const uint64_t> jobs) override {

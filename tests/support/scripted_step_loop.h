@@ -118,12 +118,12 @@ class FakeStepOwner final : public server::StepOwner {
   void WaitForWork(server::GroupId, absl::Duration) override { heard.push_back("idle"); }
   absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId) override {
     server::RunnableTask claimed;
-    claimed.preview_after = preview_after;
     claimed.parameters = parameters;
     return claimed;
   }
-  void OnStarted(server::GroupId, server::TaskId task, const control::JobStarted&) override {
+  std::vector<int32_t> OnStarted(server::GroupId, server::TaskId task, const control::JobStarted&) override {
     heard.push_back(absl::StrCat("started ", task));
+    return preview_after;
   }
   void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override { heard.push_back("differs"); }
   void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double) override {

@@ -101,10 +101,10 @@ struct ServingParts {
   void RunUntilDecoded(server::TaskId task) {
     EXPECT_THAT(jobs.Next(kGroup).start, testing::ElementsAre(task));
     EXPECT_TRUE(jobs.Claim(kGroup, task).ok());
-    jobs.OnStarted(kGroup, task, {});
+    jobs.OnStarted(kGroup, task, {.steps = 1});
     EXPECT_THAT(jobs.Next(kGroup).decode, testing::ElementsAre(task));
     jobs.OnStepped(kGroup, {task}, 1);
-    jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .bytes = {1, 2, 3}}, {}, 1);
+    jobs.OnDecoded(kGroup, task, {.width = 1, .height = 1, .bytes = {1, 2, 3}}, {.steps = 1}, 1);
   }
   int64_t Waiting() { return monitor.scheduler(monitor.Acquire()).tasks().waiting(); }
   void WaitUntilForgotten(server::TaskId task) {
@@ -230,7 +230,7 @@ inline bool TheKeyThatWasServedLeastIsNext() {
     const server::StepPlan plan = scheduler.steps().Next(kGroup, now);
     if (plan.start.size() != 1) return server::TaskId{0};
     const server::TaskId task = plan.start[0];
-    scheduler.steps().OnStarted(kGroup, task);
+    scheduler.steps().OnStarted(kGroup, task, scheduler.tasks().Find(task)->spec.steps);
     while (true) {
       const server::StepPlan step = scheduler.steps().Next(kGroup, now);
       if (!step.step.empty()) scheduler.steps().OnStepped(kGroup, 1);

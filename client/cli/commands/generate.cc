@@ -130,13 +130,15 @@ class Generation {
     ASSIGN_OR_RETURN(std::string name, NameFor(files, job, image));
     PreviewFile preview(name);
     WorkerSession::Listener listener;
+    int32_t steps = 0;
     listener.started = [&](const control::JobStarted& started) {
+      steps = started.steps;
       trace_.OnStarted(started);
       reporter_->OnStarted(image, job, started);
     };
     listener.stepped = [&](const control::Stepped& stepped) {
       trace_.OnStepped();
-      reporter_->OnStep(image, job.steps, stepped);
+      reporter_->OnStep(image, steps, stepped);
     };
     listener.preview_every = preview_every_;
     listener.preview = [&](int32_t step, const control::Frames& pixels) {
@@ -163,11 +165,11 @@ class Generation {
     trace_.OnWritten();
     reporter_->OnImage({.image = image,
                         .seed = job.seed,
-                        .steps = job.steps,
+                        .steps = picture->started.steps,
                         .width = picture->image.width,
                         .height = picture->image.height,
                         .path = written.path,
-                        .lossless = parallel::IsLossless(standing_.layout, job.steps),
+                        .lossless = parallel::IsLossless(standing_.layout, picture->started.steps),
                         .bytes = written.bytes,
                         .cached = picture->started.cached,
                         .options = job.options,

@@ -171,7 +171,7 @@ class Planning {
     ASSIGN_OR_RETURN(const control::JobParameters job, server::Validate(sized, about.request.model));
     about.request.work.width = job.width;
     about.request.work.height = job.height;
-    about.request.work.steps = job.steps;
+    about.request.work.steps = control::ExpectedSteps(job);
     if (about.of_this_host) RETURN_IF_ERROR(Calibrate(about.request));
     ASSIGN_OR_RETURN(const server::Plans plans, At(Stage::kModel, server::MakePlans(about.request)));
     if (options_.json) {

@@ -98,8 +98,12 @@ class Replay {
                                         ", these have ", loaded.contents));
     }
     WorkerSession::Listener listener;
-    listener.started = [&](const control::JobStarted& started) { reporter_->OnStarted(0, job, started); };
-    listener.stepped = [&](const control::Stepped& stepped) { reporter_->OnStep(0, job.steps, stepped); };
+    int32_t steps = 0;
+    listener.started = [&](const control::JobStarted& started) {
+      steps = started.steps;
+      reporter_->OnStarted(0, job, started);
+    };
+    listener.stepped = [&](const control::Stepped& stepped) { reporter_->OnStep(0, steps, stepped); };
     ASSIGN_OR_RETURN(WorkerSession::Picture picture, At(Stage::kJob, session_->MakeImage(job, listener)));
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));

@@ -27,7 +27,7 @@ void JsonReporter::OnStarted(int64_t image, const control::JobParameters& job, c
   PrintJsonLine({{"event", "started"},
                  {"image", image},
                  {"seed", job.seed},
-                 {"steps", job.steps},
+                 {"steps", started.steps},
                  {"sampler", started.sampler},
                  {"guidance", job.guidance_scale},
                  {"width", started.width},

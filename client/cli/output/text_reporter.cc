@@ -81,9 +81,9 @@ TextReporter::~TextReporter() { ClearBar(); }
 
 void TextReporter::OnLoaded(const LoadedEvent&) {}
 
-void TextReporter::OnStarted(int64_t image, const control::JobParameters& job, const control::JobStarted& started) {
+void TextReporter::OnStarted(int64_t image, const control::JobParameters&, const control::JobStarted& started) {
   for (const std::string& warning : started.warnings) OnWarning(warning);
-  OnStep(image, job.steps, {});
+  OnStep(image, started.steps, {});
 }
 
 void TextReporter::OnStep(int64_t image, int32_t steps, const control::Stepped& stepped) {

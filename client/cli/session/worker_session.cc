@@ -34,26 +34,27 @@ class WorkerSession::Batch final : public server::StepOwner {
   server::StepPlan Next(server::GroupId) override {
     if (!error_.ok()) return {};
     if (!std::exchange(has_begun_, true)) return {.start = left_};
-    if (sent_ == batch_[0].steps) return {};
+    if (sent_ == steps_) return {};
     ++sent_;
-    return {.step = left_, .decode = sent_ == batch_[0].steps ? left_ : std::vector<server::TaskId>()};
+    return {.step = left_, .decode = sent_ == steps_ ? left_ : std::vector<server::TaskId>()};
   }
   void WaitForWork(server::GroupId, absl::Duration) override {}
   absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId task) override {
     if (!error_.ok()) return error_;
     server::RunnableTask claimed;
     claimed.parameters = batch_[task - first_];
-    if (task != first_ || listener_.preview_every <= 0 || !listener_.preview) return claimed;
-    for (int32_t step = listener_.preview_every; step < batch_[0].steps; step += listener_.preview_every) {
-      claimed.preview_after.push_back(step);
-    }
-    preview_after_ = claimed.preview_after;
     return claimed;
   }
-  void OnStarted(server::GroupId, server::TaskId task, const control::JobStarted& started) override {
+  std::vector<int32_t> OnStarted(server::GroupId, server::TaskId task, const control::JobStarted& started) override {
     pictures_[task - first_].started = started;
+    steps_ = started.steps;
     if (task == first_ + batch_.size() - 1) SetNext();
     if (listener_.started) listener_.started(started);
+    if (task != first_ || listener_.preview_every <= 0 || !listener_.preview) return {};
+    for (int32_t step = listener_.preview_every; step < steps_; step += listener_.preview_every) {
+      preview_after_.push_back(step);
+    }
+    return preview_after_;
   }
   void OnBatchDiffers(server::GroupId, const std::vector<server::TaskId>&) override {}
   void OnStepped(server::GroupId, const std::vector<server::TaskId>& tasks, double seconds) override {
@@ -91,8 +92,8 @@ class WorkerSession::Batch final : public server::StepOwner {
 
  private:
   void SetNext() {
-    activity_ = done_ == batch_[0].steps ? "the image was being decoded"
-                                         : absl::StrCat("step ", done_ + 1, " of ", batch_[0].steps, " was running");
+    activity_ = done_ == steps_ ? "the image was being decoded"
+                                : absl::StrCat("step ", done_ + 1, " of ", steps_, " was running");
   }
 
   const server::TaskId first_;
@@ -102,8 +103,9 @@ class WorkerSession::Batch final : public server::StepOwner {
   std::vector<server::TaskId> left_;
   std::vector<int32_t> preview_after_;  // of the first image
   bool has_begun_ = false;
-  int32_t sent_ = 0;  // steps
-  int32_t done_ = 0;  // steps
+  int32_t steps_ = 0;  // that the workers run for each image
+  int32_t sent_ = 0;   // steps
+  int32_t done_ = 0;   // steps
   std::string activity_ = "the prompt was being encoded";
   absl::Status error_;
 };
