@@ -4,32 +4,42 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
+#include "models/captions/caption_pattern.h"
 #include "models/captions/html_entities.h"
 #include "models/captions/html_text.h"
-#include "models/captions/linear_regex.h"
 #include "models/captions/python_text.h"
 #include "models/captions/text_fixing.h"
 
 namespace tessera::models {
 namespace {
 
+using caption::CaptionPattern;
 using caption::IsAsciiHexDigit;
-using caption::LinearRegex;
 
 struct Rule {
-  LinearRegex pattern;
-  std::u32string_view replacement;
+  CaptionPattern pattern;
+  std::u16string_view replacement;
 };
 using Rules = std::vector<Rule>;
 
-#define TESSERA_FILE_TYPES U"(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4)"
-// A host in a well-known domain with its path, not followed by an "@".
-#define TESSERA_HOST U"[a-zA-Z0-9.\\-]+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)"
+// The patterns are those of the reference, changed where ICU, which tries a match from every character, would need a
+// quadratic number of steps: a run of characters that has failed is not searched again from its middle.
+
+#define TESSERA_FILE_TYPES u"(?:png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4)"
+#define TESSERA_HOST_CHARACTER u"[a-zA-Z0-9.\\-]"
+// A URL: the scheme, or a host in a well-known domain with its path, not followed by an "@". If a run of characters of
+// a host is none, neither is any part of it that begins later, so the run is matched as a whole, but for a scheme at
+// its end. It is the group that the replacement keeps.
+#define TESSERA_URL(scheme) \
+  u"\\b(?:" scheme u":(?:/{1,3}|[a-zA-Z0-9%])|" TESSERA_HOST_CHARACTER                                        \
+  u"+\\.(?:com|co|ru|net|org|edu|gov|it)[\\w/\\-]*\\b/?(?!@)|(" TESSERA_HOST_CHARACTER u"*\\b(?=" scheme u":)|" \
+  TESSERA_HOST_CHARACTER u"++))"
 
 const Rules& UrlRules() {
   static const Rules rules = {
-      {LinearRegex(U"\\b(?:https?:(?:/{1,3}|[a-zA-Z0-9%])|" TESSERA_HOST U")"), U""},
-      {LinearRegex(U"\\b(?:www:(?:/{1,3}|[a-zA-Z0-9%])|" TESSERA_HOST U")"), U""},
+      {CaptionPattern(TESSERA_URL(u"https?")), u"$1"},
+      {CaptionPattern(TESSERA_URL(u"www")), u"$1"},
   };
   return rules;
 }
@@ -37,26 +47,26 @@ const Rules& UrlRules() {
 // Applied between the removal of HTML and the repair of the text.
 const Rules& MarkRules() {
   static const Rules rules = {
-      {LinearRegex(U"@\\w+"), U""},
-      {LinearRegex(U"[\u31C0-\u9FFF]+"), U""},  // strokes, enclosed forms, ideographs
-      {LinearRegex(U"[\\-\u058A\u05BE\u1400\u1806\u2010-\u2015\u2E17\u2E1A\u2E3A\u2E3B\u2E40\u301C\u3030\u30A0"
-                   U"\uFE31\uFE32\uFE58\uFE63\uFF0D]+"),
-       U"-"},  // dashes of every kind
-      {LinearRegex(U"[`´«»“”¨]"), U"\""},
-      {LinearRegex(U"[‘’]"), U"'"},
-      {LinearRegex(U"&quot;?"), U""},
-      {LinearRegex(U"&amp"), U""},
-      {LinearRegex(U"\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}"), U" "},  // IP addresses
-      {LinearRegex(U"\\d:\\d\\d\\s+$"), U""},                             // ids of articles
-      {LinearRegex(U"\\\\n"), U" "},
-      {LinearRegex(U"#\\d{1,3}\\b"), U""},
-      {LinearRegex(U"#\\d{5,}\\b"), U""},
-      {LinearRegex(U"\\b\\d{6,}\\b"), U""},
-      {LinearRegex(U"\\S+\\." TESSERA_FILE_TYPES), U""},
-      {LinearRegex(U"[\"']{2,}"), U"\""},
-      {LinearRegex(U"\\.{2,}"), U" "},
-      {LinearRegex(U"[#®•©™&@·º½¾¿¡§~)(\\][}{|\\\\/*]+"), U" "},
-      {LinearRegex(U"\\s+\\.\\s+"), U" "},
+      {CaptionPattern(u"@\\w+"), u""},
+      {CaptionPattern(u"[\u31C0-\u9FFF]+"), u""},  // strokes, enclosed forms, ideographs
+      {CaptionPattern(u"[\\-\u058A\u05BE\u1400\u1806\u2010-\u2015\u2E17\u2E1A\u2E3A\u2E3B\u2E40\u301C\u3030\u30A0"
+                      u"\uFE31\uFE32\uFE58\uFE63\uFF0D]+"),
+       u"-"},  // dashes of every kind
+      {CaptionPattern(u"[`´«»“”¨]"), u"\""},
+      {CaptionPattern(u"[‘’]"), u"'"},
+      {CaptionPattern(u"&quot;?"), u""},
+      {CaptionPattern(u"&amp"), u""},
+      {CaptionPattern(u"\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}\\.\\d{1,3}"), u" "},  // IP addresses
+      {CaptionPattern(u"\\d:\\d\\d\\s+$"), u""},                             // ids of articles
+      {CaptionPattern(u"\\\\n"), u" "},
+      {CaptionPattern(u"#\\d{1,3}\\b"), u""},
+      {CaptionPattern(u"#\\d{5}\\d*\\b"), u""},
+      {CaptionPattern(u"\\b\\d{6}\\d*\\b"), u""},
+      {CaptionPattern(u"(?<!\\S)\\S+\\." TESSERA_FILE_TYPES), u""},
+      {CaptionPattern(u"[\"'][\"']+"), u"\""},
+      {CaptionPattern(u"\\.\\.+"), u" "},
+      {CaptionPattern(u"[#®•©™\\&@·º½¾¿¡§~)(\\]\\[}{|\\\\/*]+"), u" "},
+      {CaptionPattern(u"(?<!\\s)\\s+\\.\\s+"), u" "},
   };
   return rules;
 }
@@ -64,26 +74,29 @@ const Rules& MarkRules() {
 // Applied after the repair of the text.
 const Rules& PhraseRules() {
   static const Rules rules = {
-      {LinearRegex(U"\\b[a-zA-Z]{1,3}\\d{3,15}\\b"), U""},  // jc6640
-      {LinearRegex(U"\\b[a-zA-Z]+\\d+[a-zA-Z]+\\b"), U""},  // jc6640vc
-      {LinearRegex(U"\\b\\d+[a-zA-Z]+\\d+\\b"), U""},       // 6640vc231
-      {LinearRegex(U"(?:worldwide\\s+)?(?:free\\s+)?shipping"), U""},
-      {LinearRegex(U"(?:free\\s)?download(?:\\sfree)?"), U""},
-      {LinearRegex(U"\\bclick\\b\\s(?:for|on)\\s\\w+"), U""},
-      {LinearRegex(U"\\b" TESSERA_FILE_TYPES U"(?:\\simages?)?"), U""},
-      {LinearRegex(U"\\bpage\\s+\\d+\\b"), U""},
-      {LinearRegex(U"\\b\\d*[a-zA-Z]+\\d+[a-zA-Z]+\\d+[a-zA-Z\\d]*\\b"), U" "},  // j2d1a2a
-      {LinearRegex(U"\\b\\d+\\.?\\d*[xх×]\\d+\\.?\\d*\\b"), U""},                // 1024x768; the second x is Cyrillic
-      {LinearRegex(U"\\b\\s+:\\s+"), U": "},
+      {CaptionPattern(u"\\b[a-zA-Z]{1,3}\\d{3,15}\\b"), u""},  // jc6640
+      {CaptionPattern(u"\\b[a-zA-Z]+\\d+[a-zA-Z]+\\b"), u""},  // jc6640vc
+      {CaptionPattern(u"\\b\\d+[a-zA-Z]+\\d+\\b"), u""},       // 6640vc231
+      {CaptionPattern(u"(?:worldwide\\s+)?(?:free\\s+)?shipping"), u""},
+      {CaptionPattern(u"(?:free\\s)?download(?:\\sfree)?"), u""},
+      {CaptionPattern(u"\\bclick\\b\\s(?:for|on)\\s\\w+"), u""},
+      {CaptionPattern(u"\\b" TESSERA_FILE_TYPES u"(?:\\simages?)?"), u""},
+      {CaptionPattern(u"\\bpage\\s+\\d+\\b"), u""},
+      {CaptionPattern(u"\\b\\d*[a-zA-Z]+\\d+[a-zA-Z]+\\d[a-zA-Z\\d]*\\b"), u" "},  // j2d1a2a
+      {CaptionPattern(u"\\b\\d+(?:\\.\\d*)?[xх×]\\d+(?:\\.\\d*)?\\b"), u""},       // 1024x768; the second x is Cyrillic
+      {CaptionPattern(u"\\b\\s+:\\s+"), u": "},
   };
   return rules;
 }
 
 #undef TESSERA_FILE_TYPES
-#undef TESSERA_HOST
+#undef TESSERA_HOST_CHARACTER
+#undef TESSERA_URL
 
-std::u32string Apply(const Rules& rules, std::u32string text) {
-  for (const Rule& rule : rules) text = rule.pattern.ReplaceAll(text, rule.replacement);
+absl::StatusOr<std::u32string> Apply(const Rules& rules, std::u32string text) {
+  for (const Rule& rule : rules) {
+    ASSIGN_OR_RETURN(text, rule.pattern.ReplaceAll(text, rule.replacement));
+  }
   return text;
 }
 
@@ -172,25 +185,27 @@ std::u32string_view TrimMarks(std::u32string_view text) {
   return caption::Strip(text);
 }
 
-std::u32string CleanOnce(std::u32string_view prompt) {
+absl::StatusOr<std::u32string> CleanOnce(std::u32string_view prompt) {
   std::u32string text = UnquoteUrl(prompt);
   text = caption::ToLower(caption::Strip(text));
   text = ReplaceLiteral(text, U"<person>", U"person");
-  text = Apply(UrlRules(), std::move(text));
+  ASSIGN_OR_RETURN(text, Apply(UrlRules(), std::move(text)));
   text = caption::HtmlText(text);
-  text = Apply(MarkRules(), std::move(text));
+  ASSIGN_OR_RETURN(text, Apply(MarkRules(), std::move(text)));
   text = SplitSlug(std::move(text));
   text = caption::FixText(text);
   text = caption::UnescapeHtml(caption::UnescapeHtml(text));
-  text = Apply(PhraseRules(), std::move(text));
+  ASSIGN_OR_RETURN(text, Apply(PhraseRules(), std::move(text)));
   text = JoinSpaces(SpaceAfterMarks(text));
   return std::u32string(TrimMarks(text));
 }
 
 }  // namespace
 
-std::string CleanCaption(std::string_view prompt) {
-  return caption::EncodeUtf8(CleanOnce(CleanOnce(caption::DecodeUtf8(prompt))));
+absl::StatusOr<std::string> CleanCaption(std::string_view prompt) {
+  ASSIGN_OR_RETURN(const std::u32string once, CleanOnce(caption::DecodeUtf8(prompt)));
+  ASSIGN_OR_RETURN(const std::u32string twice, CleanOnce(once));
+  return caption::EncodeUtf8(twice);
 }
 
 std::string PlainCaption(std::string_view prompt) {

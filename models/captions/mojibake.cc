@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/captions/caption_pattern.h"
 #include "models/captions/charmaps.h"
 #include "models/captions/html_entities.h"
-#include "models/captions/linear_regex.h"
 #include "models/captions/mojibake_signs.h"
 #include "models/captions/python_text.h"
 
@@ -18,24 +18,27 @@ constexpr int kDeepestNesting = 16;
 
 // In the code below, bytes are code points below 256.
 
+// A match of these patterns has at most six characters, so a search never takes too many steps.
+
 // Matches UTF-8 in which a no-break space (A0) was turned into a space and whose result is a likely character.
-const LinearRegex& SimplifiedSpaces() {
-  static const LinearRegex regex(
-      U"[\xC2\xC3\xC5\xCE\xD0\xD9] "
-      U"|[\xE2\xE3] [\x80-\x84\x86-\x9F\xA1-\xBF]|[\xE0-\xE3][\x80-\x84\x86-\x9F\xA1-\xBF] "
-      U"|\xF0 [\x80-\xBF][\x80-\xBF]|\xF0[\x80-\xBF] [\x80-\xBF]|\xF0[\x80-\xBF][\x80-\xBF] ");
-  return regex;
+const CaptionPattern& SimplifiedSpaces() {
+  static const CaptionPattern pattern(
+      u"([\xC2\xC3\xC5\xCE\xD0\xD9]|[\xE0-\xE3][\x80-\x84\x86-\x9F\xA1-\xBF]|\xF0[\x80-\xBF][\x80-\xBF]) "
+      u"|([\xE2\xE3]) ([\x80-\x84\x86-\x9F\xA1-\xBF])|(\xF0) ([\x80-\xBF][\x80-\xBF])|(\xF0[\x80-\xBF]) ([\x80-\xBF])");
+  return pattern;
 }
+// Of the groups before the space and of those after it, only those of the matching alternative are not empty.
+constexpr std::u16string_view kRestoredSpace = u"$1$2$4$6\xA0$3$5$7";
 
 // Matches UTF-8 and CESU-8 in which bytes are unknown (1A), or at most one of them is a question mark.
-const LinearRegex& LossySequences() {
-  static const LinearRegex regex(
-      U"[\xC2-\xDF]\x1A|[\xC2\xC3]\\?"
-      U"|\xED[\xA0-\xAF][\x1A?]\xED[\xB0-\xBF][\x1A?\x80-\xBF]|\xED[\xA0-\xAF][\x1A?\x80-\xBF]\xED[\xB0-\xBF][\x1A?]"
-      U"|[\xE0-\xEF][\x1A?][\x1A\x80-\xBF]|[\xE0-\xEF][\x1A\x80-\xBF][\x1A?]"
-      U"|[\xF0-\xF4][\x1A?][\x1A\x80-\xBF][\x1A\x80-\xBF]|[\xF0-\xF4][\x1A\x80-\xBF][\x1A?][\x1A\x80-\xBF]"
-      U"|[\xF0-\xF4][\x1A\x80-\xBF][\x1A\x80-\xBF][\x1A?]|\x1A");
-  return regex;
+const CaptionPattern& LossySequences() {
+  static const CaptionPattern pattern(
+      u"[\xC2-\xDF]\x1A|[\xC2\xC3]\\?"
+      u"|\xED[\xA0-\xAF][\x1A?]\xED[\xB0-\xBF][\x1A?\x80-\xBF]|\xED[\xA0-\xAF][\x1A?\x80-\xBF]\xED[\xB0-\xBF][\x1A?]"
+      u"|[\xE0-\xEF][\x1A?][\x1A\x80-\xBF]|[\xE0-\xEF][\x1A\x80-\xBF][\x1A?]"
+      u"|[\xF0-\xF4][\x1A?][\x1A\x80-\xBF][\x1A\x80-\xBF]|[\xF0-\xF4][\x1A\x80-\xBF][\x1A?][\x1A\x80-\xBF]"
+      u"|[\xF0-\xF4][\x1A\x80-\xBF][\x1A\x80-\xBF][\x1A?]|\x1A");
+  return pattern;
 }
 
 // Turns "Ã la" into "à la" with the space kept; "Ã s" and similar ones are Portuguese words that begin with "à".
@@ -55,19 +58,13 @@ std::u32string RestoreWordAGrave(std::u32string_view bytes) {
   return result;
 }
 
-std::u32string RestoreNoBreakSpaces(std::u32string_view bytes) {
-  return SimplifiedSpaces().ReplaceEach(RestoreWordAGrave(bytes), [](std::u32string_view match) {
-    std::u32string restored(match);
-    std::replace(restored.begin(), restored.end(), U' ', U'\xA0');
-    return restored;
-  });
-}
-
 std::optional<std::u32string> ReadAsUtf8(const Charmap& map, std::u32string_view text) {
   std::optional<std::u32string> bytes = map.Encode(text);
   if (!bytes) return std::nullopt;
-  if (!map.is_mac_roman() && SimplifiedSpaces().Find(*bytes)) bytes = RestoreNoBreakSpaces(*bytes);
-  if (map.is_windows()) bytes = LossySequences().ReplaceAll(*bytes, U"\xEF\xBF\xBD");
+  if (!map.is_mac_roman() && *SimplifiedSpaces().Occurs(*bytes)) {
+    bytes = *SimplifiedSpaces().ReplaceAll(RestoreWordAGrave(*bytes), kRestoredSpace);
+  }
+  if (map.is_windows()) bytes = *LossySequences().ReplaceAll(*bytes, u"\xEF\xBF\xBD");
   const bool variants = bytes->find_first_of(U"\xED\xC0") != std::u32string::npos;
   return DecodeUtf8Strictly(std::string(bytes->begin(), bytes->end()), variants);
 }

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/captions/caption_pattern.h"
 #include "models/captions/charmaps.h"
-#include "models/captions/linear_regex.h"
 #include "models/captions/python_text.h"
 
 namespace tessera::models::caption {
@@ -35,37 +35,37 @@ enum Class : uint32_t {
   kWord = 1 << 16,
 };
 
-#define TESSERA_COMMON U"\u00A0\u00AD·´–—―…’"
-#define TESSERA_C1 U"\x80-\x9F"
-#define TESSERA_BAD U"¤¦¨ª¬¯¸ºƒˆˇ˘˛˜†‡‰⌐◊\uFFFD"
-#define TESSERA_CURRENCY U"¢£¥₧€"
-#define TESSERA_OPENING U"¡©«¿΄΅‘‚“„•‹\uF8FF"
-#define TESSERA_CLOSING U"®»˝”›™"
-#define TESSERA_NUMERIC U"±²³µ¹¼½¾×÷⁄№∂∆∏∑√∞∩∫≈≠≡≤≥"
-#define TESSERA_UPPER U"ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑØÜÝĀĂĄĆČĎĐĒĖĘĚĞĢĪİĶĹĻĽŁŃŅŇŒŘŚŞŠŢŤŮŰŸŹŻŽҐ"
+#define TESSERA_COMMON u"\u00A0\u00AD·´–—―…’"
+#define TESSERA_C1 u"\x80-\x9F"
+#define TESSERA_BAD u"¤¦¨ª¬¯¸ºƒˆˇ˘˛˜†‡‰⌐◊\uFFFD"
+#define TESSERA_CURRENCY u"¢£¥₧€"
+#define TESSERA_OPENING u"¡©«¿΄΅‘‚“„•‹\uF8FF"
+#define TESSERA_CLOSING u"®»˝”›™"
+#define TESSERA_NUMERIC u"±²³µ¹¼½¾×÷⁄№∂∆∏∑√∞∩∫≈≠≡≤≥"
+#define TESSERA_UPPER u"ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑØÜÝĀĂĄĆČĎĐĒĖĘĚĞĢĪİĶĹĻĽŁŃŅŇŒŘŚŞŠŢŤŮŰŸŹŻŽҐ"
 
 struct ClassCharacters {
   Class bit;
-  std::u32string_view characters;
+  std::u16string_view characters;
 };
 
 constexpr ClassCharacters kClasses[] = {
     {kBad, TESSERA_BAD},
-    {kLaw, U"¶§"},
+    {kLaw, u"¶§"},
     {kCurrency, TESSERA_CURRENCY},
     {kOpening, TESSERA_OPENING},
     {kClosing, TESSERA_CLOSING},
     {kNumeric, TESSERA_NUMERIC},
-    {kFace, U"°ÒÓÔÕÖÙÚÛÜòóôõöøùúûüŌŐŪŲ"},
+    {kFace, u"°ÒÓÔÕÖÙÚÛÜòóôõöøùúûüŌŐŪŲ"},
     {kUpper, TESSERA_UPPER},
-    {kLower, U"ßàáâãäåæçèéêëìíîïðñüāăąćčďđēėęěğģīįķĺļľłœŕśşšťźżžґﬁﬂ"},
+    {kLower, u"ßàáâãäåæçèéêëìíîïðñüāăąćčďđēėęěğģīįķĺļľłœŕśşšťźżžґﬁﬂ"},
     {kCommonUpper,
-     U"ÞΆΈΉΊΌΎΏΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫЁЂЃЄЅІЇЈЉЊЋЌЍЎЏ"
-     U"АБВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯ"},
+     u"ÞΆΈΉΊΌΎΏΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫЁЂЃЄЅІЇЈЉЊЋЌЍЎЏ"
+     u"АБВГДЕЖЗИЙКЛМНОПРСТУФХЦЧШЩЪЫЬЭЮЯ"},
     {kCommonLower,
-     U"άέήίΰαβγδεζηθικλμνξοπρςστυφχψω"
-     U"абвгдежзийклмнопрстуфхцчшщъыьэюяѐёђѓєѕіїјљњћќѝўџ"},
-    {kBox, U"│┌┐┘├┤┬┼═║╒╓╔╕╖╗╘╙╚╛╜╝╞╟╠╡╢╣╤╥╦╧╨╩╪╫╬▀▄█▌▐░▒▓"},
+     u"άέήίΰαβγδεζηθικλμνξοπρςστυφχψω"
+     u"абвгдежзийклмнопрстуфхцчшщъыьэюяѐёђѓєѕіїјљњћќѝўџ"},
+    {kBox, u"│┌┐┘├┤┬┼═║╒╓╔╕╖╗╘╙╚╛╜╝╞╟╠╡╢╣╤╥╦╧╨╩╪╫╬▀▄█▌▐░▒▓"},
 };
 
 uint32_t ClassesOf(char32_t c) {
@@ -116,26 +116,26 @@ constexpr std::array<uint32_t, 3> kUnlikely[] = {
 };
 
 // Characters that indicate mojibake only in exactly these sequences.
-constexpr std::u32string_view kSequences =
+constexpr std::u16string_view kSequences =
     // ligature oe not before a letter; a degree sign after an accented capital
-    U"[Œœ][^A-Za-z]|[" TESSERA_UPPER
-    U"]°"
+    u"[Œœ][^A-Za-z]|[" TESSERA_UPPER
+    u"]°"
     // windows-1252
-    U"|[ÂÃÎÐ][€œŠš¢£Ÿž\u00A0\u00AD®©°·»" TESSERA_OPENING TESSERA_CLOSING
-    U"–—´]|×[²³]|à[²µ¹¼½¾]"
-    U"|[ØÙ][" TESSERA_COMMON TESSERA_CURRENCY TESSERA_BAD TESSERA_NUMERIC TESSERA_OPENING
-    U"ŸŠ®°µ»][ØÙ][" TESSERA_COMMON TESSERA_CURRENCY TESSERA_BAD TESSERA_NUMERIC TESSERA_OPENING
-    U"ŸŠ®°µ»]"
-    U"|Ã[\u00A0¡]|[a-z]\\s?[ÃÂ] |^[ÃÂ] |[a-z.,?!" TESSERA_CLOSING U"]Â[ " TESSERA_OPENING TESSERA_CLOSING
-    U"]"
+    u"|[ÂÃÎÐ][€œŠš¢£Ÿž\u00A0\u00AD®©°·»" TESSERA_OPENING TESSERA_CLOSING
+    u"–—´]|×[²³]|à[²µ¹¼½¾]"
+    u"|[ØÙ][" TESSERA_COMMON TESSERA_CURRENCY TESSERA_BAD TESSERA_NUMERIC TESSERA_OPENING
+    u"ŸŠ®°µ»][ØÙ][" TESSERA_COMMON TESSERA_CURRENCY TESSERA_BAD TESSERA_NUMERIC TESSERA_OPENING
+    u"ŸŠ®°µ»]"
+    u"|Ã[\u00A0¡]|[a-z]\\s?[ÃÂ] |^[ÃÂ] |[a-z.,?!" TESSERA_CLOSING u"]Â[ " TESSERA_OPENING TESSERA_CLOSING
+    u"]"
     // Mac Roman
-    U"|√[±∂†≠®™´≤≥¥µø]|≈[°¢]|‚Ä[ìîïòôúùû†°¢π]|‚[âó][àä°ê]"
+    u"|√[±∂†≠®™´≤≥¥µø]|≈[°¢]|‚Ä[ìîïòôúùû†°¢π]|‚[âó][àä°ê]"
     // windows-1251
-    U"|вЂ|ГўВЂВ.[A-Za-z ]|[ВГРС][" TESSERA_C1 TESSERA_BAD TESSERA_OPENING TESSERA_CLOSING TESSERA_CURRENCY
-    U"°µ][ВГРС]"
+    u"|вЂ|ГўВЂВ.[A-Za-z ]|[ВГРС][" TESSERA_C1 TESSERA_BAD TESSERA_OPENING TESSERA_CLOSING TESSERA_CURRENCY
+    u"°µ][ВГРС]"
     // windows-1253, windows-1257
-    U"|β€[™\u00A0Ά\u00AD®°]|[ΒΓΞΟ][" TESSERA_C1 TESSERA_BAD TESSERA_OPENING TESSERA_CLOSING TESSERA_CURRENCY
-    U"°][ΒΓΞΟ]|ā€";
+    u"|β€[™\u00A0Ά\u00AD®°]|[ΒΓΞΟ][" TESSERA_C1 TESSERA_BAD TESSERA_OPENING TESSERA_CLOSING TESSERA_CURRENCY
+    u"°][ΒΓΞΟ]|ā€";
 
 #undef TESSERA_COMMON
 #undef TESSERA_C1
@@ -221,8 +221,8 @@ bool LooksLikeMojibake(std::u32string_view text) {
       if (length == sequence.size() || sequence[length] == 0) return true;
     }
   }
-  static const LinearRegex sequences(kSequences);
-  return sequences.Find(text).has_value();
+  static const CaptionPattern sequences(kSequences);
+  return *sequences.Occurs(text);  // a match has at most five characters, so the search never takes too many steps
 }
 
 std::u32string ReplaceMisreadUtf8(std::u32string_view text,

@@ -3,7 +3,6 @@
 #include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
-#include <unicode/unistr.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
@@ -12,18 +11,6 @@
 
 namespace tessera::models::caption {
 namespace {
-
-icu::UnicodeString ToIcu(std::u32string_view text) {
-  return icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()),
-                                       static_cast<int32_t>(text.size()));
-}
-
-std::u32string FromIcu(const icu::UnicodeString& text) {
-  std::u32string result;
-  result.reserve(text.length());
-  for (int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) result += static_cast<char32_t>(text.char32At(i));
-  return result;
-}
 
 // Normalization data is linked into ICU's library; if it is missing, the text is returned unchanged.
 std::u32string Normalize(const icu::Normalizer2* (*form)(UErrorCode&), std::u32string_view text) {
@@ -112,6 +99,18 @@ std::string EncodeUtf8(std::u32string_view text) {
     U8_APPEND_UNSAFE(buffer, length, c);
     result.append(reinterpret_cast<const char*>(buffer), length);
   }
+  return result;
+}
+
+icu::UnicodeString ToIcu(std::u32string_view text) {
+  return icu::UnicodeString::fromUTF32(reinterpret_cast<const UChar32*>(text.data()),
+                                       static_cast<int32_t>(text.size()));
+}
+
+std::u32string FromIcu(const icu::UnicodeString& text) {
+  std::u32string result;
+  result.reserve(text.length());
+  for (int32_t i = 0; i < text.length(); i = text.moveIndex32(i, 1)) result += static_cast<char32_t>(text.char32At(i));
   return result;
 }
 

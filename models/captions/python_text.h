@@ -4,6 +4,8 @@
 // and \d. A string here never holds a surrogate. Everything is pure and thread-safe.
 #pragma once
 
+#include <unicode/unistr.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +16,9 @@ namespace tessera::models::caption {
 // errors="replace").
 std::u32string DecodeUtf8(std::string_view bytes);
 std::string EncodeUtf8(std::u32string_view text);
+
+icu::UnicodeString ToIcu(std::u32string_view text);
+std::u32string FromIcu(const icu::UnicodeString& text);
 
 // Returns nothing if the bytes are ill-formed. `allow_variants` also admits CESU-8 surrogate pairs and C0 80 for
 // U+0000.

@@ -69,10 +69,14 @@ class PixArtFamily final : public LatentFamily {
   // Encodes one prompt and appends its branch; the positive prompt comes last.
   absl::Status AddBranch(const std::string& text, const char* field, double weight, const PromptRequest& request,
                          const parallel::ForwardContext& context, EncodedPrompt& encoded) {
-    const std::string caption = request.clean_caption ? CleanCaption(text) : PlainCaption(text);
+    absl::StatusOr<std::string> caption = request.clean_caption ? CleanCaption(text) : PlainCaption(text);
+    if (!caption.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(field, ": ", caption.status().message(), "; use a shorter one, or set clean_caption to false"));
+    }
     ASSIGN_OR_RETURN(
         EncodedText states,
-        EncodeText(0, {.text = caption, .field = field, .max_length = request.max_sequence_length}, context, encoded));
+        EncodeText(0, {.text = *caption, .field = field, .max_length = request.max_sequence_length}, context, encoded));
     GuidanceBranch branch{.row = {.text = states.hidden}, .terms = {{.weight = weight}}};
     if (config_.additional_conditions) {
       const double height = static_cast<double>(request.height), width = static_cast<double>(request.width);

@@ -95,7 +95,11 @@ absl::Status CompareIds(const Case& test_case, const Tensors& gold, const models
       for (size_t row = 0; row < rows; ++row) {
         std::string text = RowText(texts[part], row);
         if (text.empty()) text = RowText(texts[0], row);
-        if (pixart) text = clean ? models::CleanCaption(text) : models::PlainCaption(text);
+        if (pixart) {
+          absl::StatusOr<std::string> caption = clean ? models::CleanCaption(text) : models::PlainCaption(text);
+          if (!caption.ok()) return caption.status();
+          text = *std::move(caption);
+        }
         absl::StatusOr<models::TokenIds> ids = (*tokenizer)->Encode(text, max_length);
         if (!ids.ok()) return ids.status();
         const int64_t tokens = static_cast<int64_t>(ids->ids.size()), r = static_cast<int64_t>(row);
