@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 
 #include <boost/json.hpp>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/http/image_request_json.h"
 #include "tests/http/bad_bodies.h"
 #include "tests/support/api_fixture.h"
 
@@ -56,6 +59,36 @@ TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsItsDocumentedAnswer) {
   }
   // None of these requests was accepted.
   EXPECT_EQ(api.service().Info().queued_jobs + api.service().Info().running_jobs, 0);
+}
+
+// Every word of these messages, which programs of users may compare.
+TEST(BadRequestsTest, EveryBadBodyOfTheTableGetsTheRecordedMessage) {
+  const char* path = "tests/http/bad_body_messages.txt";
+  std::ifstream file(path);
+  const std::string recorded{std::istreambuf_iterator<char>(file), {}};
+  std::string messages;
+  std::vector<BadBody> rows = ReadBadBodies();
+  for (const char* field : {"prompt", "negative_prompt", "sampler", "model", "user", "safety_identifier"}) {
+    rows.push_back(
+        {.field = field, .body = absl::StrCat(R"({"prompt":"a",")", field, "\":\"", std::string(40000, 'x'), "\"}")});
+    if (absl::string_view(field) == "prompt") rows.back().body.erase(1, 13);
+  }
+  for (const char* body : {R"({"prompt":"a","skip_layers":[1],"skip_layer_start":0.5,"skip_layer_stop":0.25})",
+                           R"({"prompt":"a","skip_layers":[1],"skip_layer_scale":1000.5})",
+                           R"({"prompt":"a","skip_layers":[1],"skip_layer_stop":-0.125})",
+                           R"({"prompt":"a","original_width":0,"original_height":65537})",
+                           R"({"prompt":"a","n":2,"seed":18446744073709551615})"}) {
+    rows.push_back({.field = "", .body = body});
+  }
+  for (const BadBody& row : rows) {
+    const absl::StatusOr<GenerationBody> body = ReadGenerationBody(row.body, BodyKind::kGeneration);
+    const absl::Status status =
+        body.ok() ? ValidateImageRequest(body->request, {FakeModel()}, RequestLimits(), 1).status() : body.status();
+    absl::StrAppend(&messages, row.body.substr(0, 200), "\n", ErrorField(status), ": ", std::string(status.message()),
+                    "\n");
+  }
+  if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << messages;
+  EXPECT_EQ(recorded, messages) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
 }
 
 struct BadJson {
