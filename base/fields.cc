@@ -1,9 +1,12 @@
 #include "base/fields.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/field_error.h"
 #include "base/json_fields.h"
+#include "base/number_text.h"
 #include "base/utf8.h"
 
 namespace tessera::base {
@@ -11,7 +14,13 @@ namespace {
 
 std::string ProblemOfText(const std::string& text, size_t most_bytes) {
   if (text.size() <= most_bytes) return "";
-  return absl::StrCat("has ", text.size(), " bytes; at most ", most_bytes, " are valid");
+  return absl::StrCat("has ", text.size(), " bytes; valid values are at most ", most_bytes);
+}
+
+template <class T>
+std::string ProblemOfRange(T value, T low, T high) {
+  return absl::StrCat("is ", value, "; valid values are ", low, " to ", high, ", the nearest is ",
+                      std::clamp(value, low, high));
 }
 
 std::string ItemText(absl::string_view field, std::optional<size_t> item) {
@@ -22,25 +31,35 @@ std::string ItemText(absl::string_view field, std::optional<size_t> item) {
 
 std::string ProblemOfInteger(int64_t value, const Integer& valid) {
   if (value >= valid.low && (value < 0 || static_cast<uint64_t>(value) <= valid.high)) return "";
-  return absl::StrCat("is ", value, "; valid values are ", valid.low, " to ", valid.high);
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  return ProblemOfRange(value, valid.low, static_cast<int64_t>(std::min(valid.high, kMost)));
 }
 
 std::string ProblemOfInteger(uint64_t value, const Integer& valid) {
   if (value <= valid.high && (valid.low <= 0 || value >= static_cast<uint64_t>(valid.low))) return "";
-  return absl::StrCat("is ", value, "; valid values are ", std::max<int64_t>(valid.low, 0), " to ", valid.high);
+  return ProblemOfRange(value, static_cast<uint64_t>(std::max<int64_t>(valid.low, 0)), valid.high);
 }
 
 std::string ProblemOf(double value, const Number& valid) {
   constexpr Number kAny;
   if (valid.low == kAny.low && valid.high == kAny.high) return "";
   if (value >= valid.low && value <= valid.high) return "";
-  return absl::StrCat("is ", value, "; valid values are ", valid.low, " to ", valid.high);
+  std::string problem = absl::StrCat("is ", NumberText(value), "; it must be a number from ", NumberText(valid.low),
+                                     " to ", NumberText(valid.high));
+  if (std::isnan(value)) return problem;
+  return absl::StrCat(problem, ", the nearest is ", NumberText(std::clamp(value, valid.low, valid.high)));
 }
 
 std::string ProblemOf(const std::string& text, const Text& valid) {
   if (std::string problem = ProblemOfText(text, valid.most_bytes); !problem.empty()) return problem;
-  if (text.find('\0') != std::string::npos) return "contains a NUL byte";
-  return valid.is_path || FirstInvalidUtf8(text) == text.size() ? "" : "is not valid UTF-8";
+  if (const size_t nul = text.find('\0'); nul != std::string::npos) {
+    return absl::StrCat("has a NUL byte at offset ", nul, "; it must be ", valid.is_path ? "a path" : "UTF-8 text",
+                        " without NUL");
+  }
+  const size_t wrong = valid.is_path ? text.size() : FirstInvalidUtf8(text);
+  if (wrong == text.size()) return "";
+  return absl::StrCat("is not valid UTF-8: byte 0x", absl::Hex(static_cast<unsigned char>(text[wrong])), " at offset ",
+                      wrong, "; it must be UTF-8 text");
 }
 
 std::string ProblemOf(const std::string& bytes, const Bytes& valid) { return ProblemOfText(bytes, valid.most_bytes); }
@@ -59,7 +78,7 @@ absl::Status ErrorOfItem(absl::string_view field, std::optional<size_t> item, ab
 }
 
 absl::Status ErrorOfCount(absl::string_view field, size_t count, size_t most) {
-  return ErrorOfField(field, absl::StrCat(" has ", count, " entries; at most ", most, " are valid"));
+  return ErrorOfField(field, absl::StrCat(" has ", count, " entries; valid values are at most ", most));
 }
 
 // Control characters, with DEL, have four digits: YAML's readers refuse some of them as they are.

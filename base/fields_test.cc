@@ -87,17 +87,19 @@ std::string Problem(void (*change)(Whole&)) {
 
 TEST(FieldsTest, AFieldThatIsNotValidIsNamedWithWhatIsValid) {
   EXPECT_EQ(Problem([](Whole&) {}), "");
-  EXPECT_EQ(Problem([](Whole& w) { w.layers = {10}; }), "layers[0] is 10; valid values are 0 to 9");
+  EXPECT_EQ(Problem([](Whole& w) { w.layers = {10}; }), "layers[0] is 10; valid values are 0 to 9, the nearest is 9");
   EXPECT_EQ(Problem([](Whole& w) { w.layers = {3, 4, 3}; }), "layers has 3 twice");
-  EXPECT_EQ(Problem([](Whole& w) { w.layers = {1, 2, 3, 4}; }), "layers has 4 entries; at most 3 are valid");
-  EXPECT_EQ(Problem([](Whole& w) { w.text = "\xff"; }), "text is not valid UTF-8");
-  EXPECT_EQ(Problem([](Whole& w) { w.path = std::string(1, '\0'); }), "path contains a NUL byte");
+  EXPECT_EQ(Problem([](Whole& w) { w.layers = {1, 2, 3, 4}; }), "layers has 4 entries; valid values are at most 3");
+  EXPECT_EQ(Problem([](Whole& w) { w.text = "\xff"; }),
+            "text is not valid UTF-8: byte 0xff at offset 0; it must be UTF-8 text");
+  EXPECT_EQ(Problem([](Whole& w) { w.path = std::string(1, '\0'); }),
+            "path has a NUL byte at offset 0; it must be a path without NUL");
   EXPECT_EQ(Problem([](Whole& w) { w.colour = static_cast<Colour>(2); }),
             "colour is unknown; valid values are red, blue");
   EXPECT_EQ(Problem([](Whole& w) { w.parts[1].scale = std::nan(""); }),
-            "parts[1].scale is nan; valid values are -2 to 2");
-  EXPECT_EQ(Problem([](Whole& w) { w.part->name = "12345"; }), "part.name has 5 bytes; at most 4 are valid");
-  EXPECT_EQ(Problem([](Whole& w) { w.size.width = -1; }), "width is -1; valid values are 0 to 100");
+            "parts[1].scale is nan; it must be a number from -2 to 2");
+  EXPECT_EQ(Problem([](Whole& w) { w.part->name = "12345"; }), "part.name has 5 bytes; valid values are at most 4");
+  EXPECT_EQ(Problem([](Whole& w) { w.size.width = -1; }), "width is -1; valid values are 0 to 100, the nearest is 0");
 }
 
 TEST(FieldsTest, AnErrorIsAboutTheOutermostField) {
@@ -116,9 +118,10 @@ TEST(FieldsTest, ANumberWithoutBoundsMayBeAnything) {
 }
 
 TEST(FieldsTest, UnsignedIntegersAreComparedAsSuch) {
-  EXPECT_EQ(ProblemOfInteger(uint64_t{1} << 63, Integer{0, 5}), "is 9223372036854775808; valid values are 0 to 5");
+  EXPECT_EQ(ProblemOfInteger(uint64_t{1} << 63, Integer{0, 5}),
+            "is 9223372036854775808; valid values are 0 to 5, the nearest is 5");
   EXPECT_EQ(ProblemOfInteger(int64_t{-1}, Integer{}), "");
-  EXPECT_EQ(ProblemOfInteger(uint64_t{0}, Integer{1, 5}), "is 0; valid values are 1 to 5");
+  EXPECT_EQ(ProblemOfInteger(uint64_t{0}, Integer{1, 5}), "is 0; valid values are 1 to 5, the nearest is 1");
 }
 
 TEST(FieldsTest, AFieldHasItsHelpAndFirstVersion) {

@@ -70,12 +70,12 @@ TEST(AdapterUseTest, WhatNoRequestMaySayIsRefusedByName) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<Case> cases = {
-      {many, "loras has 9 entries; at most 8 are valid"},
+      {many, "loras has 9 entries; valid values are at most 8"},
       {{Adapter("../x")}, "loras[0].name is not valid; valid names have"},
       {{Adapter("x"), Adapter("y"), Adapter("x", 0.5)}, "loras has 'x' twice"},
-      {{Adapter("x", nan)}, "loras[0].scale is nan; valid values are -16 to 16"},
-      {{Adapter("x", infinity)}, "loras[0].scale is inf; valid values are -16 to 16"},
-      {{Adapter("x", -16.5)}, "loras[0].scale is -16.5; valid values are -16 to 16"},
+      {{Adapter("x", nan)}, "loras[0].scale is nan; it must be a number from -16 to 16"},
+      {{Adapter("x", infinity)}, "loras[0].scale is inf; it must be a number from -16 to 16, the nearest is 16"},
+      {{Adapter("x", -16.5)}, "loras[0].scale is -16.5; it must be a number from -16 to 16, the nearest is -16"},
       {{upper}, "loras[0].digest is not 64 hexadecimal digits"},
       {{relative}, "loras[0].file is not an absolute path"},
   };

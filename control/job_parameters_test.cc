@@ -99,7 +99,8 @@ TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
   JobParameters job{.prompt = "a", .height = 8, .width = 8, .steps = 1, .guidance_scale = 1};
   EXPECT_TRUE(base::CheckFields(job).ok()) << base::CheckFields(job);
   job.options.guidance_rescale = 1.5;
-  EXPECT_EQ(base::CheckFields(job), base::ErrorOfField("guidance_rescale", " is 1.5; valid values are 0 to 1"));
+  EXPECT_EQ(base::CheckFields(job),
+            base::ErrorOfField("guidance_rescale", " is 1.5; it must be a number from 0 to 1, the nearest is 1"));
   job.options.guidance_rescale = 0;
   job.options.skip_layers.start = 0.5;
   EXPECT_THAT(std::string(base::CheckFields(job).message()),
