@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/enum_names.h"
 #include "base/field_error.h"
+#include "base/fields.h"
 #include "base/status_macros.h"
 
 namespace tessera::runtime {
@@ -40,75 +42,68 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {{"original
                                                                       {"bh1", "midpoint"},
                                                                       {"bh2", "midpoint"}};
 
-// The valid range of a number, the same for every class.
-struct Range {
-  double min = -std::numeric_limits<double>::infinity();
-  double max = std::numeric_limits<double>::infinity();
-};
 constexpr double kTiny = std::numeric_limits<double>::min();  // lower bound of values that must be positive
-constexpr Range kPositive = {kTiny, 1e6};
+constexpr base::Number kPositive = {kTiny, 1e6};
 
-// Calls visit(name, member, range) for every field of the file. The member's class is the part that has it.
-template <typename Visitor>
-void ForEachField(Visitor&& visit) {
-  visit("num_train_timesteps", &SamplerConfig::num_train_timesteps, Range{2, 100000});
-  visit("prediction_type", &SamplerConfig::prediction_type, Range{});
-  visit("beta_schedule", &NoiseTable::beta_schedule, Range{});
-  visit("beta_start", &NoiseTable::beta_start, Range{kTiny, 1});
-  visit("beta_end", &NoiseTable::beta_end, Range{kTiny, 1});
-  visit("trained_betas", &NoiseTable::trained_betas, Range{});
-  visit("rescale_betas_zero_snr", &NoiseTable::rescale_betas_zero_snr, Range{});
-  visit("timestep_spacing", &NoiseTable::timestep_spacing, Range{});
-  visit("steps_offset", &NoiseTable::steps_offset, Range{0, 100000});
-  visit("clip_sample", &Clipping::clip_sample, Range{});
-  visit("clip_sample_range", &Clipping::clip_sample_range, kPositive);
-  visit("thresholding", &Thresholding::thresholding, Range{});
-  visit("dynamic_thresholding_ratio", &Thresholding::dynamic_thresholding_ratio, Range{0, 1});
-  visit("sample_max_value", &Thresholding::sample_max_value, kPositive);
-  visit("variance_type", &Variance::variance_type, Range{});
-  visit("set_alpha_to_one", &DdimOptions::set_alpha_to_one, Range{});
-  visit("use_karras_sigmas", &SigmaSpacing::use_karras_sigmas, Range{});
-  visit("use_exponential_sigmas", &SigmaSpacing::use_exponential_sigmas, Range{});
-  visit("use_beta_sigmas", &SigmaSpacing::use_beta_sigmas, Range{});
-  visit("sigma_min", &SigmaSpacing::sigma_min, kPositive);
-  visit("sigma_max", &SigmaSpacing::sigma_max, kPositive);
-  visit("final_sigmas_type", &TableSigmas::final_sigmas_type, Range{});
-  visit("interpolation_type", &EulerOptions::interpolation_type, Range{});
-  visit("timestep_type", &EulerOptions::timestep_type, Range{});
-  visit("algorithm_type", &DpmSolverOptions::algorithm_type, Range{});
-  visit("solver_type", &DpmSolverOptions::solver_type, Range{});
-  visit("solver_order", &DpmSolverOptions::solver_order, Range{1, 3});
-  visit("lower_order_final", &DpmSolverOptions::lower_order_final, Range{});
-  visit("euler_at_final", &DpmSolverOptions::euler_at_final, Range{});
-  visit("use_lu_lambdas", &DpmSolverOptions::use_lu_lambdas, Range{});
-  visit("use_flow_sigmas", &DpmSolverOptions::use_flow_sigmas, Range{});
-  visit("flow_shift", &DpmSolverOptions::flow_shift, kPositive);
-  visit("lambda_min_clipped", &DpmSolverOptions::lambda_min_clipped, Range{});
-  visit("shift", &FlowLevels::shift, kPositive);
-  visit("use_dynamic_shifting", &DynamicShift::use_dynamic_shifting, Range{});
-  visit("time_shift_type", &DynamicShift::time_shift_type, Range{});
-  visit("base_shift", &DynamicShift::base_shift, Range{-1e3, 1e3});
-  visit("max_shift", &DynamicShift::max_shift, Range{-1e3, 1e3});
-  visit("base_image_seq_len", &DynamicShift::base_image_seq_len, Range{1, 1e9});
-  visit("max_image_seq_len", &DynamicShift::max_image_seq_len, Range{1, 1e9});
-  visit("shift_terminal", &FlowLevels::shift_terminal, Range{0, 0.999999});
-  visit("invert_sigmas", &FlowLevels::invert_sigmas, Range{});
-  visit("stochastic_sampling", &FlowEulerOptions::stochastic_sampling, Range{});
-}
+// The fields of the file, whose valid values are the same for every class. The member's class is the part that has it.
+constexpr auto kFileFields =
+    std::tuple(base::Field("num_train_timesteps", &SamplerConfig::num_train_timesteps, base::Integer{2, 100000}),
+               base::Field("prediction_type", &SamplerConfig::prediction_type),
+               base::Field("beta_schedule", &NoiseTable::beta_schedule),
+               base::Field("beta_start", &NoiseTable::beta_start, base::Number{kTiny, 1}),
+               base::Field("beta_end", &NoiseTable::beta_end, base::Number{kTiny, 1}),
+               base::Field("trained_betas", &NoiseTable::trained_betas),
+               base::Field("rescale_betas_zero_snr", &NoiseTable::rescale_betas_zero_snr),
+               base::Field("timestep_spacing", &NoiseTable::timestep_spacing),
+               base::Field("steps_offset", &NoiseTable::steps_offset, base::Integer{0, 100000}),
+               base::Field("clip_sample", &Clipping::clip_sample),
+               base::Field("clip_sample_range", &Clipping::clip_sample_range, kPositive),
+               base::Field("thresholding", &Thresholding::thresholding),
+               base::Field("dynamic_thresholding_ratio", &Thresholding::dynamic_thresholding_ratio, base::Number{0, 1}),
+               base::Field("sample_max_value", &Thresholding::sample_max_value, kPositive),
+               base::Field("variance_type", &Variance::variance_type),
+               base::Field("set_alpha_to_one", &DdimOptions::set_alpha_to_one),
+               base::Field("use_karras_sigmas", &SigmaSpacing::use_karras_sigmas),
+               base::Field("use_exponential_sigmas", &SigmaSpacing::use_exponential_sigmas),
+               base::Field("use_beta_sigmas", &SigmaSpacing::use_beta_sigmas),
+               base::Field("sigma_min", &SigmaSpacing::sigma_min, kPositive),
+               base::Field("sigma_max", &SigmaSpacing::sigma_max, kPositive),
+               base::Field("final_sigmas_type", &TableSigmas::final_sigmas_type),
+               base::Field("interpolation_type", &EulerOptions::interpolation_type),
+               base::Field("timestep_type", &EulerOptions::timestep_type),
+               base::Field("algorithm_type", &DpmSolverOptions::algorithm_type),
+               base::Field("solver_type", &DpmSolverOptions::solver_type),
+               base::Field("solver_order", &DpmSolverOptions::solver_order, base::Integer{1, 3}),
+               base::Field("lower_order_final", &DpmSolverOptions::lower_order_final),
+               base::Field("euler_at_final", &DpmSolverOptions::euler_at_final),
+               base::Field("use_lu_lambdas", &DpmSolverOptions::use_lu_lambdas),
+               base::Field("use_flow_sigmas", &DpmSolverOptions::use_flow_sigmas),
+               base::Field("flow_shift", &DpmSolverOptions::flow_shift, kPositive),
+               base::Field("lambda_min_clipped", &DpmSolverOptions::lambda_min_clipped),
+               base::Field("shift", &FlowLevels::shift, kPositive),
+               base::Field("use_dynamic_shifting", &DynamicShift::use_dynamic_shifting),
+               base::Field("time_shift_type", &DynamicShift::time_shift_type),
+               base::Field("base_shift", &DynamicShift::base_shift, base::Number{-1e3, 1e3}),
+               base::Field("max_shift", &DynamicShift::max_shift, base::Number{-1e3, 1e3}),
+               base::Field("base_image_seq_len", &DynamicShift::base_image_seq_len, base::Integer{1, 1000000000}),
+               base::Field("max_image_seq_len", &DynamicShift::max_image_seq_len, base::Integer{1, 1000000000}),
+               base::Field("shift_terminal", &FlowLevels::shift_terminal, base::Number{0, 0.999999}),
+               base::Field("invert_sigmas", &FlowLevels::invert_sigmas),
+               base::Field("stochastic_sampling", &FlowEulerOptions::stochastic_sampling));
 
-template <typename T>
-void ReadField(base::ConfigReader& reader, std::string_view name, Range range, T& value) {
-  if constexpr (std::is_same_v<T, bool>) {
+template <class T, class Valid>
+void ReadField(base::ConfigReader& reader, std::string_view name, const Valid& valid, T& value) {
+  if constexpr (std::is_same_v<Valid, base::Flag>) {
     value = reader.Bool(name, value);
-  } else if constexpr (std::is_same_v<T, int64_t>) {
-    value = reader.Int(name, value, static_cast<int64_t>(range.min), static_cast<int64_t>(range.max));
-  } else if constexpr (std::is_same_v<T, double>) {
-    value = reader.Number(name, value, range.min, range.max);
-  } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+  } else if constexpr (std::is_same_v<Valid, base::Integer>) {
+    value = reader.Int(name, value, valid.low, static_cast<int64_t>(valid.high));
+  } else if constexpr (base::kIsOptional<T>) {
     const bool has = reader.Has(name);
-    const double number = reader.Number(name, 1.0, range.min, range.max);
+    const double number = reader.Number(name, 1.0, valid.low, valid.high);
     if (has) value = number;
-  } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+  } else if constexpr (std::is_same_v<Valid, base::Number>) {
+    value = reader.Number(name, value, valid.low, valid.high);
+  } else if constexpr (base::kIsList<T>) {
     value = reader.Numbers(name, value);
   } else {
     const std::string text = reader.String(name, base::EnumName(value));
@@ -122,11 +117,12 @@ void ReadField(base::ConfigReader& reader, std::string_view name, Range range, T
 // Reads the fields of the config's class, and checks those of other classes.
 void ReadFields(base::ConfigReader& reader, SamplerConfig& config) {
   config.file = reader.json();
-  ForEachField([&]<typename Part, typename T>(std::string_view name, T Part::*member, Range range) {
+  const auto read = [&]<class Part, class T, class Valid>(const base::Field<Part, T, Valid>& field) {
     Part another;
     Part* own = config.Find<Part>();
-    ReadField(reader, name, range, (own == nullptr ? &another : own)->*member);
-  });
+    ReadField(reader, field.name, field.valid, (own == nullptr ? &another : own)->*field.member);
+  };
+  std::apply([&](const auto&... fields) { (read(fields), ...); }, kFileFields);
   if (config.Find<NoiseTable>() == nullptr) config.prediction_type = PredictionType::kFlow;
 }
 
