@@ -1,6 +1,7 @@
 #include "client/cli/generation_options.h"
 
-#include <variant>
+#include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -9,42 +10,29 @@
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "client/cli/option_text.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::client {
 namespace {
 
-absl::Status Read(const std::string&, const std::string& text, std::string& value) {
-  value = text;
+template <class Value>
+absl::Status Read(const std::string& label, const std::string& text, Value& value) {
+  if constexpr (base::kIsOptional<Value>) {
+    return Read(label, text, value.emplace());
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    value = text;
+  } else if constexpr (std::is_same_v<Value, int64_t>) {
+    ASSIGN_OR_RETURN(value, ParseInteger(label, text));
+  } else if constexpr (std::is_same_v<Value, uint64_t>) {
+    ASSIGN_OR_RETURN(value, ParseSeed(text));
+  } else if constexpr (std::is_same_v<Value, double>) {
+    ASSIGN_OR_RETURN(value, ParseNumber(label, text));
+  } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+    ASSIGN_OR_RETURN(value, ParseIntegers(label, text));
+  } else {
+    return absl::InternalError(absl::StrCat(label, " is not one text"));
+  }
   return absl::OkStatus();
-}
-
-absl::Status Read(const std::string&, const std::string& text, std::optional<std::string>& value) {
-  value = text;
-  return absl::OkStatus();
-}
-
-absl::Status Read(const std::string& label, const std::string& text, std::optional<int64_t>& value) {
-  ASSIGN_OR_RETURN(value, ParseInteger(label, text));
-  return absl::OkStatus();
-}
-
-absl::Status Read(const std::string& label, const std::string& text, std::optional<double>& value) {
-  ASSIGN_OR_RETURN(value, ParseNumber(label, text));
-  return absl::OkStatus();
-}
-
-absl::Status Read(const std::string& label, const std::string& text, std::vector<int64_t>& value) {
-  ASSIGN_OR_RETURN(value, ParseIntegers(label, text));
-  return absl::OkStatus();
-}
-
-template <base::Described Item>
-absl::Status Read(const std::string& label, const std::string&, std::vector<Item>&) {
-  return absl::InternalError(absl::StrCat(label, " is a list of options"));
-}
-
-absl::Status Read(const std::string& label, const std::string&, std::optional<bool>&) {
-  return absl::InternalError(absl::StrCat(label, " is a switch"));
 }
 
 absl::Status ReadSize(const std::string& label, const std::string& text, std::optional<int64_t>& width,
@@ -67,38 +55,24 @@ absl::Status ReadCorner(const std::string& text, std::optional<int64_t>& top, st
 }
 
 // Returns the placeholder that the help shows for a value.
-std::string TypeOf(const server::RequestField& field) {
-  if (field.words != nullptr) return absl::StrReplaceAll(field.words, {{" ", "|"}});
-  if (field.type != nullptr) return field.type;
-  if (std::holds_alternative<std::vector<int64_t> server::GenerationRequest::*>(field.member)) return "N,N";
-  if (std::holds_alternative<std::optional<double> server::GenerationRequest::*>(field.member)) return "X";
-  const bool text = std::holds_alternative<std::string server::GenerationRequest::*>(field.member) ||
-                    std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
-  return text ? "TEXT" : "N";
+template <class Valid>
+std::string TypeOf(const server::RequestFacts& facts, const Valid&) {
+  if (facts.words != nullptr) return absl::StrReplaceAll(facts.words, {{" ", "|"}});
+  if (facts.type != nullptr) return facts.type;
+  if (std::is_same_v<Valid, base::List<base::Integer>>) return "N,N";
+  if (std::is_same_v<Valid, base::Number>) return "X";
+  return std::is_same_v<Valid, base::Text> ? "TEXT" : "N";
 }
 
-// Some options set two fields, or a field that the request holds in another form.
-absl::Status ReadField(const server::RequestField& field, const std::string& text, server::GenerationRequest& request) {
-  const absl::string_view id = field.id;
+// Some options set two fields.
+template <class Value>
+absl::Status ReadField(const server::RequestFacts& facts, const std::string& text, Value& value,
+                       server::ImageRequest& request) {
+  const absl::string_view id = facts.id;
   if (id == "size") return ReadSize("size", text, request.width, request.height);
   if (id == "original_width") return ReadSize("original size", text, request.original_width, request.original_height);
   if (id == "crop_top") return ReadCorner(text, request.crop_top, request.crop_left);
-  if (id == "count") {
-    ASSIGN_OR_RETURN(request.count, ParseInteger(id, text));
-    return absl::OkStatus();
-  }
-  if (id == "seed") {
-    ASSIGN_OR_RETURN(request.seed, ParseSeed(text));
-    return absl::OkStatus();
-  }
-  absl::Status status;
-  server::VisitValue(field, request, [&](auto& value) { status = Read(server::Label(field), text, value); });
-  return status;
-}
-
-bool IsListOfStructs(const server::RequestField& field) {
-  return std::visit([]<class Value, class Request>(Value Request::*) { return server::kIsListOfStructs<Value>; },
-                    field.member);
+  return Read(server::Label(facts), text, value);
 }
 
 // Parses NAME[:NUMBER], the fields of the item in order. A colon not followed by a number belongs to the name.
@@ -125,31 +99,29 @@ std::string GenerationOptions::Typed(const std::string& id) const {
 }
 
 void AddGenerationOptions(CLI::App& app, GenerationOptions& options) {
-  for (const server::RequestField& field : server::kRequestFields) {
-    if (field.option == nullptr) continue;
-    BeginGroup(app, field.read_with == nullptr ? "Image" : "Of some models");
-    if (std::holds_alternative<std::optional<bool> server::GenerationRequest::*>(field.member)) {
-      AddSwitch(app, field.option, field.help, options.switches[field.id]);
-      continue;
-    }
-    if (IsListOfStructs(field)) {
-      AddTexts(app, {.names = field.option, .help = field.help, .type = field.type}, options.lists[field.id]);
-      continue;
-    }
-    // A prompt may be empty, which differs from no prompt.
-    const bool positional = field.option[0] != '-';
-    const bool may_be_empty =
-        positional || std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member);
-    const std::string type = TypeOf(field);
-    AddText(app,
-            {.names = field.option,
-             .help = field.help,
-             .type = type.c_str(),
-             .required = positional,
-             .may_be_empty = may_be_empty,
-             .excludes = field.half ? "--size" : nullptr},
-            options.texts[field.id]);
-  }
+  base::ForEachFieldOf<server::ImageRequest>(
+      [&]<class Value, class Valid>(const server::RequestField<Value, Valid>& field) {
+        const server::RequestFacts& facts = field.facts;
+        if (facts.option == nullptr) return;
+        BeginGroup(app, facts.read_with == nullptr ? "Image" : "Of some models");
+        if constexpr (std::is_same_v<Valid, base::Flag>) {
+          AddSwitch(app, facts.option, facts.help, options.switches[facts.id]);
+        } else if constexpr (std::is_same_v<Valid, base::List<base::Nested>>) {
+          AddTexts(app, {.names = facts.option, .help = facts.help, .type = facts.type}, options.lists[facts.id]);
+        } else {
+          // A prompt may be empty, which differs from no prompt.
+          const bool positional = facts.option[0] != '-';
+          const std::string type = TypeOf(facts, field.valid);
+          AddText(app,
+                  {.names = facts.option,
+                   .help = facts.help,
+                   .type = type.c_str(),
+                   .required = positional,
+                   .may_be_empty = positional || std::is_same_v<Value, std::optional<std::string>>,
+                   .excludes = facts.half ? "--size" : nullptr},
+                  options.texts[facts.id]);
+        }
+      });
 }
 
 server::AdapterRequest ParseAdapter(const std::string& text) {
@@ -158,20 +130,22 @@ server::AdapterRequest ParseAdapter(const std::string& text) {
   return adapters[0];
 }
 
-absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options) {
-  server::GenerationRequest request;
+absl::StatusOr<server::ImageRequest> RequestOf(const GenerationOptions& options) {
+  server::ImageRequest request;
   absl::Status status;
-  for (const server::RequestField& field : server::kRequestFields) {
-    if (const auto text = options.texts.find(field.id); text != options.texts.end() && text->second.has_value()) {
-      status.Update(ReadField(field, *text->second, request));
-    }
-    if (const auto on = options.switches.find(field.id); on != options.switches.end()) {
-      server::VisitValue(field, request, [&](auto& value) { server::CopyValue(on->second, value); });
-    }
-    if (const auto typed = options.lists.find(field.id); typed != options.lists.end()) {
-      server::VisitValue(field, request, [&](auto& items) { ParseItems(typed->second, items); });
-    }
-  }
+  base::ForEachField(
+      [&](const auto& field, auto& value) {
+        if (const auto text = options.texts.find(field.name); text != options.texts.end() && text->second.has_value()) {
+          status.Update(ReadField(field.facts, *text->second, value, request));
+        }
+        if (const auto on = options.switches.find(field.name); on != options.switches.end()) {
+          server::CopyValue(on->second, value);
+        }
+        if (const auto typed = options.lists.find(field.name); typed != options.lists.end()) {
+          ParseItems(typed->second, value);
+        }
+      },
+      request);
   RETURN_IF_ERROR(status);
   if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to retype
   return request;

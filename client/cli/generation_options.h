@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
-#include "server/api/generation_request.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::client {
 
@@ -30,6 +30,6 @@ server::AdapterRequest ParseAdapter(const std::string& text);
 
 // Returns the request, with a random seed if none was typed. INVALID_ARGUMENT for text that cannot be parsed; the
 // validator checks the values.
-absl::StatusOr<server::GenerationRequest> RequestOf(const GenerationOptions& options);
+absl::StatusOr<server::ImageRequest> RequestOf(const GenerationOptions& options);
 
 }  // namespace tessera::client

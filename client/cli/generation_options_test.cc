@@ -20,7 +20,7 @@ TEST(GenerationOptions, AnAdapterIsAFileOrNameAndPerhapsItsScale) {
 TEST(GenerationOptions, AdaptersKeepTheirOrder) {
   GenerationOptions options;
   options.lists["loras"] = {"b:2", "a"};
-  const absl::StatusOr<server::GenerationRequest> request = RequestOf(options);
+  const absl::StatusOr<server::ImageRequest> request = RequestOf(options);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_EQ(request->loras, (std::vector<AdapterRequest>{{.name = "b", .scale = 2}, {.name = "a"}}));
 }

@@ -63,8 +63,8 @@ absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& 
   return TypedSize{.width = ParseInteger("width", width).value(), .height = ParseInteger("height", height).value()};
 }
 
-absl::StatusOr<server::GenerationRequest> SizedRequest(const std::string& size) {
-  server::GenerationRequest request;
+absl::StatusOr<server::ImageRequest> SizedRequest(const std::string& size) {
+  server::ImageRequest request;
   request.resolution_binning = false;
   if (size.empty()) return request;
   ASSIGN_OR_RETURN(const TypedSize typed, ParseSize("size", size));

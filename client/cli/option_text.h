@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/api/generation_request.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::client {
 
@@ -26,6 +26,6 @@ struct TypedSize {
 absl::StatusOr<TypedSize> ParseSize(absl::string_view field, const std::string& text);
 
 // Returns a request for an image of this size; an empty text means the model's default size.
-absl::StatusOr<server::GenerationRequest> SizedRequest(const std::string& size);
+absl::StatusOr<server::ImageRequest> SizedRequest(const std::string& size);
 
 }  // namespace tessera::client

@@ -1,20 +1,16 @@
-// Checks single fields of a request and builds the errors about them. Pure functions.
+// Builds the errors about the fields of a request. Pure functions.
 //
 // Every error names the field, its value, what is valid, and the nearest valid choice if there is one. HTTP, gRPC and
 // the command line name fields differently, so an error carries the field's id until one of them prints it.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/field_error.h"
 #include "base/nearest_name.h"
-#include "server/api/request_fields.h"
 
 namespace tessera::server {
 
@@ -37,36 +33,5 @@ absl::Status CheckName(absl::string_view field, absl::string_view value, absl::S
 
 // Like CheckName for a field id; the name is filled in where the error is printed.
 absl::Status CheckWord(absl::string_view id, absl::string_view value, absl::Span<const std::string> valid);
-
-// Check that a value of the field `id` is within the bounds: a number, each number of a list, or the number of bytes of
-// a text, which must be UTF-8 without NUL. Absent values are valid.
-absl::Status CheckValue(const std::string& id, int64_t value, Bounds bounds);
-absl::Status CheckValue(const std::string& id, double value, Bounds bounds);
-absl::Status CheckValue(const std::string& id, const std::string& value, Bounds bounds);
-absl::Status CheckValue(const std::string& id, const std::vector<int64_t>& values, Bounds bounds);
-inline absl::Status CheckValue(const std::string&, bool, Bounds) { return absl::OkStatus(); }
-inline absl::Status CheckValue(const std::string&, uint64_t, Bounds) { return absl::OkStatus(); }
-template <typename Value>
-absl::Status CheckValue(const std::string& id, const std::optional<Value>& value, Bounds bounds) {
-  return value.has_value() ? CheckValue(id, *value, bounds) : absl::OkStatus();
-}
-
-absl::Status CheckCount(const std::string& id, size_t count, Bounds bounds);
-// Checks a list of structs: the number of items, the fields of each, and the rules between items.
-template <base::Described Item>
-absl::Status CheckValue(const std::string& id, const std::vector<Item>& values, Bounds bounds) {
-  absl::Status status = CheckCount(id, values.size(), bounds);
-  for (const Item& item : values) {
-    absl::Status valid;
-    base::ForEachField([&](const auto& field,
-                           const auto& member) { valid.Update(CheckValue(field.name, member, BoundsOf(field.valid))); },
-                       item);
-    if (valid.ok()) continue;
-    status.Update(
-        base::ErrorOfField(id + "[]", " " + QuotedValue(NameOfItem(item)) + ": " + std::string(valid.message())));
-  }
-  if constexpr (base::HasRules<std::vector<Item>>) status.Update(CheckRules(values));
-  return status;
-}
 
 }  // namespace tessera::server

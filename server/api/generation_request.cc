@@ -10,6 +10,7 @@
 #include "base/number_text.h"
 #include "base/status_macros.h"
 #include "control/device.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::server {
 namespace {
@@ -45,48 +46,44 @@ absl::Status CheckDevice(const std::string& device) {
                                                    control::kDeviceNames, ", with N from 0 to 1023"));
 }
 
-// Whether a field has a value; below, how messages show that value.
-bool IsGiven(const std::string& value) { return !value.empty(); }
-template <typename Value>
-bool IsGiven(const std::vector<Value>& values) {
-  return !values.empty();
+// Returns a value that is given as messages show it.
+template <class Value>
+std::string ShownValue(const Value& value) {
+  if constexpr (base::kIsOptional<Value>) {
+    return ShownValue(*value);
+  } else if constexpr (base::kIsList<Value>) {
+    return absl::StrJoin(value, ",", [](std::string* out, const auto& item) { out->append(ShownValue(item)); });
+  } else if constexpr (base::Described<Value>) {
+    return NameOfItem(value);
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    return QuotedValue(value);
+  } else if constexpr (std::is_same_v<Value, double>) {
+    return base::NumberText(value);
+  } else {
+    return absl::StrCat(value);
+  }
 }
-template <typename Value>
-bool IsGiven(const std::optional<Value>& value) {
-  return value.has_value();
-}
-std::string Shown(const std::string& value) { return QuotedValue(value); }
-std::string Shown(const std::vector<int64_t>& values) { return absl::StrJoin(values, ","); }
-template <base::Described Item>
-std::string Shown(const std::vector<Item>& values) {
-  return absl::StrJoin(values, ",", [](std::string* out, const Item& value) { out->append(NameOfItem(value)); });
-}
-template <typename Value>
-std::string Shown(const std::optional<Value>& value) {
-  return absl::StrCat(*value);
-}
-std::string Shown(const std::optional<std::string>& value) { return QuotedValue(*value); }
-std::string Shown(const std::optional<double>& value) { return base::NumberText(*value); }
 
 // Checks that the model reads every option that is given.
-absl::Status CheckOptionsRead(const GenerationRequest& request, const control::ModelDescription& model) {
+absl::Status CheckOptionsRead(const ImageRequest& request, const control::ModelDescription& model) {
   absl::Status status;
   const std::string all = model.options.empty()
                               ? "the model has no options of this kind"
                               : absl::StrCat("the model's options are ", absl::StrJoin(model.options, ", "));
-  for (const RequestField& field : kRequestFields) {
-    if (field.read_with == nullptr || std::ranges::count(model.options, field.read_with) > 0) continue;
-    VisitValue(field, request, [&](const auto& value) {
-      if (!IsGiven(value)) return;
-      status.Update(base::ErrorOfField(
-          field.id, absl::StrCat(" is ", Shown(value), "; this model does not read it, so leave it out; ", all)));
-    });
-  }
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        const char* option = field.facts.read_with;
+        if (option == nullptr || !IsGiven(value) || std::ranges::count(model.options, option) > 0) return;
+        status.Update(base::ErrorOfField(
+            field.name,
+            absl::StrCat(" is ", ShownValue(value), "; this model does not read it, so leave it out; ", all)));
+      },
+      request);
   return status;
 }
 
 // Checks fields that depend on each other.
-absl::Status CheckCombinations(const GenerationRequest& request) {
+absl::Status CheckCombinations(const ImageRequest& request) {
   if (request.original_width.has_value() != request.original_height.has_value()) {
     const bool width = request.original_width.has_value();
     return base::ErrorOfField(
@@ -102,37 +99,62 @@ absl::Status CheckCombinations(const GenerationRequest& request) {
   return absl::OkStatus();
 }
 
-// The field's bounds, restricted to those of the model.
-Bounds BoundsFor(const RequestField& field, const control::ModelDescription& model) {
-  Bounds bounds = BoundsOf(field);
-  const absl::string_view id = field.id;
-  if (id == "steps") bounds.high = model.max_steps;
-  if (id == "max_sequence_length") bounds.high = model.max_sequence_length;
-  if (id == "skip_layers") bounds.high = std::max(model.blocks, 1) - 1;
-  return bounds;
+// Returns the field's valid values, restricted to those of the model.
+template <class Valid>
+Valid ValidFor(absl::string_view id, Valid valid, const control::ModelDescription& model) {
+  if constexpr (std::is_same_v<Valid, base::Integer>) {
+    if (id == "steps") valid.high = static_cast<uint64_t>(model.max_steps);
+    if (id == "max_sequence_length") valid.high = static_cast<uint64_t>(model.max_sequence_length);
+  } else if constexpr (std::is_same_v<Valid, base::List<base::Integer>>) {
+    if (id == "skip_layers") valid.each.high = static_cast<uint64_t>(std::max(model.blocks, 1) - 1);
+  }
+  return valid;
 }
 
-absl::Status CheckField(const RequestField& field, const GenerationRequest& request,
+// An error about one value of a list is about `id` with "[]".
+template <class Value, class Valid>
+absl::Status CheckGiven(const std::string& id, const Value& value, const Valid& valid) {
+  return base::CheckValue(id, std::nullopt, value, valid);
+}
+template <class Item, class Each>
+absl::Status CheckGiven(const std::string& id, const std::vector<Item>& values, const base::List<Each>& valid) {
+  absl::Status status;
+  if (values.size() > valid.most) status = base::ErrorOfCount(id, values.size(), valid.most);
+  for (auto item = values.begin(); item != values.end() && status.ok(); ++item) {
+    if constexpr (base::Described<Item>) {
+      const absl::Status fields = base::CheckFields(*item);
+      if (fields.ok()) continue;
+      status = base::ErrorOfField(id + "[]", absl::StrCat(" ", QuotedValue(NameOfItem(*item)), ": ", fields.message()));
+    } else {
+      status = base::CheckValue(id + "[]", std::nullopt, *item, valid.each);
+      if (std::find(values.begin(), item, *item) == item) continue;
+      status.Update(base::ErrorOfField(id + "[]", absl::StrCat(" ", *item, " is given twice; each may be given once")));
+    }
+  }
+  if constexpr (base::HasRules<std::vector<Item>>) status.Update(CheckRules(values));
+  return status;
+}
+
+template <class Field, class Value>
+absl::Status CheckField(const Field& field, const Value& value, const ImageRequest& request,
                         const control::ModelDescription& model) {
-  const absl::string_view id = field.id;
+  const absl::string_view id = field.name;
   if (id == "max_sequence_length" && request.max_sequence_length.has_value() && model.max_sequence_length == 0) {
     return base::ErrorOfField(
-        field.id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
+        id, absl::StrCat(" is ", *request.max_sequence_length, "; this model reads no tokens, so leave it out"));
   }
   if (id == "guidance_scale" && std::isnan(request.guidance_scale.value_or(0))) {
-    return base::ErrorOfField(field.id, absl::StrCat(" is nan; it must be a number from 0 to ", control::kScales.high,
-                                                     ", the model's default is ", model.default_guidance_scale));
+    return base::ErrorOfField(id, absl::StrCat(" is nan; it must be a number from 0 to ", control::kScales.high,
+                                               ", the model's default is ", model.default_guidance_scale));
   }
   if (id == "sampler") {
     return request.sampler.empty() ? absl::OkStatus() : CheckWord(id, request.sampler, model.samplers);
   }
-  if (id == "noise") return CheckWord(id, request.noise, Words(field));
-  absl::Status status;
-  VisitValue(field, request, [&](const auto& value) { status = CheckValue(field.id, value, BoundsFor(field, model)); });
-  return status;
+  if (id == "noise") return CheckWord(id, request.noise, Words(field.facts));
+  return CheckGiven(field.name, value, ValidFor(id, field.valid, model));
 }
 
-absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& request,
+absl::StatusOr<control::JobParameters> ValidateUnnamed(const ImageRequest& request,
                                                        const control::ModelDescription& model) {
   control::JobParameters job;
   job.width = model.default_width;
@@ -142,33 +164,32 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
   job.clean_caption = model.default_clean_caption;
   job.resolution_binning = request.resolution_binning.value_or(model.default_resolution_binning && model.can_bin);
   job.max_sequence_length = model.default_max_sequence_length;
-  job.seed = request.seed;
   if (job.resolution_binning && !model.can_bin) {
     return base::ErrorOfField("resolution_binning", " is on; this model has no table of sizes, so only off is valid");
   }
   absl::Status status = CheckOptionsRead(request, model);
   status.Update(CheckCombinations(request));
-  for (const RequestField& field : kRequestFields) {
-    if (!field.half) status.Update(CheckField(field, request, model));
-  }
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        if (!field.facts.is_parameter || field.facts.half) return;
+        status.Update(CheckField(field, value, request, model));
+      },
+      request);
   status.Update(CheckSide("width", request.width.value_or(job.width), job.resolution_binning, model));
   status.Update(CheckSide("height", request.height.value_or(job.height), job.resolution_binning, model));
-  status.Update(CheckValue("steps", request.steps.value_or(job.steps), BoundsFor(*FindField("steps"), model)));
-  status.Update(CheckValue("count", request.count, BoundsOf(*FindField("count"))));
-  if (request.count > 1 && request.seed > std::numeric_limits<uint64_t>::max() - (request.count - 1)) {
-    status.Update(base::ErrorOfField("seed", absl::StrCat(" is ", request.seed, "; the seeds of ", request.count,
-                                                          " images count up from it, so valid values are at most ",
-                                                          std::numeric_limits<uint64_t>::max() - (request.count - 1))));
+  status.Update(base::CheckValue("steps", std::nullopt, request.steps.value_or(job.steps),
+                                 ValidFor("steps", base::Integer{.low = 1}, model)));
+  const int64_t count = request.count.value_or(1);
+  status.Update(base::CheckValue("count", std::nullopt, count, base::Integer{1, kMaxImageCount}));
+  const uint64_t most_seed =
+      std::numeric_limits<uint64_t>::max() - static_cast<uint64_t>(std::max<int64_t>(count, 1) - 1);
+  if (request.seed.value_or(0) > most_seed) {
+    status.Update(
+        base::ErrorOfField("seed", absl::StrCat(" is ", *request.seed, "; the seeds of ", count,
+                                                " images count up from it, so valid values are at most ", most_seed)));
   }
   RETURN_IF_ERROR(status);
-  const auto assign = [&](const auto& described, auto& parameter) {
-    const RequestField* field = FindField(described.name);
-    if (field == nullptr) return;
-    VisitValue(*field, request, [&](const auto& value) {
-      if (IsGiven(value)) CopyValue(value, parameter);
-    });
-  };
-  base::ForEachField(assign, job);
+  CopyFields(request, job);
   if (const control::SkipLayerGuidance& skip = job.options.skip_layers; skip.start > skip.stop) {
     return base::ErrorOfField("skip_layer_start", absl::StrCat(" is ", base::NumberText(skip.start),
                                                                "; valid values are at most the stop, which is ",
@@ -179,8 +200,8 @@ absl::StatusOr<control::JobParameters> ValidateUnnamed(const GenerationRequest& 
 
 }  // namespace
 
-absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
-                                                const control::ModelDescription& model, FieldNames names) {
+absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, const control::ModelDescription& model,
+                                                FieldNames names) {
   absl::StatusOr<control::JobParameters> job = ValidateUnnamed(request, model);
   if (!job.ok()) return Named(job.status(), names);
   return job;

@@ -16,16 +16,17 @@
 #include "control/model_description.h"
 #include "control/placement.h"
 #include "server/api/field_checks.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_limits.h"
 
 namespace tessera::server {
+
+struct ImageRequest;
 
 inline constexpr size_t kMaxPromptBytes = control::kPrompt.most_bytes;
 
 // Returns the parameters of the first image. Parameters without effect are kept (server/api/unused_parameters.h removes
 // them). `names` selects the field names that errors use.
-absl::StatusOr<control::JobParameters> Validate(const GenerationRequest& request,
-                                                const control::ModelDescription& model,
+absl::StatusOr<control::JobParameters> Validate(const ImageRequest& request, const control::ModelDescription& model,
                                                 FieldNames names = FieldNames::kCommandLine);
 
 // Returns a warning for the user if the image is far larger than the sizes for which the model works well.

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "server/api/request_fields.h"
+
 namespace tessera::server {
 namespace {
 
@@ -37,7 +39,7 @@ control::ModelDescription Model() {
   return model;
 }
 
-std::string ErrorOf(const GenerationRequest& request, const control::ModelDescription& model = Model()) {
+std::string ErrorOf(const ImageRequest& request, const control::ModelDescription& model = Model()) {
   const absl::StatusOr<control::JobParameters> job = Validate(request, model);
   if (job.ok()) return "";
   EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
@@ -224,7 +226,7 @@ TEST(GenerationRequestTest, HandsEveryOptionOn) {
 
 TEST(GenerationRequestTest, RefusesEveryOptionThatTheModelDoesNotRead) {
   control::ModelDescription model = Model();
-  const std::vector<std::tuple<GenerationRequest, std::string, std::string>> cases = {
+  const std::vector<std::tuple<ImageRequest, std::string, std::string>> cases = {
       {{.prompt_2 = "b"}, "prompt_2", "prompt 2 is 'b'"},
       {{.negative_prompt_2 = "b"}, "prompt_2", "negative prompt 2 is 'b'"},
       {{.prompt_3 = "b"}, "prompt_3", "prompt 3 is 'b'"},
@@ -253,7 +255,7 @@ TEST(GenerationRequestTest, RefusesEveryOptionThatTheModelDoesNotRead) {
 TEST(GenerationRequestTest, RefusesOptionsOutOfRange) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   const int64_t most = std::numeric_limits<int64_t>::max();
-  const std::vector<std::pair<GenerationRequest, std::string>> cases = {
+  const std::vector<std::pair<ImageRequest, std::string>> cases = {
       {{.true_cfg_scale = nan}, "true CFG scale is nan; it must be a number from 0 to 1000"},
       {{.true_cfg_scale = -1}, "true CFG scale is -1; it must be a number from 0 to 1000, the nearest is 0"},
       {{.true_cfg_scale = infinity}, "the nearest is 1000"},

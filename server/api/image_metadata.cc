@@ -8,11 +8,11 @@ namespace tessera::server {
 namespace {
 
 // Sets only options that differ from their defaults; other options may be unknown to the model.
-void SetOptions(const control::PromptOptions& options, GenerationRequest& request) {
+void SetOptions(const control::PromptOptions& options, ImageRequest& request) {
   const control::PromptOptions usual;
   const auto set = [&request](const auto& field, const auto& value, const auto& usual_value) {
     if (value == usual_value) return;
-    VisitValue(*FindField(field.name), request, [&](auto& asked) { CopyValue(value, asked); });
+    VisitField(field.name, request, [&](const auto&, auto& asked) { CopyValue(value, asked); });
   };
   base::ForEachField(set, options, usual);
 }
@@ -53,8 +53,8 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigi
   return metadata;
 }
 
-GenerationRequest RequestOf(const ImageParameters& metadata) {
-  GenerationRequest request;
+ImageRequest RequestOf(const ImageParameters& metadata) {
+  ImageRequest request;
   request.prompt = metadata.prompt;
   request.negative_prompt = metadata.negative_prompt;
   request.width = metadata.width;

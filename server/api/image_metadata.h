@@ -8,6 +8,7 @@
 #include "control/model_description.h"
 #include "parallel/plan/layout.h"
 #include "server/api/generation_request.h"
+#include "server/api/request_fields.h"
 #include "server/image/parameters_text.h"
 
 namespace tessera::server {
@@ -30,6 +31,6 @@ struct ImageOrigins {
 ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins);
 
 // Returns the request that reproduces the image.
-GenerationRequest RequestOf(const ImageParameters& metadata);
+ImageRequest RequestOf(const ImageParameters& metadata);
 
 }  // namespace tessera::server

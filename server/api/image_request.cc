@@ -14,6 +14,7 @@
 #include "base/nearest_name.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::server {
 namespace {
@@ -79,19 +80,18 @@ absl::Status CheckNotMade(const ImageRequest& request) {
   return absl::OkStatus();
 }
 
-// Checks the fields that only the API has against the table.
+// Checks the fields that are no parameters of the job.
 absl::Status CheckApiFields(const ImageRequest& request) {
   absl::Status status = CheckNotMade(request);
-  for (const RequestField& field : kRequestFields) {
-    if (IsOfGeneration(field)) continue;
-    VisitValue(field, request, [&](const auto& value) {
-      if (value == std::decay_t<decltype(value)>()) return;
-      if constexpr (std::is_same_v<decltype(value), const std::string&>) {
-        if (field.words != nullptr) return status.Update(CheckWord(field.id, value, Words(field)));
-      }
-      if (field.bounds.has_value()) status.Update(CheckValue(field.id, value, *field.bounds));
-    });
-  }
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        if (field.facts.is_parameter || !IsGiven(value)) return;
+        if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+          if (field.facts.words != nullptr) return status.Update(CheckWord(field.name, value, Words(field.facts)));
+        }
+        status.Update(base::CheckValue(field.name, std::nullopt, value, field.valid));
+      },
+      request);
   return status;
 }
 
@@ -143,26 +143,27 @@ absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterU
 
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
-  if (request.generation.prompt.empty()) {
+  if (request.prompt.empty()) {
     return base::ErrorOfField("prompt",
                               absl::StrCat(" is empty; it must be a text of 1 to ", kMaxPromptBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const SizeText size, ReadSize(request.size));
-  const int64_t count = request.n.value_or(1);
-  RETURN_IF_ERROR(CheckValue("count", count, {1, static_cast<double>(limits.max_images)}));
+  const int64_t count = request.count.value_or(1);
+  RETURN_IF_ERROR(
+      base::CheckValue("count", std::nullopt, count, base::Integer{1, static_cast<uint64_t>(limits.max_images)}));
   RETURN_IF_ERROR(CheckApiFields(request));
   ASSIGN_OR_RETURN(const OutputOptions output, ReadOutput(request));
 
-  GenerationRequest generation = request.generation;
-  generation.width = size.width;
-  generation.height = size.height;
-  generation.count = count;
+  ImageRequest sized = request;
+  sized.width = size.width;
+  sized.height = size.height;
   // A random seed leaves room for the seeds that count up from it.
-  generation.seed = request.seed.value_or(random_seed);
-  if (!generation.steps.has_value()) generation.steps = StepsOfQuality(request.quality, *model.description, limits);
-  ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(generation, *model.description, FieldNames::kApi));
+  sized.seed = request.seed.value_or(random_seed);
+  if (!sized.steps.has_value()) sized.steps = StepsOfQuality(request.quality, *model.description, limits);
+  ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(sized, *model.description, FieldNames::kApi));
   RETURN_IF_ERROR(PinAdapters(model, parameters.adapters));
-  RETURN_IF_ERROR(CheckValue("steps", int64_t{parameters.steps}, {1, static_cast<double>(limits.max_steps)}));
+  RETURN_IF_ERROR(base::CheckValue("steps", std::nullopt, parameters.steps,
+                                   base::Integer{1, static_cast<uint64_t>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
   if (pixels > limits.max_pixels) {
     return base::ErrorOfField("size",
@@ -222,7 +223,7 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   RETURN_IF_ERROR(named.model->unreadable);
   ImageRequest asked = request;
   if (named.adapter != nullptr) {
-    asked.generation.loras.insert(asked.generation.loras.begin(), {.name = named.adapter->name});
+    asked.loras.insert(asked.loras.begin(), {.name = named.adapter->name});
   }
   absl::StatusOr<JobRequest> job = ValidateUnnamed(asked, *named.model, limits, random_seed);
   if (!job.ok()) return Named(job.status(), FieldNames::kApi);

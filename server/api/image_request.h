@@ -18,6 +18,8 @@
 
 namespace tessera::server {
 
+struct ImageRequest;
+
 // A server's limits, which apply in addition to those of its models.
 struct RequestLimits {
   int64_t max_images = 10;       // per request

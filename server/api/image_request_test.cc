@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/field_error.h"
+#include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "tests/support/fake_image_service.h"
 
@@ -23,7 +24,7 @@ using ::testing::IsEmpty;
 
 ImageRequest Request() {
   ImageRequest request;
-  request.generation.prompt = "a";
+  request.prompt = "a";
   return request;
 }
 
@@ -45,7 +46,7 @@ TEST(ImageRequestTest, WhatIsAbsentIsTheModels) {
 
 TEST(ImageRequestTest, TheServersLimitsHoldInAdditionToTheModels) {
   ImageRequest request = Request();
-  request.n = 3;
+  request.count = 3;
   EXPECT_THAT(std::string(Validated(request, {.max_images = 2}).status().message()),
               HasSubstr("valid values are 1 to 2"));
   request = Request();
@@ -54,7 +55,7 @@ TEST(ImageRequestTest, TheServersLimitsHoldInAdditionToTheModels) {
   EXPECT_EQ(ErrorField(pixels), "size");
   EXPECT_TRUE(Validated(request, {.max_pixels = 512 * 512}).ok());
   request = Request();
-  request.generation.steps = 100;
+  request.steps = 100;
   EXPECT_EQ(ErrorField(Validated(request, {.max_steps = 99}).status()), "num_inference_steps");
 }
 
@@ -141,7 +142,7 @@ ServedModel ModelWithAdapters() {
 
 TEST(ImageRequestTest, AnAdapterIsPinnedByTheDigestThatItHasNow) {
   ImageRequest request = Request();
-  request.generation.loras = {{.name = "style", .scale = 0.5}, {.name = "grain"}};
+  request.loras = {{.name = "style", .scale = 0.5}, {.name = "grain"}};
   const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->parameters.adapters,
@@ -151,17 +152,17 @@ TEST(ImageRequestTest, AnAdapterIsPinnedByTheDigestThatItHasNow) {
 
 TEST(ImageRequestTest, AnAdapterThatTheModelHasNotIsAnsweredWithTheNearest) {
   ImageRequest request = Request();
-  request.generation.loras = {{.name = "stile"}};
+  request.loras = {{.name = "stile"}};
   const absl::Status unknown = ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123).status();
   EXPECT_EQ(ErrorField(unknown), "loras");
   EXPECT_THAT(std::string(unknown.message()),
               HasSubstr("'stile' is unknown; valid values are grain, style; did you mean 'style'?"));
-  request.generation.loras = {{.name = "/data/style.safetensors"}};
+  request.loras = {{.name = "/data/style.safetensors"}};
   EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters()}, {}, 123).status()), "loras");
   EXPECT_THAT(std::string(Validated(request).status().message()), HasSubstr("has no adapters here"));
   // The adapter belongs to another model.
   request.model = "other";
-  request.generation.loras = {{.name = "style"}};
+  request.loras = {{.name = "style"}};
   EXPECT_EQ(ErrorField(ValidateImageRequest(request, {ModelWithAdapters(), FakeModel("other")}, {}, 123).status()),
             "loras");
 }
@@ -172,7 +173,7 @@ TEST(ImageRequestTest, TooManyAdaptersAreNotAllListedInAnError) {
     model.adapters.push_back({.name = "adapter-" + std::to_string(i), .digest = std::string(64, 'a')});
   }
   ImageRequest request = Request();
-  request.generation.loras = {{.name = "adapter-77x"}};
+  request.loras = {{.name = "adapter-77x"}};
   const absl::Status unknown = ValidateImageRequest(request, {model}, {}, 123).status();
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("GET /v1/models lists the 1000 valid names; did you mean"));
   request = Request();
@@ -183,7 +184,7 @@ TEST(ImageRequestTest, TooManyAdaptersAreNotAllListedInAnError) {
 TEST(ImageRequestTest, TheNameOfAnAdapterAsModelSelectsItAtScaleOneUnlessAModelHasTheName) {
   ImageRequest request = Request();
   request.model = "style";
-  request.generation.loras = {{.name = "grain", .scale = 2}};
+  request.loras = {{.name = "grain", .scale = 2}};
   const std::vector<ServedModel> models = {FakeModel("first"), ModelWithAdapters()};
   const absl::StatusOr<JobRequest> job = ValidateImageRequest(request, models, {}, 123);
   ASSERT_TRUE(job.ok()) << job.status();
@@ -191,10 +192,10 @@ TEST(ImageRequestTest, TheNameOfAnAdapterAsModelSelectsItAtScaleOneUnlessAModelH
   EXPECT_THAT(job->parameters.adapters,
               ElementsAre(control::AdapterUse{.name = "style", .scale = 1, .digest = std::string(64, 'a')},
                           control::AdapterUse{.name = "grain", .scale = 2, .digest = std::string(64, 'b')}));
-  request.generation.loras = {{.name = "style", .scale = 2}};
+  request.loras = {{.name = "style", .scale = 2}};
   EXPECT_THAT(std::string(ValidateImageRequest(request, models, {}, 123).status().message()),
               HasSubstr("'style' is given twice"));
-  request.generation.loras.clear();
+  request.loras.clear();
   const std::vector<ServedModel> taken = {ModelWithAdapters(), FakeModel("style")};
   EXPECT_EQ(ValidateImageRequest(request, taken, {}, 123)->model, "style");
 }
@@ -210,7 +211,7 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) {},
       [](ImageRequest& r) { r.model = "m"; },
       [](ImageRequest& r) { r.seed = 0; },
-      [](ImageRequest& r) { r.n = 1; },
+      [](ImageRequest& r) { r.count = 1; },
       [](ImageRequest& r) { r.size = "auto"; },
       [](ImageRequest& r) { r.quality = "auto"; },
       [](ImageRequest& r) { r.output_format = "png"; },
@@ -225,37 +226,37 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
       [](ImageRequest& r) { r.partial_images = 1; },
       [](ImageRequest& r) { r.priority = 1; },
       [](ImageRequest& r) { r.deadline_ms = 1; },
-      [](ImageRequest& r) { r.generation.prompt = "b"; },
-      [](ImageRequest& r) { r.generation.negative_prompt = ""; },
-      [](ImageRequest& r) { r.generation.prompt_2 = "b"; },
-      [](ImageRequest& r) { r.generation.prompt_3 = "b"; },
-      [](ImageRequest& r) { r.generation.negative_prompt_2 = "b"; },
-      [](ImageRequest& r) { r.generation.negative_prompt_3 = "b"; },
-      [](ImageRequest& r) { r.generation.steps = 1; },
-      [](ImageRequest& r) { r.generation.guidance_scale = 0; },
-      [](ImageRequest& r) { r.generation.sampler = "b"; },
-      [](ImageRequest& r) { r.generation.noise = "b"; },
-      [](ImageRequest& r) { r.generation.clean_caption = false; },
-      [](ImageRequest& r) { r.generation.resolution_binning = false; },
-      [](ImageRequest& r) { r.generation.max_sequence_length = 1; },
-      [](ImageRequest& r) { r.generation.true_cfg_scale = 0; },
-      [](ImageRequest& r) { r.generation.guidance_rescale = 0; },
-      [](ImageRequest& r) { r.generation.clip_skip = 0; },
-      [](ImageRequest& r) { r.generation.skip_layers = {1}; },
-      [](ImageRequest& r) { r.generation.skip_layer_scale = 0; },
-      [](ImageRequest& r) { r.generation.skip_layer_start = 0; },
-      [](ImageRequest& r) { r.generation.skip_layer_stop = 0; },
-      [](ImageRequest& r) { r.generation.original_width = 1; },
-      [](ImageRequest& r) { r.generation.original_height = 1; },
-      [](ImageRequest& r) { r.generation.crop_top = 1; },
-      [](ImageRequest& r) { r.generation.crop_left = 1; },
-      [](ImageRequest& r) { r.generation.loras = {{.name = "a"}}; },
-      [](ImageRequest& r) { r.generation.loras = {{.name = "a", .scale = 2}}; },
+      [](ImageRequest& r) { r.prompt = "b"; },
+      [](ImageRequest& r) { r.negative_prompt = ""; },
+      [](ImageRequest& r) { r.prompt_2 = "b"; },
+      [](ImageRequest& r) { r.prompt_3 = "b"; },
+      [](ImageRequest& r) { r.negative_prompt_2 = "b"; },
+      [](ImageRequest& r) { r.negative_prompt_3 = "b"; },
+      [](ImageRequest& r) { r.steps = 1; },
+      [](ImageRequest& r) { r.guidance_scale = 0; },
+      [](ImageRequest& r) { r.sampler = "b"; },
+      [](ImageRequest& r) { r.noise = "b"; },
+      [](ImageRequest& r) { r.clean_caption = false; },
+      [](ImageRequest& r) { r.resolution_binning = false; },
+      [](ImageRequest& r) { r.max_sequence_length = 1; },
+      [](ImageRequest& r) { r.true_cfg_scale = 0; },
+      [](ImageRequest& r) { r.guidance_rescale = 0; },
+      [](ImageRequest& r) { r.clip_skip = 0; },
+      [](ImageRequest& r) { r.skip_layers = {1}; },
+      [](ImageRequest& r) { r.skip_layer_scale = 0; },
+      [](ImageRequest& r) { r.skip_layer_start = 0; },
+      [](ImageRequest& r) { r.skip_layer_stop = 0; },
+      [](ImageRequest& r) { r.original_width = 1; },
+      [](ImageRequest& r) { r.original_height = 1; },
+      [](ImageRequest& r) { r.crop_top = 1; },
+      [](ImageRequest& r) { r.crop_left = 1; },
+      [](ImageRequest& r) { r.loras = {{.name = "a"}}; },
+      [](ImageRequest& r) { r.loras = {{.name = "a", .scale = 2}}; },
       [](ImageRequest& r) {
-        r.generation.loras = {{.name = "a"}, {.name = "b"}};
+        r.loras = {{.name = "a"}, {.name = "b"}};
       },
       [](ImageRequest& r) {
-        r.generation.loras = {{.name = "b"}, {.name = "a"}};
+        r.loras = {{.name = "b"}, {.name = "a"}};
       },
       // These characters would be confused if they moved from one field to the next.
       [](ImageRequest& r) { r.quality = "1:a;"; },
@@ -274,35 +275,35 @@ TEST(ImageRequestTest, TheDigestDiffersWithEveryField) {
 // The job store keeps digests with their idempotency keys, so a request must have the same digest in every version.
 TEST(ImageRequestTest, TheDigestIsThatOfEarlierVersions) {
   ImageRequest request;
-  request.generation.prompt = "a red apple";
+  request.prompt = "a red apple";
   EXPECT_EQ(RequestDigest(request), "981e11c0116922ccee9aa656f77566959c57aacb62e4120de5c3290b2b7ecedc");
-  request = {.model = "flux",
-             .generation = {.prompt = "a",
-                            .negative_prompt = "",
-                            .prompt_2 = "b",
-                            .prompt_3 = "c",
-                            .negative_prompt_2 = "d",
-                            .negative_prompt_3 = "e",
-                            .steps = 27,
-                            .guidance_scale = 3.7,
-                            .sampler = "euler",
-                            .noise = "torch-cpu",
-                            .clean_caption = true,
-                            .resolution_binning = false,
-                            .max_sequence_length = 222,
-                            .true_cfg_scale = 4.25,
-                            .guidance_rescale = -0.0,
-                            .clip_skip = 2,
-                            .skip_layers = {9, 7, 0},
-                            .skip_layer_scale = 1.9,
-                            .skip_layer_start = 0.02,
-                            .skip_layer_stop = 0.4,
-                            .original_width = 1100,
-                            .original_height = 700,
-                            .crop_top = 11,
-                            .crop_left = 13},
+  request = {.prompt = "a",
+             .negative_prompt = "",
+             .prompt_2 = "b",
+             .prompt_3 = "c",
+             .negative_prompt_2 = "d",
+             .negative_prompt_3 = "e",
+             .steps = 27,
+             .guidance_scale = 3.7,
              .seed = 18446744073709551615u,
-             .n = 3,
+             .count = 3,
+             .sampler = "euler",
+             .noise = "torch-cpu",
+             .clean_caption = true,
+             .resolution_binning = false,
+             .max_sequence_length = 222,
+             .true_cfg_scale = 4.25,
+             .guidance_rescale = -0.0,
+             .clip_skip = 2,
+             .skip_layers = {9, 7, 0},
+             .skip_layer_scale = 1.9,
+             .skip_layer_start = 0.02,
+             .skip_layer_stop = 0.4,
+             .original_width = 1100,
+             .original_height = 700,
+             .crop_top = 11,
+             .crop_left = 13,
+             .model = "flux",
              .size = "1024x768",
              .quality = "high",
              .complexity = "low",

@@ -16,18 +16,35 @@ using google::protobuf::FieldDescriptor;
 static_assert(static_cast<int>(JobState::kCancelled) + 1 == v1::JOB_STATE_CANCELLED);
 v1::JobState StateToProto(JobState state) { return static_cast<v1::JobState>(static_cast<int>(state) + 1); }
 
+// Returns null for a field that only HTTP has, for OpenAI's clients.
+const FieldDescriptor* DescriptorOf(const RequestFacts& facts) {
+  return facts.half ? nullptr : v1::ImageRequest::descriptor()->FindFieldByName(ApiName(facts));
+}
+
 }  // namespace
 
 ImageRequest FromProto(const v1::ImageRequest& message) {
   ImageRequest request;
   const control::MessageReader reader(message);
-  for (const RequestField& field : kRequestFields) {
-    const FieldDescriptor* from = field.half ? nullptr : message.GetDescriptor()->FindFieldByName(ApiName(field));
-    if (from == nullptr) continue;                            // a field that only HTTP has, for OpenAI's clients
-    if (!from->is_repeated() && !reader.Has(from)) continue;  // an empty text means absent
-    VisitValue(field, request, [&](auto& value) { reader.Get(from, value); });
-  }
+  base::ForEachField(
+      [&](const auto& field, auto& value) {
+        const FieldDescriptor* from = DescriptorOf(field.facts);
+        if (from == nullptr) return;
+        if (from->is_repeated() || reader.Has(from)) reader.Get(from, value);  // an empty text means absent
+      },
+      request);
   return request;
+}
+
+v1::ImageRequest ToProto(const ImageRequest& request) {
+  v1::ImageRequest message;
+  const control::MessageWriter writer(message);
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        if (const FieldDescriptor* to = DescriptorOf(field.facts); to != nullptr) writer.Put(to, value);
+      },
+      request);
+  return message;
 }
 
 absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message) {

@@ -4,12 +4,14 @@
 #include "absl/status/statusor.h"
 #include "server/api/image_request.h"
 #include "server/api/image_service.h"
+#include "server/api/request_fields.h"
 #include "tessera/v1/image_service.pb.h"
 
 namespace tessera::server {
 
 // Does not check values; ValidateImageRequest does.
 ImageRequest FromProto(const v1::ImageRequest& message);
+v1::ImageRequest ToProto(const ImageRequest& request);
 absl::StatusOr<ListOptions> FromProto(const v1::ListJobsRequest& message);
 
 v1::Job ToProto(const Job& job);

@@ -10,6 +10,7 @@
 #include "base/planted.h"
 #include "base/sha256.h"
 #include "server/api/image_request.h"
+#include "server/api/request_fields.h"
 
 namespace tessera::server {
 namespace {
@@ -25,35 +26,31 @@ constexpr char kFirstFields[] =
 // A text that differs whenever a field differs: every value is preceded by its length.
 class CanonicalText {
  public:
-  void Add(const std::string& value) { absl::StrAppend(&text_, value.size(), ":", value, ";"); }
-  void Add(const std::optional<std::string>& value) { value ? Add(*value) : AddNothing(); }
-  void Add(const std::optional<int64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
-  void Add(const std::vector<int64_t>& values) { Add(absl::StrJoin(values, ",")); }
-  template <base::Described Item>
-  void Add(const std::vector<Item>& items) {
-    Add(absl::StrCat(items.size()));
-    for (const Item& item : items)
-      base::ForEachField([this](const auto&, const auto& value) { AddValue(value); }, item);
-  }
-  void Add(const std::optional<uint64_t>& value) { value ? Add(absl::StrCat(*value)) : AddNothing(); }
-  void Add(const std::optional<bool>& value) { value ? Add(std::string(*value ? "true" : "false")) : AddNothing(); }
-  void Add(const std::optional<double>& value) {
-    // Use all bits: different numbers may print alike.
-    if (!value) return AddNothing();
-    const double number = *value == 0 ? 0 : *value;
-    Add(std::string(reinterpret_cast<const char*>(&number), sizeof(number)));
+  template <class Value>
+  void Add(const Value& value) {
+    if constexpr (base::kIsOptional<Value>) {
+      value.has_value() ? Add(*value) : AddPart("-");
+    } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+      AddText(absl::StrJoin(value, ","));
+    } else if constexpr (base::kIsList<Value>) {
+      AddText(absl::StrCat(value.size()));
+      for (const auto& item : value) base::ForEachField([this](const auto&, const auto& part) { Add(part); }, item);
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      AddText(value ? "true" : "false");
+    } else if constexpr (std::is_same_v<Value, double>) {
+      // Use all bits: different numbers may print alike.
+      const double number = value == 0 ? 0 : value;
+      AddText({reinterpret_cast<const char*>(&number), sizeof(number)});
+    } else {
+      AddText(absl::StrCat(value));
+    }
   }
 
   const std::string& text() const { return text_; }
 
  private:
-  // A value that is always present is digested like an optional one.
-  void AddValue(const std::string& value) { Add(value); }
-  template <class Value>
-  void AddValue(const Value& value) {
-    Add(std::optional<Value>(value));
-  }
-  void AddNothing() { absl::StrAppend(&text_, "-;"); }
+  void AddText(absl::string_view value) { AddPart(absl::StrCat(value.size(), ":", value)); }
+  void AddPart(absl::string_view part) { absl::StrAppend(&text_, part, ";"); }
 
   std::string text_;
 };
@@ -62,23 +59,19 @@ class CanonicalText {
 
 std::string RequestDigest(const ImageRequest& request) {
   CanonicalText canonical;
-  const auto add = [&](const RequestField& field) {
-    VisitValue(field, request, [&](const auto& value) { canonical.Add(value); });
-  };
   const std::vector<std::string> first = absl::StrSplit(kFirstFields, ' ');
   for (const std::string& id : first) {
     if (base::Planted("digest_misses_a_field") && id == "seed") continue;
-    add(*FindField(id));
+    VisitField(id, request, [&](const auto&, const auto& value) { canonical.Add(value); });
   }
   // Later fields follow by name, and only if they are given, so that requests without them keep their digests.
-  for (const RequestField& field : kRequestFields) {
-    if (field.half || std::ranges::count(first, field.id) > 0) continue;
-    VisitValue(field, request, [&](const auto& value) {
-      if (value == std::decay_t<decltype(value)>()) return;
-      canonical.Add(ApiName(field));
-      canonical.Add(value);
-    });
-  }
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        if (field.facts.half || !IsGiven(value) || std::ranges::count(first, field.name) > 0) return;
+        canonical.Add(ApiName(field.facts));
+        canonical.Add(value);
+      },
+      request);
   return absl::BytesToHexString(base::Sha256Of(canonical.text()));
 }
 

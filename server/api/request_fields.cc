@@ -11,38 +11,30 @@
 
 namespace tessera::server {
 
-const RequestField* FindField(absl::string_view id) {
-  const auto* field =
-      std::find_if(std::begin(kRequestFields), std::end(kRequestFields), [id](const auto& f) { return id == f.id; });
-  return field == std::end(kRequestFields) ? nullptr : field;
+const RequestFacts* FindField(absl::string_view id) {
+  const RequestFacts* found = nullptr;
+  const auto find = [&](const auto& field) {
+    if (id == field.name) found = &field.facts;
+  };
+  std::apply([&](const auto&... fields) { (find(fields), ...); }, kRequestFields);
+  return found;
 }
 
-std::string ApiName(const RequestField& field) { return field.name != nullptr ? field.name : field.id; }
+std::string ApiName(const RequestFacts& facts) { return facts.name != nullptr ? facts.name : facts.id; }
 
-std::string Label(const RequestField& field) {
-  return field.label != nullptr ? field.label : absl::StrReplaceAll(field.id, {{"_", " "}});
+std::string Label(const RequestFacts& facts) {
+  return facts.label != nullptr ? facts.label : absl::StrReplaceAll(facts.id, {{"_", " "}});
 }
 
-std::string MetadataKey(const RequestField& field) {
-  std::string key = field.key != nullptr ? field.key : Label(field);
+std::string MetadataKey(const RequestFacts& facts) {
+  std::string key = facts.key != nullptr ? facts.key : Label(facts);
   key[0] = absl::ascii_toupper(static_cast<unsigned char>(key[0]));
   return key;
 }
 
-std::vector<std::string> Words(const RequestField& field) {
-  if (field.words == nullptr) return {};
-  return absl::StrSplit(field.words, ' ');
-}
-
-Bounds BoundsOf(const RequestField& field) {
-  if (field.bounds.has_value()) return *field.bounds;
-  Bounds found = kUnbounded;
-  const auto find = [&](const auto& described) {
-    if (absl::string_view(described.name) == field.id) found = BoundsOf(described.valid);
-  };
-  base::ForEachFieldOf<control::JobParameters>(find);
-  if (field.zero_is_absent) found.low = 1;
-  return found;
+std::vector<std::string> Words(const RequestFacts& facts) {
+  if (facts.words == nullptr) return {};
+  return absl::StrSplit(facts.words, ' ');
 }
 
 absl::Status CheckRules(const std::vector<AdapterRequest>& adapters) {

@@ -24,6 +24,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+std::vector<const RequestFacts*> AllFacts() {
+  std::vector<const RequestFacts*> all;
+  base::ForEachFieldOf<ImageRequest>([&](const auto& field) { all.push_back(FindField(field.name)); });
+  return all;
+}
+
 TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
   base::ForEachFieldOf<control::JobParameters>(
       [](const auto& field) { EXPECT_NE(FindField(field.name), nullptr) << field.name; });
@@ -31,37 +37,49 @@ TEST(RequestFieldsTest, EveryParameterOfAJobIsAField) {
 
 TEST(RequestFieldsTest, NamesAreOfOneFieldEach) {
   std::set<std::string> ids, names, labels, options;
-  for (const RequestField& field : kRequestFields) {
-    EXPECT_TRUE(ids.insert(field.id).second) << field.id;
-    EXPECT_TRUE(labels.insert(Label(field)).second) << Label(field);
-    if (!field.half) {
-      EXPECT_TRUE(names.insert(ApiName(field)).second) << ApiName(field);
+  for (const RequestFacts* facts : AllFacts()) {
+    EXPECT_TRUE(ids.insert(facts->id).second) << facts->id;
+    EXPECT_TRUE(labels.insert(Label(*facts)).second) << Label(*facts);
+    if (!facts->half) {
+      EXPECT_TRUE(names.insert(ApiName(*facts)).second) << ApiName(*facts);
     }
-    if (field.option != nullptr) {
-      EXPECT_TRUE(options.insert(field.option).second) << field.option;
+    if (facts->option != nullptr) {
+      EXPECT_TRUE(options.insert(facts->option).second) << facts->option;
     }
   }
   EXPECT_GT(ids.size(), 40u);
 }
 
-// Sets a value of each type.
-void Give(std::string& value) { value = "x"; }
-void Give(std::optional<std::string>& value) { value = ""; }
-void Give(std::optional<bool>& value) { value = true; }
-void Give(std::optional<int64_t>& value) { value = 1; }
-void Give(std::optional<double>& value) { value = 0.5; }
-void Give(std::vector<int64_t>& value) { value = {0}; }
-void Give(std::vector<AdapterRequest>& value) { value = {{.name = "x"}}; }
+// Sets a valid value that differs from the current one.
+template <class Value>
+void Change(const RequestFacts& facts, Value& value) {
+  const absl::string_view id = facts.id == nullptr ? "" : facts.id;
+  if constexpr (base::kIsOptional<Value>) {
+    Change(facts, value.emplace());
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    value = id == "noise" ? "torch-cpu" : id == "sampler" ? "euler" : "x";
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    value = true;
+  } else if constexpr (std::is_integral_v<Value>) {
+    value = facts.half ? 32 : 9;
+  } else if constexpr (std::is_same_v<Value, double>) {
+    value = 0.125;
+  } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+    value = {2, 1};
+  } else {
+    base::ForEachField([&](const auto&, auto& member) { Change(facts, member); }, value.emplace_back());
+  }
+}
 
 TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   control::ModelDescription model;
   model.max_steps = model.min_size = model.max_size = model.default_steps = 1;
-  for (const RequestField& field : kRequestFields) {
-    if (field.read_with == nullptr) continue;
-    GenerationRequest request;
-    VisitValue(field, request, [](auto& value) { Give(value); });
+  for (const RequestFacts* facts : AllFacts()) {
+    if (facts->read_with == nullptr) continue;
+    ImageRequest request;
+    VisitField(facts->id, request, [&](const auto&, auto& value) { Change(*facts, value); });
     for (const auto& [names, name] :
-         {std::pair(FieldNames::kApi, ApiName(field)), std::pair(FieldNames::kCommandLine, Label(field))}) {
+         {std::pair(FieldNames::kApi, ApiName(*facts)), std::pair(FieldNames::kCommandLine, Label(*facts))}) {
       const absl::Status refused = Validate(request, model, names).status();
       EXPECT_EQ(ErrorField(refused), name);
       EXPECT_THAT(std::string(refused.message()), HasSubstr(name + " is "));
@@ -70,32 +88,20 @@ TEST(RequestFieldsTest, AModelRefusesEveryFieldThatItDoesNotRead) {
   }
 }
 
-// Sets a valid value that differs from the current one.
-void Change(const RequestField& field, std::string& value) {
-  const absl::string_view id = field.id;
-  value = id == "noise" ? "torch-cpu" : id == "sampler" ? "euler" : "x";
-}
-void Change(const RequestField&, std::optional<std::string>& value) { value = "x"; }
-void Change(const RequestField&, std::optional<bool>& value) { value = true; }
-void Change(const RequestField& field, std::optional<int64_t>& value) { value = field.half ? 32 : 9; }
-void Change(const RequestField&, std::optional<double>& value) { value = 0.125; }
-void Change(const RequestField&, std::vector<int64_t>& value) { value = {2, 1}; }
-void Change(const RequestField&, std::vector<AdapterRequest>& value) { value = {{.name = "x", .scale = 0.5}}; }
-
 TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
   control::ModelDescription model = *FakeModel().description;
   model.can_bin = true;
   model.options.clear();
-  for (const RequestField& field : kRequestFields) {
-    if (field.read_with != nullptr) model.options.emplace_back(field.read_with);
+  for (const RequestFacts* facts : AllFacts()) {
+    if (facts->read_with != nullptr) model.options.emplace_back(facts->read_with);
   }
-  const GenerationRequest base = {.prompt = "a", .skip_layers = {0}, .original_width = 8, .original_height = 8};
+  const ImageRequest base = {.prompt = "a", .skip_layers = {0}, .original_width = 8, .original_height = 8};
   const absl::StatusOr<control::JobParameters> before = Validate(base, model);
   ASSERT_TRUE(before.ok()) << before.status();
-  for (const RequestField& field : kRequestFields) {
-    if (!IsOfGeneration(field)) continue;
-    GenerationRequest request = base;
-    VisitValue(field, request, [&](auto& value) { Change(field, value); });
+  for (const RequestFacts* facts : AllFacts()) {
+    if (!facts->is_parameter) continue;
+    ImageRequest request = base;
+    VisitField(facts->id, request, [&](const auto&, auto& value) { Change(*facts, value); });
     const absl::StatusOr<control::JobParameters> job = Validate(request, model);
     ASSERT_TRUE(job.ok()) << job.status();
     std::vector<std::string> changed;
@@ -103,7 +109,7 @@ TEST(RequestFieldsTest, EveryFieldOfAGenerationReachesItsParameterAndNoOther) {
       if (one != other) changed.emplace_back(parameter.name);
     };
     base::ForEachField(compare, *before, *job);
-    EXPECT_THAT(changed, ElementsAre(field.id));
+    EXPECT_THAT(changed, ElementsAre(facts->id));
   }
 }
 
@@ -118,8 +124,10 @@ TEST(RequestFieldsTest, EveryOptionComesBackFromAPicture) {
         value += 1;
       } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
         value = "x, y";
-      } else {
+      } else if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::vector<int32_t>>) {
         value = {3, 1};
+      } else {
+        base::ForEachField([](const auto&, auto& member) { Change({}, member); }, value.emplace_back());
       }
     };
     base::ForEachField(change, written.options);
@@ -155,27 +163,34 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
                                     .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}},
                         .adapters = {{.name = "style", .digest = std::string(64, 'a')}}});
   ASSERT_TRUE(text.ok()) << text.status();
-  for (const RequestField& field : kRequestFields) {
-    const absl::string_view id = field.id;
-    if ((IsOfGeneration(field) && !field.half && id != "prompt" && id != "negative_prompt") || id == "seed" ||
-        id == "size") {
-      EXPECT_THAT(", " + *text, HasSubstr(absl::StrCat(", ", MetadataKey(field), ": ")));
+  for (const RequestFacts* facts : AllFacts()) {
+    const absl::string_view id = facts->id;
+    if ((facts->is_parameter && !facts->half && id != "prompt" && id != "negative_prompt") || id == "size") {
+      EXPECT_THAT(", " + *text, HasSubstr(absl::StrCat(", ", MetadataKey(*facts), ": ")));
     }
   }
+}
+
+std::string ValidText(const base::Text& valid) { return absl::StrCat("UTF-8 of at most ", valid.most_bytes, " bytes"); }
+std::string ValidText(const base::List<base::Integer>& valid) {
+  return absl::StrCat(valid.each.low, " to ", valid.each.high);
+}
+template <class Valid>
+std::string ValidText(const Valid& valid) {
+  if constexpr (requires { valid.high; }) return absl::StrCat(valid.low, " to ", valid.high);
+  if constexpr (requires { valid.most; }) return absl::StrCat("at most ", valid.most);
+  return "";
 }
 
 // Returns the table in docs/command-line.md of options that only some models support.
 std::string OptionsTable() {
   std::string table = "| option | in the list | meaning | valid |\n|---|---|---|---|\n";
-  for (const RequestField& field : kRequestFields) {
-    if (field.option == nullptr || field.read_with == nullptr) continue;
-    const Bounds bounds = BoundsOf(field);
-    const bool number = !std::holds_alternative<std::string GenerationRequest::*>(field.member);
-    absl::StrAppend(&table, "| `", field.option, "` | `", field.read_with, "` | ", field.help, " | ",
-                    number ? absl::StrCat(bounds.low, " to ", bounds.high)
-                           : absl::StrCat("UTF-8 of at most ", bounds.high, " bytes"),
-                    " |\n");
-  }
+  base::ForEachFieldOf<ImageRequest>([&](const auto& field) {
+    const RequestFacts& facts = field.facts;
+    if (facts.option == nullptr || facts.read_with == nullptr) return;
+    absl::StrAppend(&table, "| `", facts.option, "` | `", facts.read_with, "` | ", facts.help, " | ",
+                    ValidText(field.valid), " |\n");
+  });
   return table;
 }
 
@@ -190,9 +205,9 @@ TEST(RequestFieldsTest, TheTableOfOptionsIsMadeFromTheFields) {
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
   EXPECT_TRUE(made == text) << "set TESSERA_UPDATE_DOCUMENTS=1 and run this test again";
   // The other options have separate lines.
-  for (const RequestField& field : kRequestFields) {
-    if (field.option == nullptr || field.option[0] != '-') continue;
-    for (const std::string& name : std::vector<std::string>(absl::StrSplit(field.option, ','))) {
+  for (const RequestFacts* facts : AllFacts()) {
+    if (facts->option == nullptr || facts->option[0] != '-') continue;
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(facts->option, ','))) {
       EXPECT_THAT(made, HasSubstr(absl::StrCat("`", name, "`")));
     }
   }

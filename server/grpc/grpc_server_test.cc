@@ -36,11 +36,12 @@ using ::testing::HasSubstr;
 TEST(GrpcRequestTest, TheMessageHasTheFieldsOfTheTableButThoseForOpenAisClients) {
   const google::protobuf::Descriptor& message = *v1::ImageRequest::descriptor();
   std::set<std::string> missing, known;
-  for (const RequestField& field : kRequestFields) {
-    if (field.half) continue;
-    known.insert(ApiName(field));
-    if (message.FindFieldByName(ApiName(field)) == nullptr) missing.insert(ApiName(field));
-  }
+  base::ForEachFieldOf<ImageRequest>([&](const auto& field) {
+    const std::string name = ApiName(field.facts);
+    if (field.facts.half) return;
+    known.insert(name);
+    if (message.FindFieldByName(name) == nullptr) missing.insert(name);
+  });
   EXPECT_THAT(missing, ElementsAre("complexity", "moderation", "safety_identifier"));
   for (int i = 0; i < message.field_count(); ++i) EXPECT_TRUE(known.contains(message.field(i)->name()));
 }
@@ -81,7 +82,7 @@ TEST(GrpcRequestTest, AnAdapterWithoutAScaleHasThatOfOne) {
   message.add_loras()->set_name("b");
   message.mutable_loras(1)->set_scale(0);
   const std::vector<AdapterRequest> expected = {{.name = "a", .scale = 1}, {.name = "b", .scale = 0}};
-  EXPECT_EQ(FromProto(message).generation.loras, expected);
+  EXPECT_EQ(FromProto(message).loras, expected);
 }
 
 class GrpcServerTest : public ::testing::Test {

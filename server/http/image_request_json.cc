@@ -100,10 +100,6 @@ absl::Status Read(const FlatJsonMember& member, std::string& value) {
   return absl::OkStatus();
 }
 
-absl::Status Read(const FlatJsonMember& member, std::optional<std::string>& value) {
-  return Read(member, value.emplace());
-}
-
 absl::Status Read(const FlatJsonMember& member, bool& value) {
   const JsonScalar* scalar = ScalarOf(member);
   const bool* flag = scalar == nullptr ? nullptr : std::get_if<bool>(scalar);
@@ -111,8 +107,6 @@ absl::Status Read(const FlatJsonMember& member, bool& value) {
   value = *flag;
   return absl::OkStatus();
 }
-
-absl::Status Read(const FlatJsonMember& member, std::optional<bool>& value) { return Read(member, value.emplace()); }
 
 // 20.0 is a whole number, as in JSON Schema.
 std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
@@ -125,10 +119,13 @@ std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
 }
 
 // `range` continues the message after "a whole number".
-absl::Status ReadWhole(const FlatJsonMember& member, absl::string_view range, std::optional<int64_t>& value) {
+absl::Status Read(const FlatJsonMember& member, int64_t& value, absl::string_view range = "") {
   const JsonScalar* scalar = ScalarOf(member);
-  if (scalar != nullptr) value = WholeNumber(*scalar);
-  if (value.has_value()) return absl::OkStatus();
+  const std::optional<int64_t> whole = scalar == nullptr ? std::nullopt : WholeNumber(*scalar);
+  if (whole.has_value()) {
+    value = *whole;
+    return absl::OkStatus();
+  }
   if (scalar != nullptr && std::holds_alternative<uint64_t>(*scalar)) {
     return FieldError(member.name,
                       absl::StrCat(" is ", std::get<uint64_t>(*scalar), ", which is more than any valid value"));
@@ -140,33 +137,36 @@ absl::Status ReadWhole(const FlatJsonMember& member, absl::string_view range, st
   return WrongType(member, absl::StrCat("a whole number", range));
 }
 
-absl::Status Read(const FlatJsonMember& member, std::optional<int64_t>& value) { return ReadWhole(member, "", value); }
-
-absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) {
+absl::Status Read(const FlatJsonMember& member, uint64_t& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr && std::holds_alternative<uint64_t>(*scalar)) {
     value = std::get<uint64_t>(*scalar);
     return absl::OkStatus();
   }
   constexpr absl::string_view kRange = " from 0 to 18446744073709551615";
-  std::optional<int64_t> integer;
-  RETURN_IF_ERROR(ReadWhole(member, kRange, integer));
-  if (*integer < 0) {
+  int64_t integer = 0;
+  RETURN_IF_ERROR(Read(member, integer, kRange));
+  if (integer < 0) {
     return FieldError(member.name,
-                      absl::StrCat(" is ", *integer, "; it must be a whole number", kRange, ", the nearest is 0"));
+                      absl::StrCat(" is ", integer, "; it must be a whole number", kRange, ", the nearest is 0"));
   }
-  value = static_cast<uint64_t>(*integer);
+  value = static_cast<uint64_t>(integer);
   return absl::OkStatus();
 }
 
-absl::Status Read(const FlatJsonMember& member, std::optional<double>& value) {
+absl::Status Read(const FlatJsonMember& member, double& value) {
   const JsonScalar* scalar = ScalarOf(member);
-  if (scalar != nullptr) {
-    if (const auto* number = std::get_if<double>(scalar)) value = *number;
-    if (const auto* integer = std::get_if<int64_t>(scalar)) value = static_cast<double>(*integer);
-    if (const auto* integer = std::get_if<uint64_t>(scalar)) value = static_cast<double>(*integer);
-  }
-  return value.has_value() ? absl::OkStatus() : WrongType(member, "a number");
+  if (scalar == nullptr) return WrongType(member, "a number");
+  return std::visit(
+      [&]<class Scalar>(const Scalar& number) {
+        if constexpr (!std::is_arithmetic_v<Scalar> || std::is_same_v<Scalar, bool>) {
+          return WrongType(member, "a number");
+        } else {
+          value = static_cast<double>(number);
+          return absl::OkStatus();
+        }
+      },
+      *scalar);
 }
 
 absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
@@ -180,6 +180,11 @@ absl::Status Read(const FlatJsonMember& member, std::vector<int64_t>& value) {
   return absl::OkStatus();
 }
 
+template <class Value>
+absl::Status Read(const FlatJsonMember& member, std::optional<Value>& value) {
+  return Read(member, value.emplace());
+}
+
 bool IsRequired(const base::Text& valid) { return valid.is_required; }
 template <class Valid>
 bool IsRequired(const Valid&) {
@@ -189,17 +194,6 @@ bool IsRequired(const Valid&) {
 // A value of this kind in messages.
 const char* ExampleOf(const base::Text&) { return "\"style\""; }
 const char* ExampleOf(const base::Number&) { return "0.8"; }
-
-absl::Status ReadItemField(const FlatJsonMember& member, std::string& value) { return Read(member, value); }
-
-// Null leaves the default.
-template <typename Value>
-absl::Status ReadItemField(const FlatJsonMember& member, Value& value) {
-  std::optional<Value> given;
-  if (!IsNull(member)) RETURN_IF_ERROR(Read(member, given));
-  value = given.value_or(value);
-  return absl::OkStatus();
-}
 
 template <base::Described Item>
 absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& item) {
@@ -217,7 +211,8 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
     absl::Status status;
     base::ForEachField(
         [&](const auto& field, auto& value) {
-          if (name == field.name) status = ReadItemField(member, value);
+          if (name != field.name || (IsNull(member) && !IsRequired(field.valid))) return;
+          status = Read(member, value);
         },
         item);
     RETURN_IF_ERROR(status);
@@ -256,10 +251,11 @@ absl::Status Read(const FlatJsonMember& member, ResponseFormat& value) {
 // Calls visit(name, value) for every field of the body.
 template <typename Visit>
 void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
-  for (const RequestField& field : kRequestFields) {
-    if (field.half) continue;
-    VisitValue(field, body.request, [&](auto& value) { visit(ApiName(field), value); });
-  }
+  base::ForEachField(
+      [&](const auto& field, auto& value) {
+        if (!field.facts.half) visit(ApiName(field.facts), value);
+      },
+      body.request);
   if (kind == BodyKind::kJob) return;
   visit("response_format", body.response_format);
   visit("stream", body.stream);

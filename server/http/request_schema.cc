@@ -1,6 +1,6 @@
 #include "server/http/request_schema.h"
 
-#include <limits>
+#include <type_traits>
 
 #include "server/api/request_fields.h"
 
@@ -10,105 +10,101 @@ namespace {
 using boost::json::array;
 using boost::json::object;
 
-// Adds the bounds of a value; `schema` is that of the field, or of one item of its list.
-void AddNumbers(const RequestField& field, object& schema) {
-  const Bounds bounds = BoundsOf(field);
-  if (bounds.high == std::numeric_limits<double>::infinity()) return;
-  schema["minimum"] = static_cast<int64_t>(bounds.low);
-  schema["maximum"] = static_cast<int64_t>(bounds.high);
-}
+bool IsRequired(const base::Text& valid) { return valid.is_required; }
+bool IsRequired(const base::Number&) { return false; }
 
-const char* AddType(const RequestField& field, const std::string& usual, object& schema) {
-  if (field.words != nullptr) {
-    array words;
-    for (const std::string& word : Words(field)) words.emplace_back(word);
-    // If the API has no other default, empty is the same as absent.
-    if (usual.empty()) words.emplace_back("");
-    words.emplace_back(nullptr);
-    schema["enum"] = std::move(words);
-  } else if (const Bounds bounds = BoundsOf(field); bounds.high < std::numeric_limits<double>::infinity()) {
-    schema["maxLength"] = static_cast<int64_t>(bounds.high);
-  }
-  return "string";
-}
-const char* AddType(const RequestField& field, const std::optional<std::string>&, object& schema) {
-  return AddType(field, std::string(), schema);
-}
-const char* AddType(const RequestField&, const std::optional<bool>&, object&) { return "boolean"; }
-const char* AddType(const RequestField&, const std::optional<uint64_t>&, object& schema) {
-  schema["minimum"] = 0;
-  schema["maximum"] = std::numeric_limits<uint64_t>::max();
-  return "integer";
-}
-const char* AddType(const RequestField& field, const std::optional<int64_t>&, object& schema) {
-  AddNumbers(field, schema);
-  return "integer";
-}
-const char* AddType(const RequestField& field, const std::optional<double>&, object& schema) {
-  AddNumbers(field, schema);
-  return "number";
-}
-const char* AddType(const RequestField& field, const std::vector<int64_t>&, object& schema) {
-  object item = {{"type", "integer"}};
-  AddNumbers(field, item);
-  schema["items"] = std::move(item);
-  schema["uniqueItems"] = true;
-  return "array";
-}
+template <class Value, class Valid>
+const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& valid, object& schema);
 
-// Of a field of an item of a list, with its default.
-object ItemSchema(const base::Text&, const std::string&) { return {{"type", "string"}}; }
-object ItemSchema(const base::Number& valid, double usual) {
-  return {{"type", "number"},
-          {"minimum", static_cast<int64_t>(valid.low)},
-          {"maximum", static_cast<int64_t>(valid.high)},
-          {"default", usual}};
-}
-
+// Returns the schema of an item of a list, with the default of each field.
 template <base::Described Item>
-const char* AddType(const RequestField& field, const std::vector<Item>&, object& schema) {
+object ItemSchema() {
   object properties;
   array required;
   const Item usual;
   base::ForEachField(
-      [&]<class F>(const F& item, const auto& value) {
-        object property = ItemSchema(item.valid, value);
-        if (*item.help != '\0') property["description"] = item.help;
-        properties[item.name] = std::move(property);
-        if constexpr (std::is_same_v<decltype(item.valid), base::Text>) {
-          if (item.valid.is_required) required.emplace_back(item.name);
+      [&](const auto& field, const auto& value) {
+        object property = {{"type", nullptr}};
+        property["type"] = AddType({}, value, field.valid, property);
+        if (IsRequired(field.valid)) {
+          required.emplace_back(field.name);
+        } else {
+          property["default"] = value;
         }
+        if (*field.help != '\0') property["description"] = field.help;
+        properties[field.name] = std::move(property);
       },
       usual);
-  schema["items"] = object{{"type", "object"},
-                           {"properties", std::move(properties)},
-                           {"required", std::move(required)},
-                           {"additionalProperties", false}};
-  schema["maxItems"] = static_cast<int64_t>(BoundsOf(field).high);
-  return "array";
+  return {{"type", "object"},
+          {"properties", std::move(properties)},
+          {"required", std::move(required)},
+          {"additionalProperties", false}};
 }
 
-object FieldSchema(const RequestField& field) {
-  const bool required = absl::string_view(field.id) == "prompt";
+// Adds what is valid. Returns the name of the type.
+template <class Value, class Valid>
+const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& valid, object& schema) {
+  if constexpr (std::is_same_v<Valid, base::Text>) {
+    if (facts.words != nullptr) {
+      array words;
+      for (const std::string& word : Words(facts)) words.emplace_back(word);
+      // If the API has no other default, empty is the same as absent.
+      if (!IsGiven(usual)) words.emplace_back("");
+      words.emplace_back(nullptr);
+      schema["enum"] = std::move(words);
+    } else if (valid.most_bytes < base::Text().most_bytes) {
+      schema["maxLength"] = valid.most_bytes;
+    }
+    return "string";
+  } else if constexpr (std::is_same_v<Valid, base::Flag>) {
+    return "boolean";
+  } else if constexpr (std::is_same_v<Valid, base::Integer>) {
+    schema["minimum"] = valid.low;
+    schema["maximum"] = valid.high;
+    return "integer";
+  } else if constexpr (std::is_same_v<Valid, base::Number>) {
+    schema["minimum"] = static_cast<int64_t>(valid.low);
+    schema["maximum"] = static_cast<int64_t>(valid.high);
+    return "number";
+  } else if constexpr (std::is_same_v<Valid, base::List<base::Nested>>) {
+    schema["items"] = ItemSchema<typename Value::value_type>();
+    schema["maxItems"] = valid.most;
+    return "array";
+  } else {
+    object item = {{"type", nullptr}};
+    item["type"] = AddType({}, typename Value::value_type(), valid.each, item);
+    schema["items"] = std::move(item);
+    schema["uniqueItems"] = valid.distinct;
+    return "array";
+  }
+}
+
+// Whether the text in a picture has a pair for the field, whatever the request's number of images is. The prompts are
+// separate lines, and each image has its own seed.
+bool HasPair(const RequestFacts& facts) {
+  const absl::string_view id = facts.id;
+  return facts.is_parameter && id != "prompt" && id != "negative_prompt" && id != "seed";
+}
+
+template <class Field, class Value>
+object FieldSchema(const Field& field, const Value& usual) {
+  const RequestFacts& facts = field.facts;
+  const bool required = absl::string_view(facts.id) == "prompt";
   object schema = {{"type", nullptr}};
-  const char* type = nullptr;
-  const ImageRequest usual;
-  VisitValue(field, usual, [&](const auto& value) { type = AddType(field, value, schema); });
+  const char* type = AddType(facts, usual, field.valid, schema);
   if (required) {
     schema["type"] = type;
     schema["minLength"] = 1;
   } else {
     schema["type"] = array{type, "null"};
   }
-  if (field.usual != nullptr) schema["default"] = boost::json::parse(field.usual);
-  const char* description = field.description != nullptr ? field.description : field.help;
+  if (facts.usual != nullptr) schema["default"] = boost::json::parse(facts.usual);
+  const char* description = facts.description != nullptr ? facts.description : facts.help;
   if (description != nullptr) schema["description"] = description;
-  const bool is_switch = std::holds_alternative<std::optional<bool> GenerationRequest::*>(field.member);
-  if (field.option != nullptr) schema["x-option"] = std::string(is_switch ? "--" : "") + field.option;
-  // The prompts are separate lines.
-  const bool line = required || absl::string_view(field.id) == "negative_prompt";
-  if (IsOfGeneration(field) && !line) schema["x-metadata-key"] = MetadataKey(field);
-  if (field.read_with != nullptr) schema["x-read-with"] = field.read_with;
+  const bool is_switch = std::is_same_v<decltype(field.valid), base::Flag>;
+  if (facts.option != nullptr) schema["x-option"] = std::string(is_switch ? "--" : "") + facts.option;
+  if (HasPair(facts)) schema["x-metadata-key"] = MetadataKey(facts);
+  if (facts.read_with != nullptr) schema["x-read-with"] = facts.read_with;
   return schema;
 }
 
@@ -116,9 +112,12 @@ object FieldSchema(const RequestField& field) {
 
 object RequestSchema(BodyKind kind) {
   object properties;
-  for (const RequestField& field : kRequestFields) {
-    if (!field.half) properties[ApiName(field)] = FieldSchema(field);
-  }
+  const ImageRequest usual;
+  base::ForEachField(
+      [&](const auto& field, const auto& value) {
+        if (!field.facts.half) properties[ApiName(field.facts)] = FieldSchema(field, value);
+      },
+      usual);
   if (kind == BodyKind::kGeneration) {
     properties["response_format"] = {
         {"type", {"string", "null"}}, {"enum", {"b64_json", "url", nullptr}}, {"default", "b64_json"}};

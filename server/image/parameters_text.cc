@@ -344,8 +344,7 @@ void VisitPairs(Visit& visit, Parameters& parameters) {
 
 // Returns the key of an option; empty for options that share a pair with another.
 std::string KeyOf(const char* id) {
-  const RequestField& field = *FindField(id);
-  const std::string key = MetadataKey(field);
+  const std::string key = MetadataKey(*FindField(id));
   return key == kOriginalSize || key == kCropTopLeft ? "" : key;
 }
 

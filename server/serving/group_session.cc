@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "server/api/generation_request.h"
+#include "server/api/request_fields.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::server {
@@ -192,7 +193,7 @@ absl::Status GroupSession::MakeProbePicture() {
 absl::Status GroupSession::MakeWarmupSteps() {
   constexpr int kSteps = 2;
   for (const PictureSize& size : options_.warmup) {
-    const GenerationRequest request = {
+    const ImageRequest request = {
         .prompt = ProbePrompt(options_.model), .width = size.width, .height = size.height, .steps = kSteps};
     const absl::StatusOr<control::JobParameters> job = Validate(request, options_.model);
     const absl::Status made = job.ok() ? MakeSteps(*job, /*decode=*/false) : job.status();

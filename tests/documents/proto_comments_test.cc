@@ -79,22 +79,20 @@ std::vector<std::string> Silent(const std::string& root, const std::string& fold
 
 TEST(ProtoCommentsTest, EveryFieldAndEveryValueHasOne) { EXPECT_THAT(Silent("proto", "tessera/v1"), IsEmpty()); }
 
-// Returns "LOW to HIGH" of each number in the items of a list of structs.
-std::vector<std::string> BoundsOfItems(const server::RequestField& field) {
-  std::vector<std::string> bounds;
-  std::visit(
-      [&bounds]<class Value, class Request>(Value Request::*) {
-        if constexpr (server::kIsListOfStructs<Value>) {
-          base::ForEachFieldOf<typename Value::value_type>([&bounds](const auto& item) {
-            if constexpr (std::is_same_v<std::remove_cvref_t<decltype(item.valid)>, base::Number>) {
-              bounds.push_back(absl::StrCat(item.valid.low, " to ", item.valid.high));
-            }
-          });
-        }
-      },
-      field.member);
-  return bounds;
+// Returns what the comment of a field with these bounds states; nothing for values without bounds.
+std::vector<std::string> StatedBounds(const base::Text& valid) {
+  if (valid.most_bytes == base::Text().most_bytes) return {};
+  // An empty text means that the field is absent, so the minimum length of a text need not be stated.
+  return {absl::StrCat(valid.most_bytes, " bytes")};
 }
+std::vector<std::string> StatedBounds(const base::Integer& valid) {
+  if (valid.high == base::Integer().high) return {};
+  return {absl::StrCat(valid.low, " to ", valid.high)};
+}
+std::vector<std::string> StatedBounds(const base::Number& valid) {
+  return {absl::StrCat(valid.low, " to ", valid.high)};
+}
+std::vector<std::string> StatedBounds(const base::Flag&) { return {}; }
 
 TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
   // The upper bounds of these fields depend on the model or the server.
@@ -102,27 +100,26 @@ TEST(ProtoCommentsTest, TheFieldsOfARequestHaveTheBoundsOfTheTable) {
   int checked = 0;
   VisitProtos("proto", "tessera/v1", [&](const google::protobuf::FileDescriptor& file) {
     const Descriptor& request = *file.FindMessageTypeByName("ImageRequest");
-    for (const server::RequestField& field : server::kRequestFields) {
-      const auto* described = request.FindFieldByName(server::ApiName(field));
-      const server::Bounds bounds = server::BoundsOf(field);
-      if (field.half || field.words != nullptr || described == nullptr || std::isinf(bounds.high)) continue;
-      if (elsewhere.contains(server::ApiName(field))) continue;
-      google::protobuf::SourceLocation location;
-      ASSERT_TRUE(described->GetSourceLocation(&location));
-      const auto most = static_cast<int64_t>(bounds.high);
-      const bool text = described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING;
-      std::string valid = absl::StrCat(static_cast<int64_t>(bounds.low), " to ", most);
-      // An empty text means that the field is absent, so the minimum length of a text need not be stated.
-      if (text) valid = absl::StrCat(most, " bytes");
-      if (described->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
-        valid = absl::StrCat("at most ", most);
-        for (const std::string& of_item : BoundsOfItems(field)) {
-          EXPECT_THAT(location.leading_comments, HasSubstr(of_item)) << server::ApiName(field);
-        }
-      }
-      EXPECT_THAT(location.leading_comments, HasSubstr(valid)) << server::ApiName(field);
-      ++checked;
-    }
+    base::ForEachFieldOf<server::ImageRequest>(
+        [&]<class Value, class Valid>(const server::RequestField<Value, Valid>& field) {
+          const std::string name = server::ApiName(field.facts);
+          const auto* described = request.FindFieldByName(name);
+          if (field.facts.half || field.facts.words != nullptr || described == nullptr || elsewhere.contains(name))
+            return;
+          std::vector<std::string> bounds;
+          if constexpr (!base::kIsList<Value>) {
+            bounds = StatedBounds(field.valid);
+          } else if constexpr (std::is_same_v<Valid, base::List<base::Nested>>) {
+            bounds = {absl::StrCat("at most ", field.valid.most)};
+            base::ForEachFieldOf<typename Value::value_type>([&](const auto& item) {
+              for (const std::string& of_item : StatedBounds(item.valid)) bounds.push_back(of_item);
+            });
+          }
+          google::protobuf::SourceLocation location;
+          ASSERT_TRUE(described->GetSourceLocation(&location));
+          for (const std::string& bound : bounds) EXPECT_THAT(location.leading_comments, HasSubstr(bound)) << name;
+          if (!bounds.empty()) ++checked;
+        });
   });
   EXPECT_GT(checked, 20);
 }

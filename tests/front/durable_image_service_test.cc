@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/image_request.h"
+#include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "server/image/image_file.h"
 #include "tests/jobs/faulty_disk.h"
@@ -188,8 +189,8 @@ TEST_F(DurableImageServiceTest, AnAcceptedJobGetsTheAdapterOfThenAfterItsFileWas
   options.adapter_folder = folder_ / "adapters";
   const auto request = [this] {
     server::ImageRequest asked;
-    asked.generation.prompt = "x";
-    asked.generation.loras = {{.name = "style", .scale = 0.5}};
+    asked.prompt = "x";
+    asked.loras = {{.name = "style", .scale = 0.5}};
     return *server::ValidateImageRequest(asked, service_->ListModels(), {}, /*random_seed=*/1);
   };
   Start("", options);

@@ -15,6 +15,7 @@
 
 #include "server/adapters/served_adapters.h"
 #include "server/api/image_request.h"
+#include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/cost_model.h"
 #include "server/serving/job_admission.h"
@@ -248,8 +249,8 @@ inline bool EveryFieldChangesTheDigest() {
   const std::string none = server::RequestDigest({});
   server::ImageRequest seed, steps, negative;
   seed.seed = 1;
-  steps.generation.steps = 1;
-  negative.generation.negative_prompt = "x";
+  steps.steps = 1;
+  negative.negative_prompt = "x";
   return server::RequestDigest(seed) != none && server::RequestDigest(steps) != none &&
          server::RequestDigest(negative) != none;
 }

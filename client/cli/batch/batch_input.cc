@@ -132,13 +132,13 @@ std::optional<std::vector<std::string>> ValuesOf(absl::string_view record) {
 }
 
 bool IsText(const std::string& name) {
-  for (const server::RequestField& field : server::kRequestFields) {
-    if (server::ApiName(field) != name) continue;
-    return std::holds_alternative<std::string server::GenerationRequest::*>(field.member) ||
-           std::holds_alternative<std::optional<std::string> server::GenerationRequest::*>(field.member) ||
-           std::holds_alternative<std::string server::ImageRequest::*>(field.member);
-  }
-  return false;
+  bool is_text = false;
+  base::ForEachFieldOf<server::ImageRequest>([&](const auto& field) {
+    if (std::is_same_v<std::decay_t<decltype(field.valid)>, base::Text>) {
+      is_text = is_text || server::ApiName(field.facts) == name;
+    }
+  });
+  return is_text;
 }
 
 // Converts a CSV value to JSON: text fields to strings, other fields by the form of the value.
@@ -264,7 +264,7 @@ BatchItem BatchReader::ItemOf(const Line& line) {
     item.request = RequestOfRow(line.text, item);
   } else {
     server::ImageRequest request;
-    request.generation.prompt = std::string(absl::StripAsciiWhitespace(line.text));
+    request.prompt = std::string(absl::StripAsciiWhitespace(line.text));
     item.request = std::move(request);
   }
   return item;

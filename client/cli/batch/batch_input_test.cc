@@ -36,15 +36,15 @@ TEST(BatchInputTest, DetectsTheFormatByTheNameOrTheFirstByte) {
   EXPECT_EQ(BatchFormatOf("a.csv"), BatchFormat::kCsv);
   EXPECT_EQ(BatchFormatOf("a.txt"), BatchFormat::kText);
   EXPECT_EQ(BatchFormatOf("-"), std::nullopt);
-  EXPECT_EQ(ItemsOf("\n  {\"prompt\": \"a\"}\n")[0].request->generation.prompt, "a");
-  EXPECT_EQ(ItemsOf("a {b}\n")[0].request->generation.prompt, "a {b}");
+  EXPECT_EQ(ItemsOf("\n  {\"prompt\": \"a\"}\n")[0].request->prompt, "a");
+  EXPECT_EQ(ItemsOf("a {b}\n")[0].request->prompt, "a {b}");
 }
 
 TEST(BatchInputTest, EveryLineOfTextIsAPrompt) {
   const std::vector<BatchItem> items = ItemsOf("\xEF\xBB\xBFred apple\r\n\r\n  green pear  \nred apple");
   ASSERT_EQ(items.size(), 3u);
-  EXPECT_EQ(items[0].request->generation.prompt, "red apple");
-  EXPECT_EQ(items[1].request->generation.prompt, "green pear");
+  EXPECT_EQ(items[0].request->prompt, "red apple");
+  EXPECT_EQ(items[1].request->prompt, "green pear");
   EXPECT_EQ(items[1].index, 1);
   EXPECT_EQ(items[1].line, 3);
   EXPECT_EQ(items[0].digest, items[2].digest);
@@ -61,12 +61,12 @@ TEST(BatchInputTest, ALineOfJsonHasTheFieldsOfARequest) {
   ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
   EXPECT_EQ(items[0].request->size, "64x32");
   EXPECT_EQ(items[0].request->seed, UINT64_MAX);
-  EXPECT_EQ(items[0].request->generation.steps, 3);
-  EXPECT_EQ(items[0].request->generation.skip_layers, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(items[0].request->steps, 3);
+  EXPECT_EQ(items[0].request->skip_layers, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(items[0].custom_id, "");
   ASSERT_TRUE(items[1].request.ok()) << items[1].request.status();
   EXPECT_EQ(items[1].custom_id, "x-1");
-  EXPECT_EQ(items[1].request->generation.guidance_scale, 4.5);
+  EXPECT_EQ(items[1].request->guidance_scale, 4.5);
 }
 
 TEST(BatchInputTest, ALineOfABatchOfOpenAiHoldsItsRequestInABody) {
@@ -116,7 +116,7 @@ TEST(BatchInputTest, AnItemOfAMegabyteIsRefusedWithItsLine) {
   EXPECT_TRUE(items[0].request.ok());
   EXPECT_THAT(std::string(items[1].request.status().message()), HasSubstr("more than 1048576 bytes"));
   EXPECT_EQ(items[1].line, 2);
-  EXPECT_EQ(items[2].request->generation.prompt, "b");
+  EXPECT_EQ(items[2].request->prompt, "b");
 }
 
 TEST(BatchInputTest, TheFirstRowOfCsvNamesTheFields) {
@@ -127,14 +127,14 @@ TEST(BatchInputTest, TheFirstRowOfCsvNamesTheFields) {
       BatchFormat::kCsv);
   ASSERT_EQ(items.size(), 2u);
   ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
-  EXPECT_EQ(items[0].request->generation.prompt, "an apple, \"red\",\non a table");
+  EXPECT_EQ(items[0].request->prompt, "an apple, \"red\",\non a table");
   EXPECT_EQ(items[0].request->seed, 7u);
-  EXPECT_EQ(items[0].request->generation.negative_prompt, "123") << "a text that looks like a number";
+  EXPECT_EQ(items[0].request->negative_prompt, "123") << "a text that looks like a number";
   EXPECT_EQ(items[0].custom_id, "a");
   EXPECT_EQ(items[0].line, 2);
   ASSERT_TRUE(items[1].request.ok()) << items[1].request.status();
   EXPECT_EQ(items[1].request->seed, std::nullopt);
-  EXPECT_EQ(items[1].request->generation.negative_prompt, std::nullopt);
+  EXPECT_EQ(items[1].request->negative_prompt, std::nullopt);
   EXPECT_EQ(items[1].line, 4);
 }
 
@@ -169,9 +169,9 @@ TEST(BatchInputTest, AnUnbalancedQuoteIsTheErrorOfItsRowAlone) {
       EXPECT_THAT(std::string(items[1].request.status().message()), HasSubstr("a quotation mark")) << row;
       EXPECT_EQ(items[1].line, 4);
       for (const size_t i : {2, 3, 4}) ASSERT_TRUE(items[i].request.ok()) << row << "\n" << items[i].request.status();
-      EXPECT_EQ(items[2].request->generation.prompt, "b");
+      EXPECT_EQ(items[2].request->prompt, "b");
       EXPECT_EQ(items[2].line, 5);
-      EXPECT_EQ(items[4].request->generation.prompt, "d");
+      EXPECT_EQ(items[4].request->prompt, "d");
       EXPECT_EQ(items[4].line, 8);
     }
   }
@@ -214,8 +214,8 @@ TEST(BatchInputTest, AJsonArrayEndsTheReadingAndAPromptInBracketsDoesNot) {
     EXPECT_THAT(error_of(text, BatchFormat::kJsonl), HasSubstr("JSON array")) << text;
   }
   EXPECT_THAT(error_of(R"(["a", "b"])", BatchFormat::kJsonl), HasSubstr("JSON array"));
-  EXPECT_EQ(ItemsOf("[oil] a pear")[0].request->generation.prompt, "[oil] a pear");
-  EXPECT_EQ(ItemsOf("[", BatchFormat::kText)[0].request->generation.prompt, "[");
+  EXPECT_EQ(ItemsOf("[oil] a pear")[0].request->prompt, "[oil] a pear");
+  EXPECT_EQ(ItemsOf("[", BatchFormat::kText)[0].request->prompt, "[");
 }
 
 TEST(BatchInputTest, Utf16IsNamed) {

@@ -24,7 +24,7 @@ void BatchPlan::Add(const BatchItem& item, const absl::Status& error) {
   planned_.push_back(&*wishes_
                            .insert({.size = request.size == "auto" ? "" : request.size,
                                     .format = server::FormatFromPath("." + format).value_or(server::ImageFormat::kPng),
-                                    .images = request.n.value_or(1)})
+                                    .images = request.count.value_or(1)})
                            .first);
 }
 

@@ -19,8 +19,8 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/exit_code.h"
-#include "control/message_fields.h"
-#include "server/api/image_request.h"
+#include "server/api/field_checks.h"
+#include "server/api/proto_values.h"
 #include "server/image/image_file.h"
 
 namespace tessera::client {
@@ -36,15 +36,7 @@ constexpr int kMostLosses = 3;  // times that the server may lose a job
 
 // Does not check values; the server does.
 v1::ImageRequest MessageOf(const server::ImageRequest& request, const std::string& model, uint64_t seed) {
-  v1::ImageRequest message;
-  for (const server::RequestField& field : server::kRequestFields) {
-    if (field.half) continue;
-    const auto* to = message.GetDescriptor()->FindFieldByName(server::ApiName(field));
-    if (to == nullptr) continue;  // the field has no effect
-    server::VisitValue(field, request, [&](const auto& value) {
-      if (value != std::decay_t<decltype(value)>()) control::MessageWriter(message).Put(to, value);
-    });
-  }
+  v1::ImageRequest message = server::ToProto(request);
   if (!request.safety_identifier.empty()) message.set_user(request.safety_identifier);
   if (message.model().empty()) message.set_model(model);
   if (!message.has_seed()) message.set_seed(seed);

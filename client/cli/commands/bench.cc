@@ -65,7 +65,7 @@ class Bench {
 
  private:
   absl::StatusOr<ExitCode> Execute() {
-    server::GenerationRequest request = {.seed = 1};
+    server::ImageRequest request = {.seed = 1};
     Counts counts;
     RETURN_IF_ERROR(ReadOptions(request, counts));
     ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(options_.model, ""));
@@ -112,7 +112,7 @@ class Bench {
     return ExitCode::kOk;
   }
 
-  absl::Status ReadOptions(server::GenerationRequest& request, Counts& counts) const {
+  absl::Status ReadOptions(server::ImageRequest& request, Counts& counts) const {
     if (!options_.size.empty()) {
       ASSIGN_OR_RETURN(TypedSize size, ParseSize("size", options_.size));
       request.width = size.width;

@@ -54,10 +54,11 @@ class Generation {
  private:
   absl::StatusOr<ExitCode> Execute() {
     const absl::Duration start = base::SteadyNow();
-    absl::StatusOr<server::GenerationRequest> request = RequestOf(options_.generation);
-    reporter_ =
-        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
+    absl::StatusOr<server::ImageRequest> request = RequestOf(options_.generation);
+    reporter_ = MakeReporter(
+        {.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count.value_or(1) : 1});
     if (!request.ok()) return request.status();
+    const int64_t count = request->count.value_or(1);
     ASSIGN_OR_RETURN(preview_every_, PreviewInterval(options_.preview));
     ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
     ASSIGN_OR_RETURN(WorkerSession::Options session_options, SessionOptions(options_.model));
@@ -76,7 +77,7 @@ class Generation {
     RETURN_IF_ERROR(OpenAdapterFiles(job.adapters));
     for (const std::string& warning : server::DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
     for (const std::string& warning : server::SizeWarnings(job, description_)) reporter_->OnWarning(warning);
-    RETURN_IF_ERROR(CheckOutput(files, job, request->count));
+    RETURN_IF_ERROR(CheckOutput(files, job, count));
 
     ASSIGN_OR_RETURN(standing_,
                      MoveToLayout(options_.model, description_, placement_, interrupts_, *reporter_, session_));
@@ -84,13 +85,13 @@ class Generation {
     RETURN_IF_ERROR(At(Stage::kOutput, trace_.Open(options_.trace, standing_.layout.ranks(), warn)));
     ASSIGN_OR_RETURN(control::Loaded loaded, At(Stage::kModel, Load()));
     reporter_->OnLoaded(LoadedOn(standing_, description_, placement_, loaded));
-    for (int64_t image = 0; image < request->count; ++image) {
+    for (int64_t image = 0; image < count; ++image) {
       RETURN_IF_ERROR(MakeImage(files, job, image));
       ++job.seed;
     }
     const uint64_t peak_memory = session_->PeakMemoryBytes();
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
-    reporter_->OnDone(request->count, absl::ToDoubleSeconds(base::SteadyNow() - start), peak_memory);
+    reporter_->OnDone(count, absl::ToDoubleSeconds(base::SteadyNow() - start), peak_memory);
     return ExitCode::kOk;
   }
 

@@ -160,7 +160,7 @@ class Layouts {
   absl::StatusOr<ExitCode> Execute() {
     ASSIGN_OR_RETURN(const server::LayoutRequest asked, RequestedLayout(options_.model));
     ASSIGN_OR_RETURN(const control::LoadParameters placement, RequestedLoad(options_.model, ""));
-    ASSIGN_OR_RETURN(const server::GenerationRequest sized, SizedRequest(options_.size));
+    ASSIGN_OR_RETURN(const server::ImageRequest sized, SizedRequest(options_.size));
     ASSIGN_OR_RETURN(const WorkerSession::Options session_options, SessionOptions(options_.model));
     ASSIGN_OR_RETURN(const std::string path,
                      At(Stage::kModel, FindModel(options_.model.model, options_.model.model_folders)));
@@ -181,7 +181,7 @@ class Layouts {
     return ExitCode::kOk;
   }
 
-  static absl::Status SetSize(const server::GenerationRequest& sized, ListedFor& about) {
+  static absl::Status SetSize(const server::ImageRequest& sized, ListedFor& about) {
     about.width = about.model.default_width;
     about.height = about.model.default_height;
     if (sized.width.has_value()) {

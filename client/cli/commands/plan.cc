@@ -160,7 +160,7 @@ class Planning {
   absl::StatusOr<ExitCode> Execute() {
     PlannedFor about;
     RETURN_IF_ERROR(ReadOptions(about));
-    ASSIGN_OR_RETURN(server::GenerationRequest sized, SizedRequest(options_.size));
+    ASSIGN_OR_RETURN(server::ImageRequest sized, SizedRequest(options_.size));
     if (!options_.steps.empty()) {
       ASSIGN_OR_RETURN(sized.steps, ParseInteger("steps", options_.steps));
     }

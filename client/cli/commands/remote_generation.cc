@@ -14,8 +14,8 @@
 #include "base/steady_time.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
-#include "control/message_fields.h"
-#include "server/api/image_request.h"
+#include "server/api/proto_values.h"
+#include "server/api/request_limits.h"
 
 namespace tessera::client {
 namespace {
@@ -29,22 +29,17 @@ int64_t PreviewsOf(std::optional<int64_t> steps, int32_t every) {
 }
 
 // Does not check values; the server does.
-absl::StatusOr<v1::ImageRequest> MessageOf(const server::GenerationRequest& request,
-                                           const RemoteGenerationOptions& options, server::ImageFormat format) {
+absl::StatusOr<v1::ImageRequest> MessageOf(const server::ImageRequest& request, const RemoteGenerationOptions& options,
+                                           server::ImageFormat format) {
   if (request.width.has_value() != request.height.has_value()) {
     return absl::InvalidArgumentError("width and height go together with --server; give both, or --size");
   }
-  v1::ImageRequest message;
-  for (const server::RequestField& field : server::kRequestFields) {
-    if (field.half || !server::IsOfGeneration(field)) continue;
-    const auto* to = message.GetDescriptor()->FindFieldByName(server::ApiName(field));
-    server::VisitValue(field, request, [&](const auto& value) { control::MessageWriter(message).Put(to, value); });
-  }
-  message.set_n(request.count);
+  v1::ImageRequest message = server::ToProto(request);
+  message.set_n(request.count.value_or(1));
   message.set_output_format(server::OutputFormatName(format));
   message.set_model(options.model);
   // A command repeated with the same key must be the same request.
-  if (!options.generation.Typed("seed").empty() || options.idempotency_key.empty()) message.set_seed(request.seed);
+  if (options.generation.Typed("seed").empty() && !options.idempotency_key.empty()) message.clear_seed();
   if (options.preview_every > 0) message.set_partial_images(PreviewsOf(request.steps, options.preview_every));
   if (request.width.has_value()) message.set_size(absl::StrCat(*request.width, "x", *request.height));
   return message;
@@ -76,9 +71,9 @@ class RemoteGeneration {
  private:
   absl::StatusOr<ExitCode> Execute() {
     start_ = base::SteadyNow();
-    absl::StatusOr<server::GenerationRequest> request = RequestOf(options_.generation);
-    reporter_ =
-        MakeReporter({.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count : 1});
+    absl::StatusOr<server::ImageRequest> request = RequestOf(options_.generation);
+    reporter_ = MakeReporter(
+        {.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count.value_or(1) : 1});
     if (!request.ok()) return request.status();
     ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));
     ASSIGN_OR_RETURN(const v1::ImageRequest message, MessageOf(*request, options_, files.format()));

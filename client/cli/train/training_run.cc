@@ -29,6 +29,7 @@
 #include "control/training/model_training.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
+#include "server/api/request_fields.h"
 #include "server/image/parameters_text.h"
 #include "server/workers/layout_choice.h"
 
@@ -182,7 +183,7 @@ class TrainingRun {
     const control::TrainSample& sample = config_.sample;
     if (sample.sample_every == 0) return jobs;
     for (const std::string& prompt : sample.prompts) {
-      server::GenerationRequest request = {.prompt = prompt, .seed = static_cast<uint64_t>(sample.seed)};
+      server::ImageRequest request = {.prompt = prompt, .seed = static_cast<uint64_t>(sample.seed)};
       if (sample.steps > 0) request.steps = sample.steps;
       if (sample.width > 0) request.width = sample.width;
       if (sample.height > 0) request.height = sample.height;
