@@ -27,9 +27,20 @@ constexpr char kExactPrompt[] = "Exact prompt";
 constexpr char kExactNegativePrompt[] = "Exact negative prompt";
 constexpr char kVersion[] = "Version";
 constexpr char kHasNegativePrompt[] = "Has negative prompt";
-constexpr char kOriginalSize[] = "Original size";
-constexpr char kCropTopLeft[] = "Crop top left";
 constexpr size_t kHashDigits = 10;
+
+// A pair that has the values of two fields.
+struct TwoValues {
+  const char* key;
+  std::string_view first, second;  // names of the fields
+  char separator;
+  const char* valid;
+};
+constexpr TwoValues kTwoValues[] = {
+    {kSize, "width", "height", 'x', "WIDTHxHEIGHT"},
+    {"Original size", "original_width", "original_height", 'x', "WIDTHxHEIGHT"},
+    {"Crop top left", "crop_top", "crop_left", ' ', "two whole numbers with a blank between"},
+};
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
@@ -55,29 +66,87 @@ bool ReadNumber(std::string_view text, Number& value) {
   return end.ec == std::errc() && end.ptr == text.data() + text.size();
 }
 
-// Of a field of an item of a list. Paths are of one machine and are not written.
+// Paths are of one machine and are not written.
 bool IsPath(const base::Text& valid) { return valid.is_path; }
 template <class Valid>
 bool IsPath(const Valid&) {
   return false;
 }
-bool ReadItemField(const std::string& text, std::string& value) {
-  value = text;
-  return true;
+
+// Items of a list are separated by one blank, and the fields of an item by colons.
+template <class Value>
+bool ReadText(std::string_view text, Value& value) {
+  if constexpr (base::kIsOptional<Value>) {
+    return ReadText(text, value.emplace());
+  } else if constexpr (std::is_same_v<Value, std::string>) {
+    value = text;
+    return true;
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    value = text == "true";
+    return value || text == "false";
+  } else if constexpr (base::kIsList<Value>) {
+    for (const absl::string_view item : absl::StrSplit(absl::string_view(text.data(), text.size()), ' ')) {
+      if (!ReadText({item.data(), item.size()}, value.emplace_back())) return false;
+    }
+    return true;
+  } else if constexpr (base::Described<Value>) {
+    const std::vector<std::string> parts = absl::StrSplit(absl::string_view(text.data(), text.size()), ':');
+    size_t next = 0;
+    bool ok = true;
+    base::ForEachField(
+        [&](const auto& field, auto& part) {
+          if (!IsPath(field.valid)) ok = ok && next < parts.size() && ReadText(parts[next++], part);
+        },
+        value);
+    return ok && next == parts.size();
+  } else {
+    return ReadNumber(text, value) && std::isfinite(static_cast<double>(value));
+  }
 }
-template <typename Number>
-bool ReadItemField(const std::string& text, Number& value) {
-  return ReadNumber(text, value);
+
+// Returns the texts that ReadText accepts, for messages.
+template <class Value>
+std::string ValidTexts() {
+  if constexpr (base::kIsOptional<Value>) {
+    return ValidTexts<typename Value::value_type>();
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return "true or false";
+  } else if constexpr (std::is_same_v<Value, std::vector<int32_t>>) {
+    return "whole numbers with one blank between them";
+  } else if constexpr (base::kIsList<Value>) {
+    std::vector<std::string> names;
+    base::ForEachFieldOf<typename Value::value_type>([&](const auto& field) {
+      if (!IsPath(field.valid)) names.push_back(absl::AsciiStrToUpper(field.name));
+    });
+    return absl::StrCat(absl::StrJoin(names, ":"), " with one blank between several");
+  } else if constexpr (std::is_same_v<Value, double>) {
+    return "a finite number";
+  } else {
+    return std::is_same_v<Value, uint64_t> ? "a whole number from 0 to 18446744073709551615" : "a whole number";
+  }
 }
-std::string ItemFieldText(const std::string& value) { return value; }
-std::string ItemFieldText(double value) { return base::ShortestDigits(value); }
-template <base::Described Item>
-std::string ShapeOfItem() {
-  std::vector<std::string> names;
-  base::ForEachFieldOf<Item>([&](const auto& field) {
-    if (!IsPath(field.valid)) names.push_back(absl::AsciiStrToUpper(field.name));
-  });
-  return absl::StrJoin(names, ":");
+
+template <class Value>
+std::string TextOf(const Value& value) {
+  if constexpr (base::kIsOptional<Value>) {
+    return value.has_value() ? TextOf(*value) : "";
+  } else if constexpr (base::kIsList<Value>) {
+    return absl::StrJoin(value, " ", [](std::string* out, const auto& item) { out->append(TextOf(item)); });
+  } else if constexpr (base::Described<Value>) {
+    std::vector<std::string> parts;
+    base::ForEachField(
+        [&](const auto& field, const auto& part) {
+          if (!IsPath(field.valid)) parts.push_back(TextOf(part));
+        },
+        value);
+    return absl::StrJoin(parts, ":");
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<Value, double>) {
+    return base::ShortestDigits(value);
+  } else {
+    return absl::StrCat(value);
+  }
 }
 
 struct Prompts {
@@ -180,6 +249,23 @@ absl::StatusOr<std::map<std::string, std::string>> ReadPairs(std::string_view li
   return pairs;
 }
 
+// INVALID_ARGUMENT for a value that no text may have.
+absl::Status CheckWritten(const std::string& key, double number) {
+  if (std::isfinite(number)) return absl::OkStatus();
+  return Malformed(key, base::ShortestDigits(number), ValidTexts<double>());
+}
+template <class Value>
+absl::Status CheckWritten(const std::string& key, const Value& value) {
+  absl::Status status;
+  if constexpr (base::kIsOptional<Value>) {
+    if (value.has_value()) status = CheckWritten(key, *value);
+  } else if constexpr (requires { base::Fields<typename Value::value_type>(); }) {
+    status = base::CheckValue(key, std::nullopt, value, base::List<base::Nested>());
+    if (!status.ok()) status = absl::InvalidArgumentError(absl::StrCat("parameters: ", status.message()));
+  }
+  return status;
+}
+
 // Takes pairs out by name and keeps the first error. A missing pair leaves its value unchanged.
 class PairReader final {
  public:
@@ -191,67 +277,22 @@ class PairReader final {
     if (!Has(key)) Fail(absl::InvalidArgumentError(absl::StrCat("parameters: ", key, " is missing")));
   }
 
-  void operator()(const std::string& key, std::string& text) { text = Take(key).value_or(std::move(text)); }
-  void operator()(const std::string& key, double& number) { TakeNumber(key, "a finite number", number); }
-  void operator()(const std::string& key, int32_t& number) { TakeNumber(key, "a whole number", number); }
-  void operator()(const std::string& key, uint64_t& number) {
-    TakeNumber(key, "a whole number from 0 to 18446744073709551615", number);
-  }
-
-  void operator()(const std::string& key, bool& value) {
+  template <class Value>
+  void Read(const std::string& key, Value& value) {
     const std::optional<std::string> text = Take(key);
     if (!text) return;
-    if (*text != "true" && *text != "false") Fail(Malformed(key, *text, "true or false"));
-    value = *text == "true";
+    value = Value();
+    if (!ReadText(*text, value) || !CheckWritten(key, value).ok()) Fail(Malformed(key, *text, ValidTexts<Value>()));
   }
 
-  template <typename Value>
-  void operator()(const std::string& key, std::optional<Value>& value) {
-    if (Has(key)) (*this)(key, value.emplace());
-  }
-
-  // Reads whole numbers separated by one blank.
-  void operator()(const std::string& key, std::vector<int32_t>& numbers) {
-    const std::optional<std::string> text = Take(key);
-    for (size_t start = 0; text && start <= text->size();) {
-      const size_t end = std::min(text->find(' ', start), text->size());
-      if (!ReadNumber(std::string_view(*text).substr(start, end - start), numbers.emplace_back())) {
-        numbers.clear();
-        return Fail(Malformed(key, *text, "whole numbers with one blank between them"));
-      }
-      start = end + 1;
-    }
-  }
-
-  // Reads the fields of each item except paths, separated by colons; items are separated by one blank.
-  template <base::Described Item>
-  void operator()(const std::string& key, std::vector<Item>& items) {
-    const std::optional<std::string> text = Take(key);
-    if (!text) return;
-    bool ok = true;
-    for (const absl::string_view one : absl::StrSplit(*text, ' ')) {
-      const std::vector<std::string> parts = absl::StrSplit(one, ':');
-      size_t next = 0;
-      base::ForEachField(
-          [&](const auto& field, auto& value) {
-            if (!IsPath(field.valid)) ok = ok && next < parts.size() && ReadItemField(parts[next++], value);
-          },
-          items.emplace_back());
-      ok = ok && next == parts.size();
-    }
-    if (ok && base::CheckValue(key, std::nullopt, items, base::List<base::Nested>()).ok()) return;
-    items.clear();
-    Fail(Malformed(key, *text, absl::StrCat(ShapeOfItem<Item>(), " with one blank between several")));
-  }
-
-  void operator()(const std::string& key, int32_t& width, int32_t& height) {
-    const std::optional<std::string> text = Take(key);
-    if (!text) return;
-    const size_t cross = std::min(text->find('x'), text->size());
-    if (!ReadNumber(std::string_view(*text).substr(0, cross), width) || cross == text->size() ||
-        !ReadNumber(std::string_view(*text).substr(cross + 1), height)) {
-      Fail(Malformed(key, *text, "WIDTHxHEIGHT"));
-    }
+  template <class Value>
+  void ReadOneOfTwo(const TwoValues& two, bool is_second, Value& value) {
+    if (!Has(two.key)) return;
+    const std::string text = is_second ? *Take(two.key) : pairs_[two.key];
+    const size_t end = text.find(two.separator);
+    const std::string_view one = is_second ? std::string_view(text).substr(std::min(end, text.size() - 1) + 1)
+                                           : std::string_view(text).substr(0, end);
+    if (end == std::string::npos || !ReadText(one, value)) Fail(Malformed(two.key, text, two.valid));
   }
 
   void Fail(absl::Status status) { status_.Update(std::move(status)); }
@@ -264,141 +305,63 @@ class PairReader final {
     return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
   }
 
-  template <typename Number>
-  void TakeNumber(const std::string& key, const char* valid, Number& number) {
-    const std::optional<std::string> text = Take(key);
-    if (!text) return;
-    if (!ReadNumber(*text, number) || !std::isfinite(static_cast<double>(number))) Fail(Malformed(key, *text, valid));
-  }
-
   std::map<std::string, std::string> pairs_;
   absl::Status status_;
 };
 
-// Adds pairs by the same calls. Empty texts and absent values add none.
-class PairWriter final {
- public:
-  void operator()(const std::string& key, const std::string& text) {
-    if (!text.empty()) pairs.emplace_back(key, text);
-  }
-  void operator()(const std::string& key, double number) {
-    if (!std::isfinite(number)) status.Update(Malformed(key, base::ShortestDigits(number), "a finite number"));
-    pairs.emplace_back(key, base::ShortestDigits(number));
-  }
-  void operator()(const std::string& key, int32_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
-  void operator()(const std::string& key, uint64_t number) { pairs.emplace_back(key, absl::StrCat(number)); }
-  void operator()(const std::string& key, bool value) { pairs.emplace_back(key, value ? "true" : "false"); }
-  void operator()(const std::string& key, const std::vector<int32_t>& numbers) {
-    pairs.emplace_back(key, absl::StrJoin(numbers, " "));
-  }
-  template <base::Described Item>
-  void operator()(const std::string& key, const std::vector<Item>& items) {
-    if (items.empty()) return;
-    const absl::Status valid = base::CheckValue(key, std::nullopt, items, base::List<base::Nested>());
-    if (!valid.ok()) status.Update(absl::InvalidArgumentError(absl::StrCat("parameters: ", valid.message())));
-    pairs.emplace_back(key, absl::StrJoin(items, " ", [](std::string* out, const Item& item) {
-                         std::vector<std::string> parts;
-                         base::ForEachField(
-                             [&](const auto& field, const auto& value) {
-                               if (!IsPath(field.valid)) parts.push_back(ItemFieldText(value));
-                             },
-                             item);
-                         absl::StrAppend(out, absl::StrJoin(parts, ":"));
-                       }));
-  }
-  void operator()(const std::string& key, int32_t width, int32_t height) {
-    pairs.emplace_back(key, absl::StrCat(width, "x", height));
-  }
-  template <typename Value>
-  void operator()(const std::string& key, const std::optional<Value>& value) {
-    if (value) (*this)(key, *value);
-  }
-
-  Pairs pairs;
-  absl::Status status;  // error of the first number that has no text
-};
-
-// Visits the parameters that have a pair regardless of the prompt, in the order of the text.
-template <typename Visit, typename Parameters>
-void VisitPairs(Visit& visit, Parameters& parameters) {
-  visit(kSteps, parameters.steps);
-  visit("Sampler", parameters.sampler);
-  visit("CFG scale", parameters.guidance_scale);
-  visit(kSeed, parameters.seed);
-  visit(kSize, parameters.width, parameters.height);
-  visit("Model", parameters.model);
-  visit("Model hash", parameters.model_digest);
-  visit("Weights hash", parameters.weights_digest);
-  visit("Noise", parameters.noise);
-  visit("Dtype", parameters.dtype);
-  visit("Device", parameters.device);
-  visit("Text encoders", parameters.text_encoders);
-  visit("VAE", parameters.autoencoder);
-  visit("Layout", parameters.layout);
-  visit("Instruction set", parameters.instruction_set);
-  visit("Clean caption", parameters.clean_caption);
-  visit("Resolution binning", parameters.resolution_binning);
-  visit("Max sequence length", parameters.max_sequence_length);
-  visit("Loras", parameters.adapters);
+const TwoValues* FindTwoValues(std::string_view name) {
+  const auto* two =
+      std::ranges::find_if(kTwoValues, [&](const TwoValues& two) { return two.first == name || two.second == name; });
+  return two == std::end(kTwoValues) ? nullptr : two;
 }
 
-// Returns the key of an option; empty for options that share a pair with another.
-std::string KeyOf(const char* id) {
-  const std::string key = MetadataKey(*FindField(id));
-  return key == kOriginalSize || key == kCropTopLeft ? "" : key;
+// Returns the key of a field; empty for the prompts, which have lines.
+std::string KeyOf(std::string_view name) {
+  if (name == "prompt" || name == "negative_prompt") return "";
+  if (const TwoValues* two = FindTwoValues(name)) return two->key;
+  const RequestFacts* facts = FindField({name.data(), name.size()});
+  return facts == nullptr ? std::string(name) : MetadataKey(*facts);
 }
 
 bool IsFieldName(std::string_view key) {
-  const ImageParameters none;
-  bool found = std::set<std::string_view>{kExactPrompt,       kExactNegativePrompt, kVersion,
-                                          kHasNegativePrompt, kOriginalSize,        kCropTopLeft}
-                   .contains(key);
-  const auto compare = [&](std::string_view name, const auto&...) { found = found || name == key; };
-  VisitPairs(compare, none);
-  base::ForEachFieldOf<control::PromptOptions>([&](const auto& field) { compare(KeyOf(field.name)); });
+  bool found =
+      std::set<std::string_view>{kExactPrompt, kExactNegativePrompt, kVersion, kHasNegativePrompt}.contains(key);
+  base::ForEachFieldOf<ImageParameters>([&](const auto& field) { found = found || KeyOf(field.name) == key; });
   return found;
 }
 
-control::PromptOptions TakeOptions(PairReader& reader) {
-  control::PromptOptions options;
-  const auto take = [&reader](const auto& field, auto& value) {
-    if (const std::string key = KeyOf(field.name); !key.empty()) reader(key, value);
-  };
-  base::ForEachField(take, options);
-  control::OriginalSize& size = options.original_size;
-  reader(kOriginalSize, size.width, size.height);
-  if (reader.Has(kCropTopLeft)) {
-    std::vector<int32_t> corner;
-    reader(kCropTopLeft, corner);
-    if (corner.size() == 2) {
-      size.crop_top = corner[0];
-      size.crop_left = corner[1];
-    } else {
-      reader.Fail(Malformed(kCropTopLeft, absl::StrJoin(corner, " "), "two whole numbers with a blank between"));
-    }
-  }
-  return options;
-}
-
-void PutOptions(const control::PromptOptions& options, PairWriter& writer) {
-  const control::PromptOptions usual;
-  const auto add = [&writer](const auto& field, const auto& value, const auto& usual_value) {
-    if (const std::string key = KeyOf(field.name); !key.empty() && value != usual_value) writer(key, value);
-  };
-  base::ForEachField(add, options, usual);
-  const control::OriginalSize& size = options.original_size;
-  if (size.width != 0 || size.height != 0) writer(kOriginalSize, size.width, size.height);
-  if (size.crop_top != 0 || size.crop_left != 0) {
-    writer(kCropTopLeft, std::vector<int32_t>{size.crop_top, size.crop_left});
-  }
+// Adds the pairs of fields that differ from their defaults, and those that every text has.
+template <base::Described Struct>
+absl::Status AddPairs(const Struct& values, Pairs& pairs) {
+  const Struct usual;
+  absl::Status status;
+  std::string first;  // the value of the first of two fields
+  bool first_is_given = false;
+  base::ForEachField(
+      [&](const auto& field, const auto& value, const auto& usual_value) {
+        const std::string key = KeyOf(field.name);
+        const TwoValues* two = FindTwoValues(field.name);
+        bool is_given = value != usual_value || key == kSteps || key == kSeed || key == kSize;
+        if (two != nullptr && two->first == field.name) {
+          first = TextOf(value) + two->separator;
+          first_is_given = is_given;
+          return;
+        }
+        is_given = is_given || (two != nullptr && first_is_given);
+        if (!is_given || key.empty()) return;
+        status.Update(CheckWritten(key, value));
+        pairs.emplace_back(key, (two != nullptr ? first : "") + TextOf(value));
+      },
+      values, usual);
+  return status;
 }
 
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> OptionPairs(const control::PromptOptions& options) {
-  PairWriter writer;
-  PutOptions(options, writer);
-  return writer.pairs;
+  Pairs pairs;
+  (void)AddPairs(options, pairs);  // pairs that are not valid are shown too
+  return pairs;
 }
 
 absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) {
@@ -411,27 +374,25 @@ absl::StatusOr<std::string> FormatParameters(const ImageParameters& parameters) 
   std::string text = PlainPrompts(parameters);
   const Prompts plain = ReadPlainPrompts(Strip(text));
 
-  PairWriter writer;
   ImageParameters shown = parameters;
   for (std::string* digest : {&shown.model_digest, &shown.weights_digest}) {
     digest->resize(std::min(digest->size(), kHashDigits));
   }
-  VisitPairs(writer, std::as_const(shown));
-  PutOptions(parameters.options, writer);
-  RETURN_IF_ERROR(writer.status);
-  writer.pairs.insert(writer.pairs.end(), parameters.extra.begin(), parameters.extra.end());
-  if (plain.positive != parameters.prompt) writer.pairs.emplace_back(kExactPrompt, parameters.prompt);
+  Pairs pairs;
+  RETURN_IF_ERROR(AddPairs(shown, pairs));
+  pairs.insert(pairs.end(), parameters.extra.begin(), parameters.extra.end());
+  if (plain.positive != parameters.prompt) pairs.emplace_back(kExactPrompt, parameters.prompt);
   if (plain.negative != parameters.negative_prompt) {
     if (parameters.negative_prompt.has_value()) {
-      writer.pairs.emplace_back(kExactNegativePrompt, *parameters.negative_prompt);
+      pairs.emplace_back(kExactNegativePrompt, *parameters.negative_prompt);
     } else {
-      writer(kHasNegativePrompt, false);
+      pairs.emplace_back(kHasNegativePrompt, TextOf(false));
     }
   }
-  writer(kVersion, parameters.version);
+  if (!parameters.version.empty()) pairs.emplace_back(kVersion, parameters.version);
 
   std::string last_line;
-  for (const auto& [key, value] : writer.pairs) {
+  for (const auto& [key, value] : pairs) {
     absl::StrAppend(&last_line, last_line.empty() ? "" : ", ", key, ": ", NeedsQuotes(value) ? Quoted(value) : value);
   }
   AppendLine(last_line, text);
@@ -449,15 +410,22 @@ absl::StatusOr<ImageParameters> ParseParameters(std::string_view text) {
   ImageParameters parameters;
   parameters.prompt = std::move(prompts.positive);
   parameters.negative_prompt = std::move(prompts.negative);
-  reader(kExactPrompt, parameters.prompt);
-  reader(kExactNegativePrompt, parameters.negative_prompt);
+  reader.Read(kExactPrompt, parameters.prompt);
+  reader.Read(kExactNegativePrompt, parameters.negative_prompt);
   bool has_negative_prompt = true;
-  reader(kHasNegativePrompt, has_negative_prompt);
+  reader.Read(kHasNegativePrompt, has_negative_prompt);
   if (!has_negative_prompt) parameters.negative_prompt.reset();
   for (const char* key : {kSteps, kSeed, kSize}) reader.Require(key);
-  VisitPairs(reader, parameters);
-  parameters.options = TakeOptions(reader);
-  reader(kVersion, parameters.version);
+  base::ForEachField(
+      [&reader](const auto& field, auto& value) {
+        if (const TwoValues* two = FindTwoValues(field.name)) {
+          reader.ReadOneOfTwo(*two, two->second == field.name, value);
+        } else if (const std::string key = KeyOf(field.name); !key.empty()) {
+          reader.Read(key, value);
+        }
+      },
+      parameters);
+  reader.Read(kVersion, parameters.version);
   if (!reader.status().ok()) return reader.status();
   parameters.extra = reader.TakeRest();
   return parameters;

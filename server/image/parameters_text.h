@@ -18,10 +18,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/fields.h"
 #include "control/adapter_use.h"
 #include "control/prompt_options.h"
 
@@ -58,6 +60,22 @@ struct ImageParameters {
 
   bool operator==(const ImageParameters&) const = default;
 };
+
+// Names are those of the fields of requests (server/api/request_fields.h), or the keys of the text. The text treats the
+// version and the further pairs specially.
+constexpr auto FieldsOf(const ImageParameters*) {
+  using base::Field;
+  using P = ImageParameters;
+  return std::tuple(
+      Field("prompt", &P::prompt), Field("negative_prompt", &P::negative_prompt), Field("steps", &P::steps),
+      Field("sampler", &P::sampler), Field("guidance_scale", &P::guidance_scale), Field("seed", &P::seed),
+      Field("width", &P::width), Field("height", &P::height), Field("Model", &P::model),
+      Field("Model hash", &P::model_digest), Field("Weights hash", &P::weights_digest), Field("noise", &P::noise),
+      Field("Dtype", &P::dtype), Field("Device", &P::device), Field("Text encoders", &P::text_encoders),
+      Field("VAE", &P::autoencoder), Field("Layout", &P::layout), Field("Instruction set", &P::instruction_set),
+      Field("clean_caption", &P::clean_caption), Field("resolution_binning", &P::resolution_binning),
+      Field("max_sequence_length", &P::max_sequence_length), Field("loras", &P::adapters), base::Inline(&P::options));
+}
 
 // Returns the options that differ from their defaults in the form of the text: "True CFG scale" and "4". The order is
 // fixed.
