@@ -29,7 +29,7 @@ class BinaryWriter {
       ForEachField([this](const auto& field, const auto& member) { Put(member, field.valid); }, value);
     } else if constexpr (std::is_same_v<Valid, Text>) {
       PutText(value, valid);
-    } else if constexpr (std::is_same_v<Valid, Bytes>) {
+    } else if constexpr (std::is_same_v<Valid, Bytes> || std::is_same_v<Valid, Content>) {
       PutBytes(value);
     } else if constexpr (std::is_same_v<Valid, Choice>) {
       PutRaw(static_cast<uint8_t>(value));

@@ -7,6 +7,7 @@
 #include "base/field_error.h"
 #include "base/json_fields.h"
 #include "base/number_text.h"
+#include "base/sha256.h"
 #include "base/utf8.h"
 
 namespace tessera::base {
@@ -63,6 +64,10 @@ std::string ProblemOf(const std::string& text, const Text& valid) {
 }
 
 std::string ProblemOf(const std::string& bytes, const Bytes& valid) { return ProblemOfText(bytes, valid.most_bytes); }
+
+std::string ProblemOf(const std::string& digest, const Content&) {
+  return IsSha256Text(digest) ? "" : absl::StrCat("is not ", 2 * kSha256Bytes, " hexadecimal digits");
+}
 
 std::string ProblemOfChoice(size_t, const std::vector<std::string>& names) {
   return absl::StrCat("is unknown; valid values are ", absl::StrJoin(names, ", "));

@@ -1,9 +1,10 @@
 // Fields<T>() lists the fields of a struct: name, member, valid values, help, first version. Every format that reads,
 // writes, checks or documents the struct walks this list, so that a field is described in one line.
 //
-// The kinds are closed: flag, integer, number, text, choice, lists of these, nested struct, list of structs. The type
-// of the member decides the kind, and a type of no kind does not compile. A member that is a std::optional may be
-// absent. A struct is described by a function FieldsOf in its namespace, which argument-dependent lookup finds:
+// The kinds are closed: flag, integer, number, text, content, choice, lists of these, nested struct, list of structs.
+// The type of the member decides the kind, except that a std::string may also be bytes or a content; a type of no kind
+// does not compile. A member that is a std::optional may be absent. A struct is described by a function FieldsOf in its
+// namespace, which argument-dependent lookup finds:
 //
 //   constexpr auto FieldsOf(const AdapterUse*) {
 //     return std::tuple(base::Field("name", &AdapterUse::name, base::Text{.most_bytes = 128}, "Name of an adapter."),
@@ -50,6 +51,9 @@ struct Text {  // without NUL
 struct Bytes {  // any bytes, NUL too
   size_t most_bytes = size_t{1} << 30;
 };
+// Bytes that are kept apart from the struct, which names them by their SHA-256 (IsSha256Text). Whatever must know which
+// bytes a struct needs finds them with base/content_fields.h.
+struct Content {};
 struct Choice {};  // a value of a NamedEnum
 struct Nested {};
 template <class Each>
@@ -105,7 +109,12 @@ struct KindOf<std::optional<T>> : KindOf<T> {};
 // Whether values of T may have these bounds.
 template <class T, class Valid>
 inline constexpr bool kHasKind = std::is_same_v<typename KindOf<T>::Type, Valid> ||
-                                 (std::is_same_v<T, std::string> && std::is_same_v<Valid, Bytes>);
+                                 (std::is_same_v<T, std::string> &&
+                                  (std::is_same_v<Valid, Bytes> || std::is_same_v<Valid, Content>));
+template <class T, class Valid>
+inline constexpr bool kHasKind<std::optional<T>, Valid> = kHasKind<T, Valid>;
+template <class T, class Each>
+inline constexpr bool kHasKind<std::vector<T>, List<Each>> = kHasKind<T, Each>;
 
 template <class Struct, class Value, class Valid>
 struct Field {
@@ -191,6 +200,7 @@ std::string ProblemOfInteger(uint64_t value, const Integer& valid);
 std::string ProblemOf(double value, const Number& valid);
 std::string ProblemOf(const std::string& text, const Text& valid);
 std::string ProblemOf(const std::string& bytes, const Bytes& valid);
+std::string ProblemOf(const std::string& digest, const Content& valid);
 std::string ProblemOfChoice(size_t value, const std::vector<std::string>& names);
 
 template <class T>

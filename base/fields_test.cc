@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/binary_fields.h"
+#include "base/content_fields.h"
 #include "base/field_error.h"
 #include "base/json_fields.h"
 
@@ -45,7 +46,7 @@ struct Whole {
   uint64_t count = 0;
   double number = 0;
   std::optional<std::string> text;
-  std::string path, bytes;
+  std::string path, bytes, content = std::string(64, '0');
   Colour colour = Colour::kRed;
   std::vector<int32_t> layers;
   std::vector<std::string> names;
@@ -58,7 +59,8 @@ struct Whole {
 constexpr auto FieldsOf(const Whole*) {
   return std::tuple(Field("flag", &Whole::flag), Field("count", &Whole::count), Field("number", &Whole::number),
                     Field("text", &Whole::text), Field("path", &Whole::path, Text{.is_path = true}),
-                    Field("bytes", &Whole::bytes, Bytes()), Field("colour", &Whole::colour),
+                    Field("bytes", &Whole::bytes, Bytes()), Field("content", &Whole::content, Content()),
+                    Field("colour", &Whole::colour),
                     Field("layers", &Whole::layers, List<Integer>{.each = {0, 9}, .most = 3, .distinct = true}),
                     Field("names", &Whole::names), Field("parts", &Whole::parts), Field("part", &Whole::part),
                     Inline(&Whole::size));
@@ -71,6 +73,7 @@ Whole Full() {
           .text = "",
           .path = "/a\xff",
           .bytes = std::string("\0x", 2),
+          .content = std::string(64, 'a'),
           .colour = Colour::kBlue,
           .layers = {9, 3},
           .names = {"a", ""},
@@ -94,6 +97,11 @@ TEST(FieldsTest, AFieldThatIsNotValidIsNamedWithWhatIsValid) {
             "text is not valid UTF-8: byte 0xff at offset 0; it must be UTF-8 text");
   EXPECT_EQ(Problem([](Whole& w) { w.path = std::string(1, '\0'); }),
             "path has a NUL byte at offset 0; it must be a path without NUL");
+  for (const std::string& digest : {std::string(), std::string(63, 'a'), std::string(64, 'A'), std::string(64, 'g')}) {
+    Whole whole = Full();
+    whole.content = digest;
+    EXPECT_EQ(CheckFields(whole).message(), "content is not 64 hexadecimal digits") << digest;
+  }
   EXPECT_EQ(Problem([](Whole& w) { w.colour = static_cast<Colour>(2); }),
             "colour is unknown; valid values are red, blue");
   EXPECT_EQ(Problem([](Whole& w) { w.parts[1].scale = std::nan(""); }),
@@ -129,6 +137,52 @@ TEST(FieldsTest, AFieldHasItsHelpAndFirstVersion) {
   EXPECT_STREQ(name.help, "Its name.");
   EXPECT_EQ(name.since, 1);
   EXPECT_EQ(scale.since, 2);
+}
+
+struct Layer {
+  std::string mask;
+  int32_t blend = 0;
+};
+constexpr auto FieldsOf(const Layer*) {
+  return std::tuple(Field("mask", &Layer::mask, Content()), Field("blend", &Layer::blend));
+}
+
+// A request that names pictures in every way in which a struct may name contents.
+struct Edit {
+  std::string prompt, picture;
+  std::optional<std::string> depth, style;
+  std::vector<std::string> references;
+  std::vector<Layer> layers;
+  std::optional<Layer> last;
+  Layer own;
+};
+constexpr auto FieldsOf(const Edit*) {
+  return std::tuple(Field("prompt", &Edit::prompt), Field("picture", &Edit::picture, Content()),
+                    Field("depth", &Edit::depth, Content()), Field("style", &Edit::style, Content()),
+                    Field("references", &Edit::references, List<Content>{.each = {}, .most = 4}),
+                    Field("layers", &Edit::layers), Field("last", &Edit::last), Inline(&Edit::own));
+}
+
+TEST(ContentFieldsTest, EveryContentThatAStructNamesIsFoundWithoutARegistration) {
+  const auto digest = [](char digit) { return std::string(64, digit); };
+  const Edit edit = {.prompt = digest('f'),
+                     .picture = digest('0'),
+                     .style = digest('1'),
+                     .references = {digest('2'), digest('3')},
+                     .layers = {{.mask = digest('4')}, {.mask = digest('5')}},
+                     .last = Layer{.mask = digest('6')},
+                     .own = {.mask = digest('7')}};
+  ASSERT_TRUE(CheckFields(edit).ok()) << CheckFields(edit);
+  std::string found;
+  ForEachContent(edit, [&](const std::string& content) { found += content.front(); });
+  EXPECT_EQ(found, "01234567");
+  ForEachContent(Full(), [&](const std::string& content) { found += content.front(); });
+  EXPECT_EQ(found, "01234567a");
+}
+
+TEST(ContentFieldsTest, AContentInAListIsCheckedByName) {
+  EXPECT_EQ(CheckFields(Edit{.picture = std::string(64, '0'), .references = {"../x"}}).message(),
+            "references[0] is not 64 hexadecimal digits");
 }
 
 TEST(BinaryFieldsTest, CarriesEveryKindToTheBit) {
@@ -183,8 +237,9 @@ TEST(BinaryFieldsTest, AValueThatIsNotValidIsRefusedByName) {
 
 TEST(BinaryFieldsTest, TheTextOfAStructSaysNamesAndKindsOfAllFields) {
   EXPECT_EQ(FieldsText<Whole>(),
-            "{flag:u8 count:u64 number:number text:text? path:text bytes:text colour:<red|blue|> layers:i32* "
-            "names:text* parts:{name:text scale:number }* part:{name:text scale:number }? width:i32 height:i32 }");
+            "{flag:u8 count:u64 number:number text:text? path:text bytes:text content:text colour:<red|blue|> "
+            "layers:i32* names:text* parts:{name:text scale:number }* part:{name:text scale:number }? width:i32 "
+            "height:i32 }");
 }
 
 TEST(JsonFieldsTest, WritesEveryFieldInOrder) {

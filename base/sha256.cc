@@ -2,11 +2,17 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/escaping.h"
 
 namespace tessera::base {
+
+bool IsSha256Text(absl::string_view text) {
+  return text.size() == 2 * kSha256Bytes &&
+         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+}
 
 std::string Sha256Of(absl::string_view bytes) {
   // Looking up the algorithm in OpenSSL's tables costs more than the digest of a small row.

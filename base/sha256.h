@@ -15,6 +15,9 @@ namespace tessera::base {
 // Size of a binary digest.
 inline constexpr size_t kSha256Bytes = 32;
 
+// Whether the text is a digest as 64 hexadecimal digits in lower case, which no path and no option is.
+bool IsSha256Text(absl::string_view text);
+
 // Returns the binary digest of one byte string.
 std::string Sha256Of(absl::string_view bytes);
 

@@ -33,6 +33,8 @@ void ReadYamlField(YamlMapping& mapping, const char* name, T& value, const Valid
     if (valid.is_path) return mapping.Path(name, value);
     mapping(name, value);
   } else {
+    static_assert(!std::is_same_v<Valid, Content> && !std::is_same_v<Valid, Bytes>,
+                  "a configuration cannot express this kind");
     mapping(name, value);  // a flag, a choice or a duration
   }
 }

@@ -10,19 +10,11 @@
 namespace tessera::control {
 namespace {
 
-constexpr size_t kDigestDigits = 64;
-
 bool IsNameByte(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-' || c == '+';
 }
 
 bool IsFirstByte(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-
-bool IsDigest(std::string_view digest) {
-  return digest.size() == kDigestDigits && std::all_of(digest.begin(), digest.end(), [](char c) {
-           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
-         });
-}
 
 }  // namespace
 
@@ -45,10 +37,8 @@ std::string AdapterNameOf(std::string_view path) {
 }
 
 absl::Status CheckRules(const AdapterUse& adapter) {
-  if (!IsAdapterName(adapter.name))
+  if (!IsAdapterName(adapter.name)) {
     return base::ErrorOfField("name", absl::StrCat(" is not valid; ", kAdapterNameRule));
-  if (!IsDigest(adapter.digest)) {
-    return base::ErrorOfField("digest", absl::StrCat(" is not ", kDigestDigits, " hexadecimal digits"));
   }
   if (!adapter.file.empty() && adapter.file.front() != '/') {
     return base::ErrorOfField("file", " is not an absolute path");

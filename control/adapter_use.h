@@ -31,11 +31,11 @@ inline constexpr base::Number kAdapterScales = {-16, 16};
 constexpr auto FieldsOf(const AdapterUse*) {
   using base::Field;
   return std::tuple(Field("name", &AdapterUse::name), Field("scale", &AdapterUse::scale, kAdapterScales),
-                    Field("digest", &AdapterUse::digest),
+                    Field("digest", &AdapterUse::digest, base::Content()),
                     Field("file", &AdapterUse::file, base::Text{.most_bytes = kMaxAdapterPathBytes, .is_path = true}));
 }
 
-// Checks that name, digest and path are as the comments of AdapterUse describe them.
+// Checks that name and path are as the comments of AdapterUse describe them.
 absl::Status CheckRules(const AdapterUse& adapter);
 
 // Whether the name has 1 to kMaxAdapterNameBytes ASCII letters, digits and . _ - + and begins with a letter, a digit or

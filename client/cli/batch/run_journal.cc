@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/plain_json.h"
+#include "base/sha256.h"
 
 namespace tessera::client {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr int64_t kImagesInAFolder = 1000;
-constexpr size_t kDigestDigits = 64;
 constexpr std::array<absl::string_view, 3> kStates = {"done", "failed", "lost"};  // by RunState
 
 std::string EndingOf(server::ImageFormat format) {
@@ -49,19 +49,14 @@ json::object JsonOf(const RunEntry& entry, bool times) {
   return line;
 }
 
-bool IsDigest(const std::string& text) {
-  return text.size() == kDigestDigits &&
-         std::ranges::all_of(text, [](unsigned char c) { return absl::ascii_isxdigit(c) && !absl::ascii_isupper(c); });
-}
-
 // Whether these are the images of a done item and have its file names.
 bool AreImagesOf(const RunEntry& entry) {
   const auto images = static_cast<int32_t>(entry.images.size());
   for (int32_t i = 0; i < images; ++i) {
     const RunImage& image = entry.images[static_cast<size_t>(i)];
     const absl::StatusOr<server::ImageFormat> format = server::FormatFromPath(image.file);
-    if (!format.ok() || image.file != RunImageName(entry.index, i, images, *format) || !IsDigest(image.digest) ||
-        image.width < 1 || image.height < 1) {
+    if (!format.ok() || image.file != RunImageName(entry.index, i, images, *format) ||
+        !base::IsSha256Text(image.digest) || image.width < 1 || image.height < 1) {
       return false;
     }
   }
@@ -108,7 +103,7 @@ std::optional<RunEntry> ReadJournalLine(const std::string& text) {
                               .bytes = image.at("bytes").to_number<uint64_t>(),
                               .digest = std::string(image.at("sha256").as_string())});
     }
-    if (entry.index < 0 || entry.attempt < 0 || !IsDigest(entry.item_digest) || !AreImagesOf(entry)) {
+    if (entry.index < 0 || entry.attempt < 0 || !base::IsSha256Text(entry.item_digest) || !AreImagesOf(entry)) {
       return std::nullopt;
     }
     return entry;
