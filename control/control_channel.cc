@@ -493,7 +493,7 @@ class LogExecutor {
     const absl::StatusOr<Decoded> decoded = picture.decoding([&](int32_t first, absl::Span<const uint8_t> bytes) {
       if (first < 0 || static_cast<size_t>(first) != next || bytes.size() % row_bytes != 0 ||
           bytes.size() / row_bytes > shape.rows() - next) {
-        return absl::InternalError("the decoder's rows do not follow each other");
+        return absl::InternalError("the decoder's rows are not consecutive");
       }
       const size_t chunk = std::max(kMaxRowBytes / row_bytes, size_t{1}) * row_bytes;
       for (size_t at = 0; at < bytes.size(); at += chunk) {
@@ -501,14 +501,14 @@ class LogExecutor {
         const Rows rows = {.first = static_cast<int32_t>(next),
                            .bytes = std::string(reinterpret_cast<const char*>(part.data()), part.size())};
         const bool sent = Send(command, ReplyKind::kPart, base::EncodeFields(rows));
-        if (!sent) return absl::CancelledError("the controller has gone");
+        if (!sent) return absl::CancelledError("the controller disconnected");
         next += part.size() / row_bytes;
       }
       return absl::OkStatus();
     });
     if (!decoded.ok()) return decoded.status();
     if (next != (sends_results_ ? shape.rows() : 0) || !ShapeOf(*decoded).has_shape_of(shape)) {
-      return absl::InternalError("the decoded image is not of the size that the job was started with");
+      return absl::InternalError("the decoded image does not have the size that the job was started with");
     }
     return SendReply(command, *decoded);
   }

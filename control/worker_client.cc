@@ -172,7 +172,7 @@ absl::StatusOr<DecodedPicture> WorkerClient::WaitForDecode(uint64_t sequence, co
     if (!base::DecodeFields(reply.fields, rows).ok() || rows.bytes.empty() || rows.bytes.size() % row_bytes != 0 ||
         rows.bytes.size() > all_bytes - image.bytes.size() ||
         rows.first != static_cast<int64_t>(image.bytes.size() / row_bytes)) {
-      return ProtocolError("rows that do not follow each other");
+      return ProtocolError("rows that are not consecutive");
     }
     image.bytes.insert(image.bytes.end(), rows.bytes.begin(), rows.bytes.end());
   }

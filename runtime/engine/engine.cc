@@ -330,7 +330,7 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
   if (parameters.placement.offload == control::Offload::kAlways) {
-    return absl::InvalidArgumentError("offload is always; what is trained stays on the device");
+    return absl::InvalidArgumentError("offload is always; it must be auto or never for training");
   }
   return absl::OkStatus();
 }

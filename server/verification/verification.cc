@@ -153,7 +153,7 @@ class Verifier {
     if (loaded.code() != absl::StatusCode::kResourceExhausted || layout.ranks() > 1 || load.placement.stream_blocks) {
       return loaded;
     }
-    Report("one rank has no room for the model: its blocks are read from their files for every step");
+    Report("the model does not fit into one rank's memory: its blocks are read from their files for every step");
     load.placement.stream_blocks = true;
     load.placement.text_encoders = control::ComponentPlacement::kUnloaded;
     load.placement.autoencoder = control::ComponentPlacement::kUnloaded;

@@ -56,7 +56,8 @@ absl::StatusOr<Report> RunCaptions(const Case& test_case) {
   Report report;
   for (const base::Json& row : rows->items()) {
     const std::string& prompt = Text(row, "prompt");
-    report.Add("cleaned " + base::Quote(prompt), models::CleanCaption(prompt).value_or("") == Text(row, "cleaned") ? 0 : 1, 0);
+    report.Add("cleaned " + base::Quote(prompt),
+               models::CleanCaption(prompt).value_or("") == Text(row, "cleaned") ? 0 : 1, 0);
     report.Add("plain " + base::Quote(prompt), models::PlainCaption(prompt) == Text(row, "plain") ? 0 : 1, 0);
   }
   return report;

@@ -244,11 +244,11 @@ class Planning {
     about.of_this_host = !device.empty() || options_.calibrate;
     if (on_gpus()) {
       return RefuseTyped({{"--link", options_.link}, {"--gpu", options_.gpu}, {"--threads", options_.threads}},
-                         " is not for the GPUs of this machine, which are measured");
+                         " is not valid with the GPUs of this machine, which are measured");
     }
     if (about.of_this_host) {
       RETURN_IF_ERROR(RefuseTyped({{"--gpus", options_.gpus}, {"--link", options_.link}, {"--gpu", options_.gpu}},
-                                  " is of GPUs, and this plan is of this machine's CPU"));
+                                  " is for GPUs, and this plan is for this machine's CPU"));
       if (options_.threads.empty()) return absl::OkStatus();
       ASSIGN_OR_RETURN(const int64_t threads, ParseInteger("threads", options_.threads));
       if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
