@@ -69,7 +69,7 @@ std::string ProblemOf(const std::string& digest, const Content&) {
   return IsSha256Text(digest) ? "" : absl::StrCat("is not ", 2 * kSha256Bytes, " hexadecimal digits");
 }
 
-std::string ProblemOfChoice(size_t, const std::vector<std::string>& names) {
+std::string ProblemOfChoice(const std::vector<std::string>& names) {
   return absl::StrCat("is unknown; valid values are ", absl::StrJoin(names, ", "));
 }
 

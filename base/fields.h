@@ -160,6 +160,13 @@ inline constexpr bool kIsList = false;
 template <class T>
 inline constexpr bool kIsList<std::vector<T>> = true;
 
+// Whether a value has to be written, because it has no default.
+constexpr bool IsRequired(const Text& valid) { return valid.is_required; }
+template <class Valid>
+constexpr bool IsRequired(const Valid&) {
+  return false;
+}
+
 // Calls visit(field, members...) for every field, with the member of each of these structs of one type.
 template <class Visit, class First, class... Rest>
 constexpr void ForEachField(const Visit& visit, First& first, Rest&... rest) {
@@ -201,7 +208,7 @@ std::string ProblemOf(double value, const Number& valid);
 std::string ProblemOf(const std::string& text, const Text& valid);
 std::string ProblemOf(const std::string& bytes, const Bytes& valid);
 std::string ProblemOf(const std::string& digest, const Content& valid);
-std::string ProblemOfChoice(size_t value, const std::vector<std::string>& names);
+std::string ProblemOfChoice(const std::vector<std::string>& names);
 
 template <class T>
 concept HasRules = requires(const T& value) {
@@ -214,15 +221,12 @@ absl::Status CheckFields(const T& value);
 
 template <class T, class Valid>
 std::string ProblemOfValue(const T& value, const Valid& valid) {
-  if constexpr (kIsOptional<T>) {
-    return value.has_value() ? ProblemOfValue(*value, valid) : "";
-  } else if constexpr (std::is_same_v<Valid, Flag>) {
+  if constexpr (std::is_same_v<Valid, Flag>) {
     return "";
   } else if constexpr (std::is_same_v<Valid, Integer>) {
     return ProblemOfInteger(static_cast<std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>(value), valid);
   } else if constexpr (std::is_same_v<Valid, Choice>) {
-    const auto number = static_cast<size_t>(value);
-    return number < kEnumNames<T>.size() ? "" : ProblemOfChoice(number, EnumNames<T>());
+    return static_cast<size_t>(value) < kEnumNames<T>.size() ? "" : ProblemOfChoice(EnumNames<T>());
   } else {
     return ProblemOf(value, valid);
   }

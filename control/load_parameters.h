@@ -34,7 +34,7 @@ constexpr auto FieldsOf(const Placement*) {
       Field("threads", &P::threads, base::Integer{0, kMaxThreads}, "CPU threads of all ranks together; 0: all"),
       Field("text_encoders", &P::text_encoders,
             "Where the text encoders are: on the first rank's device, in main memory, or read for each use"),
-      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, likewise"),
+      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, with the same values"),
       Field("stream_blocks", &P::stream_blocks,
             "Read each block of the transformer from its files for every use: for models that do not fit"),
       Field("offload", &P::offload,

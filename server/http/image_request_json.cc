@@ -185,12 +185,6 @@ absl::Status Read(const FlatJsonMember& member, std::optional<Value>& value) {
   return Read(member, value.emplace());
 }
 
-bool IsRequired(const base::Text& valid) { return valid.is_required; }
-template <class Valid>
-bool IsRequired(const Valid&) {
-  return false;
-}
-
 // A value of this kind in messages.
 const char* ExampleOf(const base::Text&) { return "\"style\""; }
 const char* ExampleOf(const base::Number&) { return "0.8"; }
@@ -200,7 +194,7 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
   std::vector<std::string> fields, missing;
   base::ForEachFieldOf<Item>([&](const auto& field) {
     fields.emplace_back(field.name);
-    if (IsRequired(field.valid)) missing.emplace_back(field.name);
+    if (base::IsRequired(field.valid)) missing.emplace_back(field.name);
   });
   for (const auto& [name, scalar] : group) {
     const FlatJsonMember member = {.name = absl::StrCat(list, "[].", name), .value = scalar};
@@ -211,7 +205,7 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
     absl::Status status;
     base::ForEachField(
         [&](const auto& field, auto& value) {
-          if (name != field.name || (IsNull(member) && !IsRequired(field.valid))) return;
+          if (name != field.name || (IsNull(member) && !base::IsRequired(field.valid))) return;
           status = Read(member, value);
         },
         item);

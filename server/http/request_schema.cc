@@ -10,9 +10,6 @@ namespace {
 using boost::json::array;
 using boost::json::object;
 
-bool IsRequired(const base::Text& valid) { return valid.is_required; }
-bool IsRequired(const base::Number&) { return false; }
-
 template <class Value, class Valid>
 const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& valid, object& schema);
 
@@ -26,7 +23,7 @@ object ItemSchema() {
       [&](const auto& field, const auto& value) {
         object property = {{"type", nullptr}};
         property["type"] = AddType({}, value, field.valid, property);
-        if (IsRequired(field.valid)) {
+        if (base::IsRequired(field.valid)) {
           required.emplace_back(field.name);
         } else {
           property["default"] = value;

@@ -95,8 +95,8 @@ class Edges final : public ServerEdges {
   }
 
   absl::Status Listen(std::shared_ptr<TlsCertificates> tls) {
-    if (config_.http.enabled) {
-      HttpServerOptions options = HttpOptionsOf(config_, config_.http);
+    if (config_.listen.http.enabled) {
+      HttpServerOptions options = HttpOptionsOf(config_, config_.listen.http);
       options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).http; };
       options.no_descriptor = ReportingTo(http_refusals_);
       options.tls = std::move(tls);
@@ -105,8 +105,8 @@ class Edges final : public ServerEdges {
       const std::lock_guard lock(listeners_mutex_);
       http_ = *std::move(server);
     }
-    if (config_.admin.enabled) {
-      HttpServerOptions options = HttpOptionsOf(config_, config_.admin);
+    if (config_.listen.admin.enabled) {
+      HttpServerOptions options = HttpOptionsOf(config_, config_.listen.admin);
       const auto most = static_cast<size_t>(SharesOf(MostDescriptors()).admin_connections);
       options.limits.connections = std::min(options.limits.connections, most);
       options.limits.highest_descriptor = [] { return SharesOf(MostDescriptors()).admin; };
@@ -116,9 +116,9 @@ class Edges final : public ServerEdges {
       const std::lock_guard lock(listeners_mutex_);
       admin_ = *std::move(server);
     }
-    if (config_.grpc.enabled) {
-      auto server = GrpcServer::Start({.address = config_.grpc.address,
-                                       .port = config_.grpc.port,
+    if (config_.listen.grpc.enabled) {
+      auto server = GrpcServer::Start({.address = config_.listen.grpc.address,
+                                       .port = config_.listen.grpc.port,
                                        .behind_proxy = config_.behind_proxy,
                                        .record = [this](const CallRecord& record) { Record(record); },
                                        .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
