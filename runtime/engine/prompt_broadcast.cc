@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <concepts>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
+
+#include "base/binary_fields.h"
 
 namespace tessera::runtime {
 namespace {
@@ -15,182 +18,138 @@ namespace {
 // More than any prompt has. It bounds what a receiver allocates on a peer's word.
 constexpr int64_t kMaxDescriptionBytes = int64_t{16} << 20;
 constexpr int64_t kMaxTensorBytes = int64_t{4} << 30;
-constexpr int64_t kMaxDims = 8;
+constexpr size_t kMaxDims = 8;
 
 constexpr int kFirst = 0;
 
 constexpr std::array kDtypes = {at::kByte, at::kChar,     at::kShort, at::kInt,  at::kLong,         at::kDouble,
                                 at::kHalf, at::kBFloat16, at::kFloat, at::kBool, at::kComplexFloat, at::kComplexDouble};
 
-// A prompt is sent as a description of whole 8-byte numbers and texts, followed by the tensors, each once because
-// branches may share a row. Both sides walk the same fields in the same functions, whose structured bindings fail to
-// compile when a field is added and not named.
-template <class Archive>
-void Walk(Archive& archive, models::GuidanceTerm& term) {
-  auto& [weight, start, stop] = term;
-  archive(weight, start, stop);
-}
+// A prompt is sent as a description, followed by the tensors, each once because branches may share a row. A tensor is
+// named by its place among them; kUndefined is none.
+constexpr int64_t kUndefined = -1;
 
-template <class Archive>
-void Walk(Archive& archive, models::GuidanceBranch& branch) {
-  auto& [row, terms, skipped_blocks] = branch;
-  auto& [text, extras] = row;
-  archive(text, extras, terms, skipped_blocks);
-}
-
-template <class Archive>
-void Walk(Archive& archive, models::EncodedPrompt& prompt) {
-  auto& [guidance, prompt_tokens, cached, warnings] = prompt;
-  auto& [branches, rescale, conditional] = guidance;
-  archive(branches, rescale, conditional, prompt_tokens, cached, warnings);
-}
-
-class Writer {
- public:
-  template <class... Fields>
-  void operator()(Fields&... fields) {
-    (Put(fields), ...);
-  }
-
-  const std::string& bytes() const { return bytes_; }
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }
-
- private:
-  void Put(std::integral auto& value) {
-    const auto wide = static_cast<int64_t>(value);
-    bytes_.append(reinterpret_cast<const char*>(&wide), sizeof(wide));
-  }
-  void Put(double& value) {
-    int64_t bits = std::bit_cast<int64_t>(value);
-    Put(bits);
-  }
-  void Put(std::string& text) {
-    size_t size = text.size();
-    Put(size);
-    bytes_ += text;
-  }
-  void Put(at::Tensor& tensor) {
-    int64_t index = -1;  // undefined tensor
-    if (tensor.defined()) {
-      const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
-      index = std::find_if(tensors_.begin(), tensors_.end(), same) - tensors_.begin();
-      if (index == std::ssize(tensors_)) tensors_.push_back(tensor);
-    }
-    Put(index);
-  }
-  template <class Item>
-  void Put(std::vector<Item>& items) {
-    size_t size = items.size();
-    Put(size);
-    for (Item& item : items) Put(item);
-  }
-  template <class Struct>
-  void Put(Struct& fields) {
-    Walk(*this, fields);
-  }
-
-  std::string bytes_;
-  std::vector<at::Tensor> tensors_;
-};
-
-// After a missing field or one out of range, ok() is false and everything that follows is empty.
-class Reader {
- public:
-  explicit Reader(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  template <class... Fields>
-  void operator()(Fields&... fields) {
-    (Get(fields), ...);
-  }
-
-  bool ok() const { return ok_; }
-  bool finished() const { return ok_ && position_ == bytes_.size(); }
-  // The tensors that the description refers to.
-  void set_tensors(std::vector<at::Tensor> tensors) { tensors_ = std::move(tensors); }
-  const std::vector<at::Tensor>& tensors() const { return tensors_; }
-
- private:
-  void Require(bool condition) {
-    if (condition) return;
-    ok_ = false;
-    position_ = bytes_.size();
-  }
-  size_t left() const { return bytes_.size() - position_; }
-
-  template <std::integral Integer>
-  void Get(Integer& value) {
-    int64_t wide = 0;
-    Require(left() >= sizeof(wide));
-    if (ok_) {
-      std::memcpy(&wide, bytes_.data() + position_, sizeof(wide));
-      position_ += sizeof(wide);
-    }
-    if constexpr (std::same_as<Integer, bool>) {
-      Require(wide == 0 || wide == 1);
-    } else {
-      Require(std::in_range<Integer>(wide));
-    }
-    value = ok_ ? static_cast<Integer>(wide) : Integer{};
-  }
-  void Get(double& value) {
-    int64_t bits = 0;
-    Get(bits);
-    value = std::bit_cast<double>(bits);
-  }
-  void Get(std::string& text) {
-    size_t size = 0;
-    Get(size);
-    Require(size <= left());
-    if (!ok_) return;
-    text = bytes_.substr(position_, size);
-    position_ += size;
-  }
-  void Get(at::Tensor& tensor) {
-    int64_t index = 0;
-    Get(index);
-    Require(index >= -1 && index < std::ssize(tensors_));
-    if (ok_ && index >= 0) tensor = tensors_[static_cast<size_t>(index)];
-  }
-  template <class Item>
-  void Get(std::vector<Item>& items) {
-    size_t size = 0;
-    Get(size);
-    Require(size <= left() / sizeof(int64_t));  // the minimum size of an item
-    if (!ok_) return;
-    items.resize(size);
-    for (Item& item : items) Get(item);
-  }
-  template <class Struct>
-  void Get(Struct& fields) {
-    Walk(*this, fields);
-  }
-
-  std::string bytes_;
-  std::vector<at::Tensor> tensors_;
-  size_t position_ = 0;
-  bool ok_ = true;
-};
-
-struct TensorShape {
-  int64_t dtype = 0;  // index in kDtypes
+struct SentTensor {
+  uint8_t dtype = 0;  // index in kDtypes
   std::vector<int64_t> sizes;
 };
 
-template <class Archive>
-void Walk(Archive& archive, TensorShape& shape) {
-  auto& [dtype, sizes] = shape;
-  archive(dtype, sizes);
+struct SentTerm {
+  double weight = 0, start = 0, stop = 0;
+};
+
+struct SentBranch {
+  int64_t text = kUndefined;
+  std::vector<int64_t> extras;
+  std::vector<SentTerm> terms;
+  std::vector<int32_t> skipped_blocks;
+};
+
+struct SentText {
+  std::string text;
+};
+
+struct SentPrompt {
+  uint8_t code = 0;  // of an error; with its reason, and nothing else
+  std::string reason;
+  std::vector<SentTensor> tensors;
+  std::vector<SentBranch> branches;
+  double rescale = 0;
+  uint64_t conditional = 0;
+  int64_t prompt_tokens = 0;
+  bool cached = false;
+  std::vector<SentText> warnings;
+};
+
+constexpr auto FieldsOf(const SentTensor*) {
+  return std::tuple(base::Field("dtype", &SentTensor::dtype, base::Integer{0, kDtypes.size() - 1}),
+                    base::Field("sizes", &SentTensor::sizes, base::List<base::Integer>{.each = {0}, .most = kMaxDims}));
+}
+constexpr auto FieldsOf(const SentTerm*) {
+  return std::tuple(base::Field("weight", &SentTerm::weight), base::Field("start", &SentTerm::start),
+                    base::Field("stop", &SentTerm::stop));
+}
+constexpr auto FieldsOf(const SentBranch*) {
+  using S = SentBranch;
+  return std::tuple(base::Field("text", &S::text), base::Field("extras", &S::extras), base::Field("terms", &S::terms),
+                    base::Field("skipped_blocks", &S::skipped_blocks));
+}
+constexpr auto FieldsOf(const SentText*) { return std::tuple(base::Field("text", &SentText::text, base::Bytes())); }
+constexpr auto FieldsOf(const SentPrompt*) {
+  using base::Field;
+  using S = SentPrompt;
+  return std::tuple(
+      Field("code", &S::code, base::Integer{0, static_cast<uint64_t>(absl::StatusCode::kUnauthenticated)}),
+      Field("reason", &S::reason, base::Bytes()), Field("tensors", &S::tensors), Field("branches", &S::branches),
+      Field("rescale", &S::rescale), Field("conditional", &S::conditional), Field("prompt_tokens", &S::prompt_tokens),
+      Field("cached", &S::cached), Field("warnings", &S::warnings));
 }
 
-// Whether a tensor of this shape may be sent. Nothing else is allocated on a peer's word.
-bool IsValid(const TensorShape& shape, int64_t& bytes_left) {
-  if (shape.dtype < 0 || shape.dtype >= std::ssize(kDtypes) || std::ssize(shape.sizes) > kMaxDims) return false;
-  auto bytes = static_cast<int64_t>(c10::elementSize(kDtypes[static_cast<size_t>(shape.dtype)]));
-  for (const int64_t size : shape.sizes) {
-    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return false;
+int64_t PlaceOf(const at::Tensor& tensor, std::vector<at::Tensor>& tensors) {
+  if (!tensor.defined()) return kUndefined;
+  const auto same = [&](const at::Tensor& other) { return other.is_same(tensor); };
+  const auto place = std::find_if(tensors.begin(), tensors.end(), same) - tensors.begin();
+  if (place == std::ssize(tensors)) tensors.push_back(tensor);
+  return place;
+}
+
+// The structured bindings here fail to compile when a prompt gets a field that is not sent.
+SentPrompt DescriptionOf(const models::EncodedPrompt& prompt, std::vector<at::Tensor>& tensors) {
+  const auto& [guidance, prompt_tokens, cached, warnings] = prompt;
+  const auto& [branches, rescale, conditional] = guidance;
+  SentPrompt sent = {.rescale = rescale, .conditional = conditional, .prompt_tokens = prompt_tokens, .cached = cached};
+  for (const std::string& warning : warnings) sent.warnings.push_back({warning});
+  for (const auto& [row, terms, skipped_blocks] : branches) {
+    const auto& [text, extras] = row;
+    SentBranch& branch = sent.branches.emplace_back();
+    branch.text = PlaceOf(text, tensors);
+    for (const at::Tensor& extra : extras) branch.extras.push_back(PlaceOf(extra, tensors));
+    for (const auto& [weight, start, stop] : terms) branch.terms.push_back({weight, start, stop});
+    branch.skipped_blocks.assign(skipped_blocks.begin(), skipped_blocks.end());
   }
-  bytes_left -= std::min(bytes, bytes_left + 1);
-  return bytes_left >= 0;
+  for (const at::Tensor& tensor : tensors) {
+    const auto dtype = std::find(kDtypes.begin(), kDtypes.end(), tensor.scalar_type()) - kDtypes.begin();
+    sent.tensors.push_back({.dtype = static_cast<uint8_t>(dtype), .sizes = tensor.sizes().vec()});
+  }
+  return sent;
+}
+
+// Returns nullopt if a branch names a tensor that was not sent.
+std::optional<models::EncodedPrompt> PromptOf(const SentPrompt& sent, const std::vector<at::Tensor>& tensors) {
+  bool ok = true;
+  const auto tensor = [&](int64_t place) {
+    ok = ok && place >= kUndefined && place < std::ssize(tensors);
+    return ok && place != kUndefined ? tensors[static_cast<size_t>(place)] : at::Tensor();
+  };
+  models::EncodedPrompt prompt;
+  for (const SentBranch& branch : sent.branches) {
+    models::GuidanceBranch& to = prompt.guidance.branches.emplace_back();
+    to.row.text = tensor(branch.text);
+    for (const int64_t extra : branch.extras) to.row.extras.push_back(tensor(extra));
+    for (const auto& [weight, start, stop] : branch.terms) to.terms.push_back({weight, start, stop});
+    to.skipped_blocks.assign(branch.skipped_blocks.begin(), branch.skipped_blocks.end());
+  }
+  prompt.guidance.rescale = sent.rescale;
+  prompt.guidance.conditional = static_cast<size_t>(sent.conditional);
+  prompt.prompt_tokens = sent.prompt_tokens;
+  prompt.cached = sent.cached;
+  for (const SentText& warning : sent.warnings) prompt.warnings.push_back(warning.text);
+  return ok ? std::optional(std::move(prompt)) : std::nullopt;
+}
+
+// Whether tensors of these shapes may be sent. Nothing else is allocated on a peer's word.
+bool IsValid(const SentPrompt& sent) {
+  if (!base::CheckFields(sent).ok()) return false;
+  int64_t bytes_left = kMaxTensorBytes;
+  for (const SentTensor& tensor : sent.tensors) {
+    auto bytes = static_cast<int64_t>(c10::elementSize(kDtypes[tensor.dtype]));
+    for (const int64_t size : tensor.sizes) {
+      if (__builtin_mul_overflow(bytes, size, &bytes)) return false;
+    }
+    bytes_left -= std::min(bytes, bytes_left + 1);
+    if (bytes_left < 0) return false;
+  }
+  return true;
 }
 
 struct Message {
@@ -199,23 +158,17 @@ struct Message {
 };
 
 // ResourceExhausted for a prompt that no receiver would accept.
-absl::StatusOr<Message> MessageOf(absl::StatusOr<models::EncodedPrompt>& prompt) {
-  Writer head, body;
-  auto code = static_cast<int>(prompt.status().code());
-  std::string reason(prompt.status().message());
-  std::vector<TensorShape> shapes;
+absl::StatusOr<Message> MessageOf(const absl::StatusOr<models::EncodedPrompt>& prompt) {
+  Message message;
+  SentPrompt sent;
   if (prompt.ok()) {
-    body(*prompt);
-    for (const at::Tensor& tensor : body.tensors()) {
-      shapes.push_back({.dtype = std::find(kDtypes.begin(), kDtypes.end(), tensor.scalar_type()) - kDtypes.begin(),
-                        .sizes = tensor.sizes().vec()});
-    }
+    sent = DescriptionOf(*prompt, message.tensors);
+  } else {
+    sent.code = static_cast<uint8_t>(prompt.status().code());
+    sent.reason = std::string(prompt.status().message());
   }
-  head(code, reason, shapes);
-  int64_t bytes_left = kMaxTensorBytes;
-  const bool valid = std::ranges::all_of(shapes, [&](const TensorShape& s) { return IsValid(s, bytes_left); });
-  Message message{.description = head.bytes() + body.bytes(), .tensors = body.tensors()};
-  if (valid && std::ssize(message.description) <= kMaxDescriptionBytes) return message;
+  message.description = base::EncodeFields(sent);
+  if (IsValid(sent) && std::ssize(message.description) <= kMaxDescriptionBytes) return message;
   return absl::ResourceExhaustedError("the encoded prompt is too large to send to other ranks");
 }
 
@@ -244,26 +197,18 @@ absl::StatusOr<models::EncodedPrompt> Receive(parallel::Communicator& control, p
   const at::Tensor description = Bytes(bytes);
   control.Broadcast(description, kFirst);
 
-  Reader reader(std::string(static_cast<const char*>(description.const_data_ptr()), static_cast<size_t>(bytes)));
-  int code = 0;
-  std::string reason;
-  std::vector<TensorShape> shapes;
-  reader(code, reason, shapes);
-  int64_t bytes_left = kMaxTensorBytes;
+  SentPrompt sent;
+  const std::string_view text(static_cast<const char*>(description.const_data_ptr()), static_cast<size_t>(bytes));
+  require(base::DecodeFields(text, sent).ok() && IsValid(sent), "the encoded prompt is malformed");
   std::vector<at::Tensor> tensors;
-  for (const TensorShape& shape : shapes) {
-    require(IsValid(shape, bytes_left), "a tensor of an encoded prompt has an invalid shape");
-    tensors.push_back(
-        at::empty(shape.sizes, at::TensorOptions(kDtypes[static_cast<size_t>(shape.dtype)]).device(device)));
+  for (const SentTensor& tensor : sent.tensors) {
+    tensors.push_back(at::empty(tensor.sizes, at::TensorOptions(kDtypes[tensor.dtype]).device(device)));
   }
-  reader.set_tensors(std::move(tensors));
-  models::EncodedPrompt prompt;
-  if (reader.ok() && code == 0) reader(prompt);
-  require(reader.finished() && code >= 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated),
-          "the encoded prompt is malformed");
-  for (const at::Tensor& tensor : reader.tensors()) world.Broadcast(tensor, kFirst);
-  if (code != 0) return absl::Status(static_cast<absl::StatusCode>(code), reason);
-  return prompt;
+  std::optional<models::EncodedPrompt> prompt = PromptOf(sent, tensors);
+  require(prompt.has_value(), "a prompt names a tensor that was not sent");
+  for (const at::Tensor& tensor : tensors) world.Broadcast(tensor, kFirst);
+  if (sent.code != 0) return absl::Status(static_cast<absl::StatusCode>(sent.code), sent.reason);
+  return *std::move(prompt);
 }
 
 }  // namespace
