@@ -50,12 +50,14 @@ class MessageWriter {
   void Add(Field to, int32_t from) const { reflection_.AddInt32(message_, to, from); }
   void Add(Field to, int64_t from) const { reflection_.AddInt64(message_, to, from); }
   void Add(Field to, const std::string& from) const { reflection_.AddString(message_, to, from); }
-  // The message has a field for each field of the struct, with the same name.
+  // Writes each field of the struct to the message's field of the same name, if there is one.
   template <base::Described T>
   void Add(Field to, const T& from) const {
     const MessageWriter item(AddMessage(to));
     base::ForEachField(
-        [&](const auto& field, const auto& value) { item.Put(to->message_type()->FindFieldByName(field.name), value); },
+        [&](const auto& field, const auto& value) {
+          if (const Field own = to->message_type()->FindFieldByName(field.name)) item.Put(own, value);
+        },
         from);
   }
 

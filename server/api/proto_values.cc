@@ -104,12 +104,7 @@ v1::Job ToProto(const Job& job) {
   message.set_lossless(job.lossless);
   message.mutable_warnings()->Add(job.warnings.begin(), job.warnings.end());
   for (const FinishedImage& image : job.images) *message.add_images() = ToProto(image);
-  for (const control::AdapterUse& adapter : parameters.adapters) {
-    v1::JobLora& spelt = *message.add_loras();
-    spelt.set_name(adapter.name);
-    spelt.set_scale(adapter.scale);
-    spelt.set_digest(adapter.digest);
-  }
+  control::MessageWriter(message).Put(v1::Job::descriptor()->FindFieldByName("loras"), parameters.adapters);
   if (job.state == JobState::kFailed) {
     const absl::Status error = ErrorOfFailedJob(job.error);
     message.mutable_error()->set_code(static_cast<int>(error.code()));

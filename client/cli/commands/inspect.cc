@@ -11,7 +11,6 @@
 #include "base/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
-#include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"

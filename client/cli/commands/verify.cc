@@ -16,6 +16,7 @@
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/prompt_options_json.h"
 #include "client/cli/session/layout_session.h"
 #include "server/workers/worker_process.h"
 

@@ -62,12 +62,4 @@ absl::Status FindAdapterFiles(const std::vector<std::string>& paths, std::vector
   return absl::OkStatus();
 }
 
-boost::json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters) {
-  boost::json::array list;
-  for (const control::AdapterUse& adapter : adapters) {
-    list.push_back(boost::json::object{{"name", adapter.name}, {"scale", adapter.scale}, {"digest", adapter.digest}});
-  }
-  return list;
-}
-
 }  // namespace tessera::client

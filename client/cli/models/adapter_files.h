@@ -1,7 +1,6 @@
 // Reads adapters that are named by file, as on the command line without a server.
 #pragma once
 
-#include <boost/json.hpp>
 #include <string>
 #include <vector>
 
@@ -18,8 +17,5 @@ absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters);
 // Finds, by their digests, the files at these paths with which an image was made. NOT_FOUND names the first adapter
 // without a file; INVALID_ARGUMENT names a file that is none of the adapters.
 absl::Status FindAdapterFiles(const std::vector<std::string>& paths, std::vector<control::AdapterUse>& adapters);
-
-// The adapters' names, scales and digests.
-boost::json::array AdaptersJson(const std::vector<control::AdapterUse>& adapters);
 
 }  // namespace tessera::client
