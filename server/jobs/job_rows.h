@@ -1,5 +1,6 @@
-// The rows of the SQLite job store: the SQL of each change, and how a job is read. The caller provides the transaction.
-// A refused move (FAILED_PRECONDITION, NOT_FOUND) has changed nothing.
+// The rows of a job store: the statements that SQLite and PostgreSQL share, and how their rows become records. What
+// differs between them is in sqlite_rows.h and postgres_rows.h. The caller provides the transaction. A refused move
+// (FAILED_PRECONDITION, NOT_FOUND) has changed nothing.
 #pragma once
 
 #include <array>
@@ -12,11 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/record_ids.h"
-#include "server/jobs/sqlite.h"
+#include "server/jobs/sql.h"
 
 namespace tessera::server {
+
+using ServerId = int64_t;  // of a process that shares the queue
 
 struct JobRow {
   uint64_t number = 0;
@@ -39,22 +43,6 @@ struct TaskRow {
 // By how much a change alters the number of tasks in each state.
 using StateCounts = std::array<int64_t, kTaskStates>;
 
-absl::Status InsertJob(SqliteDatabase& database, const JobRow& job);
-
-absl::Status InsertIdempotencyKey(SqliteDatabase& database, const JobRow& job, const std::string& key_hash,
-                                  const std::string& digest);
-struct KnownKey {
-  uint64_t job = 0;
-  std::string digest;
-};
-absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqliteDatabase& database, const std::string& tenant,
-                                                           const std::string& key_hash);
-
-absl::StatusOr<TaskRow> FindTask(SqliteDatabase& database, uint64_t task);
-
-// NOT_FOUND, or FAILED_PRECONDITION unless the task runs under that attempt.
-absl::StatusOr<TaskRow> FindAttempt(SqliteDatabase& database, const TaskAttempt& attempt);
-
 struct TaskMove {
   TaskState to = TaskState::kQueued;
   absl::Time now;                             // calendar time
@@ -65,82 +53,71 @@ struct TaskMove {
   absl::Duration retention;                   // from now on, for a job that this move ends
 };
 
-// Checks and makes the move, counts it in `counts`, and updates the job's state, with the end of its retention if this
-// was its last task.
-absl::Status MoveTask(SqliteDatabase& database, const TaskRow& task, const TaskMove& move, StateCounts& counts);
-
-// The bytes of a done task's image until they are moved to a file.
-struct PictureRow {
-  TaskAttempt attempt;
-  std::string bytes;
-};
-absl::Status InsertPicture(SqliteDatabase& database, const TaskAttempt& attempt, absl::string_view bytes);
-// Returns the size of the picture; nullopt if there is none.
-absl::StatusOr<std::optional<uint64_t>> FindPicture(SqliteDatabase& database, uint64_t task);
-absl::StatusOr<std::optional<std::string>> ReadPicture(SqliteDatabase& database, uint64_t task, uint64_t offset,
-                                                       size_t count);
-absl::StatusOr<std::vector<PictureRow>> ListPictures(SqliteDatabase& database, int64_t limit);
-// Returns false if the picture was already gone.
-absl::StatusOr<bool> DeletePicture(SqliteDatabase& database, uint64_t task);
-
-// Returns the stored bytes of a task's job; DATA_LOSS if they differ from what was written.
-absl::StatusOr<std::string> ReadRequest(SqliteDatabase& database, uint64_t job);
-
-// Reads a job and its tasks in one snapshot. A damaged row appears as a failed task.
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, uint64_t job);
-
-// NOT_FOUND also for a job of another tenant and for a wrong token.
-absl::StatusOr<JobRecord> ReadJob(SqliteDatabase& database, const RecordIds& ids, const std::string& tenant,
-                                  const std::string& id);
-
-// Returns the numbers of a tenant's jobs below `before`, newest first; of all states if `state` is absent. Reads no
-// other rows.
-absl::StatusOr<std::vector<uint64_t>> ListJobs(SqliteDatabase& database, const std::string& tenant,
-                                               std::optional<JobState> state, uint64_t before, int32_t limit);
-
-// Returns ended jobs whose retention ended by that running time.
-absl::StatusOr<std::vector<uint64_t>> ListExpired(SqliteDatabase& database, absl::Duration running, int64_t limit);
-
-// Returns ended jobs in the order in which their retention ends, which is the order of their ends.
-absl::StatusOr<std::vector<uint64_t>> ListEnded(SqliteDatabase& database, int64_t limit);
-
-// Removes the job with its tasks and its key, and updates the counts. The caller removes its files.
-absl::Status DeleteJob(SqliteDatabase& database, const JobRecord& job, StateCounts& counts);
-
-// Queues all running tasks again; returns their number.
-absl::StatusOr<int64_t> QueueRunning(SqliteDatabase& database);
-
-// FailDamagedImages turns finished tasks whose image row cannot be read into failed ones, as ReadJob shows them, so
-// that lists by state agree with it. Their jobs are kept until `kept_until`. Rows that a newer program wrote are not
-// changed.
-struct FinishedImages {
-  int64_t damaged = 0;  // tasks
-  int64_t bytes = 0;    // size of the files of the other tasks
-};
-absl::StatusOr<FinishedImages> FailDamagedImages(SqliteDatabase& database, absl::Duration kept_until);
-
-// First turns tasks in unknown states into failed ones that end `now`; their jobs are kept until `kept_until`.
-absl::StatusOr<StateCounts> CountStates(SqliteDatabase& database, absl::Time now, absl::Duration kept_until);
-
 struct QueueEntry {
   TaskRow task;
   JobRow job;
   absl::Status request;  // DATA_LOSS: the job is missing, or JobRow::request differs from what was written
 };
 
-// Visits every queued task in the order of its number.
-absl::Status VisitQueue(SqliteDatabase& database, absl::FunctionRef<void(const QueueEntry&)> visit);
+// A row of the task table t has the task's number, job, state, attempt, deaths and isolation; a row of both tables
+// continues with these columns of the job table j.
+#define TESSERA_JOB_COLUMNS "j.token, j.tenant, j.created, j.deadline, j.request, j.checksum"
+inline constexpr int kTaskColumns = 6;
+TaskRow TaskFrom(const SqlRow& row);
+// The columns of an error, from `column` on; OK for NULL.
+#define TESSERA_ERROR_COLUMNS "t.error_code, t.error, t.error_field"
+absl::Status ErrorFrom(const SqlRow& row, int column);
 
-// Returns the number after the last one ever used.
-absl::StatusOr<uint64_t> NextNumber(SqliteDatabase& database);
+// The columns of ReadJobs after those of the task and the job, and before the owner.
+#define TESSERA_RECORD_COLUMNS "j.kept_until, t.started, t.ended, t.image, " TESSERA_ERROR_COLUMNS
+
+std::optional<absl::Time> TimeOf(std::optional<int64_t> microseconds);
+
+// Returns the only column of the statement's rows.
+absl::StatusOr<std::vector<uint64_t>> Numbers(SqlDatabase& database, const char* sql,
+                                              absl::Span<const SqlValue> values = {});
+
+// Inserts the row of the job, without its tasks, with `sql`, which continues TESSERA_INSERT_JOB. Returns false if it
+// inserts nothing.
+#define TESSERA_INSERT_JOB                                                                                   \
+  "INSERT INTO jobs(number, token, tenant, tasks, created, deadline, request, checksum) VALUES($1::bigint, " \
+  "$2::text, $3::text, $4::integer, $5::bigint, $6::bigint, $7::bytea, $8::bytea)"
+absl::StatusOr<bool> InsertJobRow(SqlDatabase& database, const char* sql, const JobRow& job);
+
+// Returns false if the key is known.
+absl::StatusOr<bool> InsertIdempotencyKey(SqlDatabase& database, const JobRow& job, const std::string& key_hash,
+                                          const std::string& digest);
+struct KnownKey {
+  uint64_t job = 0;
+  std::string digest;
+};
+absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(SqlDatabase& database, const std::string& tenant,
+                                                           const std::string& key_hash);
+
+// FAILED_PRECONDITION unless the task runs under that attempt, and the caller has claimed it.
+absl::Status CheckAttempt(const TaskRow& task, const TaskAttempt& attempt, bool is_owner = true);
+
+// Checks the move and makes it with `sql`, whose parameters are the task's number, the new state, attempt, deaths,
+// isolation, start, end, error code, error, error field and image, and `more`.
+absl::Status UpdateTask(SqlDatabase& database, const char* sql, const TaskRow& task, const TaskMove& move,
+                        absl::Span<const SqlValue> more = {});
+
+// Returns the stored bytes of a task's job; DATA_LOSS if they differ from what was written.
+absl::StatusOr<std::string> ReadRequest(SqlDatabase& database, uint64_t job);
+
+// Reads the jobs that `sql` returns, a row for each task, in one snapshot. A damaged row appears as a failed task.
+// `server`: the server that reads a shared store, whose rows end with the owner of the task.
+absl::StatusOr<std::vector<JobRecord>> ReadJobs(SqlDatabase& database, const char* sql,
+                                                absl::Span<const SqlValue> values, const RecordIds& ids,
+                                                std::optional<ServerId> server = std::nullopt);
+// Returns the only job. NOT_FOUND if there is none, and also for a job of another tenant and for a wrong token.
+absl::StatusOr<JobRecord> OnlyJob(std::vector<JobRecord> jobs, const std::string& tenant, const std::string& id);
+
+// Visits the queued tasks that `sql` returns, a row of both tables for each.
+absl::Status VisitQueue(SqlDatabase& database, const char* sql, absl::Span<const SqlValue> values,
+                        absl::FunctionRef<void(const QueueEntry&)> visit);
+
 // Returns the newest time in any record; InfinitePast without records.
-absl::StatusOr<absl::Time> NewestTime(SqliteDatabase& database);
-
-// Returns the stored time that servers have worked on the store.
-absl::StatusOr<absl::Duration> ReadRunningTime(SqliteDatabase& database);
-absl::Status KeepRunningTime(SqliteDatabase& database, absl::Duration running);
-
-// DATA_LOSS: the secret of the ids is missing.
-absl::StatusOr<RecordIds> ReadRecordIds(SqliteDatabase& database);
+absl::StatusOr<absl::Time> NewestTime(SqlDatabase& database);
 
 }  // namespace tessera::server

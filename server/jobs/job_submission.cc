@@ -104,7 +104,9 @@ absl::Status JobSubmission::Apply(SqliteDatabase& database, const RecordIds& ids
   next_number += static_cast<uint64_t>(row.tasks);
   RETURN_IF_ERROR(InsertJob(database, row));
   counts_[static_cast<size_t>(TaskState::kQueued)] = row.tasks;
-  return job_.key_hash.empty() ? absl::OkStatus() : InsertIdempotencyKey(database, row, job_.key_hash, job_.key_digest);
+  if (job_.key_hash.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool is_new, InsertIdempotencyKey(database, row, job_.key_hash, job_.key_digest));
+  return is_new ? absl::OkStatus() : absl::InternalError("the key was found to be unknown, and is known");
 }
 
 SubmittedJob JobSubmission::TakeResult(const RecordIds& ids) {

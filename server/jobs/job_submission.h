@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/jobs/job_rows.h"
 #include "server/jobs/job_store.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_rows.h"
 
 namespace tessera::server {
 

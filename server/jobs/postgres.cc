@@ -39,6 +39,18 @@ absl::StatusCode CodeOf(absl::string_view state) {
   return absl::StatusCode::kInternal;
 }
 
+class PostgresRow final : public SqlRow {
+ public:
+  PostgresRow(const PostgresRows& rows, int row) : rows_(rows), row_(row) {}
+  bool IsNull(int column) const override { return rows_.IsNull(row_, column); }
+  int64_t Int(int column) const override { return rows_.Int(row_, column); }
+  absl::string_view Bytes(int column) const override { return rows_.Bytes(row_, column); }
+
+ private:
+  const PostgresRows& rows_;
+  const int row_;
+};
+
 absl::StatusOr<std::string> PasswordOf(const PostgresAddress& address) {
   if (address.password_file.empty()) return std::string();
   const std::optional<std::string> text = base::ReadSmallFile(address.password_file, kMaxPasswordBytes);
@@ -68,31 +80,8 @@ absl::Status CheckDsn(const std::string& dsn) {
 
 }  // namespace
 
-PostgresValue::PostgresValue(int64_t number) : value_(absl::StrCat(number)) {}
-
-PostgresValue::PostgresValue(std::optional<int64_t> number)
-    : value_(number ? absl::StrCat(*number) : ""), is_null_(!number) {}
-
-PostgresValue PostgresValue::Text(absl::string_view text) {
-  PostgresValue value;
-  value.value_ = std::string(text);
-  // A text parameter of libpq ends at the first zero byte; a binary one has exactly the bytes of the text.
-  value.is_binary_ = true;
-  return value;
-}
-
-PostgresValue PostgresValue::Bytes(absl::string_view bytes) { return Text(bytes); }
-
-PostgresValue PostgresValue::Null() {
-  PostgresValue value;
-  value.is_null_ = true;
-  return value;
-}
-
-PostgresValue PostgresValue::Numbers(absl::Span<const uint64_t> numbers) {
-  PostgresValue value;
-  value.value_ = absl::StrCat("{", absl::StrJoin(numbers, ","), "}");
-  return value;
+SqlValue SqlValue::Numbers(absl::Span<const uint64_t> numbers) {
+  return SqlValue(Kind::kNumbers, absl::StrCat("{", absl::StrJoin(numbers, ","), "}"));
 }
 
 PostgresRows::~PostgresRows() { PQclear(result_); }
@@ -115,11 +104,6 @@ int64_t PostgresRows::Int(int row, int column) const {
   uint64_t value = bytes.size() > 1 && static_cast<int8_t>(bytes[0]) < 0 ? ~uint64_t{0} : 0;
   for (const char byte : bytes) value = value << 8 | static_cast<uint8_t>(byte);
   return static_cast<int64_t>(value);
-}
-
-std::optional<int64_t> PostgresRows::OptionalInt(int row, int column) const {
-  if (IsNull(row, column)) return std::nullopt;
-  return Int(row, column);
 }
 
 absl::string_view PostgresRows::Bytes(int row, int column) const {
@@ -196,20 +180,37 @@ absl::StatusOr<PostgresRows> PostgresConnection::Answer() {
   return last;
 }
 
-absl::StatusOr<PostgresRows> PostgresConnection::Query(const char* sql, absl::Span<const PostgresValue> values) {
+absl::StatusOr<PostgresRows> PostgresConnection::Query(const char* sql, absl::Span<const SqlValue> values) {
   if (is_lost_) return absl::UnavailableError("the connection to the job store's database is lost");
+  std::vector<std::string> texts;  // of numbers
   std::vector<const char*> bytes;
   std::vector<int> lengths, formats;
-  for (const PostgresValue& value : values) {
-    bytes.push_back(value.is_null_ ? nullptr : value.value_.c_str());
-    lengths.push_back(static_cast<int>(value.value_.size()));
-    formats.push_back(value.is_binary_ ? 1 : 0);
+  texts.reserve(values.size());
+  for (const SqlValue& value : values) {
+    const bool is_number = value.kind() == SqlValue::Kind::kNumber;
+    const std::string& text = is_number ? texts.emplace_back(absl::StrCat(value.number())) : value.bytes();
+    bytes.push_back(value.kind() == SqlValue::Kind::kNull ? nullptr : text.c_str());
+    lengths.push_back(static_cast<int>(text.size()));
+    // A text parameter of libpq ends at the first zero byte; a binary one has exactly the bytes of the text.
+    formats.push_back(value.kind() == SqlValue::Kind::kText || value.kind() == SqlValue::Kind::kBytes ? 1 : 0);
   }
   if (PQsendQueryParams(connection_, sql, static_cast<int>(values.size()), nullptr, bytes.data(), lengths.data(),
                         formats.data(), /*resultFormat=*/1) == 0) {
     return Lost();
   }
   return Answer();
+}
+
+absl::Status PostgresConnection::Visit(const char* sql, absl::Span<const SqlValue> values,
+                                       absl::FunctionRef<void(const SqlRow&)> visit) {
+  ASSIGN_OR_RETURN(const PostgresRows rows, Query(sql, values));
+  for (int row = 0; row < rows.size(); ++row) visit(PostgresRow(rows, row));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> PostgresConnection::Update(const char* sql, absl::Span<const SqlValue> values) {
+  ASSIGN_OR_RETURN(const PostgresRows rows, Query(sql, values));
+  return rows.changed();
 }
 
 absl::Status PostgresConnection::RunScript(const char* sql) {

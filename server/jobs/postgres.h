@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "server/jobs/sql.h"
 
 struct pg_conn;
 struct pg_result;
@@ -27,25 +27,6 @@ namespace tessera::server {
 struct PostgresAddress {
   std::string dsn;            // libpq connection string without a password
   std::string password_file;  // file whose first line is the password, read for every connection; empty: no password
-};
-
-// A parameter of a statement. The statement states its type: "$1::bigint".
-class PostgresValue {
- public:
-  PostgresValue(int64_t number);                 // NOLINT: implicit like SQL values
-  PostgresValue(std::optional<int64_t> number);  // NOLINT; nullopt is NULL
-  static PostgresValue Text(absl::string_view text);
-  static PostgresValue Bytes(absl::string_view bytes);
-  static PostgresValue Null();
-  static PostgresValue Numbers(absl::Span<const uint64_t> numbers);  // of type bigint[]
-
- private:
-  friend class PostgresConnection;
-  PostgresValue() = default;
-
-  std::string value_;
-  bool is_null_ = false;
-  bool is_binary_ = false;
 };
 
 // The rows of one statement.
@@ -63,20 +44,19 @@ class PostgresRows {
   int64_t changed() const;        // rows that the statement inserted, updated or deleted
   absl::string_view tag() const;  // the command's tag: "COMMIT"
   bool IsNull(int row, int column) const;
-  int64_t Int(int row, int column) const;  // any integer type, or boolean
-  std::optional<int64_t> OptionalInt(int row, int column) const;
+  int64_t Int(int row, int column) const;              // any integer type, or boolean
   absl::string_view Bytes(int row, int column) const;  // text or bytea, valid as long as the rows live; empty for NULL
 
  private:
   pg_result* result_;
 };
 
-class PostgresConnection final {
+class PostgresConnection final : public SqlDatabase {
  public:
   // INVALID_ARGUMENT: the connection string is malformed or contains a password. FAILED_PRECONDITION: the password file
   // cannot be read. UNAVAILABLE: with libpq's message.
   static absl::StatusOr<std::unique_ptr<PostgresConnection>> Open(const PostgresAddress& address);
-  ~PostgresConnection();
+  ~PostgresConnection() override;
 
   PostgresConnection(const PostgresConnection&) = delete;
   PostgresConnection& operator=(const PostgresConnection&) = delete;
@@ -84,13 +64,10 @@ class PostgresConnection final {
   // Executes one statement. RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: damage. ABORTED: the transaction
   // conflicted with others and may be repeated. UNAVAILABLE: the connection is lost, or any other error that may pass.
   // INTERNAL: a defect of this program.
-  absl::StatusOr<PostgresRows> Query(const char* sql, absl::Span<const PostgresValue> values = {});
-  absl::StatusOr<PostgresRows> Query(const char* sql, std::initializer_list<PostgresValue> values) {
-    return Query(sql, absl::MakeConstSpan(values.begin(), values.size()));
-  }
-  absl::Status Run(const char* sql, std::initializer_list<PostgresValue> values = {}) {
-    return Query(sql, values).status();
-  }
+  absl::StatusOr<PostgresRows> Query(const char* sql, absl::Span<const SqlValue> values = {});
+  absl::Status Visit(const char* sql, absl::Span<const SqlValue> values,
+                     absl::FunctionRef<void(const SqlRow&)> visit) override;
+  absl::StatusOr<int64_t> Update(const char* sql, absl::Span<const SqlValue> values) override;
   // Executes several statements without parameters.
   absl::Status RunScript(const char* sql);
 

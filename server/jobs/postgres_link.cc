@@ -113,7 +113,7 @@ absl::Status PostgresLink::Send() {
     }
     if (jobs.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(connection_->Run("SELECT pg_notify('tessera_jobs', $1::text)",
-                                     {PostgresValue::Text(absl::StrCat(server_, " ", absl::StrJoin(jobs, ",")))}));
+                                     {SqlValue::Text(absl::StrCat(server_, " ", absl::StrJoin(jobs, ",")))}));
   }
 }
 
@@ -173,8 +173,7 @@ void PostgresLink::Run() {
     Wait(std::min(next_renewal_, next_compare_) - base::SteadyNow());
   }
   if (connection_ == nullptr || !Send().ok()) return;
-  connection_
-      ->Run("SELECT pg_notify('tessera_jobs', $1::text)", {PostgresValue::Text(absl::StrCat(server_, " ", kGone))})
+  connection_->Run("SELECT pg_notify('tessera_jobs', $1::text)", {SqlValue::Text(absl::StrCat(server_, " ", kGone))})
       .IgnoreError();
 }
 

@@ -1,4 +1,4 @@
-// The rows of a job store in PostgreSQL: the SQL that job_rows.h has for SQLite. The caller provides a transaction with
+// The rows of a job store in PostgreSQL: what job_rows.h leaves to the database. The caller provides a transaction with
 // isolation READ COMMITTED.
 //
 // A move of a task requires the lock of its job's row, so the moves of one job are serialized and the job's state
@@ -24,8 +24,6 @@
 
 namespace tessera::server {
 
-using ServerId = int64_t;  // of a process that shares the queue
-
 struct OwnedTask {
   TaskRow row;
   std::optional<ServerId> owner;  // the server that claimed it last
@@ -38,12 +36,6 @@ struct OwnedTask {
 absl::StatusOr<uint64_t> TakeNumber(PostgresConnection& database);
 // Returns false if a job with this token exists, which this process submitted before.
 absl::StatusOr<bool> InsertJob(PostgresConnection& database, const JobRow& job);
-
-// Returns false if the key is known.
-absl::StatusOr<bool> InsertIdempotencyKey(PostgresConnection& database, const JobRow& job, const std::string& key_hash,
-                                          const std::string& digest);
-absl::StatusOr<std::optional<KnownKey>> FindIdempotencyKey(PostgresConnection& database, const std::string& tenant,
-                                                           const std::string& key_hash);
 
 // Locks the jobs of those tasks.
 absl::Status LockJobs(PostgresConnection& database, absl::Span<const uint64_t> tasks);
@@ -67,8 +59,6 @@ struct TaskOwner {
 };
 absl::Status MoveTask(PostgresConnection& database, const SharingServer& server, const TaskRow& task,
                       const TaskMove& move, const TaskOwner& owner = {});
-
-absl::StatusOr<std::string> ReadRequest(PostgresConnection& database, uint64_t job);
 
 // Reads those of the jobs that exist, newest first, in one snapshot. A damaged row appears as a failed task.
 absl::StatusOr<std::vector<JobRecord>> ReadJobs(PostgresConnection& database, const RecordIds& ids, ServerId server,
@@ -116,8 +106,6 @@ absl::StatusOr<TakenBack> TakeBackExpired(PostgresConnection& database, const Sh
 absl::Status KeepOthersJobs(PostgresConnection& database, const SharingServer& server, const TaskMove& move);
 
 absl::StatusOr<absl::Time> DatabaseTime(PostgresConnection& database);
-// Returns the newest time in any record; InfinitePast without records.
-absl::StatusOr<absl::Time> NewestTime(PostgresConnection& database);
 
 // Returns the servers' shared running time after this one has measured `running`. A server whose lease has expired does
 // not contribute, so the shared time lacks less than a lease of what each server has measured.

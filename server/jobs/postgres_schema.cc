@@ -84,7 +84,7 @@ absl::Status Advance(PostgresConnection& database, int64_t version, int target) 
   for (int64_t step = version; step < target; ++step) RETURN_IF_ERROR(database.RunScript(kSteps[step]));
   if (version > 0) return database.Run("UPDATE store SET version = $1::bigint", {target});
   return database.Run("INSERT INTO store(version, secret) VALUES($1::bigint, $2::bytea)",
-                      {target, PostgresValue::Bytes(base::RandomBytes(kRecordIdSecretBytes))});
+                      {target, SqlValue::Bytes(base::RandomBytes(kRecordIdSecretBytes))});
 }
 
 absl::Status Migrate(PostgresConnection& database, int target) {

@@ -5,8 +5,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "server/jobs/job_rows.h"
 #include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_rows.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/random_bytes.h"
 #include "base/status_macros.h"
-#include "server/jobs/job_rows.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite_job_store.h"
+#include "server/jobs/sqlite_rows.h"
 
 namespace tessera::server {
 namespace {

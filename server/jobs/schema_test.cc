@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/field_error.h"
 #include "server/jobs/job_record.h"
-#include "server/jobs/job_rows.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
+#include "server/jobs/sqlite_rows.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/read_bytes.h"
@@ -199,6 +200,61 @@ TEST(JobStoreSchema, OfTwoStoresHidesTheSameNumbersOtherwise) {
     EXPECT_EQ(ReadRecordIds(**database).status().code(), absl::StatusCode::kDataLoss);
   }
   EXPECT_NE(pages[0], pages[1]);
+}
+
+// Every version of the program reads the rows of every other.
+TEST(JobStoreSchema, StoresRowsWithTheBytesAndTypesThatTheyAlwaysHad) {
+  using std::string_literals::operator""s;
+  FaultyDisk disk;
+  absl::StatusOr<std::unique_ptr<SqliteDatabase>> opened = SqliteDatabase::Open({.path = "jobs", .vfs = disk.vfs()});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  SqliteDatabase& database = **opened;
+  ASSERT_EQ(MigrateSchema(database, SqliteJobStore::kSchemaVersion), absl::OkStatus());
+  const auto at = [](int64_t seconds) { return absl::FromUnixSeconds(1'700'000'000 + seconds); };
+  const JobRow job = {.number = 1,
+                      .token = "token",
+                      .tenant = "alice",
+                      .tasks = 3,
+                      .created = at(0),
+                      .deadline = at(60),
+                      .request = "request\0\xff"s};
+  ASSERT_EQ(InsertJob(database, job), absl::OkStatus());
+  ASSERT_TRUE(InsertIdempotencyKey(database, job, "hash", "digest\0"s).ok());
+  StateCounts counts{};
+  const auto move = [&](uint64_t task, TaskMove to) {
+    to.running = absl::Hours(1);
+    to.retention = absl::Hours(24);
+    const absl::StatusOr<TaskRow> row = FindTask(database, task);
+    ASSERT_TRUE(row.ok()) << row.status();
+    ASSERT_EQ(MoveTask(database, *row, to, counts), absl::OkStatus());
+  };
+  for (const uint64_t task : {1, 2, 3}) move(task, {.to = TaskState::kRunning, .now = at(1)});
+  move(1, {.to = TaskState::kDone, .now = at(2), .image = "image\0\xff"s});
+  move(2, {.to = TaskState::kFailed, .now = at(3), .error = base::ErrorOfField("steps", " is 7")});
+  move(3, {.to = TaskState::kQueued, .now = at(4), .blame = Blame{.deaths = 2, .isolated = true}});
+  move(3, {.to = TaskState::kCancelled, .now = at(5)});
+  const auto rows = [&](const char* sql) {
+    std::string text;
+    EXPECT_TRUE(database.Visit(sql, {}, [&](const SqlRow& row) { absl::StrAppend(&text, row.Bytes(0), "\n"); }).ok());
+    return text;
+  };
+#define COMMA " || ',' || "
+  EXPECT_EQ(rows("SELECT quote(number)" COMMA "quote(token)" COMMA "quote(tenant)" COMMA "quote(tasks)" COMMA
+                 "quote(created)" COMMA "quote(deadline)" COMMA "quote(kept_until)" COMMA "quote(request)" COMMA
+                 "quote(checksum)" COMMA "quote(state) FROM jobs"),
+            "1,'token','alice',3,1700000000000000,1700000060000000,90000000000,X'7265717565737400FF',"
+            "X'87F9225C80EAEA04E81D6F79DB73E2A1227882D4D1F3BDF354AB1E41CCA7875A',3\n");
+  EXPECT_EQ(rows("SELECT quote(number)" COMMA "quote(job)" COMMA "quote(state)" COMMA "quote(attempt)" COMMA
+                 "quote(strikes)" COMMA "quote(alone)" COMMA "quote(started)" COMMA "quote(ended)" COMMA
+                 "quote(error_code)" COMMA "quote(error)" COMMA "quote(error_field)" COMMA
+                 "quote(image) FROM tasks ORDER BY number"),
+            "1,1,2,1,0,0,1700000001000000,1700000002000000,NULL,NULL,NULL,X'696D61676500FF'\n"
+            "2,1,3,1,0,0,1700000001000000,1700000003000000,3,'steps is 7','steps',NULL\n"
+            "3,1,4,1,2,1,1700000001000000,1700000005000000,NULL,NULL,NULL,NULL\n");
+  EXPECT_EQ(
+      rows("SELECT quote(tenant)" COMMA "quote(key_hash)" COMMA "quote(digest)" COMMA "quote(job) FROM idempotency"),
+      "'alice',X'68617368',X'64696765737400',1\n");
+#undef COMMA
 }
 
 absl::Status OpenAfter(const char* sql) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
@@ -116,8 +117,32 @@ SqliteStatement& SqliteStatement::BindBlob(int index, absl::string_view value) {
   return *this;
 }
 
-SqliteStatement& SqliteStatement::BindNull(int index) {
-  bind_result_ |= sqlite3_bind_null(statement_, index);
+SqliteStatement& SqliteStatement::BindNamed(absl::Span<const SqlValue> values) {
+  for (int index = 1; index <= sqlite3_bind_parameter_count(statement_); ++index) {
+    size_t number = 0;  // of "$12::bigint"
+    const absl::string_view name = sqlite3_bind_parameter_name(statement_, index);
+    if (!absl::SimpleAtoi(name.substr(1, name.find(':') - 1), &number) || number < 1 || number > values.size()) {
+      bind_result_ = SQLITE_RANGE;
+      return *this;
+    }
+    const SqlValue& value = values[number - 1];
+    switch (value.kind()) {
+      case SqlValue::Kind::kNull:
+        break;
+      case SqlValue::Kind::kNumber:
+        Bind(index, value.number());
+        break;
+      case SqlValue::Kind::kText:
+        BindText(index, value.bytes());
+        break;
+      case SqlValue::Kind::kBytes:
+        BindBlob(index, value.bytes());
+        break;
+      case SqlValue::Kind::kNumbers:
+        bind_result_ = SQLITE_MISMATCH;
+        break;
+    }
+  }
   return *this;
 }
 
@@ -134,11 +159,6 @@ absl::Status SqliteStatement::Run() { return Step().status(); }
 bool SqliteStatement::IsNull(int column) const { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 
 int64_t SqliteStatement::Int(int column) const { return sqlite3_column_int64(statement_, column); }
-
-std::optional<int64_t> SqliteStatement::OptionalInt(int column) const {
-  if (IsNull(column)) return std::nullopt;
-  return Int(column);
-}
 
 absl::string_view SqliteStatement::Bytes(int column) const {
   const void* bytes = sqlite3_column_blob(statement_, column);
@@ -179,6 +199,22 @@ absl::StatusOr<SqliteStatement> SqliteDatabase::Prepare(const char* sql) {
     if (result != SQLITE_OK) return ToStatus(result, database_);
   }
   return SqliteStatement(database_, statement);
+}
+
+absl::Status SqliteDatabase::Visit(const char* sql, absl::Span<const SqlValue> values,
+                                   absl::FunctionRef<void(const SqlRow&)> visit) {
+  ASSIGN_OR_RETURN(SqliteStatement statement, Prepare(sql));
+  statement.BindNamed(values);
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, statement.Step());
+    if (!row) return absl::OkStatus();
+    visit(statement);
+  }
+}
+
+absl::StatusOr<int64_t> SqliteDatabase::Update(const char* sql, absl::Span<const SqlValue> values) {
+  RETURN_IF_ERROR(Visit(sql, values, [](const SqlRow&) {}));
+  return Changes();
 }
 
 absl::Status SqliteDatabase::Execute(const char* sql) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/jobs/sql.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -21,25 +22,25 @@ namespace tessera::server {
 
 // A prepared statement with its parameters, from 1, and its columns, from 0. It is reset when it goes out of scope, and
 // its connection keeps it for the next use; so each SQL text can be in use only once at a time.
-class SqliteStatement final {
+class SqliteStatement final : public SqlRow {
  public:
   SqliteStatement(sqlite3* database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
   SqliteStatement(SqliteStatement&& other) noexcept;
   SqliteStatement& operator=(SqliteStatement&&) = delete;
-  ~SqliteStatement();
+  ~SqliteStatement() override;
 
   SqliteStatement& Bind(int index, int64_t value);
   SqliteStatement& BindText(int index, absl::string_view value);
   SqliteStatement& BindBlob(int index, absl::string_view value);
-  SqliteStatement& BindNull(int index);
+  // Binds the values to the parameters that are named by their numbers (sql.h).
+  SqliteStatement& BindNamed(absl::Span<const SqlValue> values);
 
   absl::StatusOr<bool> Step();  // false: no more rows
   absl::Status Run();           // for statements without rows
 
-  bool IsNull(int column) const;
-  int64_t Int(int column) const;
-  std::optional<int64_t> OptionalInt(int column) const;
-  absl::string_view Bytes(int column) const;  // text or blob, valid until the next Step; empty for NULL
+  bool IsNull(int column) const override;
+  int64_t Int(int column) const override;
+  absl::string_view Bytes(int column) const override;  // valid until the next Step
 
  private:
   sqlite3* database_;
@@ -47,7 +48,7 @@ class SqliteStatement final {
   int bind_result_ = 0;
 };
 
-class SqliteDatabase final {
+class SqliteDatabase final : public SqlDatabase {
  public:
   struct Options {
     std::string path;
@@ -56,13 +57,17 @@ class SqliteDatabase final {
 
   // Creates the file if it does not exist. WAL mode, synchronous=FULL.
   static absl::StatusOr<std::unique_ptr<SqliteDatabase>> Open(const Options& options);
-  ~SqliteDatabase();
+  ~SqliteDatabase() override;
 
   SqliteDatabase(const SqliteDatabase&) = delete;
   SqliteDatabase& operator=(const SqliteDatabase&) = delete;
 
   // `sql` must be a constant, because its address is the key of the cached statement.
   absl::StatusOr<SqliteStatement> Prepare(const char* sql);
+
+  absl::Status Visit(const char* sql, absl::Span<const SqlValue> values,
+                     absl::FunctionRef<void(const SqlRow&)> visit) override;
+  absl::StatusOr<int64_t> Update(const char* sql, absl::Span<const SqlValue> values) override;
 
   // Executes one or several statements without parameters and rows.
   absl::Status Execute(const char* sql);

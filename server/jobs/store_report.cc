@@ -9,9 +9,8 @@
 #include "absl/time/clock.h"
 #include "base/process_lock.h"
 #include "base/status_macros.h"
-#include "server/jobs/job_rows.h"
 #include "server/jobs/postgres_rows.h"
-#include "server/jobs/sqlite.h"
+#include "server/jobs/sqlite_rows.h"
 #include "server/jobs/store_disk.h"
 
 namespace tessera::server {
