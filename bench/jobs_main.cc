@@ -116,7 +116,7 @@ int Run(const std::string& folder, int64_t rows, int submitters, double seconds)
   const std::clock_t cpu_began = std::clock();
   store = *server::SqliteJobStore::Open(options);
   server::RequestScheduler scheduler({});
-  scheduler.capacity().SetModel("emoji", {.flops_per_token = 1});
+  scheduler.capacity().SetModel("emoji", {.flops = {.image = 1}});
   std::vector<uint64_t> queue;
   const absl::StatusOr<server::Recovery> recovery = store->Recover([&](const server::QueuedTask& task) {
     queue.push_back(task.id);

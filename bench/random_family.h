@@ -28,7 +28,6 @@ class RandomFamily final : public models::Family {
   at::ScalarType dtype() const override { return table_.dtype(); }
   at::Device device() const override { return table_.device(); }
   int64_t weight_bytes() const override { return weight_bytes_; }
-  models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
   // In latents.
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return {.channels = channels_, .height = height, .width = width, .grid = {height / patch_, width / patch_}};

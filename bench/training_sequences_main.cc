@@ -55,7 +55,6 @@ class BenchFamily final : public models::Family {
   at::Device device() const override { return at::kCPU; }
   int64_t weight_bytes() const override { return table_.bytes(); }
   std::span<const models::Param> parameters() const override { return table_.params(); }
-  models::ImageSize BinnedSize(models::ImageSize requested) const override { return requested; }
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return {.channels = kChannels, .height = height, .width = width, .grid = {height / kPatch, width / kPatch}};
   }

@@ -14,8 +14,7 @@ absl::Status CheckRules(const TransformerShape& shape) {
   if (!shape.known()) return absl::OkStatus();
   for (const auto& [name, value] :
        {std::pair{"exchange.width", exchange.width}, std::pair{"exchange.output_features", exchange.output_features},
-        std::pair{"exchange.prediction_features", exchange.prediction_features},
-        std::pair{"token_side", int64_t{shape.token_side}}}) {
+        std::pair{"exchange.prediction_features", exchange.prediction_features}}) {
     if (value < 1) return base::ErrorOfField(name, absl::StrCat(" is ", value, "; it must be at least 1"));
   }
   return absl::OkStatus();
@@ -32,6 +31,24 @@ absl::Status CheckRules(const ModelDescription& model) {
                               absl::StrCat(" has ", blocks, " blocks, and the model has ", model.blocks));
   }
   return absl::OkStatus();
+}
+
+uint64_t ParametersOf(const ModelDescription& model, ComponentRole role) {
+  uint64_t parameters = 0;
+  for (const ModelComponent& component : model.components) {
+    if (component.role == role) parameters += component.parameters;
+  }
+  return parameters;
+}
+
+JobParameters DefaultJob(const ModelDescription& model) {
+  return {.height = model.default_height,
+          .width = model.default_width,
+          .steps = model.default_steps,
+          .guidance_scale = model.default_guidance_scale,
+          .clean_caption = model.default_clean_caption,
+          .resolution_binning = model.default_resolution_binning && model.can_bin,
+          .max_sequence_length = model.default_max_sequence_length};
 }
 
 }  // namespace tessera::control

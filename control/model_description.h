@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/fields.h"
+#include "control/model_cost.h"
 #include "control/placement.h"
 #include "parallel/plan/layout_bytes.h"
 
@@ -30,8 +31,6 @@ struct ModelComponent {
 struct TransformerShape {
   parallel::ExchangeModel exchange;  // without blocks if it is unknown
   std::vector<double> block_flops;   // FLOPs of each block at the default size
-  int32_t token_side = 0;            // side of an image token in pixels
-  int32_t text_tokens = 0;           // tokens of a prompt of the default length, as the blocks see it
 
   bool known() const { return !exchange.blocks.empty(); }
 };
@@ -69,6 +68,7 @@ struct ModelDescription {
   int32_t heads = 0;
   int32_t blocks = 0;
   TransformerShape transformer;
+  ModelCost cost;
   std::vector<MatrixProduct> products;  // of the components that accept adapters; empty if unknown
   std::string original_names;           // naming scheme of modules in tools other than diffusers: flux, sd3 or none
   std::string libraries;                // libraries of the worker and their settings; certificates contain it
@@ -84,18 +84,13 @@ constexpr auto FieldsOf(const ModelComponent*) {
                     Field("files", &C::files));
 }
 
-inline constexpr int32_t kMaxImageSide = 1 << 16;  // pixels
-inline constexpr int32_t kMaxTokens = 1 << 16;     // of a prompt
-
 // An unknown transformer has zeros and no blocks. The bounds ensure that everything computed from a shape fits into 63
 // bits and is computed quickly.
 constexpr auto FieldsOf(const TransformerShape*) {
-  using base::Field, base::Integer, base::List;
+  using base::Field, base::List;
   using S = TransformerShape;
   return std::tuple(Field("exchange", &S::exchange),
-                    Field("block_flops", &S::block_flops, List<base::Number>{.each = {0, 1e30}, .most = 1 << 10}),
-                    Field("token_side", &S::token_side, Integer{0, kMaxImageSide}),
-                    Field("text_tokens", &S::text_tokens, Integer{0, kMaxTokens}));
+                    Field("block_flops", &S::block_flops, List<base::Number>{.each = {0, 1e30}, .most = 1 << 10}));
 }
 absl::Status CheckRules(const TransformerShape& shape);
 
@@ -122,12 +117,18 @@ constexpr auto FieldsOf(const ModelDescription*) {
       Field("default_max_sequence_length", &M::default_max_sequence_length, Integer{0, kMaxTokens}),
       Field("max_sequence_length", &M::max_sequence_length, Integer{0, kMaxTokens}), Field("options", &M::options),
       Field("default_sampler", &M::default_sampler), Field("samplers", &M::samplers), Field("heads", &M::heads),
-      Field("blocks", &M::blocks, Integer{0, 1 << 16}), Field("transformer", &M::transformer),
+      Field("blocks", &M::blocks, Integer{0, 1 << 16}), Field("transformer", &M::transformer), Field("cost", &M::cost),
       Field("products", &M::products), Field("original_names", &M::original_names), Field("libraries", &M::libraries),
       Field("instruction_set", &M::instruction_set), Field("warnings", &M::warnings));
 }
 // Checks that some multiple of size_multiple lies between min_size and max_size, and that a known transformer has as
 // many blocks as the model.
 absl::Status CheckRules(const ModelDescription& model);
+
+// The parameters of all components of this role.
+uint64_t ParametersOf(const ModelDescription& model, ComponentRole role);
+
+// The job that a request without options becomes.
+JobParameters DefaultJob(const ModelDescription& model);
 
 }  // namespace tessera::control

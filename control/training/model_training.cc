@@ -18,11 +18,7 @@ constexpr size_t kSwapBuffers = 2;   // blocks in device buffers: the one in use
 double ElementBytesOf(TrainDtype dtype) { return dtype == TrainDtype::kBf16 ? 2 : dtype == TrainDtype::kFp32 ? 4 : 8; }
 
 double TransformerParameters(const ModelDescription& model) {
-  double parameters = 0;
-  for (const ModelComponent& component : model.components) {
-    if (component.role == ComponentRole::kTransformer) parameters += static_cast<double>(component.parameters);
-  }
-  return parameters;
+  return static_cast<double>(ParametersOf(model, ComponentRole::kTransformer));
 }
 
 // Number of matrices [width, width] of a block's attention that an adapter changes.
@@ -126,12 +122,11 @@ LargestStage LargestStageOf(const TrainConfig& config, const ModelDescription& m
 
 double ActivationBytes(const TrainConfig& config, const ModelDescription& model, const Bucket& bucket) {
   const TransformerShape& shape = model.transformer;
-  if (!shape.known() || shape.token_side < 1) return 0;
+  if (!shape.known()) return 0;
   const TrainParallelism& parallelism = config.parallelism;
   const auto tensor = static_cast<double>(parallelism.tensor);
-  const int64_t columns = bucket.width / shape.token_side, rows = bucket.height / shape.token_side;
-  auto tokens = static_cast<double>(columns * rows);
-  if (shape.exchange.joint_text()) tokens += shape.text_tokens;
+  auto tokens = static_cast<double>(ImageTokens(model.cost, {.height = bucket.height, .width = bucket.width}));
+  if (model.cost.joint_text) tokens += model.cost.text_tokens;
   tokens = tokens * static_cast<double>(config.train.batch_size) / static_cast<double>(parallelism.data) /
            static_cast<double>(parallelism.ulysses * parallelism.ring);
   const double numbers = tokens * static_cast<double>(shape.exchange.width);
@@ -146,8 +141,7 @@ double ActivationBytes(const TrainConfig& config, const ModelDescription& model,
 }  // namespace
 
 BucketRule BucketRuleOf(const ModelDescription& model) {
-  const int token_side = std::max(model.transformer.token_side, 1);
-  return {.multiple = std::lcm(std::max(model.size_multiple, 1), token_side),
+  return {.multiple = std::lcm(std::max(model.size_multiple, 1), model.cost.token_side),
           .min_side = std::max(model.min_size, 1),
           .max_side = std::max(model.max_size, 1)};
 }

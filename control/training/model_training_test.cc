@@ -26,8 +26,7 @@ ModelDescription Flux() {
   model.transformer.exchange.blocks.assign(19, {.kind = parallel::BlockKind::kJoint});
   model.transformer.exchange.blocks.insert(model.transformer.exchange.blocks.end(), 38,
                                            {.kind = parallel::BlockKind::kFused});
-  model.transformer.token_side = 16;
-  model.transformer.text_tokens = 512;
+  model.cost = {.token_side = 16, .text_tokens = 512, .joint_text = true};
   return model;
 }
 

@@ -183,7 +183,8 @@ absl::StatusOr<ImageCodecConfig> ReadAutoencoderKl(base::ConfigReader& reader) {
   ASSIGN_OR_RETURN(const AutoencoderConfig config, ParseAutoencoderConfig(reader));
   return ImageCodecConfig{.latent_channels = config.latent_channels,
                           .factor = config.factor(),
-                          .make = [config](ParamTable& table) { return std::make_unique<Autoencoder>(config, table); }};
+                          .make = [config](ParamTable& table) { return std::make_unique<Autoencoder>(config, table); },
+                          .describe_decoding = [config](control::ModelCost& cost) { DescribeDecoding(config, cost); }};
 }
 
 }  // namespace tessera::models

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 
+#include "control/model_cost.h"
+
 namespace tessera::models {
 
 class ImageCodec;
@@ -15,6 +17,8 @@ struct ImageCodecConfig {
   int64_t factor = 1;  // pixels per latent along one side
   // Makes the codec and adds its parameters to the table. Their values are loaded afterwards.
   std::function<std::unique_ptr<ImageCodec>(ParamTable&)> make;
+  // Fills in what decoding costs.
+  std::function<void(control::ModelCost&)> describe_decoding;
 };
 
 }  // namespace tessera::models

@@ -107,7 +107,7 @@ absl::StatusOr<FamilyDescription> DescribeDit(const ModelFolder& folder) {
   description.default_guidance_scale = kGuidanceScale;
   const DitConfig& transformer = configs.transformer;
   DescribeBlocks(transformer, parallel::BlockKind::kImage, transformer.in_channels, description);
-  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, /*text_tokens=*/0, description);
+  DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   DescribeParameters<DitTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }

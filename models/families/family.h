@@ -116,9 +116,6 @@ class Family {
   // The products of this model that adapters can apply to.
   virtual AdaptableModel adaptable() const { return {}; }
 
-  // Returns the size in the model's table that is nearest to the requested one. Only if the description has can_bin.
-  virtual ImageSize BinnedSize(ImageSize requested) const = 0;
-
   // Height and width must be valid by the family's description.
   virtual LatentGeometry Geometry(int64_t height, int64_t width) const = 0;
 

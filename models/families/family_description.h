@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "control/model_cost.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
 
@@ -24,18 +25,13 @@ struct FamilyDescription {
   int64_t default_max_sequence_length = 0;
   int64_t max_sequence_length = 0;
   int64_t heads = 0, blocks = 0;
-  parallel::ExchangeModel exchange;   // the communication between ranks for this model
-  int64_t token_side = 0;             // of an image token, in pixels
-  int64_t text_tokens = 0;            // of a prompt of the default length, as the blocks count it
-  std::vector<double> block_flops;    // cost of each block at the default size, by which pipeline stages are balanced
+  parallel::ExchangeModel exchange;  // the communication between ranks for this model
+  std::vector<double> block_flops;   // cost of each block at the default size, by which pipeline stages are balanced
+  control::ModelCost cost;
   bool binning_keeps_size = true;     // whether a binned image is resized to the size that was requested
   std::vector<std::string> options;   // names of the PromptOptions fields that the family reads
   std::vector<std::string> warnings;  // about unused fields of configuration files
   AdaptableModel adaptable;           // which products adapter files may apply to
-};
-
-struct ImageSize {
-  int64_t height = 0, width = 0;
 };
 
 }  // namespace tessera::models

@@ -192,7 +192,9 @@ int64_t LatentFamily::EncodeAhead(absl::Span<const PromptRequest> requests, cons
 
 void DescribeSizes(const ImageCodecConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description) {
-  description.token_side = description.size_multiple = autoencoder.factor * patch;
+  description.size_multiple = autoencoder.factor * patch;
+  description.cost.token_side = static_cast<int32_t>(description.size_multiple);
+  autoencoder.describe_decoding(description.cost);
   description.min_size = description.size_multiple;
   description.max_size = max_side / description.size_multiple * description.size_multiple;
   description.default_height = description.default_width = default_latent_side * autoencoder.factor;
@@ -217,30 +219,23 @@ void DescribeComponents(const ModelFolder& folder, const Component<Transformer>:
   };
   describe("transformer", true, make_transformer);
   for (const TextStageConfig& text : texts) {
-    describe(text.encoder, text.config.takes_adapters, text.config.make);
+    describe(text.encoder, text.config.takes_adapters, [&](ParamTable& table) {
+      text.config.make(table);
+      for (const ProductSpec& product : table.products()) {
+        description.cost.encode_flops_per_token += 2 * static_cast<double>(product.out * product.in);
+      }
+    });
   }
   describe("vae", false, autoencoder.make);
 }
 
-void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
-                        FamilyDescription& description) {
-  const parallel::ExchangeModel& model = description.exchange;
-  const int64_t side = latent_side / patch;
-  description.text_tokens = text_tokens;
-  for (int i = 0; i < static_cast<int>(model.blocks.size()); ++i) {
-    const parallel::BlockExchange& block = model.blocks[static_cast<size_t>(i)];
-    const parallel::BlockCost cost{
-        .kind = block.kind,
-        .width = model.width,
-        .mlp_ratio = mlp_ratio,
-        .long_skip = std::ranges::find(model.long_skips, i, &parallel::LongSkip::to) != model.long_skips.end()};
-    double flops = parallel::BlockFlops(cost, side * side, text_tokens);
-    if (block.second_attention) {
-      flops += parallel::BlockFlops({.kind = parallel::BlockKind::kImage, .width = model.width, .mlp_ratio = 0},
-                                    side * side, 0);
-    }
-    description.block_flops.push_back(flops);
-  }
+void DescribeStepCost(double mlp_ratio, int64_t fixed_text_tokens, FamilyDescription& description) {
+  control::ModelCost& cost = description.cost;
+  cost.fixed_text_tokens = static_cast<int32_t>(fixed_text_tokens);
+  cost.text_tokens = static_cast<int32_t>(fixed_text_tokens + description.default_max_sequence_length);
+  description.block_flops =
+      control::SetTransformer(description.exchange, mlp_ratio,
+                              {.height = description.default_height, .width = description.default_width}, cost);
 }
 
 }  // namespace tessera::models

@@ -67,7 +67,6 @@ class LatentFamily : public Family {
   WeightResidency* residency() const override { return brought_ != nullptr ? brought_->residency() : nullptr; }
   AdaptableModel adaptable() const override;
   int64_t EncodeAhead(absl::Span<const PromptRequest> requests, const parallel::ForwardContext& context) override;
-  ImageSize BinnedSize(ImageSize requested) const override { return requested; }
   LatentGeometry Geometry(int64_t height, int64_t width) const override;
   at::Tensor ToPatches(const at::Tensor& latents) const override;
   // Drops the second half of the channels if it is a learned variance: no sampler reads it.
@@ -117,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Family>> OpenFamily(const ModelFolder& folder, co
   return family;
 }
 
-// Fills in the fields of a description that depend only on the autoencoder and the patch size.
+// Fills in the fields of a description and its cost that depend only on the autoencoder and the patch size.
 void DescribeSizes(const ImageCodecConfig& autoencoder, int64_t patch, int64_t default_latent_side, int64_t max_side,
                    FamilyDescription& description);
 
@@ -150,10 +149,8 @@ void DescribeParameters(const ModelFolder& folder, const Configs& configs, Origi
                      description);
 }
 
-// Computes the cost of each block of `description.exchange` for an image of `latent_side` latents a side and `patch`
-// latents per token side, with `text_tokens` text tokens, the number for a prompt of the default length. `mlp_ratio` is
-// that of BlockCost.
-void DescribeBlockCosts(double mlp_ratio, int64_t latent_side, int64_t patch, int64_t text_tokens,
-                        FamilyDescription& description);
+// Fills in what a step costs: that of each block of `description.exchange` at the default size, and the cost of the
+// whole. `fixed_text_tokens` are those that do not depend on the length of a prompt; `mlp_ratio` is that of BlockCost.
+void DescribeStepCost(double mlp_ratio, int64_t fixed_text_tokens, FamilyDescription& description);
 
 }  // namespace tessera::models

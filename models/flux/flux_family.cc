@@ -128,7 +128,8 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(transformer.double_blocks), {.kind = parallel::BlockKind::kJoint});
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = parallel::BlockKind::kFused});
   description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale};
-  DescribeBlockCosts(/*mlp_ratio=*/4, kDefaultLatentSide, kPatch, description.default_max_sequence_length, description);
+  description.cost.guidance_is_input = true;
+  DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   DescribeParameters<FluxTransformer>(folder, configs, kOriginalNames, description);
   return description;
 }

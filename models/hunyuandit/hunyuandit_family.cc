@@ -48,11 +48,6 @@ class HunyuanFamily final : public LatentFamily {
                      TransformerOf<HunyuanTransformer>(configs.transformer)),
         config_(configs.transformer) {}
 
-  ImageSize BinnedSize(ImageSize requested) const override {
-    const HunyuanSize size = HunyuanStandardSize(requested.height, requested.width);
-    return {.height = size.height, .width = size.width};
-  }
-
   bool masks_padding() const override { return false; }
 
   absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request, const parallel::ForwardContext& context) override {
@@ -118,7 +113,9 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.min_size = description.size_multiple;
   description.max_size = kMaxSide / description.size_multiple * description.size_multiple;
   // Binning is on by default, so the default size is a standard one.
-  const HunyuanSize usual = HunyuanStandardSize(description.default_height, description.default_width);
+  description.cost.sizes = HunyuanSizes();
+  const control::ImageSize usual =
+      control::NearestSize(description.cost.sizes, {description.default_height, description.default_width});
   description.default_height = usual.height;
   description.default_width = usual.width;
   description.default_steps = kSteps;
@@ -133,9 +130,8 @@ absl::StatusOr<FamilyDescription> DescribeHunyuanDiT(const ModelFolder& folder) 
   description.exchange.long_skips = transformer.long_skips();
   description.options = {control::prompt_option::kGuidanceRescale};
   if (configs.transformer.style_and_size) description.options.push_back(control::prompt_option::kOriginalSize);
-  DescribeBlockCosts(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
-                     usual.height / configs.autoencoder.factor, transformer.patch,
-                     transformer.bert_tokens + transformer.t5_tokens, description);
+  DescribeStepCost(static_cast<double>(transformer.hidden) / static_cast<double>(transformer.width()),
+                   transformer.bert_tokens, description);
   DescribeParameters<HunyuanTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }

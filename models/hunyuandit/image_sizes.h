@@ -3,14 +3,11 @@
 
 #include <cstdint>
 
+#include "control/model_cost.h"
+
 namespace tessera::models {
 
-struct HunyuanSize {
-  int64_t height = 0, width = 0;
-};
-
-// Returns the standard shape nearest to the requested one: first by the ratio width / height, then by area.
-HunyuanSize HunyuanStandardSize(int64_t height, int64_t width);
+control::StandardSizes HunyuanSizes();
 
 // The region of a token grid in the square grid [0, base)² that the positions were trained on: fitted into the square
 // with its aspect ratio, and centred. Ties round to even, as in the reference.

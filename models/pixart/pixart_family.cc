@@ -42,14 +42,7 @@ class PixArtFamily final : public LatentFamily {
   PixArtFamily(const ModelFolder& folder, const PixArtConfigs& configs, const LoadOptions& options)
       : LatentFamily(folder, options, configs.autoencoder, configs.transformer.patch, configs.texts,
                      TransformerOf<PixArtTransformer>(configs.transformer)),
-        config_(configs.transformer),
-        variant_(VariantOf(folder)) {}
-
-  ImageSize BinnedSize(ImageSize requested) const override {
-    const BinnedImageSize size =
-        ClassifySize(requested.height, requested.width, *BinTable(variant_, config_.sample_size));
-    return {.height = size.height, .width = size.width};
-  }
+        config_(configs.transformer) {}
 
   bool masks_padding() const override { return true; }
 
@@ -90,7 +83,6 @@ class PixArtFamily final : public LatentFamily {
   }
 
   PixArtConfig config_;
-  PixArtVariant variant_;
 };
 
 }  // namespace
@@ -102,15 +94,15 @@ absl::StatusOr<FamilyDescription> DescribePixArt(const ModelFolder& folder) {
   DescribeSizes(configs.autoencoder, configs.transformer.patch, configs.transformer.sample_size, kMaxSide, description);
   description.default_steps = kSteps;
   description.default_guidance_scale = kGuidanceScale;
-  description.can_bin = BinTable(variant, configs.transformer.sample_size).has_value();
+  description.cost.sizes = PixArtSizes(variant, configs.transformer.sample_size);
+  description.can_bin = !description.cost.sizes.sizes.empty();
   description.default_resolution_binning = description.can_bin;
   description.default_clean_caption = true;
   description.default_max_sequence_length = variant == PixArtVariant::kSigma ? kSigmaTokens : kAlphaTokens;
   description.max_sequence_length = kMaxTokens;
   const PixArtConfig& transformer = configs.transformer;
   DescribeBlocks(transformer, parallel::BlockKind::kCross, transformer.in_channels, description);
-  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch,
-                     description.default_max_sequence_length, description);
+  DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   DescribeParameters<PixArtTransformer>(folder, configs, OriginalNames::kNone, description);
   return description;
 }

@@ -28,21 +28,21 @@ base::Json ReadSizes() {
   return *std::move(json);
 }
 
-BinnedImageSize Size(const base::Json& pair) {
-  return {static_cast<int64_t>(pair.items()[0].AsNumber().value()),
-          static_cast<int64_t>(pair.items()[1].AsNumber().value())};
+control::ImageSize Size(const base::Json& pair) {
+  return {.height = static_cast<int64_t>(pair.items()[0].AsNumber().value()),
+          .width = static_cast<int64_t>(pair.items()[1].AsNumber().value())};
 }
 
 TEST(ResolutionBins, TablesAreTheReferences) {
   const base::Json sizes = ReadSizes();
   for (const auto& [name, sample_size] : kTables) {
     const std::span<const base::JsonMember> expected = sizes.Find("bins")->Find(name)->members();
-    const auto table = BinTable(PixArtVariant::kSigma, sample_size);
-    ASSERT_TRUE(table.has_value());
-    ASSERT_EQ(table->size(), expected.size()) << name;
+    const std::vector<control::StandardSize> table = PixArtSizes(PixArtVariant::kSigma, sample_size).sizes;
+    ASSERT_EQ(table.size(), expected.size()) << name;
     for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_EQ((*table)[i].aspect_ratio, std::stod(expected[i].key)) << name;
-      EXPECT_EQ((*table)[i].size, Size(expected[i].value)) << name << " " << expected[i].key;
+      EXPECT_EQ(table[i].ratio, std::stod(expected[i].key)) << name;
+      EXPECT_EQ((control::ImageSize{.height = table[i].height, .width = table[i].width}), Size(expected[i].value))
+          << name << " " << expected[i].key;
     }
   }
 }
@@ -54,25 +54,27 @@ TEST(ResolutionBins, ClassifiesAsTheReference) {
   for (const base::Json& row : rows) {
     const int64_t height = row.Find("height")->AsInt().value(), width = row.Find("width")->AsInt().value();
     for (const auto& [name, sample_size] : kTables) {
-      EXPECT_EQ(ClassifySize(height, width, *BinTable(PixArtVariant::kSigma, sample_size)), Size(*row.Find(name)))
+      EXPECT_EQ(
+          control::NearestSize(PixArtSizes(PixArtVariant::kSigma, sample_size), {.height = height, .width = width}),
+          Size(*row.Find(name)))
           << name << " " << height << " x " << width;
     }
   }
 }
 
 TEST(ResolutionBins, TakesTheFirstOfEquallyNearBins) {
-  constexpr ResolutionBin kTable[] = {{3.0, {1, 1}}, {0.5, {2, 2}}, {1.5, {3, 3}}};
-  EXPECT_EQ(ClassifySize(100, 100, kTable), (BinnedImageSize{2, 2}));
+  const control::StandardSizes table = {.sizes = {{3.0, 1, 1}, {0.5, 2, 2}, {1.5, 3, 3}}};
+  EXPECT_EQ(control::NearestSize(table, {.height = 100, .width = 100}), (control::ImageSize{.height = 2, .width = 2}));
 }
 
 TEST(ResolutionBins, AlphaHasNoTableOf2048) {
-  EXPECT_FALSE(BinTable(PixArtVariant::kAlpha, 256).has_value());
-  EXPECT_TRUE(BinTable(PixArtVariant::kAlpha, 128).has_value());
+  EXPECT_TRUE(PixArtSizes(PixArtVariant::kAlpha, 256).sizes.empty());
+  EXPECT_FALSE(PixArtSizes(PixArtVariant::kAlpha, 128).sizes.empty());
 }
 
 TEST(ResolutionBins, OtherSampleSizesHaveNoTable) {
   for (const int64_t sample_size : {-1, 0, 8, 96, 512}) {
-    EXPECT_FALSE(BinTable(PixArtVariant::kSigma, sample_size).has_value()) << sample_size;
+    EXPECT_TRUE(PixArtSizes(PixArtVariant::kSigma, sample_size).sizes.empty()) << sample_size;
   }
 }
 

@@ -178,8 +178,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                          control::prompt_option::kSkipLayers};
   if (configs.texts.size() > kT5)
     description.options.insert(description.options.begin() + 1, control::prompt_option::kPrompt3);
-  DescribeBlockCosts(/*mlp_ratio=*/4, transformer.sample_size, transformer.patch, kClipTokens + kDefaultTokens,
-                     description);
+  DescribeStepCost(/*mlp_ratio=*/4, kClipTokens, description);
   DescribeParameters<Sd3Transformer>(folder, configs, kOriginalNames, description);
   return description;
 }

@@ -8,29 +8,55 @@
 
 namespace tessera::parallel {
 
-double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tokens) {
-  const double image = static_cast<double>(image_tokens), text = static_cast<double>(text_tokens);
+double TokenFlops::Products(int64_t image_tokens, int64_t text_tokens) const {
+  return image * static_cast<double>(image_tokens) + text * static_cast<double>(text_tokens);
+}
+
+double TokenFlops::Attention(int64_t image_tokens, int64_t text_tokens) const {
+  const double n = static_cast<double>(image_tokens), t = static_cast<double>(text_tokens);
+  return image_pair * n * n + image_text_pair * n * t + text_pair * t * t;
+}
+
+double TokenFlops::Total(int64_t image_tokens, int64_t text_tokens) const {
+  return Products(image_tokens, text_tokens) + Attention(image_tokens, text_tokens);
+}
+
+TokenFlops& TokenFlops::operator+=(const TokenFlops& other) {
+  image += other.image;
+  text += other.text;
+  image_pair += other.image_pair;
+  image_text_pair += other.image_text_pair;
+  text_pair += other.text_pair;
+  return *this;
+}
+
+TokenFlops FlopsOf(const BlockCost& block) {
   const double width = static_cast<double>(block.width), square = width * width;
   const double mlp = 2 * block.mlp_ratio * square;  // weights: in and out
   const double attention = 4 * square;              // weights: q, k, v, out
-  double weights = 0, pairs = 0;                    // weights times tokens; pairs of query and key
+  const double pair = 4 * width;
+  TokenFlops flops = {.image = 2 * (attention + mlp), .image_pair = pair};
   switch (block.kind) {
     case BlockKind::kImage:
-      weights = image * (attention + mlp);
-      pairs = image * image;
       break;
     case BlockKind::kCross:
-      weights = image * (attention + mlp + 2 * square) + text * 2 * square;
-      pairs = image * (image + text);
+      flops.image += 2 * 2 * square;  // q and out
+      flops.text = 2 * 2 * square;    // k and v
+      flops.image_text_pair = pair;
       break;
     case BlockKind::kJoint:
     case BlockKind::kFused:
-      weights = (image + text) * (attention + mlp);
-      pairs = (image + text) * (image + text);
+      flops.text = flops.image;
+      flops.image_text_pair = 2 * pair;
+      flops.text_pair = pair;
       break;
   }
-  if (block.long_skip) weights += image * 2 * square;
-  return 2 * weights + 4 * width * pairs;
+  if (block.second_attention) {
+    flops.image += 2 * attention;
+    flops.image_pair += pair;
+  }
+  if (block.long_skip) flops.image += 2 * 2 * square;
+  return flops;
 }
 
 absl::StatusOr<std::vector<int>> BalanceStages(std::span<const double> costs, int stages) {

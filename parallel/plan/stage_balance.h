@@ -4,9 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/fields.h"
 
 namespace tessera::parallel {
 
@@ -21,14 +23,35 @@ constexpr auto NamesOf(BlockKind) { return std::array{"image", "cross", "joint",
 
 struct BlockCost {
   BlockKind kind = BlockKind::kImage;
-  int64_t width = 0;       // of a token
-  double mlp_ratio = 4;    // hidden features / width
-  bool long_skip = false;  // reads another block's output through a matrix [2 · width, width]
+  int64_t width = 0;              // of a token
+  double mlp_ratio = 4;           // hidden features / width
+  bool second_attention = false;  // a further attention over the image alone
+  bool long_skip = false;         // reads another block's output through a matrix [2 · width, width]
 };
 
-// Returns the floating-point operations of a block's matrix products and attention for one image: 2 for each weight and
-// token, 4 · width for each pair of query and key.
-double BlockFlops(const BlockCost& block, int64_t image_tokens, int64_t text_tokens);
+// The floating-point operations of blocks for one row of a batch: 2 for each weight and token in matrix products,
+// 4 · width for each pair of query and key in attention.
+struct TokenFlops {
+  double image = 0, text = 0;                                 // of a token in products
+  double image_pair = 0, image_text_pair = 0, text_pair = 0;  // of two tokens in attention
+
+  double Products(int64_t image_tokens, int64_t text_tokens) const;
+  double Attention(int64_t image_tokens, int64_t text_tokens) const;
+  double Total(int64_t image_tokens, int64_t text_tokens) const;
+  TokenFlops& operator+=(const TokenFlops& other);
+  bool operator==(const TokenFlops&) const = default;
+};
+
+constexpr auto FieldsOf(const TokenFlops*) {
+  using base::Field;
+  using F = TokenFlops;
+  constexpr base::Number kFlops = {0, 1e30};
+  return std::tuple(Field("image", &F::image, kFlops), Field("text", &F::text, kFlops),
+                    Field("image_pair", &F::image_pair, kFlops), Field("image_text_pair", &F::image_text_pair, kFlops),
+                    Field("text_pair", &F::text_pair, kFlops));
+}
+
+TokenFlops FlopsOf(const BlockCost& block);
 
 // Returns the bounds of `stages` runs of blocks, as in Pipeline::bounds. No run is empty and the cost of the most
 // expensive run is minimal; among such partitions the first runs are shortest. Returns InvalidArgument unless 1 ≤

@@ -80,12 +80,21 @@ TEST(BalanceStagesTest, RefusesCostsThatAreNoNumbers) {
 }
 
 // Computed by hand with width 2, 3 image tokens, 5 text tokens; the MLP has 32 weights, a square matrix 4.
-TEST(BlockFlopsTest, CountsProductsAndAttention) {
-  EXPECT_EQ(BlockFlops({BlockKind::kImage, 2}, 3, 5), 2 * 3 * (16 + 32) + 8 * 9);
-  EXPECT_EQ(BlockFlops({BlockKind::kCross, 2}, 3, 5), 2 * (3 * (16 + 32 + 8) + 5 * 8) + 8 * (9 + 15));
-  EXPECT_EQ(BlockFlops({BlockKind::kJoint, 2}, 3, 5), 2 * 8 * (16 + 32) + 8 * 64);
-  EXPECT_EQ(BlockFlops({.kind = BlockKind::kImage, .width = 2, .long_skip = true}, 3, 5),
-            2 * 3 * (16 + 32 + 8) + 8 * 9);
+TEST(TokenFlopsTest, CountsProductsAndAttention) {
+  const auto flops = [](const BlockCost& block) { return FlopsOf(block).Total(3, 5); };
+  EXPECT_EQ(flops({BlockKind::kImage, 2}), 2 * 3 * (16 + 32) + 8 * 9);
+  EXPECT_EQ(flops({BlockKind::kCross, 2}), 2 * (3 * (16 + 32 + 8) + 5 * 8) + 8 * (9 + 15));
+  EXPECT_EQ(flops({BlockKind::kJoint, 2}), 2 * 8 * (16 + 32) + 8 * 64);
+  EXPECT_EQ(flops({.kind = BlockKind::kImage, .width = 2, .long_skip = true}), 2 * 3 * (16 + 32 + 8) + 8 * 9);
+  EXPECT_EQ(flops({.kind = BlockKind::kJoint, .width = 2, .second_attention = true}),
+            2 * (8 * (16 + 32) + 3 * 16) + 8 * (64 + 9));
+}
+
+TEST(TokenFlopsTest, OfSeveralBlocksAreTheirSum) {
+  TokenFlops sum = FlopsOf({BlockKind::kCross, 2});
+  sum += FlopsOf({BlockKind::kJoint, 3});
+  EXPECT_EQ(sum.Total(3, 5), FlopsOf({BlockKind::kCross, 2}).Total(3, 5) + FlopsOf({BlockKind::kJoint, 3}).Total(3, 5));
+  EXPECT_EQ(sum.Total(3, 5), sum.Products(3, 5) + sum.Attention(3, 5));
 }
 
 }  // namespace

@@ -169,7 +169,6 @@ class CountingFamily final : public models::Family {
   at::ScalarType dtype() const override { return family_.dtype(); }
   at::Device device() const override { return family_.device(); }
   int64_t weight_bytes() const override { return family_.weight_bytes(); }
-  models::ImageSize BinnedSize(models::ImageSize size) const override { return family_.BinnedSize(size); }
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return family_.Geometry(height, width);
   }

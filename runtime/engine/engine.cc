@@ -25,7 +25,6 @@
 #include "control/communicators.h"
 #include "control/gpu_driver.h"
 #include "control/host_topology.h"
-#include "control/step_memory.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "models/precision.h"
@@ -278,7 +277,10 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
       .quantize = parameters.quantize,
       .offload = parameters.placement.offload == control::Offload::kAlways ? models::Offloaded::kAll
                                                                            : models::Offloaded::kNone,
-      .run_bytes = parameters.training ? 0 : RunBytes(description, parameters.dtype, mesh_),
+      .run_bytes = parameters.training
+                       ? 0
+                       : RunBytes(description, parameters.dtype, mesh_.shape(),
+                                  device_.is_cpu() ? control::DeviceKind::kCpu : control::DeviceKind::kCuda),
       .prompt_cache_bytes = PromptCacheBytes(parameters)};
   if (parameters.blocks_to_swap > 0) {
     ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model));
@@ -454,8 +456,7 @@ absl::StatusOr<control::JobStarted> Engine::StartJob(uint64_t job, const control
 }
 
 models::PromptRequest Engine::PromptOf(const control::JobParameters& parameters) const {
-  models::ImageSize generated{.height = parameters.height, .width = parameters.width};
-  if (parameters.resolution_binning) generated = model_->family->BinnedSize(generated);
+  const control::ImageSize generated = control::WorkOf(model_->description.cost, parameters).size;
   return {.prompt = parameters.prompt,
           .negative_prompt = parameters.negative_prompt,
           .options = parameters.options,
@@ -512,7 +513,7 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
   ASSIGN_OR_RETURN(prompt.adapters, AdaptersOf(parameters));
   const absl::StatusOr<SamplerConfig> sampler = SamplerOf(parameters, prompt.adapters);
   if (!sampler.ok()) return sampler.status();
-  const models::ImageSize generated{.height = prompt.height, .width = prompt.width};
+  const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
   if (place_.rank_in_layout() == 0) encoded = family.Encode(prompt, ranks_->context);
@@ -584,16 +585,23 @@ absl::StatusOr<std::vector<DenoiseJob*>> Engine::BatchOf(absl::Span<const uint64
 absl::Status Engine::ReserveMemory(std::span<DenoiseJob* const> batch) {
   // The host says nothing before its memory is used up.
   if (mesh_.world_size() == 1 || device_.is_cpu() || denoiser_->Continues(batch)) return absl::OkStatus();
-  int64_t rows = 0;  // of all passes that are in memory at a time
+  // Branches and heads are not taken as divided: a rank may hold all of them for a moment.
+  const control::GroupShare share = {.sequence = ranks_->groups.sequence.size(),
+                                     .images_share_passes = ImagesSharePasses(device_),
+                                     .element_bytes = static_cast<int64_t>(c10::elementSize(model_->family->dtype()))};
+  const control::ModelCost& cost = model_->description.cost;
+  const models::TokenGrid& grid = batch[0]->geometry.grid;
+  control::ImageWork most = {.size = {.height = grid.height * cost.token_side, .width = grid.width * cost.token_side}};
   for (const DenoiseJob* job : batch) {
-    const int64_t branches = std::ssize(job->guidance.branches);
-    rows = ImagesSharePasses(device_) ? rows + branches : std::max(rows, branches);
+    most.rows = std::max<int64_t>(most.rows, std::ssize(job->guidance.branches));
+    for (const models::GuidanceBranch& branch : job->guidance.branches) {
+      if (branch.row.text.defined()) most.text_tokens = std::max(most.text_tokens, branch.row.text.size(0));
+    }
   }
-  const int64_t tokens = batch[0]->geometry.grid.count() / ranks_->groups.sequence.size();
+  const double bytes = control::ActivationBytes(cost, most, std::ssize(batch), share);
   bool fits = true;
   try {
-    const at::Tensor room = at::empty({rows * tokens * control::kLiveWidths * model_->description.exchange.width},
-                                      at::TensorOptions(model_->family->dtype()).device(device_));
+    const at::Tensor room = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device_));
   } catch (const c10::OutOfMemoryError&) {
     fits = false;
   }

@@ -72,10 +72,8 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   info.samplers = ValidSamplers(sampler);
   info.heads = static_cast<int32_t>(description.heads);
   info.blocks = static_cast<int32_t>(description.blocks);
-  info.transformer = {.exchange = description.exchange,
-                      .block_flops = description.block_flops,
-                      .token_side = static_cast<int32_t>(description.token_side),
-                      .text_tokens = static_cast<int32_t>(description.text_tokens)};
+  info.transformer = {.exchange = description.exchange, .block_flops = description.block_flops};
+  info.cost = description.cost;
   for (const auto& [component, products] : description.adaptable.components) {
     for (const models::ProductSpec& product : products) {
       info.products.push_back({.component = component,

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "base/json_writer.h"
-#include "control/step_memory.h"
+#include "control/model_cost.h"
 #include "kernels/ops.h"
 #include "runtime/device/device.h"
 #include "runtime/device/mark.h"

@@ -128,8 +128,13 @@ class FakeHandler final : public control::CommandHandler {
     transformer.exchange.output_features = transformer.exchange.prediction_features = 16;
     transformer.exchange.blocks.assign(10, {.kind = parallel::BlockKind::kCross});
     transformer.block_flops.assign(10, 1);
-    transformer.token_side = 8;
-    transformer.text_tokens = 24;
+    description.cost = {.token_side = 8,
+                        .text_tokens = 24,
+                        .guidance_is_input = true,
+                        .flops = {.image = 24, .image_pair = 12},
+                        .blocks = 10,
+                        .values_per_token = 5,
+                        .values_per_block = 121};
     description.default_clean_caption = true;
     description.default_sampler = "dpm++";
     description.samplers = {"ddim", "euler", "dpm++"};

@@ -156,14 +156,8 @@ absl::Status CheckField(const Field& field, const Value& value, const ImageReque
 
 absl::StatusOr<control::JobParameters> ValidateUnnamed(const ImageRequest& request,
                                                        const control::ModelDescription& model) {
-  control::JobParameters job;
-  job.width = model.default_width;
-  job.height = model.default_height;
-  job.steps = model.default_steps;
-  job.guidance_scale = model.default_guidance_scale;
-  job.clean_caption = model.default_clean_caption;
-  job.resolution_binning = request.resolution_binning.value_or(model.default_resolution_binning && model.can_bin);
-  job.max_sequence_length = model.default_max_sequence_length;
+  control::JobParameters job = control::DefaultJob(model);
+  job.resolution_binning = request.resolution_binning.value_or(job.resolution_binning);
   if (job.resolution_binning && !model.can_bin) {
     return base::ErrorOfField("resolution_binning", " is on; this model has no table of sizes, so only off is valid");
   }

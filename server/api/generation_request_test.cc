@@ -32,6 +32,7 @@ control::ModelDescription Model() {
   model.max_sequence_length = 512;
   model.options = {"prompt_2",  "prompt_3",    "true_cfg_scale", "guidance_rescale",
                    "clip_skip", "skip_layers", "original_size"};
+  model.cost.guidance_is_input = true;
   model.blocks = 24;
   model.default_clean_caption = true;
   model.default_sampler = "dpmsolver++";

@@ -1,6 +1,5 @@
 #include "server/api/unused_parameters.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -10,11 +9,6 @@ namespace {
 
 constexpr char kNeedsGuidance[] = "it needs a guidance above 1";
 constexpr char kNeedsTrueCfg[] = "it needs a true CFG scale above 1";
-
-bool ReadsTrueCfg(const control::ModelDescription& model) {
-  return std::find(model.options.begin(), model.options.end(), control::prompt_option::kTrueCfgScale) !=
-         model.options.end();
-}
 
 // Returns why skip-layer guidance has no effect in any step; empty if it has an effect.
 std::string WhySkipLayersRest(const control::JobParameters& job) {
@@ -48,14 +42,14 @@ std::vector<std::string> DropUnusedParameters(control::JobParameters& job, const
   if (!model.default_clean_caption) {
     drop("caption cleaning", job.clean_caption, false, "this model has none");
   }
-  const bool true_cfg = ReadsTrueCfg(model);
+  const bool true_cfg = model.cost.guidance_is_input;
   const std::string scale = absl::StrCat("true CFG scale ", options.true_cfg_scale);
   if (!job.negative_prompt.has_value()) {
     drop(scale, options.true_cfg_scale, usual.true_cfg_scale, "it needs a negative prompt, which may be empty");
   } else if (options.true_cfg_scale < 1) {
     drop(scale, options.true_cfg_scale, usual.true_cfg_scale, "it begins above 1");
   }
-  if (!(true_cfg ? options.true_cfg_scale > 1 : job.guidance_scale > 1)) {
+  if (!control::IsGuided(model.cost, job)) {
     const std::string why = true_cfg ? kNeedsTrueCfg : kNeedsGuidance;
     // Without true CFG, the model uses an empty negative prompt anyway.
     if (true_cfg || !job.negative_prompt.value_or("").empty()) {

@@ -27,6 +27,7 @@ control::ModelDescription TrueCfg() {
   control::ModelDescription model;
   model.default_guidance_scale = 3.5;
   model.options = {"prompt_2", "true_cfg_scale"};
+  model.cost.guidance_is_input = true;
   return model;
 }
 

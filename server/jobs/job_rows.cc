@@ -148,7 +148,7 @@ absl::Status CheckAttempt(const TaskRow& task, const TaskAttempt& attempt, bool 
   }
   if (task.attempt != attempt.attempt || !is_owner) {
     return absl::FailedPreconditionError(
-        absl::StrCat("attempt ", attempt.attempt, " of the task was given up; attempt ", task.attempt, " runs"));
+        absl::StrCat("attempt ", attempt.attempt, " is stale; the task is on attempt ", task.attempt));
   }
   return absl::OkStatus();
 }

@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "control/step_memory.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
-#include "server/scheduling/cost_model.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::server {
@@ -22,35 +20,10 @@ constexpr double kPassesOfMemory = 2;
 constexpr double kOrderings = 2;
 // Rows and columns of a result that a processor computes at a time.
 constexpr double kTile = 128;
-// A decoder with Stable Diffusion's channel layout has 4.67 million multiply-adds per pixel, counted over its
-// convolutions. Convolutions reach half the rate of matrix products.
-constexpr double kDecoderFlopsPerPixel = 9.3e6, kConvolutionShare = 0.5;
-constexpr double kAutoencoderParameters = 84e6;
+// Convolutions reach half the rate of matrix products.
+constexpr double kConvolutionShare = 0.5;
 // Memory of a process with CUDA, cuBLAS and NCCL on a device.
 constexpr double kProcessBytes = 1e9;
-
-double Parameters(const control::ModelDescription& model, control::ComponentRole role) {
-  double parameters = 0;
-  for (const control::ModelComponent& component : model.components) {
-    if (component.role == role) parameters += static_cast<double>(component.parameters);
-  }
-  return parameters;
-}
-
-// Returns the pairs of query and key in a block for one row.
-double Pairs(const parallel::BlockExchange& block, double image, double text) {
-  const double second = block.second_attention ? image * image : 0;
-  switch (block.kind) {
-    case BlockKind::kImage:
-      return image * image + second;
-    case BlockKind::kCross:
-      return image * (image + text) + second;
-    case BlockKind::kJoint:
-    case BlockKind::kFused:
-      break;
-  }
-  return (image + text) * (image + text) + second;
-}
 
 double CeilDivide(double value, double parts) { return std::ceil(value / parts); }
 
@@ -124,19 +97,22 @@ void AddCompute(const Given& given, int patches, PassTime& time) {
   const double blocks = static_cast<double>(model.transformer.exchange.blocks.size());
   const double sequence = mesh.ring * mesh.ulysses;
   const double share = CeilDivide(image, sequence) / image / mesh.tensor * rows;
-  const double text = model.transformer.exchange.joint_text() ? static_cast<double>(pass.text_tokens.front()) : 0;
+  const double text = model.cost.joint_text ? static_cast<double>(pass.text_tokens.front()) : 0;
   const double tokens = rows * (CeilDivide(image, sequence) + CeilDivide(text, sequence));
-  const PassFlops flops = FlopsOf(model, pass.image_tokens, pass.text_tokens.front());
+  const parallel::TokenFlops& flops = model.cost.flops;
+  const double of_products = flops.Products(pass.image_tokens, pass.text_tokens.front());
+  const double of_attention = flops.Attention(pass.image_tokens, pass.text_tokens.front());
 
   const double tiles = rows * CeilDivide(std::max(model.heads, 1), mesh.ulysses * mesh.tensor) *
                        CeilDivide((image + text) / mesh.ring / patches, kTile);
-  time.attention = flops.attention * share / machine.attention_flops * Waves(tiles, machine.processors);
-  const double weights = Parameters(model, control::ComponentRole::kTransformer) * element / mesh.tensor;
+  time.attention = of_attention * share / machine.attention_flops * Waves(tiles, machine.processors);
+  const double weights =
+      static_cast<double>(control::ParametersOf(model, control::ComponentRole::kTransformer)) * element / mesh.tensor;
   const double reading = weights / machine.memory_bytes_second * patches;
-  const double products = std::max(flops.products * share / machine.product_flops *
+  const double products = std::max(of_products * share / machine.product_flops *
                                        ProductWaves(tokens / patches, width / mesh.tensor, machine.processors),
                                    reading);
-  const double activations = tokens * width * control::kLiveWidths * kPassesOfMemory * element * blocks / mesh.tensor;
+  const double activations = tokens * model.cost.values_per_token * kPassesOfMemory * element * blocks / mesh.tensor;
   const double device = products + time.attention + activations / machine.memory_bytes_second;
   time.compute = std::max(device, blocks * machine.block_seconds * patches);
 }
@@ -201,40 +177,22 @@ absl::StatusOr<PassTime> TimePass(const Given& given, int patches) {
   return time;
 }
 
-}  // namespace
-
-PassFlops FlopsOf(const control::ModelDescription& model, int64_t image_tokens, int64_t text_tokens) {
-  const control::TransformerShape& shape = model.transformer;
-  const double side = shape.token_side, image = static_cast<double>(image_tokens);
-  const double text = static_cast<double>(text_tokens), default_text = shape.text_tokens;
-  const double default_image = std::floor(model.default_height / side) * std::floor(model.default_width / side);
-  const double width = static_cast<double>(shape.exchange.width);
-  PassFlops flops;
-  for (size_t b = 0; b < shape.exchange.blocks.size(); ++b) {
-    const parallel::BlockExchange& block = shape.exchange.blocks[b];
-    double products = shape.block_flops[b] - 4 * width * Pairs(block, default_image, default_text);
-    if (block.kind == BlockKind::kJoint || block.kind == BlockKind::kFused) {
-      products *= (image + text) / (default_image + default_text);
-    } else if (block.kind == BlockKind::kCross) {
-      const double of_text = 4 * width * width;  // keys and values of a text token
-      products = (products - default_text * of_text) * image / default_image + text * of_text;
-    } else {
-      products *= image / default_image;
-    }
-    flops.products += products;
-    flops.attention += 4 * width * Pairs(block, image, text);
-  }
-  return flops;
+control::ImageWork WorkOf(const PlannedImage& image, const parallel::ForwardPass& pass) {
+  return {.size = {.height = image.height, .width = image.width},
+          .text_tokens = pass.text_tokens.front(),
+          .rows = std::ssize(pass.text_tokens)};
 }
 
-absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const ImageWork& work) {
+}  // namespace
+
+absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const PlannedImage& work) {
   ASSIGN_OR_RETURN(parallel::ForwardPass pass, DefaultPass(model, work.height, work.width, work.dtype));
   if (work.text_tokens.has_value()) std::ranges::fill(pass.text_tokens, *work.text_tokens);
   return pass;
 }
 
 absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
-                                  const ImageWork& work, const Machine& machine) {
+                                  const PlannedImage& work, const Machine& machine) {
   ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
   const int ranks = layout.ranks();
   // If whole images pass through the stages, only one stage computes at a time.
@@ -260,33 +218,22 @@ absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control:
     time.denoising = (stages - 1) * slot;
   }
   time.denoising += whole_steps * whole + (work.steps - whole_steps) * time.step;
-  const double rows = static_cast<double>(pass.text_tokens.size());
-  time.prompt = 2 * Parameters(model, control::ComponentRole::kTextEncoder) * rows *
-                static_cast<double>(pass.text_tokens.front()) / of_one.product_flops;
+  const control::ImageWork image = WorkOf(work, pass);
+  time.prompt = control::EncodeFlops(model.cost, image) / of_one.product_flops;
   if (!work.decodes) return time;
-  const double pixels = static_cast<double>(work.width) * work.height;
-  const double autoencoder = Parameters(model, control::ComponentRole::kAutoencoder);
-  time.decoding = pixels * kDecoderFlopsPerPixel * autoencoder / kAutoencoderParameters /
+  time.decoding = control::DecodeFlops(model.cost, image) /
                   ((work.splits_decoding ? of_patches : of_one).product_flops * kConvolutionShare) /
                   (work.splits_decoding ? ranks : 1);
   return time;
 }
 
 absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control::ModelDescription& model,
-                                  const ImageWork& work) {
+                                  const PlannedImage& work) {
   ASSIGN_OR_RETURN(const parallel::ForwardPass pass, PassOf(model, work));
   const parallel::MeshShape& mesh = layout.mesh;
-  const ShapeClass shape = {.model = "",
-                            .height = work.height,
-                            .width = work.width,
-                            .rows = static_cast<int32_t>(pass.text_tokens.size()),
-                            .skipped_layers = {},
-                            .adapters = ""};
-  ModelCost cost = CostOf(model, static_cast<int32_t>(pass.element_bytes));
-  cost.pixels_per_token = model.transformer.token_side;
-  const GroupShare share = {
-      .sequence = mesh.ring * mesh.ulysses, .tensor = mesh.tensor, .cfg = mesh.cfg, .pipe = mesh.pipe};
-  double bytes = static_cast<double>(WeightsOf(layout, model, work.dtype).first) + PeakBytes(cost, shape, 1, share) +
+  double bytes = static_cast<double>(WeightsOf(layout, model, work.dtype).first) +
+                 control::PeakBytes(model.cost, WorkOf(work, pass), /*images=*/1,
+                                    control::ShareOf(mesh, control::DeviceKind::kCuda, work.dtype)) +
                  kProcessBytes;
   if (!layout.lossless()) {
     // Keys and values of all tokens and heads of the rank, in each block of its stage.

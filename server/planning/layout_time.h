@@ -14,18 +14,7 @@
 
 namespace tessera::server {
 
-// Floating-point operations of one row of a forward pass through all blocks.
-struct PassFlops {
-  double products = 0;
-  double attention = 0;
-  double total() const { return products + attention; }
-};
-
-// Scales block_flops from the default size to `image_tokens` tokens of an image and `text_tokens` tokens of text. The
-// model's shape must be known.
-PassFlops FlopsOf(const control::ModelDescription& model, int64_t image_tokens, int64_t text_tokens);
-
-struct ImageWork {
+struct PlannedImage {
   int32_t width = 0, height = 0;  // pixels
   int32_t steps = 0;
   control::Dtype dtype = control::Dtype::kBf16;
@@ -35,7 +24,7 @@ struct ImageWork {
 };
 
 // Returns DefaultPass with the work's text tokens.
-absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const ImageWork& work);
+absl::StatusOr<parallel::ForwardPass> PassOf(const control::ModelDescription& model, const PlannedImage& work);
 
 // Seconds of one image on one group.
 struct LayoutTime {
@@ -51,11 +40,11 @@ struct LayoutTime {
 
 // The layout must be valid for the model. FAILED_PRECONDITION if the shape of the model's transformer is unknown.
 absl::StatusOr<LayoutTime> TimeOf(const parallel::Layout& layout, const control::ModelDescription& model,
-                                  const ImageWork& work, const Machine& machine);
+                                  const PlannedImage& work, const Machine& machine);
 
 // Returns the bytes of the rank that needs most: weights, activations of a step or of decoding, the keys and values
 // that patches keep, and the memory of a process and its libraries on a device.
 absl::StatusOr<uint64_t> MemoryOf(const parallel::Layout& layout, const control::ModelDescription& model,
-                                  const ImageWork& work);
+                                  const PlannedImage& work);
 
 }  // namespace tessera::server

@@ -87,7 +87,7 @@ absl::Status CheckObjective(const PlanRequest& request) {
 
 absl::StatusOr<Plans> MakePlans(const PlanRequest& request) {
   RETURN_IF_ERROR(CheckObjective(request));
-  const int most_text = request.model.transformer.text_tokens;
+  const int most_text = request.model.cost.text_tokens;
   if (request.work.text_tokens.has_value() &&
       (*request.work.text_tokens < 1 || *request.work.text_tokens > most_text)) {
     return absl::InvalidArgumentError(absl::StrCat("text-tokens is ", *request.work.text_tokens,

@@ -16,7 +16,7 @@ inline constexpr int64_t kMaxPlannedDevices = 1024;
 
 struct PlanRequest {
   control::ModelDescription model;
-  ImageWork work;
+  PlannedImage work;
   Machine machine;
   int64_t devices = 1;        // 1 to kMaxPlannedDevices
   std::optional<double> slo;  // maximum seconds for an image

@@ -95,8 +95,8 @@ Admission AdmissionControl::Admit(const std::string& key, const ShapeClass& shap
   if (absl::Status fits = capacity_.CheckFits(shape); !fits.ok()) {
     return {.status = std::move(fits), .expected_wait = absl::InfiniteDuration()};
   }
-  const ModelCost& cost = capacity_.CostOf(shape.model);
-  const double flops = steps * StepFlops(cost, shape) + DecodeFlops(cost, shape);
+  const control::ModelCost& cost = capacity_.CostOf(shape.model);
+  const double flops = steps * control::StepFlops(cost, shape.work()) + control::DecodeFlops(cost, shape.work());
   Admission admission = WithinBounds(shape.model, flops, tasks);
   if (!admission.status.ok()) return admission;
   Admission own = WithinBoundsOf(key, bounds, shape.model, flops, tasks);
@@ -165,8 +165,9 @@ double AdmissionControl::QueuedDeviceSeconds(const std::string& model) const {
 }
 
 void AdmissionControl::AddElsewhere(const SchedulerTask& task) {
-  const ModelCost& cost = capacity_.CostOf(task.shape.model);
-  const double flops = task.steps * StepFlops(cost, task.shape) + DecodeFlops(cost, task.shape);
+  const control::ModelCost& cost = capacity_.CostOf(task.shape.model);
+  const double flops =
+      task.steps * control::StepFlops(cost, task.shape.work()) + control::DecodeFlops(cost, task.shape.work());
   elsewhere_[task.id] = {.key = task.key, .model = task.shape.model, .tasks = 1, .flops = flops};
   Work& work = elsewhere_of_[task.shape.model];
   ++work.tasks;

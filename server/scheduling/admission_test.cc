@@ -5,7 +5,6 @@
 #include <limits>
 #include <string>
 
-#include "control/step_memory.h"
 #include "server/scheduling/learned_speed.h"
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
@@ -124,7 +123,7 @@ TEST_F(AdmissionTest, BatchesWhatIsFreeAndRefusesNothingForIt) {
     EXPECT_TRUE(scheduler.admission().Admit("a", kSmall, 5, 1, {}).status.ok());
     return scheduler.steps().Next(1, now_).start.size();
   };
-  const double one = PeakBytes(UnitCost(), kSmall, 1, {});
+  const double one = control::PeakBytes(UnitCost(), kSmall.work(), 1, {});
   EXPECT_EQ(batch(0), 4u) << "it is not known";
   EXPECT_EQ(batch(2 * one), 2u);
   EXPECT_EQ(batch(one / 2), 1u);
@@ -171,68 +170,11 @@ TEST_F(AdmissionTest, CountsOnGroupsThatAreNotUpYet) {
   EXPECT_TRUE(scheduler_.admission().Admit("a", kSmall, 5, 1, {}).status.ok());
 }
 
-control::ModelDescription Transformer() {
-  control::ModelDescription model{.size_multiple = 16, .blocks = 28};
-  model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 600'000'000},
-                      {.name = "vae", .role = control::ComponentRole::kAutoencoder, .parameters = 84'000'000}};
-  return model;
-}
-
-TEST(CostModel, CountsEveryParameterOnceAToken) {
-  const ModelCost cost = CostOf(Transformer(), 2);
-  // 1024 x 1024 is 64 x 64 tokens of 16 pixels. Two operations for each token and each of 6e8 parameters are 4.9e12;
-  // attention over 4096 tokens of width 1336 in 28 blocks is 4 · 28 · 1336 · 4096² = 2.5e12.
-  const double flops = StepFlops(cost, {.model = "m", .height = 1024, .width = 1024});
-  EXPECT_NEAR(flops, 4.9e12 + 2.5e12, 0.1e12);
-}
-
-TEST(CostModel, CountsEveryGuidanceBranch) {
-  const ModelCost cost = CostOf(Transformer(), 2);
-  EXPECT_EQ(StepFlops(cost, {.model = "m", .height = 512, .width = 512, .rows = 2}),
-            2 * StepFlops(cost, {.model = "m", .height = 512, .width = 512}));
-}
-
-TEST(CostModel, DividesMemoryByTheLayout) {
-  const ModelCost cost{.flops_per_token = 1, .bytes_per_token = 10};
-  const ShapeClass shape = {.model = "m", .height = 8, .width = 8, .rows = 2};
-  EXPECT_EQ(PeakBytes(cost, shape, 3, {}), 3 * 2 * 64 * 10);
-  EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4}), 3 * 2 * 16 * 10);
-  EXPECT_EQ(PeakBytes(cost, shape, 3, {.sequence = 4, .tensor = 2, .cfg = 2}), 3 * 1 * 16 * 10 / 2);
-}
-
-// Of Stable Diffusion's plan 640 values of a pixel; of a small one, as of the embedded model, 160.
-TEST(CostModel, ADecoderHasTheChannelsOfItsParametersAndNoFewerThanASmallOne) {
-  control::ModelDescription model = Transformer();
-  const auto of_pixel = [&](uint64_t parameters) {
-    model.components = {{.role = control::ComponentRole::kAutoencoder, .parameters = parameters}};
-    return CostOf(model, 4).host_bytes_per_decoded_pixel;
-  };
-  EXPECT_EQ(of_pixel(84'000'000), 640 * 4);
-  EXPECT_EQ(of_pixel(84'000'000 / 4), 320 * 4);
-  EXPECT_EQ(of_pixel(500'000), 160 * 4);
-  EXPECT_EQ(CostOf(model, 4).bytes_per_decoded_pixel, control::kDecoderValuesPerPixel * std::sqrt(500'000 / 84e6) * 4)
-      << "as a worker plans on a device";
-}
-
-// A decoder computes in bands of rows, of which a small image is one.
-TEST(CostModel, ADecoderOfTheHostHasTemporariesOfABandAndItsLayers) {
-  const ModelCost cost{.bytes_per_token = 1, .bytes_per_decoded_pixel = 10, .host_bytes_per_decoded_pixel = 10};
-  const ShapeClass small = {.model = "m", .height = 8, .width = 8}, large = {.model = "m", .height = 80, .width = 8};
-  EXPECT_EQ(PeakBytes(cost, small, 1, {}), 640);
-  EXPECT_EQ(PeakBytes(cost, small, 1, {.most_band_bytes = 1000}), 2 * 640);
-  EXPECT_EQ(PeakBytes(cost, large, 1, {.most_band_bytes = 1000}), 6400 + 1000);
-  EXPECT_EQ(PeakBytes(cost, large, 1, {.tensor = 10, .most_band_bytes = 1000}), 2 * 640) << "of a rank's rows";
-}
-
-TEST(CostModel, WhereImagesShareNoPassABatchMultipliesModulationsAlone) {
-  const ModelCost cost{.flops_per_token = 1, .bytes_per_token = 10, .bytes_per_row = 7};
-  const ShapeClass shape = {.model = "m", .height = 8, .width = 8, .rows = 2};
-  EXPECT_EQ(PeakBytes(cost, shape, 3, {}), 3 * 2 * (64 * 10 + 7));
-  EXPECT_EQ(PeakBytes(cost, shape, 3, {.images_share_passes = false}), 2 * 64 * 10 + 3 * 2 * 7);
-}
+// A model whose prompts have 100 tokens unless a job sets their number.
+control::ModelCost Transformer() { return {.token_side = 16, .text_tokens = 100}; }
 
 TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
-  const control::ModelDescription model = Transformer();
+  const control::ModelCost model = Transformer();
   control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
   const ShapeClass guided = ShapeOf("m", model, parameters);
   EXPECT_EQ(guided.rows, 2);
@@ -243,22 +185,45 @@ TEST(ShapeClasses, DifferByGuidanceBranchesAndNotBySamplers) {
   EXPECT_EQ(ShapeOf("m", model, parameters), guided);
   parameters.guidance_scale = 1;
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 1);
+  parameters.guidance_scale = 7;
   parameters.options.skip_layers.layers = {7};
-  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
+  EXPECT_EQ(ShapeOf("m", model, parameters).rows, 3);
   EXPECT_NE(ShapeOf("m", model, parameters), guided) << "the branches are others";
 }
 
 TEST(ShapeClasses, CountNoBranchForAModelWithGuidanceAsInput) {
-  control::ModelDescription model = Transformer();
-  model.options = {control::prompt_option::kTrueCfgScale};
+  control::ModelCost model = Transformer();
+  model.guidance_is_input = true;
   control::JobParameters parameters{.height = 512, .width = 512, .steps = 20, .guidance_scale = 3.5};
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 1);
+  parameters.negative_prompt = "";
   parameters.options.true_cfg_scale = 2;
   EXPECT_EQ(ShapeOf("m", model, parameters).rows, 2);
 }
 
+// Rows of a batch are padded to the longest text, so that a batch of different lengths would cost more than its tasks.
+TEST(ShapeClasses, DifferByTheLengthOfTheText) {
+  control::JobParameters parameters{.height = 512, .width = 512, .steps = 20};
+  const ShapeClass usual = ShapeOf("m", Transformer(), parameters);
+  EXPECT_EQ(usual.text_tokens, 100);
+  parameters.max_sequence_length = 100;
+  EXPECT_EQ(ShapeOf("m", Transformer(), parameters), usual);
+  parameters.max_sequence_length = 60;
+  EXPECT_NE(ShapeOf("m", Transformer(), parameters), usual);
+}
+
+TEST(ShapeClasses, AreOfTheSizeThatIsGenerated) {
+  control::ModelCost model = Transformer();
+  model.sizes.sizes = {{1, 1024, 1024}};
+  control::JobParameters parameters{.height = 512, .width = 512, .steps = 20};
+  EXPECT_EQ(ShapeOf("m", model, parameters).height, 512);
+  parameters.resolution_binning = true;
+  EXPECT_EQ(ShapeOf("m", model, parameters).height, 1024);
+  EXPECT_EQ(ShapeOf("m", model, parameters).width, 1024);
+}
+
 TEST(ShapeClasses, DifferByTheAdaptersThatChangeTheImage) {
-  const control::ModelDescription model = Transformer();
+  const control::ModelCost model = Transformer();
   control::JobParameters plain{.height = 512, .width = 512, .steps = 20, .guidance_scale = 4.5, .sampler = "ddim"};
   control::JobParameters styled = plain, same = plain, stronger = plain, idle = plain;
   styled.adapters = {{.name = "style", .scale = 1, .digest = std::string(64, 'a')}};

@@ -14,8 +14,8 @@ std::string BytesText(double bytes) { return base::ByteText(static_cast<uint64_t
 
 }  // namespace
 
-const ModelCost& GroupCapacity::CostOf(const std::string& model) const {
-  static constexpr ModelCost kUnknown;
+const control::ModelCost& GroupCapacity::CostOf(const std::string& model) const {
+  static const control::ModelCost kUnknown;
   const auto cost = models_.find(model);
   return cost == models_.end() ? kUnknown : cost->second;
 }
@@ -24,19 +24,20 @@ bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, i
   const GroupDescription& description = group.description;
   // A single task is never refused for its rows, because its branches can also be run one after another.
   if (tasks > 1 && (int64_t{tasks} * shape.rows > MostRows(description) || group.apart.contains(shape))) return false;
-  const ModelCost& cost = CostOf(shape.model);
-  const double peak = PeakBytes(cost, shape, tasks, description.share);
+  const control::ModelCost& cost = CostOf(shape.model);
+  const double peak = control::PeakBytes(cost, shape.work(), tasks, description.share);
   if (description.memory_bytes > 0 && peak > description.memory_bytes) return false;
   // A batch may use at least as much memory as one of its tasks needs alone.
   return tasks == 1 || description.free_bytes == 0 ||
-         peak <= std::max(description.free_bytes, PeakBytes(cost, shape, 1, description.share));
+         peak <= std::max(description.free_bytes, control::PeakBytes(cost, shape.work(), 1, description.share));
 }
 
 bool GroupCapacity::MayShareBatch(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {
   if (!Fits(group, shape, tasks)) return false;
   if (tasks == 1 || int64_t{tasks} * shape.rows <= group.description.max_rows) return true;
   // More rows use the processors better, and a short step delays no task much.
-  const double seconds = tasks * StepFlops(CostOf(shape.model), shape) * group.speed.SecondsPerFlop(shape);
+  const double seconds =
+      tasks * control::StepFlops(CostOf(shape.model), shape.work()) * group.speed.SecondsPerFlop(shape);
   return group.speed.Knows(shape) && seconds <= absl::ToDoubleSeconds(options_.short_step);
 }
 
@@ -57,7 +58,7 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
     if (group.description.model != shape.model || !models_.contains(shape.model)) continue;
     if (group.description.memory_bytes > largest) limit = group.description.memory_limit;
     largest = std::max(largest, group.description.memory_bytes);
-    needed = std::min(needed, PeakBytes(CostOf(shape.model), shape, 1, group.description.share));
+    needed = std::min(needed, control::PeakBytes(CostOf(shape.model), shape.work(), 1, group.description.share));
   }
   if (largest < 0) {
     return absl::FailedPreconditionError(absl::StrCat("no worker group serves the model \"", shape.model, "\""));
@@ -71,7 +72,7 @@ absl::Status GroupCapacity::CheckFits(const ShapeClass& shape) const {
 
 bool GroupCapacity::IsLargeFor(const ScheduledGroup& group, const ShapeClass& shape) const {
   if (!Fits(group, shape, 1)) return true;
-  const double seconds = StepFlops(CostOf(shape.model), shape) * group.speed.SecondsPerFlop(shape);
+  const double seconds = control::StepFlops(CostOf(shape.model), shape.work()) * group.speed.SecondsPerFlop(shape);
   return seconds > absl::ToDoubleSeconds(options_.large_step);
 }
 
@@ -95,8 +96,9 @@ double GroupCapacity::Throughput(const std::string& model) const {
 }
 
 absl::Duration GroupCapacity::LeastJobTime(const ShapeClass& shape, int32_t steps, int32_t tasks) const {
-  const ModelCost& cost = CostOf(shape.model);
-  const double flops = tasks * (steps * StepFlops(cost, shape) + DecodeFlops(cost, shape));
+  const control::ModelCost& cost = CostOf(shape.model);
+  const double flops =
+      tasks * (steps * control::StepFlops(cost, shape.work()) + control::DecodeFlops(cost, shape.work()));
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [id, group] : groups_.all()) {
     if (group.description.model != shape.model || !Fits(group, shape, 1)) continue;

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/scheduling/cost_model.h"
 #include "server/scheduling/group_table.h"
 #include "server/scheduling/scheduler_options.h"
+#include "server/scheduling/shape_class.h"
 
 namespace tessera::server {
 
@@ -19,9 +19,9 @@ class GroupCapacity final {
   GroupCapacity(const SchedulerOptions& options, const GroupTable& groups) : options_(options), groups_(groups) {}
 
   // Must be called before groups of the model are added. The cost may change while its tasks wait.
-  void SetModel(const std::string& model, const ModelCost& cost) { models_[model] = cost; }
-  const std::map<std::string, ModelCost>& models() const { return models_; }
-  const ModelCost& CostOf(const std::string& model) const;
+  void SetModel(const std::string& model, const control::ModelCost& cost) { models_[model] = cost; }
+  const std::map<std::string, control::ModelCost>& models() const { return models_; }
+  const control::ModelCost& CostOf(const std::string& model) const;
 
   // Fits: whether this many tasks can be one batch. MayShareBatch: whether they should be.
   bool Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const;
@@ -51,7 +51,7 @@ class GroupCapacity final {
 
   const SchedulerOptions& options_;
   const GroupTable& groups_;
-  std::map<std::string, ModelCost> models_;
+  std::map<std::string, control::ModelCost> models_;
 };
 
 }  // namespace tessera::server

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "server/scheduling/cost_model.h"
 #include "server/scheduling/learned_speed.h"
 #include "server/scheduling/scheduled_task.h"
 #include "server/scheduling/scheduler_options.h"
+#include "server/scheduling/shape_class.h"
 
 namespace tessera::server {
 
@@ -24,7 +24,7 @@ struct GroupDescription {
   double memory_bytes = 0;   // bound of one rank's memory excluding weights; 0: unknown, no task is refused for it
   std::string memory_limit;  // what limits memory_bytes, as a sentence without its full stop; empty: the device
   double free_bytes = 0;     // memory of one rank that batches of several tasks may use; 0: unknown
-  GroupShare share;
+  control::GroupShare share;
   // Upper bound for all ranks together that no hardware of this kind exceeds. It limits the group's speed before its
   // first step is measured.
   double most_flops_per_second = 2e15;

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 
 namespace tessera::server {
 

@@ -37,9 +37,10 @@ absl::Status RequestScheduler::Enqueue(const SchedulerTask& spec, absl::Time now
     return absl::AlreadyExistsError(absl::StrCat("task ", spec.id, " is scheduled already"));
   }
   if (ticket != 0) RETURN_IF_ERROR(admission_.Redeem(ticket, spec.key));
-  const ModelCost& cost = capacity_.CostOf(spec.shape.model);
-  ScheduledTask task{
-      .spec = spec, .step_flops = StepFlops(cost, spec.shape), .decode_flops = DecodeFlops(cost, spec.shape)};
+  const control::ModelCost& cost = capacity_.CostOf(spec.shape.model);
+  ScheduledTask task{.spec = spec,
+                     .step_flops = control::StepFlops(cost, spec.shape.work()),
+                     .decode_flops = control::DecodeFlops(cost, spec.shape.work())};
   task.spec.enqueued = std::min(spec.enqueued, now);
   absl::Time due = task.spec.enqueued + kDueAfter - spec.priority * kPriorityStep;
   if (spec.deadline) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/scheduling/step_plan.h"
 #include "server/scheduling/waiting_tasks.h"
 

@@ -12,7 +12,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 
 namespace tessera::server {
 

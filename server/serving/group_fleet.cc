@@ -10,8 +10,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "control/device.h"
-#include "control/step_memory.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/serving/group_record.h"
 #include "server/workers/rank_placement.h"
 
@@ -37,11 +36,6 @@ control::Device DeviceOf(const GroupRunnerOptions& group, int rank) {
   auto device = control::ParseDevice(control::DeviceOnItsHost(name)).value_or(control::Device());
   if (device.kind == control::DeviceKind::kCuda) device.index = std::max(0, device.index);
   return device;
-}
-
-// What a decoder takes beside its activations where that is known.
-double BandBytes(control::DeviceKind kind) {
-  return kind == control::DeviceKind::kCpu ? control::kBandTemporaries * control::kHostBandBytes : 0;
 }
 
 bool IsOnHost(const GroupRunnerOptions& group) {
@@ -92,7 +86,6 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
     runner.load.placement.threads =
         static_cast<int32_t>(std::max<int64_t>(1, processors / std::max<int64_t>(replicas, 1)));
   }
-  const parallel::MeshShape& mesh = group.layout.mesh;
   for (int64_t replica = 0; replica < group.options.count; ++replica) {
     runner.id = static_cast<GroupId>(replicas_.size()) + 1;
     runner.name = absl::StrCat(name, "-", number + static_cast<size_t>(replica));
@@ -103,12 +96,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                          .model = name,
                          .ranks = group.layout.ranks(),
                          .max_rows = kMaxRows,
-                         .share = {.sequence = mesh.ring * mesh.ulysses,
-                                   .tensor = mesh.tensor,
-                                   .cfg = mesh.cfg,
-                                   .pipe = mesh.pipe,
-                                   .images_share_passes = control::ImagesSharePasses(DeviceOf(runner, 0).kind),
-                                   .most_band_bytes = BandBytes(DeviceOf(runner, 0).kind)},
+                         .share = control::ShareOf(group.layout.mesh, DeviceOf(runner, 0).kind, runner.load.dtype),
                          .most_flops_per_second = MostFlopsPerSecond(runner.load, group.layout.ranks())};
     added.model = models_.Find(name);
     monitor_.scheduler(lock).groups().Add(added.description);

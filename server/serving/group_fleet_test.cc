@@ -6,7 +6,7 @@
 #include <sched.h>
 
 #include "base/machine_processors.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 
 namespace tessera::server {
 namespace {
@@ -25,7 +25,7 @@ class GroupFleetTest : public ::testing::Test {
     fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, "data", "owner");
     const Lock lock = monitor_.Acquire();
     models_.Put({.id = "m"});
-    monitor_.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1, .bytes_per_token = 1});
+    monitor_.scheduler(lock).capacity().SetModel("m", {.flops = {.image = 1}, .values_per_token = 0.25});
   }
 
   void Install(const Lock& lock, int64_t count) {

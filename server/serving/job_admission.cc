@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"
 
 namespace tessera::server {
@@ -54,7 +54,7 @@ absl::StatusOr<uint64_t> JobAdmission::Admit(const Caller& caller, const JobRequ
   if (!model->unreadable.ok()) return model->unreadable;
   RETURN_IF_ERROR(CheckJobTime(lock, request, *model));
   const Admission admission = context_.monitor.scheduler(lock).admission().Admit(
-      caller.tenant, ShapeOf(model->id, *model->description, request.parameters),
+      caller.tenant, ShapeOf(model->id, model->description->cost, request.parameters),
       control::ExpectedSteps(request.parameters), request.count,
       {.max_waiting = caller.limits.queued_jobs, .max_device_seconds = caller.limits.queued_device_seconds});
   if (admission.status.ok()) return admission.ticket;
@@ -71,7 +71,7 @@ absl::Status JobAdmission::CheckJobTime(const ServiceMonitor::Lock& lock, const 
   if (limits_.max_job_time == absl::ZeroDuration()) return absl::OkStatus();
   const control::JobParameters& job = request.parameters;
   const absl::Duration least = context_.monitor.scheduler(lock).capacity().LeastJobTime(
-      ShapeOf(model.id, *model.description, job), control::ExpectedSteps(job), request.count);
+      ShapeOf(model.id, model.description->cost, job), control::ExpectedSteps(job), request.count);
   if (least <= limits_.max_job_time) return absl::OkStatus();
   const bool too_wide = !SizeWarnings(job, *model.description).empty();
   const std::string rest = absl::StrFormat(

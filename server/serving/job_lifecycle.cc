@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "base/status_macros.h"
 #include "server/jobs/store_rules.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"
 #include "server/workers/last_output.h"
 
@@ -43,7 +43,7 @@ absl::Status JobLifecycle::Recover() {
     if (model == nullptr && context_.store.is_shared()) return;  // other servers may serve it
     const absl::Status fits = model == nullptr ? NotServedError()
                                                : context_.monitor.scheduler(lock).capacity().CheckFits(
-                                                     ShapeOf(model->id, *model->description, request.parameters));
+                                                     ShapeOf(model->id, model->description->cost, request.parameters));
     if (fits.ok()) return Enqueue(lock, queued, /*ticket=*/0);
     refused.emplace_back(queued.id, fits);
     context_.log(
@@ -90,7 +90,7 @@ LiveTask* JobLifecycle::Add(const Lock& lock, const QueuedTask& queued) {
   if (queued.deadline && request.timeout) deadline = now + std::min(*queued.deadline - calendar, *request.timeout);
   const SchedulerTask plan = {.id = queued.id,
                               .key = queued.tenant,
-                              .shape = ShapeOf(request.model, *model->description, request.parameters),
+                              .shape = ShapeOf(request.model, model->description->cost, request.parameters),
                               .steps = control::ExpectedSteps(request.parameters),
                               .priority = request.priority,
                               .enqueued = now - std::max(calendar - queued.created, absl::ZeroDuration()),

@@ -10,7 +10,7 @@
 #include "base/start_thread.h"
 #include "base/steady_time.h"
 #include "server/api/service_error.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/workers/last_output.h"
 
 namespace tessera::server {
@@ -200,8 +200,7 @@ void WantedGroups::ShowReadable(const Lock& lock, const DescribedGroup& group) {
                .aliases = group.options.aliases,
                .description = std::make_shared<const control::ModelDescription>(group.model),
                .added = base::SystemClock().Now()});
-  monitor_.scheduler(lock).capacity().SetModel(
-      name, CostOf(group.model, static_cast<int32_t>(control::ElementBytes(group.options.load.dtype))));
+  monitor_.scheduler(lock).capacity().SetModel(name, group.model.cost);
 }
 
 void WantedGroups::ShowUnreadable(const Lock&, const ServedGroupOptions& group) {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "control/device.h"
-#include "control/prompt_options.h"
 #include "server/workers/rank_placement.h"
 
 namespace tessera::server {
@@ -35,16 +34,12 @@ absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& 
   return *layout;
 }
 
-int UsualBranches(const control::ModelDescription& model) {
-  const bool built_in = std::ranges::find(model.options, control::prompt_option::kTrueCfgScale) != model.options.end();
-  return !built_in && model.default_guidance_scale > 1 ? 2 : 1;
-}
-
 parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype) {
-  parallel::LayoutModel numbers = {.heads = std::max(model.heads, 1),
-                                   .blocks = std::max(model.blocks, 1),
-                                   .max_cfg_branches = 2,
-                                   .usual_cfg_branches = UsualBranches(model)};
+  parallel::LayoutModel numbers = {
+      .heads = std::max(model.heads, 1),
+      .blocks = std::max(model.blocks, 1),
+      .max_cfg_branches = 2,
+      .usual_cfg_branches = static_cast<int>(control::WorkOf(model.cost, control::DefaultJob(model)).rows)};
   const auto bytes_per_weight = static_cast<uint64_t>(control::ElementBytes(dtype));
   for (const control::ModelComponent& component : model.components) {
     (component.role == control::ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=

@@ -24,10 +24,6 @@ struct LayoutRequest {
 // text that is not a layout or for an invalid number of ranks.
 absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& request);
 
-// The number of guidance branches of a request with default options. A model that reads a true CFG scale has its
-// guidance built in and runs one branch.
-int UsualBranches(const control::ModelDescription& model);
-
 // The properties of `model`, served in `dtype`, that determine which layouts are valid.
 parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype);
 

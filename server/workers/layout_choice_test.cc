@@ -48,9 +48,9 @@ TEST(LayoutChoiceTest, AutoSharesGuidanceWhereRequestsHaveIt) {
     return parallel::LayoutText(*ChooseLayout({.ranks = 4}, LayoutModelOf(model, control::Dtype::kBf16), "cpu"));
   };
   EXPECT_EQ(choice(), "cfg=2,ulysses=2");
-  model.options = {"true_cfg_scale"};
+  model.cost.guidance_is_input = true;
   EXPECT_EQ(choice(), "ulysses=4");
-  model.options = {};
+  model.cost.guidance_is_input = false;
   model.default_guidance_scale = 0;
   EXPECT_EQ(choice(), "ulysses=4");
   EXPECT_TRUE(ChooseLayout({.layout = "cfg=2"}, LayoutModelOf(model, control::Dtype::kBf16), "cpu").ok());

@@ -18,17 +18,18 @@ absl::StatusOr<parallel::ForwardPass> DefaultPass(const control::ModelDescriptio
                                                   control::Dtype dtype) {
   const control::TransformerShape& shape = model.transformer;
   if (!shape.known()) return absl::FailedPreconditionError("the shape of the model's transformer is not known");
-  const int64_t rows = height / shape.token_side, columns = width / shape.token_side;
-  if (rows < 1 || columns < 1 || rows > kMaxImageTokens / columns) {
+  const int64_t side = model.cost.token_side, most = side * kMaxImageTokens;
+  const int64_t tokens =
+      height < 0 || width < 0 || height > most || width > most ? 0 : control::ImageTokens(model.cost, {height, width});
+  if (tokens < 1 || tokens > kMaxImageTokens) {
     return absl::InvalidArgumentError(absl::StrCat("size is ", width, "x", height, "; it must be a size of 1 to ",
-                                                   kMaxImageTokens, " tokens of ", shape.token_side, "x",
-                                                   shape.token_side, " pixels"));
+                                                   kMaxImageTokens, " tokens of ", side, "x", side, " pixels"));
   }
-  return parallel::ForwardPass{
-      .image_tokens = rows * columns,
-      .text_tokens = std::vector<int64_t>(static_cast<size_t>(UsualBranches(model)), shape.text_tokens),
-      .element_bytes = control::ElementBytes(dtype),
-      .skipped_blocks = {}};
+  const control::ImageWork work = control::WorkOf(model.cost, control::DefaultJob(model));
+  return parallel::ForwardPass{.image_tokens = tokens,
+                               .text_tokens = std::vector<int64_t>(static_cast<size_t>(work.rows), work.text_tokens),
+                               .element_bytes = control::ElementBytes(dtype),
+                               .skipped_blocks = {}};
 }
 
 absl::StatusOr<SentBytes> BytesSent(const parallel::Layout& layout, const control::TransformerShape& transformer,

@@ -10,8 +10,7 @@ using ::testing::HasSubstr;
 
 // Returns FLUX.1: 19 double blocks and 38 single ones of width 3,072.
 control::ModelDescription Flux() {
-  control::ModelDescription model = {
-      .default_guidance_scale = 3.5, .options = {"true_cfg_scale"}, .heads = 24, .blocks = 57};
+  control::ModelDescription model = {.default_guidance_scale = 3.5, .heads = 24, .blocks = 57};
   model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 5700},
                       {.name = "text_encoder", .role = control::ComponentRole::kTextEncoder, .parameters = 100},
                       {.name = "text_encoder_2", .role = control::ComponentRole::kTextEncoder, .parameters = 1000},
@@ -22,9 +21,8 @@ control::ModelDescription Flux() {
                         .prediction_features = 64,
                         .blocks = std::vector<parallel::BlockExchange>(19, {.kind = parallel::BlockKind::kJoint}),
                         .long_skips = {}},
-           .block_flops = std::vector<double>(57, 1),
-           .token_side = 16,
-           .text_tokens = 512};
+           .block_flops = std::vector<double>(57, 1)};
+  model.cost = {.token_side = 16, .text_tokens = 512, .joint_text = true, .guidance_is_input = true};
   shape.exchange.blocks.resize(57, {.kind = parallel::BlockKind::kFused});
   return model;
 }
@@ -45,7 +43,7 @@ TEST(LayoutFiguresTest, AnImageHasATokenForEachSquareOfItsPixels) {
 TEST(LayoutFiguresTest, GuidanceHasTwoRowsUnlessItIsOffOrBuiltIn) {
   control::ModelDescription model = Flux();
   EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});
-  model.options.clear();
+  model.cost.guidance_is_input = false;
   EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, (std::vector<int64_t>{512, 512}));
   model.default_guidance_scale = 1;
   EXPECT_EQ(DefaultPass(model, 64, 64, control::Dtype::kBf16)->text_tokens, std::vector<int64_t>{512});

@@ -11,7 +11,6 @@ namespace {
 constexpr double kSlowCpu = 2e9, kSlowDevice = 1e13;
 // The weight of the newest observation if it is faster than the estimate.
 constexpr double kNewest = 0.1;
-constexpr int32_t kElementBytes = 2;  // affects only memory
 
 absl::Duration Seconds(double seconds) {
   return std::isfinite(seconds) ? absl::Seconds(seconds) : absl::ZeroDuration();
@@ -19,19 +18,15 @@ absl::Duration Seconds(double seconds) {
 
 }  // namespace
 
-void StepPrediction::Describe(const control::ModelDescription& model) {
-  model_ = Model{.description = model, .cost = CostOf(model, kElementBytes)};
-}
-
 void StepPrediction::Place(bool on_cpu) {
   seconds_per_flop_ = 1 / (on_cpu ? kSlowCpu : kSlowDevice);
   observed_ = false;
 }
 
 void StepPrediction::Start(uint64_t job, const control::JobParameters& parameters) {
-  if (!model_.has_value()) return;
-  const ShapeClass shape = ShapeOf("", model_->description, parameters);
-  jobs_[job] = {.step = StepFlops(model_->cost, shape), .decode = DecodeFlops(model_->cost, shape)};
+  if (!cost_.has_value()) return;
+  const control::ImageWork work = control::WorkOf(*cost_, parameters);
+  jobs_[job] = {.step = control::StepFlops(*cost_, work), .decode = control::DecodeFlops(*cost_, work)};
 }
 
 double StepPrediction::StepFlopsOf(absl::Span<const uint64_t> jobs) const {

@@ -10,15 +10,14 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "control/job_parameters.h"
-#include "control/model_description.h"
-#include "server/scheduling/cost_model.h"
+#include "control/model_cost.h"
 
 namespace tessera::server {
 
 class StepPrediction final {
  public:
-  // Sets the model. Before this is called, all predicted times are 0.
-  void Describe(const control::ModelDescription& model);
+  // Sets the model's cost. Before this is called, all predicted times are 0.
+  void Describe(const control::ModelCost& cost) { cost_ = cost; }
   // Sets where the model runs and discards earlier observations.
   void Place(bool on_cpu);
 
@@ -39,11 +38,7 @@ class StepPrediction final {
 
   double StepFlopsOf(absl::Span<const uint64_t> jobs) const;
 
-  struct Model {
-    control::ModelDescription description;
-    ModelCost cost;
-  };
-  std::optional<Model> model_;
+  std::optional<control::ModelCost> cost_;
   double seconds_per_flop_ = 0;
   bool observed_ = false;
   std::map<uint64_t, Flops> jobs_;

@@ -5,13 +5,7 @@
 namespace tessera::server {
 namespace {
 
-control::ModelDescription Model() {
-  control::ModelDescription model;
-  model.components = {{.role = control::ComponentRole::kTransformer, .parameters = 1'000'000}};
-  model.blocks = 10;
-  model.size_multiple = 8;
-  return model;
-}
+control::ModelCost Model() { return {.token_side = 8, .flops = {.image = 2e6, .image_pair = 3650}}; }
 
 control::JobParameters Square(int32_t side) { return {.prompt = "x", .height = side, .width = side, .steps = 2}; }
 

@@ -302,7 +302,7 @@ absl::Status WorkerGroup::Agree(const std::vector<absl::Status>& answers) {
                                                         std::string(failed->message()))));
 }
 
-void WorkerGroup::Predict(const control::ModelDescription& model) { prediction_.Describe(model); }
+void WorkerGroup::Predict(const control::ModelDescription& model) { prediction_.Describe(model.cost); }
 
 PauseBound WorkerGroup::BoundOf(uint64_t sequence) const {
   if (const auto steps = unanswered_steps_.find(sequence); steps != unanswered_steps_.end()) {

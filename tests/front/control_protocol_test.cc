@@ -237,21 +237,32 @@ TEST_F(ControlProtocolTest, CarriesWhatAModelReads) {
 }
 
 control::ModelDescription DescribedTransformer() {
-  return {
-      .max_steps = 10,
-      .blocks = 4,
-      .transformer = {
-          .exchange = {.width = 3072,
-                       .output_features = 64,
-                       .prediction_features = 32,
-                       .blocks = {{.kind = parallel::BlockKind::kImage},
-                                  {.kind = parallel::BlockKind::kCross},
-                                  {.kind = parallel::BlockKind::kJoint, .second_attention = true, .text_ends = true},
-                                  {.kind = parallel::BlockKind::kFused}},
-                       .long_skips = {{.from = 0, .to = 3}}},
-          .block_flops = {1.0 / 3, 0, 2, 1e20},
-          .token_side = 16,
-          .text_tokens = 333}};
+  return {.max_steps = 10,
+          .blocks = 4,
+          .transformer = {.exchange = {.width = 3072,
+                                       .output_features = 64,
+                                       .prediction_features = 32,
+                                       .blocks = {{.kind = parallel::BlockKind::kImage},
+                                                  {.kind = parallel::BlockKind::kCross},
+                                                  {.kind = parallel::BlockKind::kJoint,
+                                                   .second_attention = true,
+                                                   .text_ends = true},
+                                                  {.kind = parallel::BlockKind::kFused}},
+                                       .long_skips = {{.from = 0, .to = 3}}},
+                          .block_flops = {1.0 / 3, 0, 2, 1e20}},
+          .cost = {.token_side = 16,
+                   .text_tokens = 333,
+                   .fixed_text_tokens = 77,
+                   .joint_text = true,
+                   .guidance_is_input = true,
+                   .sizes = {.ratio_is_width_by_height = true, .sizes = {{0.25, 512, 2048}, {1, 1024, 1024}}},
+                   .flops = {.image = 1, .text = 2, .image_pair = 3, .image_text_pair = 4, .text_pair = 5},
+                   .blocks = 4,
+                   .values_per_token = 6,
+                   .values_per_block = 7,
+                   .encode_flops_per_token = 1.0 / 3,
+                   .decode_flops_per_pixel = 9,
+                   .decode_values_per_pixel = 1e20}};
 }
 
 TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
@@ -271,8 +282,7 @@ TEST_F(ControlProtocolTest, CarriesTheShapeOfATransformer) {
   }
   EXPECT_EQ(heard->transformer.exchange.long_skips, said.exchange.long_skips);
   EXPECT_EQ(heard->transformer.block_flops, said.block_flops);
-  EXPECT_EQ(heard->transformer.token_side, 16);
-  EXPECT_EQ(heard->transformer.text_tokens, 333);
+  EXPECT_EQ(heard->cost, worker_.description.cost);
 }
 
 TEST_F(ControlProtocolTest, AModelWithoutAKnownTransformerIsHeardAsThat) {
@@ -295,8 +305,6 @@ TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.width = int64_t{1} << 40; }));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.output_features = -1; }));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.prediction_features = int64_t{1} << 40; }));
-  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.token_side = 0; }));
-  EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.text_tokens = 1 << 30; }));
   EXPECT_TRUE(refused(
       [](control::TransformerShape& shape) { shape.exchange.blocks.pop_back(), shape.block_flops.pop_back(); }));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.block_flops[1] = -1; }));
@@ -304,6 +312,24 @@ TEST_F(ControlProtocolTest, ATransformerThatCannotBeIsNotBelieved) {
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0].to = 4; }));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0].from = -1; }));
   EXPECT_TRUE(refused([](control::TransformerShape& shape) { shape.exchange.long_skips[0] = {.from = 2, .to = 2}; }));
+}
+
+TEST_F(ControlProtocolTest, ACostThatCannotBeIsNotBelieved) {
+  const auto refused = [this](void (*damage)(control::ModelCost&)) {
+    worker_.description = DescribedTransformer();
+    damage(worker_.description.cost);
+    const absl::Status status = client_->Call(control::DescribeModel{.model = "m"}).status();
+    return status.code() == absl::StatusCode::kUnavailable &&
+           std::string(status.message()).find("cost") != std::string::npos;
+  };
+  EXPECT_FALSE(refused([](control::ModelCost&) {}));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.token_side = 0; }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.text_tokens = 1 << 30; }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.blocks = 0; }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.flops.text_pair = -1; }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.values_per_token = std::nan(""); }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.sizes.sizes[0].ratio = 0; }));
+  EXPECT_TRUE(refused([](control::ModelCost& cost) { cost.sizes.sizes[1].width = 0; }));
 }
 
 TEST_F(ControlProtocolTest, CarriesWhetherThePromptWasCached) {

@@ -15,7 +15,7 @@
 #include "base/steady_time.h"
 #include "server/calls/api_keys.h"
 #include "server/listeners/server_edges.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/serving/durable_image_service.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/http_test_client.h"
@@ -120,10 +120,9 @@ class MetricsTest : public ::testing::Test {
   // Returns the predicted seconds of `steps` steps and the decoder, on one rank without measured steps.
   double Seconds(const std::string& job, int steps) {
     const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
-    const control::ModelDescription model = *service_->ListModels()[0].description;
-    const server::ModelCost cost = server::CostOf(model, 4);
-    const server::ShapeClass shape = server::ShapeOf("tiny", model, parameters);
-    return (steps * server::StepFlops(cost, shape) + server::DecodeFlops(cost, shape)) /
+    const control::ModelCost cost = service_->ListModels()[0].description->cost;
+    const control::ImageWork work = control::WorkOf(cost, parameters);
+    return (steps * control::StepFlops(cost, work) + control::DecodeFlops(cost, work)) /
            server::SchedulerOptions().initial_flops_per_second;
   }
 

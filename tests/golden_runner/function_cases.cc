@@ -77,12 +77,12 @@ absl::StatusOr<Report> RunSizes(const Case& test_case) {
   for (const base::Json& row : Field(*content, "classified").items()) {
     const int64_t height = Int(row, "height"), width = Int(row, "width");
     for (const auto& [name, sample_size] : kTables) {
-      const models::BinnedImageSize size =
-          models::ClassifySize(height, width, *models::BinTable(models::PixArtVariant::kSigma, sample_size));
+      const control::ImageSize size =
+          control::NearestSize(models::PixArtSizes(models::PixArtVariant::kSigma, sample_size), {height, width});
       exact(absl::StrCat(name, " height of ", height, "x", width), size.height, At(Field(row, name), 0));
       exact(absl::StrCat(name, " width of ", height, "x", width), size.width, At(Field(row, name), 1));
     }
-    const models::HunyuanSize size = models::HunyuanStandardSize(height, width);
+    const control::ImageSize size = control::NearestSize(models::HunyuanSizes(), {height, width});
     exact("Hunyuan width", size.width, At(Field(row, "hunyuan_width_height"), 0));
     exact("Hunyuan height", size.height, At(Field(row, "hunyuan_width_height"), 1));
   }

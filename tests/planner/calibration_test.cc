@@ -34,10 +34,10 @@ Calibration TwoRanks() {
 }
 
 double StepOf(const char* layout, const Machine& machine, int64_t side = 512) {
-  const ImageWork work = {.width = static_cast<int32_t>(side),
-                          .height = static_cast<int32_t>(side),
-                          .steps = 4,
-                          .dtype = control::Dtype::kFp32};
+  const PlannedImage work = {.width = static_cast<int32_t>(side),
+                             .height = static_cast<int32_t>(side),
+                             .steps = 4,
+                             .dtype = control::Dtype::kFp32};
   return TimeOf(*parallel::ParseLayout(layout), KnownModel("pixart"), work, machine)->step;
 }
 
@@ -116,7 +116,7 @@ TEST(MeasuredGpusTest, EachRankHasACardOfItsOwn) {
   EXPECT_EQ(machine.For(2, 2).product_flops, 4e10);
   EXPECT_EQ(machine.For(2, 2).link.bytes_per_second, 1e9);
   EXPECT_TRUE(machine.For(2, 2).link.hidden);
-  const ImageWork work = {.width = 512, .height = 512, .steps = 4, .dtype = control::Dtype::kBf16};
+  const PlannedImage work = {.width = 512, .height = 512, .steps = 4, .dtype = control::Dtype::kBf16};
   const absl::StatusOr<Plans> plans =
       MakePlans({.model = KnownModel("pixart"), .work = work, .machine = machine, .devices = 2});
   ASSERT_TRUE(plans.ok()) << plans.status();
@@ -138,11 +138,12 @@ TEST(MeasuredGpusTest, EachRankHasACardOfItsOwn) {
 // Computed by hand: products and attention of half of the work, at the rates measured while two ranks are busy.
 TEST(SharedProcessorsTest, RanksThatComputeAtOnceHaveTheRatesOfRanksThatDo) {
   const Machine machine = MachineOf(TwoRanks(), 8e9);
-  const PassFlops flops = FlopsOf(KnownModel("pixart"), 1024, 120);
+  const parallel::TokenFlops flops = KnownModel("pixart").cost.flops;
+  const double products = flops.Products(1024, 120), attention = flops.Attention(1024, 120);
   const double tokens = 1024, activations = 28 * tokens * 1152 * 16 * 2 * 4;
-  EXPECT_NEAR(StepOf("cfg=2", machine), flops.products / 4e10 + flops.attention / 3e10 + activations / 6e9,
+  EXPECT_NEAR(StepOf("cfg=2", machine), products / 4e10 + attention / 3e10 + activations / 6e9,
               0.01 * StepOf("cfg=2", machine));
-  EXPECT_NEAR(StepOf("serial", machine), 2 * (flops.products / 8e10 + flops.attention / 6e10 + activations / 1e10),
+  EXPECT_NEAR(StepOf("serial", machine), 2 * (products / 8e10 + attention / 6e10 + activations / 1e10),
               1e-6 * StepOf("serial", machine));
 }
 

@@ -30,13 +30,6 @@ void AddBlocks(const Published& published, control::TransformerShape& shape) {
   if (published.long_skips) {
     for (int b = 0; b < blocks / 2 - 1; ++b) shape.exchange.long_skips.push_back({.from = b, .to = blocks - 1 - b});
   }
-  const int64_t tokens = (published.side / 16) * (published.side / 16);
-  for (int b = 0; b < blocks; ++b) {
-    shape.block_flops.push_back(parallel::BlockFlops({.kind = shape.exchange.blocks[static_cast<size_t>(b)].kind,
-                                                      .width = published.width,
-                                                      .long_skip = published.long_skips && b > blocks / 2},
-                                                     tokens, published.text_tokens));
-  }
 }
 
 Published PublishedModel(const std::string& name) {
@@ -137,10 +130,16 @@ control::ModelDescription KnownModel(const std::string& name) {
                         .prediction_features = published.output_features,
                         .blocks = {},
                         .long_skips = {}},
-           .block_flops = {},
-           .token_side = 16,
-           .text_tokens = published.text_tokens};
+           .block_flops = {}};
   AddBlocks(published, shape);
+  model.cost = {.token_side = 16, .text_tokens = published.text_tokens};
+  shape.block_flops = control::SetTransformer(shape.exchange, /*mlp_ratio=*/4,
+                                              {.height = published.side, .width = published.side}, model.cost);
+  model.cost.encode_flops_per_token = 2 * published.text_parameters;
+  // Stable Diffusion's decoder has 84 million parameters, with its encoder, and 4.73 million multiply-adds for each
+  // pixel.
+  model.cost.decode_flops_per_pixel = 9.46e6 * published.autoencoder_parameters / 84e6;
+  model.cost.decode_values_per_pixel = 256 + 3 * 128;
   model.blocks = static_cast<int32_t>(shape.exchange.blocks.size());
   const auto add = [&](const char* component, control::ComponentRole role, double parameters) {
     model.components.push_back({.name = component,

@@ -39,10 +39,10 @@ const Plan& Recommended(const Plans& plans) { return plans.plans[plans.recommend
 // Computed by hand: 57 blocks of width 3,072 with 24 width² weights per token in double and single blocks alike, 4,608
 // tokens, 2 operations per weight; 4 width operations per pair of query and key.
 TEST(PassFlopsTest, AStepOfFlux) {
-  const PassFlops flops = FlopsOf(KnownModel("flux"), 4096, 512);
-  EXPECT_NEAR(flops.products, 59.5e12, 0.05e12);
-  EXPECT_NEAR(flops.attention, 14.9e12, 0.05e12);
-  EXPECT_NEAR(flops.total(), 74.4e12, 0.05e12);
+  const parallel::TokenFlops flops = KnownModel("flux").cost.flops;
+  EXPECT_NEAR(flops.Products(4096, 512), 59.5e12, 0.05e12);
+  EXPECT_NEAR(flops.Attention(4096, 512), 14.9e12, 0.05e12);
+  EXPECT_NEAR(flops.Total(4096, 512), 74.4e12, 0.05e12);
 }
 
 TEST(PassFlopsTest, AtTheDefaultSizeTheyAreThoseOfTheBlocks) {
@@ -51,7 +51,7 @@ TEST(PassFlopsTest, AtTheDefaultSizeTheyAreThoseOfTheBlocks) {
     const int64_t side = model.default_width / 16;
     double blocks = 0;
     for (const double flops : model.transformer.block_flops) blocks += flops;
-    EXPECT_NEAR(FlopsOf(model, side * side, model.transformer.text_tokens).total() / blocks, 1, 1e-12) << name;
+    EXPECT_NEAR(model.cost.flops.Total(side * side, model.cost.text_tokens) / blocks, 1, 1e-12) << name;
   }
 }
 
@@ -61,9 +61,9 @@ TEST(PassFlopsTest, AtOtherSizesTheyAreThoseOfBlocksOfThatSize) {
     const control::ModelDescription model = KnownModel(name);
     double blocks = 0;
     for (const parallel::BlockExchange& block : model.transformer.exchange.blocks) {
-      blocks += parallel::BlockFlops({.kind = block.kind, .width = model.transformer.exchange.width}, 1000, 77);
+      blocks += parallel::FlopsOf({.kind = block.kind, .width = model.transformer.exchange.width}).Total(1000, 77);
     }
-    EXPECT_NEAR(FlopsOf(model, 1000, 77).total() / blocks, 1, 1e-12) << name;
+    EXPECT_NEAR(model.cost.flops.Total(1000, 77) / blocks, 1, 1e-12) << name;
   }
 }
 
@@ -72,12 +72,12 @@ TEST(PassFlopsTest, AtOtherSizesTheyAreThoseOfBlocksOfThatSize) {
 // fit.
 TEST(MemoryTest, OfFlux) {
   const control::ModelDescription flux = KnownModel("flux");
-  const ImageWork work = {.width = 1024, .height = 1024, .steps = 28};
+  const PlannedImage work = {.width = 1024, .height = 1024, .steps = 28};
   const double weights = 2 * (11.901e9 + 4.885e9 + 0.084e9);
   const double serial = static_cast<double>(*MemoryOf({}, flux, work));
   EXPECT_GT(serial, weights + 1e9);
   EXPECT_LT(serial, 40e9);
-  ImageWork wide = work;
+  PlannedImage wide = work;
   wide.dtype = control::Dtype::kFp32;
   EXPECT_GT(*MemoryOf({}, flux, wide), 2 * weights);
   EXPECT_LT(*MemoryOf(*parallel::ParseLayout("tensor=2"), flux, work), serial - 11e9);

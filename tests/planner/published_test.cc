@@ -25,7 +25,7 @@ namespace {
 
 struct Row {
   std::string table, source, model, gpu, link;
-  ImageWork work;
+  PlannedImage work;
   parallel::Layout layout;
   double seconds = 0;
 };

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-server::ModelCost UnitCost() { return {.flops_per_token = 1, .bytes_per_token = 1}; }
+control::ModelCost UnitCost() { return {.flops = {.image = 1}, .values_per_token = 0.25}; }
 
 server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size) {
   return {.id = id, .key = key, .shape = {.model = "m", .height = size, .width = size}, .steps = steps};
@@ -73,7 +73,7 @@ void SchedulerSimulation::Advance(server::GroupId id) {
       for (server::TaskId task : plan.step) {
         ++outcomes_[task].steps;
         if (cancelled_.contains(task)) ++after_cancel_[task];
-        const double own = server::StepFlops(UnitCost(), specs_[task].shape);
+        const double own = control::StepFlops(UnitCost(), specs_[task].shape.work());
         flops += own;
         flops_[specs_[task].key] += own;
       }

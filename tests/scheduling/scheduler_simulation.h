@@ -79,8 +79,9 @@ class SchedulerSimulation {
   std::vector<std::string> log_;
 };
 
-// Returns 1 operation per token, none per pair and none for decoding, so that a step of an n x n image costs n².
-server::ModelCost UnitCost();
+// Returns 1 operation and 1 byte (in fp32) per token, none per pair and none for decoding, so that a step of an n x n
+// image costs n².
+control::ModelCost UnitCost();
 
 server::SchedulerTask SmallTask(server::TaskId id, const std::string& key, int32_t steps, int32_t size = 8);
 

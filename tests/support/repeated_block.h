@@ -1,6 +1,7 @@
 // RepeatedBlock runs a model's first block as often as requested, for tests that measure the cost of a block.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "models/families/family.h"
@@ -10,6 +11,9 @@ namespace tessera {
 class RepeatedBlock final : public models::Transformer {
  public:
   RepeatedBlock(const models::Transformer& model, int blocks) : model_(model), blocks_(blocks) {}
+
+  // Called before each block with its index and what it reads.
+  std::function<void(int, const models::BlockState&)> before_block = [](int, const models::BlockState&) {};
 
   int num_blocks() const override { return blocks_; }
   bool joint_text() const override { return model_.joint_text(); }
@@ -36,8 +40,9 @@ class RepeatedBlock final : public models::Transformer {
                    const parallel::ForwardContext& context) const override {
     return model_.Embed(patches, positions, context);
   }
-  void Block(int, models::BlockState& state, const models::Conditioning& conditioning,
+  void Block(int index, models::BlockState& state, const models::Conditioning& conditioning,
              const parallel::ForwardContext& context) const override {
+    before_block(index, state);
     model_.Block(0, state, conditioning, context);
   }
   at::Tensor Head(const models::BlockState& state, const models::Conditioning& conditioning,
@@ -54,11 +59,11 @@ class RepeatedFamily final : public models::Family {
  public:
   RepeatedFamily(models::Family& family, int blocks) : family_(family), transformer_(family.transformer(), blocks) {}
 
+  RepeatedBlock& block() { return transformer_; }
   const models::Transformer& transformer() const override { return transformer_; }
   at::ScalarType dtype() const override { return family_.dtype(); }
   at::Device device() const override { return family_.device(); }
   int64_t weight_bytes() const override { return family_.weight_bytes(); }
-  models::ImageSize BinnedSize(models::ImageSize requested) const override { return family_.BinnedSize(requested); }
   models::LatentGeometry Geometry(int64_t height, int64_t width) const override {
     return family_.Geometry(height, width);
   }

@@ -17,7 +17,7 @@
 #include "server/api/image_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
-#include "server/scheduling/cost_model.h"
+#include "server/scheduling/shape_class.h"
 #include "server/serving/job_admission.h"
 #include "server/serving/job_lifecycle.h"
 #include "server/serving/job_outcomes.h"
@@ -59,7 +59,7 @@ struct ServingParts {
     model.max_size = 64;
     model.max_steps = 100;
     models.Put({.id = "m", .description = std::make_shared<const control::ModelDescription>(model)});
-    monitor.scheduler(lock).capacity().SetModel("m", {.flops_per_token = 1});
+    monitor.scheduler(lock).capacity().SetModel("m", {.flops = {.image = 1}});
     monitor.scheduler(lock).groups().Add({.id = kGroup, .model = "m", .max_rows = 2});
     monitor.scheduler(lock).groups().OnReady(kGroup);
   }
@@ -219,7 +219,7 @@ inline bool AFinishedTaskIsNotQueuedAgainWhenItsGroupEnds() {
 inline bool TheKeyThatWasServedLeastIsNext() {
   server::RequestScheduler scheduler({});
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
-  scheduler.capacity().SetModel("m", {.flops_per_token = 1});
+  scheduler.capacity().SetModel("m", {.flops = {.image = 1}});
   scheduler.groups().Add({.id = kGroup, .model = "m", .max_rows = 1});
   scheduler.groups().OnReady(kGroup);
   const auto enqueue = [&](server::TaskId id, const std::string& key, int32_t steps) {

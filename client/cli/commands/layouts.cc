@@ -102,7 +102,7 @@ void PrintJson(const std::vector<ListedLayout>& layouts, const ListedFor& about)
                          {"layouts", std::move(listed)}};
   if (about.pass.has_value()) {
     object["image_tokens"] = about.pass->image_tokens;
-    object["text_tokens"] = about.model.transformer.text_tokens;
+    object["text_tokens"] = about.model.cost.text_tokens;
     object["rows"] = about.pass->text_tokens.size();
   }
   PrintJsonLine(object);
@@ -121,7 +121,7 @@ void PrintTable(const std::vector<ListedLayout>& layouts, const ListedFor& about
     const size_t rows = about.pass->text_tokens.size();
     std::printf(
         "a step of %dx%d: %ld image tokens, %d text tokens, %zu %s\n", about.width, about.height,
-        about.pass->image_tokens, about.model.transformer.text_tokens, rows,
+        about.pass->image_tokens, about.model.cost.text_tokens, rows,
         rows == 1 ? "row (guidance has one branch: no work for a second rank of cfg)" : "rows (guidance branches)");
   }
   size_t widest = 6;

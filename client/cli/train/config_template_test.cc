@@ -18,7 +18,7 @@ control::ModelDescription Model() {
   model.components = {{.name = "transformer", .role = control::ComponentRole::kTransformer, .parameters = 9 << 20}};
   model.transformer.exchange.width = 256;
   model.transformer.exchange.blocks.assign(8, {.kind = parallel::BlockKind::kCross});
-  model.transformer.token_side = 8;
+  model.cost.token_side = 8;
   return model;
 }
 

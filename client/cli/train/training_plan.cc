@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "client/cli/output/json_line.h"
@@ -54,15 +53,13 @@ TrainingPlan PlanTraining(const control::TrainConfig& config, const control::Mod
   plan.largest = *std::ranges::max_element(set.buckets, {}, AreaOf);
   plan.memory = control::PredictMemory(config, model, plan.largest);
   plan.sequence_parallel_saves = SavedBySequenceParallel(config, model, plan.largest);
-  if (model.transformer.known() && model.default_height > 0 && model.default_width > 0) {
-    const double forward =
-        std::accumulate(model.transformer.block_flops.begin(), model.transformer.block_flops.end(), 0.0) *
-        static_cast<double>(AreaOf(plan.largest)) / (static_cast<double>(model.default_height) * model.default_width);
+  if (model.transformer.known()) {
+    const control::ImageSize size = {.height = plan.largest.height, .width = plan.largest.width};
+    const double forward = control::StepFlops(model.cost, {.size = size, .text_tokens = model.cost.text_tokens});
     const int backward = config.network.type == control::NetworkType::kFull ? 2 : 1;
     plan.step_flops =
         forward * (1 + backward + (config.train.gradient_checkpointing ? 1 : 0)) * static_cast<double>(of_a_step);
-    const int64_t token_area = int64_t{model.transformer.token_side} * model.transformer.token_side;
-    plan.rows = std::max<int64_t>(AreaOf(plan.largest) * plan.images_of_a_rank / std::max<int64_t>(token_area, 1) /
+    plan.rows = std::max<int64_t>(control::ImageTokens(model.cost, size) * plan.images_of_a_rank /
                                       (config.parallelism.ulysses * config.parallelism.ring),
                                   1);
     plan.width = model.transformer.exchange.width;

@@ -12,7 +12,8 @@ control::ModelDescription Model() {
   model.transformer.exchange.width = 48;
   model.transformer.exchange.blocks.assign(2, {.kind = parallel::BlockKind::kImage});
   model.transformer.block_flops = {3e9, 5e9};
-  model.transformer.token_side = 8;
+  model.cost.token_side = 8;
+  model.cost.flops.image = 8e9 / 64;
   return model;
 }
 
