@@ -1,27 +1,16 @@
 #include "server/adapters/adapter_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <functional>
-#include <future>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
 #include "base/file.h"
-#include "base/file_descriptor.h"
 #include "base/json.h"
-#include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "models/adapters/plan/adapter_files.h"
@@ -32,12 +21,10 @@ namespace {
 constexpr size_t kLengthBytes = 8;
 constexpr size_t kBlockBytes = size_t{4} << 20;
 constexpr char kMetadata[] = "__metadata__";
-// PEFT's names for the files in a copied folder.
-constexpr char kTensorsFile[] = "adapter_model.safetensors";
-constexpr char kConfigFile[] = "adapter_config.json";
+// PEFT's files, of which a copied folder consists.
+constexpr const char* kTensorsFile = kContentParts[0];
+constexpr const char* kConfigFile = kContentParts[1];
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
-
-namespace fs = std::filesystem;
 
 absl::StatusOr<models::AdapterFiles> FilesOf(const std::string& path, const std::string& name) {
   absl::StatusOr<models::AdapterFiles> files = models::FilesOf(path);
@@ -104,60 +91,15 @@ absl::Status CheckFile(const base::ReadOnlyFile& file) {
   return CheckHeader(header, file.size() - kLengthBytes - length, name);
 }
 
-// Reads the file in blocks, passes each to `take` and digests it; digests the config last. `take` may be null.
-absl::StatusOr<AdapterFile> ReadBlocks(const base::ReadOnlyFile& file, const std::string& config,
-                                       const std::function<absl::Status(std::string_view)>& take) {
-  base::Sha256 digest;
+// Reads the file in blocks and passes each to `take`.
+absl::Status ReadBlocks(const base::ReadOnlyFile& file, const std::function<absl::Status(std::string_view)>& take) {
   std::string block;
   for (uint64_t at = 0; at < file.size(); at += block.size()) {
     block.resize(std::min<uint64_t>(kBlockBytes, file.size() - at));
     RETURN_IF_ERROR(file.Read(at, std::as_writable_bytes(std::span(block))));
-    std::future<absl::Status> taken;
-    if (take) taken = std::async(take, std::string_view(block));
-    digest.Update(block);
-    if (take) RETURN_IF_ERROR(taken.get());
-  }
-  digest.Update(config);
-  return AdapterFile{.digest = digest.Finish(), .bytes = file.size() + config.size()};
-}
-
-absl::Status DiskError(int error, const std::string& what) {
-  const std::string text = absl::StrCat(what, ": ", std::strerror(error));
-  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
-}
-
-absl::Status WriteAll(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return DiskError(errno, "the adapter cannot be stored");
-    bytes.remove_prefix(static_cast<size_t>(written));
+    RETURN_IF_ERROR(take(block));
   }
   return absl::OkStatus();
-}
-
-// Copies to a new file.
-absl::StatusOr<AdapterFile> CopyTensors(const base::ReadOnlyFile& file, const std::string& config,
-                                        const std::string& copy) {
-  const base::FileDescriptor to(open(copy.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0400));
-  if (to.get() < 0) return DiskError(errno, "the adapter cannot be stored");
-  ASSIGN_OR_RETURN(const AdapterFile copied,
-                   ReadBlocks(file, config, [&](std::string_view block) { return WriteAll(to.get(), block); }));
-  // The file may have changed since its header was read.
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile written, base::ReadOnlyFile::Open(copy, file.name()));
-  RETURN_IF_ERROR(CheckFile(written));
-  return copied;
-}
-
-absl::StatusOr<AdapterFile> CopyFiles(const models::AdapterFiles& paths, const std::string& name,
-                                      const std::string& copy) {
-  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
-  RETURN_IF_ERROR(CheckFile(file));
-  if (paths.config.empty()) return CopyTensors(file, "", copy);
-  ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
-  RETURN_IF_ERROR(base::MakePrivateFolder(copy));
-  RETURN_IF_ERROR(base::WriteFileAtomically(absl::StrCat(copy, "/", kConfigFile), config, {.owner_only = true}));
-  return CopyTensors(file, config, absl::StrCat(copy, "/", kTensorsFile));
 }
 
 }  // namespace
@@ -169,15 +111,29 @@ absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std:
   ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
   RETURN_IF_ERROR(CheckFile(file));
   ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
-  return ReadBlocks(file, config, nullptr);
+  base::Sha256 digest;
+  RETURN_IF_ERROR(ReadBlocks(file, [&](std::string_view block) { return digest.Update(block), absl::OkStatus(); }));
+  digest.Update(config);
+  return AdapterFile{.digest = digest.Finish(), .bytes = file.size() + config.size()};
 }
 
-absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy) {
+absl::Status CopyAdapterFile(const std::string& path, const std::string& name, ContentWriter& copy) {
   ASSIGN_OR_RETURN(const models::AdapterFiles paths, FilesOf(path, name));
-  const absl::StatusOr<AdapterFile> copied = CopyFiles(paths, name, copy);
-  std::error_code error;
-  if (!copied.ok()) fs::remove_all(copy, error);
-  return copied;
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile file, base::ReadOnlyFile::Open(paths.tensors, name));
+  RETURN_IF_ERROR(CheckFile(file));
+  ASSIGN_OR_RETURN(const std::string config, ReadConfig(paths, name));
+  std::string tensors = copy.path();
+  if (!paths.config.empty()) {
+    RETURN_IF_ERROR(copy.BeginPart(kTensorsFile));
+    absl::StrAppend(&tensors, "/", kTensorsFile);
+  }
+  RETURN_IF_ERROR(ReadBlocks(file, [&copy](std::string_view block) { return copy.Append(block); }));
+  // The file may have changed since its header was read.
+  ASSIGN_OR_RETURN(const base::ReadOnlyFile written, base::ReadOnlyFile::Open(tensors, name));
+  RETURN_IF_ERROR(CheckFile(written));
+  if (paths.config.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(copy.BeginPart(kConfigFile));
+  return copy.Append(config);
 }
 
 }  // namespace tessera::server

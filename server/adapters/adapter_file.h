@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/content/content_store.h"
 
 namespace tessera::server {
 
@@ -32,9 +33,8 @@ bool IsAdapterFolder(const std::string& path);
 // cover it exactly, or is larger than kMaxAdapterBytes; otherwise errors of base::ReadOnlyFile.
 absl::StatusOr<AdapterFile> CheckAdapterFile(const std::string& path, const std::string& name);
 
-// Reads and checks the adapter while copying it to a new file or folder at `copy`, which only its owner can read. The
-// check holds for the copied bytes, even if the adapter changes meanwhile. The copy is not durable; after an error
-// there is no copy. RESOURCE_EXHAUSTED: the disk is full. UNAVAILABLE: any other disk error.
-absl::StatusOr<AdapterFile> CopyAdapterFile(const std::string& path, const std::string& name, const std::string& copy);
+// Reads and checks the adapter while copying it to `copy`. The check holds for the copied bytes, even if the adapter
+// changes meanwhile. Errors of CheckAdapterFile and of ContentWriter::Append.
+absl::Status CopyAdapterFile(const std::string& path, const std::string& name, ContentWriter& copy);
 
 }  // namespace tessera::server

@@ -29,14 +29,23 @@ TEST(AdapterFileTest, IsKnownByItsDigestAndSize) {
   EXPECT_EQ(file->bytes, bytes.size());
 }
 
+// Copies into a store in the folder `copies`.
+absl::StatusOr<Content> Copy(const TestFolder& folder, const std::string& path, const std::string& name) {
+  const auto contents = *ContentStore::Open({.own_folder = folder / "copies"});
+  absl::StatusOr<ContentWriter> writer = contents->Begin(ContentOwner::Server(), kMaxAdapterBytes);
+  if (!writer.ok()) return writer.status();
+  if (absl::Status copied = CopyAdapterFile(path, name, *writer); !copied.ok()) return copied;
+  return writer->Commit();
+}
+
 TEST(AdapterFileTest, ACopyHasTheSameBytesAndIsItsOwnersAlone) {
   const TestFolder folder;
   const std::string bytes = SafetensorsBytes(kTwoTensors, "12345678");
   const std::string path = folder.Write("a.safetensors", bytes);
-  const absl::StatusOr<AdapterFile> copied = CopyAdapterFile(path, "adapter 'a'", folder / "copy");
+  const absl::StatusOr<Content> copied = Copy(folder, path, "adapter 'a'");
   ASSERT_TRUE(copied.ok()) << copied.status();
-  EXPECT_EQ(copied->digest, CheckAdapterFile(folder / "copy", "the copy")->digest);
-  EXPECT_EQ(std::filesystem::status(folder / "copy").permissions(), std::filesystem::perms::owner_read);
+  EXPECT_EQ(copied->digest, CheckAdapterFile(copied->path, "the copy")->digest);
+  EXPECT_EQ(std::filesystem::status(copied->path).permissions(), std::filesystem::perms::owner_read);
 }
 
 // Each case differs from a valid file in the one property that its message names.
@@ -67,12 +76,12 @@ TEST(AdapterFileTest, WhatIsNoWholeSafetensorsFileIsRefusedByNameAndNotCopied) {
   for (const Case& one : cases) {
     const TestFolder folder;
     const std::string path = folder.Write("a.safetensors", one.bytes);
-    const absl::Status refused = CopyAdapterFile(path, "adapter 'a'", folder / "copy").status();
+    const absl::Status refused = Copy(folder, path, "adapter 'a'").status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << one.message;
     EXPECT_THAT(std::string(refused.message()), HasSubstr(one.message));
     EXPECT_THAT(std::string(refused.message()), HasSubstr("adapter 'a'"));
     EXPECT_EQ(CheckAdapterFile(path, "adapter 'a'").status(), refused);
-    EXPECT_FALSE(std::filesystem::exists(folder / "copy"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder / "copies"));
   }
 }
 
@@ -90,11 +99,13 @@ TEST(AdapterFileTest, AFolderOfPeftIsKnownByBothItsFilesAndCopiedWhole) {
   EXPECT_EQ(file->digest, absl::BytesToHexString(base::Sha256Of(tensors + config)));
   EXPECT_EQ(file->bytes, tensors.size() + config.size());
   EXPECT_EQ(*CheckAdapterFile(path, "adapter 'style'"), *file) << "its tensors' file means the folder";
-  ASSERT_TRUE(CopyAdapterFile(folder / "style", "adapter 'style'", folder / "copy").ok());
-  EXPECT_EQ(*CheckAdapterFile(folder / "copy", "the copy"), *file);
+  const absl::StatusOr<Content> copied = Copy(folder, folder / "style", "adapter 'style'");
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(*CheckAdapterFile(copied->path, "the copy"), *file);
+  std::filesystem::remove_all(folder / "copies");
   folder.Write("style/adapter_model.safetensors", "broken");
-  EXPECT_FALSE(CopyAdapterFile(folder / "style", "adapter 'style'", folder / "other").ok());
-  EXPECT_FALSE(std::filesystem::exists(folder / "other"));
+  EXPECT_FALSE(Copy(folder, folder / "style", "adapter 'style'").ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "copies"));
 }
 
 TEST(AdapterFileTest, WhatIsNoFileIsRefused) {

@@ -1,11 +1,8 @@
 #include "server/adapters/served_adapters.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -15,8 +12,6 @@
 #include "absl/time/clock.h"
 #include "base/file.h"
 #include "base/planted.h"
-#include "base/private_files.h"
-#include "base/random_bytes.h"
 #include "base/status_macros.h"
 #include "server/adapters/adapter_file.h"
 #include "server/api/field_checks.h"
@@ -27,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExtension[] = ".safetensors";
-constexpr char kIncoming[] = ".incoming-";
 constexpr size_t kMaxLoaded = 4096;
 
 std::string Named(const std::string& name) { return absl::StrCat("adapter '", name, "'"); }
@@ -37,32 +31,16 @@ absl::Status NotFound(const std::string& name, const std::vector<std::string>& k
   return absl::NotFoundError(CheckName("adapter", name, known).message());
 }
 
-// Restarts the age of the file.
-void Touch(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
-
-absl::Duration AgeOf(const std::string& path) {
-  struct stat about = {};
-  if (stat(path.c_str(), &about) != 0) return absl::ZeroDuration();
-  return absl::Now() - absl::TimeFromTimespec(about.st_mtim);
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdaptersOptions options) {
+absl::StatusOr<std::unique_ptr<ServedAdapters>> ServedAdapters::Open(ServedAdaptersOptions options,
+                                                                     ContentStore& contents) {
   std::error_code error;
   if (!options.folder.empty() && !fs::is_directory(options.folder, error)) {
     return absl::NotFoundError(
         absl::StrCat("the adapter folder ", QuotedValue(options.folder), " does not exist or is not a folder"));
   }
-  if (!options.folder.empty()) RETURN_IF_ERROR(base::MakePrivateFolder(options.kept));
-  // Workers may have another working directory.
-  const fs::path kept = fs::absolute(options.kept, error);
-  if (!error) options.kept = kept.lexically_normal();
-  return std::unique_ptr<ServedAdapters>(new ServedAdapters(std::move(options)));
-}
-
-std::string ServedAdapters::KeptPath(const std::string& digest) const {
-  return absl::StrCat(options_.kept, "/", digest, kExtension);
+  return std::unique_ptr<ServedAdapters>(new ServedAdapters(std::move(options), contents));
 }
 
 std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<std::string>& models) const {
@@ -91,44 +69,29 @@ std::vector<ServedAdapters::Found> ServedAdapters::FindFiles(const std::vector<s
 
 absl::StatusOr<ServedAdapter> ServedAdapters::Keep(const Found& found, bool is_new) {
   const std::string name = Named(found.name);
-  AdapterFile file;
-  bool kept = false;
+  absl::StatusOr<Content> kept = absl::NotFoundError("not looked for");
   if (!is_new) {
-    ASSIGN_OR_RETURN(file, CheckAdapterFile(found.path, name));
-    kept = CheckKept(file.digest, KeptPath(file.digest)).ok();
+    ASSIGN_OR_RETURN(const AdapterFile file, CheckAdapterFile(found.path, name));
+    kept = contents_.Find(ContentOwner::Server(), file.digest);
   }
-  std::error_code error;
-  std::string incoming;
-  if (!kept) {
-    incoming = absl::StrCat(options_.kept, "/", base::RandomId(kIncoming));
-    ASSIGN_OR_RETURN(file, CopyAdapterFile(found.path, name, incoming));
-    // An existing intact copy is not replaced, because workers may be about to read it.
-    kept = is_new && CheckKept(file.digest, KeptPath(file.digest)).ok();
-    if (kept) fs::remove_all(std::exchange(incoming, ""), error);
+  std::optional<ContentWriter> copy;
+  if (!kept.ok()) {
+    ASSIGN_OR_RETURN(ContentWriter writer,
+                     contents_.Begin(ContentOwner::Server(), kMaxAdapterBytes + kMaxAdapterHeaderBytes));
+    RETURN_IF_ERROR(CopyAdapterFile(found.path, name, copy.emplace(std::move(writer))));
   }
   // The check applies to the copy, even if the operator's file changes meanwhile.
-  absl::StatusOr<models::AdapterOrigin> origin = models::AdapterOrigin();
-  if (options_.check) origin = options_.check(found.model, kept ? KeptPath(file.digest) : incoming, name);
-  if (origin.ok() && !kept) {
-    fs::remove_all(KeptPath(file.digest), error);  // a damaged copy
-    if (rename(incoming.c_str(), KeptPath(file.digest).c_str()) != 0) {
-      origin = absl::UnavailableError(absl::StrCat(name, " cannot be stored in the server's data folder"));
-    }
+  models::AdapterOrigin origin;
+  if (options_.check) {
+    ASSIGN_OR_RETURN(origin, options_.check(found.model, copy.has_value() ? copy->path() : kept->path, name));
   }
-  if (!origin.ok()) {
-    if (!kept) fs::remove_all(incoming, error);
-    return origin.status();
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    verified_.insert(file.digest);
-  }
-  Touch(KeptPath(file.digest));
-  if (const std::string warning = models::EmbeddingsWarning(found.name, origin->embeddings); !warning.empty()) {
+  if (copy.has_value()) kept = copy->Commit();
+  if (!kept.ok()) return kept.status();
+  if (const std::string warning = models::EmbeddingsWarning(found.name, origin.embeddings); !warning.empty()) {
     options_.log({base::LogLevel::kWarning, warning});
   }
   return ServedAdapter{
-      .name = found.name, .digest = file.digest, .bytes = file.bytes, .step = origin->step, .added = absl::Now()};
+      .name = found.name, .digest = kept->digest, .bytes = kept->bytes, .step = origin.step, .added = absl::Now()};
 }
 
 void ServedAdapters::Scan(const std::vector<std::string>& models) {
@@ -213,55 +176,27 @@ std::vector<ServedAdapter> ServedAdapters::Of(const std::string& model) const {
   return adapters;
 }
 
-absl::Status ServedAdapters::CheckKept(const std::string& digest, const std::string& path) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (verified_.contains(digest)) return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : absl::NotFoundError("");
-  }
-  ASSIGN_OR_RETURN(const AdapterFile file, CheckAdapterFile(path, digest));
-  if (file.digest != digest && !base::Planted("kept_bytes_are_not_checked")) return absl::DataLossError("");
-  const std::lock_guard lock(mutex_);
-  verified_.insert(digest);
-  return absl::OkStatus();
-}
-
 absl::Status ServedAdapters::Locate(std::vector<control::AdapterUse>& adapters) {
   for (control::AdapterUse& adapter : adapters) {
-    adapter.file = KeptPath(adapter.digest);
+    const absl::StatusOr<Content> kept = contents_.Find(ContentOwner::Server(), adapter.digest);
+    if (!kept.ok()) {
+      return absl::DataLossError(absl::StrCat("the bytes of ", Named(adapter.name),
+                                              " that the job was accepted with (SHA-256 ", adapter.digest,
+                                              ") are not on this server any more"));
+    }
+    adapter.file = kept->path;
     if (base::Planted("adapter_is_not_pinned")) {
       adapter.file = absl::StrCat(options_.folder, "/", adapter.name, kExtension);
     }
-    if (CheckKept(adapter.digest, adapter.file).ok()) {
-      Touch(adapter.file);
-      continue;
-    }
-    return absl::DataLossError(absl::StrCat("the bytes of ", Named(adapter.name),
-                                            " that the job was accepted with (SHA-256 ", adapter.digest,
-                                            ") are no longer on this server"));
   }
   return absl::OkStatus();
 }
 
-void ServedAdapters::RemoveUnused(const std::set<std::string>& needed) {
-  if (options_.folder.empty()) return;
-  const std::lock_guard loading(loading_);
-  std::set<std::string> named = needed;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [name, loaded] : loaded_) named.insert(loaded.adapter.digest);
-  }
-  std::error_code error;
-  for (fs::directory_iterator entry(options_.kept, error), end; !error && entry != end; entry.increment(error)) {
-    const std::string path = entry->path(), file = entry->path().filename();
-    const bool ours = absl::StartsWith(file, kIncoming) || absl::EndsWith(file, kExtension);
-    const std::string digest(absl::StripSuffix(file, kExtension));
-    if (!ours || named.contains(digest) || AgeOf(path) <= options_.grace_period) continue;
-    std::error_code removed;
-    fs::remove_all(path, removed);
-    if (removed) continue;
-    const std::lock_guard lock(mutex_);
-    verified_.erase(digest);
-  }
+std::set<std::string> ServedAdapters::Digests() const {
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> digests;
+  for (const auto& [name, loaded] : loaded_) digests.insert(loaded.adapter.digest);
+  return digests;
 }
 
 }  // namespace tessera::server

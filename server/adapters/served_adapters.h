@@ -3,9 +3,8 @@
 //
 // FOLDER/NAME.safetensors is an adapter of the first model, FOLDER/MODEL/NAME.safetensors one of that model. A folder
 // of PEFT or diffusers, FOLDER/NAME, may take the place of the file; if both exist, the file is used. Loading an
-// adapter copies it to KEPT/DIGEST.safetensors. From then on the operator's file may be replaced or removed: a job that
-// was accepted with its digest still gets those bytes, also after a restart. Copies that no job needs and no request
-// can name are removed. Thread-safe.
+// adapter puts its bytes into the content store. From then on the operator's file may be replaced or removed: a job
+// that was accepted with its digest still gets those bytes, also after a restart. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,19 +17,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/log_line.h"
 #include "control/adapter_use.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "server/api/image_service.h"
+#include "server/content/content_store.h"
 
 namespace tessera::server {
 
 struct ServedAdaptersOptions {
   std::string folder;  // empty: there are no adapters
-  std::string kept;    // created on demand; several servers may share it
-  // How long unused copies are kept, for requests in progress and other servers' jobs.
-  absl::Duration grace_period = absl::Minutes(10);
   // CheckAdapterFits for the model of that id. Null: no check.
   std::function<absl::StatusOr<models::AdapterOrigin>(const std::string& model, const std::string& path,
                                                       const std::string& name)>
@@ -40,8 +36,8 @@ struct ServedAdaptersOptions {
 
 class ServedAdapters final {
  public:
-  // NOT_FOUND if the folder does not exist; errors of base::MakePrivateFolder for `kept`.
-  static absl::StatusOr<std::unique_ptr<ServedAdapters>> Open(ServedAdaptersOptions options);
+  // NOT_FOUND if the folder does not exist. The store must outlive this object.
+  static absl::StatusOr<std::unique_ptr<ServedAdapters>> Open(ServedAdaptersOptions options, ContentStore& contents);
 
   // Loads every adapter of the folder for the models; files outside of any model's folder belong to the first model. An
   // adapter that cannot be loaded is logged and skipped.
@@ -62,27 +58,26 @@ class ServedAdapters final {
   // are missing or have changed. May read a whole file.
   absl::Status Locate(std::vector<control::AdapterUse>& adapters);
 
-  // Removes copies that no request can name and whose digest is not among `needed`.
-  void RemoveUnused(const std::set<std::string>& needed);
+  // Returns the digests of the adapters that requests can name.
+  std::set<std::string> Digests() const;
 
  private:
   struct Found {
     std::string name, model, path;
   };
 
-  explicit ServedAdapters(ServedAdaptersOptions options) : options_(std::move(options)) {}
+  ServedAdapters(ServedAdaptersOptions options, ContentStore& contents)
+      : options_(std::move(options)), contents_(contents) {}
 
-  std::string KeptPath(const std::string& digest) const;
   std::vector<Found> FindFiles(const std::vector<std::string>& models) const;
   // `is_new`: its bytes are most likely not stored yet, so they are copied while they are read.
   absl::StatusOr<ServedAdapter> Keep(const Found& found, bool is_new);
-  absl::Status CheckKept(const std::string& digest, const std::string& path);
 
   const ServedAdaptersOptions options_;
+  ContentStore& contents_;
   std::mutex loading_;  // held while files are read; locked before mutex_
   mutable std::mutex mutex_;
   std::map<std::string, Loaded> loaded_;  // by name; guarded by mutex_
-  std::set<std::string> verified_;        // digests of kept files that this process has read whole; guarded by mutex_
 };
 
 }  // namespace tessera::server

@@ -22,16 +22,18 @@ const std::vector<std::string>& Models() {
   return models;
 }
 
-std::unique_ptr<ServedAdapters> Open(const TestFolder& folder) {
-  auto adapters = ServedAdapters::Open({.folder = folder / "adapters",
-                                        .kept = folder / "kept",
-                                        .grace_period = absl::Hours(1),
-                                        .check = nullptr,
-                                        .log = [](const base::LogLine&) {}});
-  if (!adapters.ok()) return nullptr;
-  (*adapters)->Scan(Models());
-  return *std::move(adapters);
-}
+struct OpenAdapters {
+  explicit OpenAdapters(const TestFolder& folder)
+      : contents(*ContentStore::Open({.own_folder = folder / "kept", .own_suffix = ".safetensors"})),
+        adapters(*ServedAdapters::Open(
+            {.folder = folder / "adapters", .check = nullptr, .log = [](const base::LogLine&) {}}, *contents)) {
+    adapters->Scan(Models());
+  }
+  ServedAdapters* operator->() const { return adapters.get(); }
+
+  const std::unique_ptr<ContentStore> contents;
+  const std::unique_ptr<ServedAdapters> adapters;
+};
 
 // What Locate returns for a job that was accepted with the adapter's first bytes.
 struct Located {
@@ -52,12 +54,12 @@ bool AnAcceptedJobGetsTheBytesOfThen() {
   const TestFolder folder;
   const std::string then = OneTensor("then");
   folder.Write("adapters/style.safetensors", then);
-  const std::unique_ptr<ServedAdapters> adapters = Open(folder);
-  if (adapters == nullptr || adapters->Of("model").size() != 1) return false;
+  const OpenAdapters adapters(folder);
+  if (adapters->Of("model").size() != 1) return false;
   const std::string digest = adapters->Of("model")[0].digest;
   folder.Write("adapters/style.safetensors", OneTensor("now"));
   if (!adapters->Load("style", Models()).ok()) return false;
-  const Located located = Locate(*adapters, digest);
+  const Located located = Locate(*adapters.adapters, digest);
   return located.status.ok() && located.bytes == then;
 }
 
@@ -65,13 +67,17 @@ bool AnAcceptedJobGetsTheBytesOfThen() {
 bool OtherBytesUnderTheDigestAreAFailure() {
   const TestFolder folder;
   const std::string path = folder.Write("adapters/style.safetensors", OneTensor("then"));
-  std::unique_ptr<ServedAdapters> adapters = Open(folder);
-  if (adapters == nullptr || adapters->Of("model").size() != 1) return false;
-  const std::string digest = adapters->Of("model")[0].digest;
+  std::string digest;
+  {
+    const OpenAdapters adapters(folder);
+    if (adapters->Of("model").size() != 1) return false;
+    digest = adapters->Of("model")[0].digest;
+  }
   std::filesystem::remove(path);
-  folder.Write(absl::StrCat("kept/", digest, ".safetensors"), OneTensor("now"));
-  adapters = Open(folder);
-  return adapters != nullptr && Locate(*adapters, digest).status.code() == absl::StatusCode::kDataLoss;
+  const std::string kept = absl::StrCat("kept/", digest, ".safetensors");
+  std::filesystem::remove(folder / kept);
+  folder.Write(kept, OneTensor("now"));
+  return Locate(*OpenAdapters(folder).adapters, digest).status.code() == absl::StatusCode::kDataLoss;
 }
 
 struct AdapterBug {

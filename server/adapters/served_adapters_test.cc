@@ -34,15 +34,19 @@ class ServedAdaptersTest : public testing::Test {
     return folder_.Write("adapters/" + name + ".safetensors", bytes);
   }
 
-  std::unique_ptr<ServedAdapters> Open(absl::Duration grace_period = absl::Hours(1)) {
-    auto adapters = ServedAdapters::Open({.folder = folder_ / "adapters",
-                                          .kept = folder_ / "kept",
-                                          .grace_period = grace_period,
-                                          .check = check_,
-                                          .log = [this](const base::LogLine& line) { log_.push_back(line.text); }});
+  std::unique_ptr<ServedAdapters> Open(absl::Duration retention = absl::Hours(1)) {
+    const auto log = [this](const base::LogLine& line) { log_.push_back(line.text); };
+    contents_ = *ContentStore::Open(
+        {.own_folder = folder_ / "kept", .own_suffix = ".safetensors", .own_retention = retention, .log = log});
+    auto adapters = ServedAdapters::Open({.folder = folder_ / "adapters", .check = check_, .log = log}, *contents_);
     EXPECT_TRUE(adapters.ok()) << adapters.status();
     (*adapters)->Scan(models_);
     return *std::move(adapters);
+  }
+
+  void RemoveUnused(const ServedAdapters& adapters, std::set<std::string> needed) {
+    needed.merge(adapters.Digests());
+    contents_->RemoveUnused(needed);
   }
 
   static std::vector<std::string> Names(const ServedAdapters& adapters, const std::string& model) {
@@ -59,6 +63,7 @@ class ServedAdaptersTest : public testing::Test {
   const std::vector<std::string> models_ = {"first", "second"};
   const std::string style_ = OneTensor("style"), other_ = OneTensor("other");
   decltype(ServedAdaptersOptions::check) check_;
+  std::unique_ptr<ContentStore> contents_;
   std::vector<std::string> log_;
 };
 
@@ -119,7 +124,7 @@ TEST_F(ServedAdaptersTest, AFolderOfPeftIsServedByItsNameAndKeptWhole) {
   adapters = Open(absl::ZeroDuration());
   ASSERT_TRUE(adapters->Locate(accepted).ok());
   EXPECT_EQ(BytesOf(accepted[0].file + "/adapter_config.json"), "{}");
-  adapters->RemoveUnused({});
+  RemoveUnused(*adapters, {});
   EXPECT_EQ(adapters->Locate(accepted).code(), absl::StatusCode::kDataLoss);
 }
 
@@ -190,7 +195,7 @@ TEST_F(ServedAdaptersTest, OnlyUnusedFilesAreRemoved) {
   ASSERT_TRUE(adapters->Unload("grain").ok());
   ASSERT_TRUE(adapters->Unload("third").ok());
   EXPECT_EQ(Kept(), 4u);
-  adapters->RemoveUnused({DigestOf(other_)});
+  RemoveUnused(*adapters, {DigestOf(other_)});
   EXPECT_EQ(Kept(), 2u);
   std::vector<control::AdapterUse> needed = {{.name = "grain", .digest = DigestOf(other_)}};
   EXPECT_TRUE(adapters->Locate(needed).ok());
@@ -202,7 +207,7 @@ TEST_F(ServedAdaptersTest, WhatWasJustUnloadedStaysForRequestsThatAreOnTheirWay)
   Put("style", style_);
   const auto adapters = Open(absl::Hours(1));
   ASSERT_TRUE(adapters->Unload("style").ok());
-  adapters->RemoveUnused({});
+  RemoveUnused(*adapters, {});
   EXPECT_EQ(Kept(), 1u);
 }
 
@@ -251,9 +256,9 @@ TEST_F(ServedAdaptersTest, AnUnknownNameIsAnsweredWithTheNearestAndAPathIsNone) 
 }
 
 TEST_F(ServedAdaptersTest, WithoutAFolderThereAreNone) {
-  EXPECT_EQ(ServedAdapters::Open({.folder = folder_ / "none", .kept = folder_ / "kept"}).status().code(),
-            absl::StatusCode::kNotFound);
-  const auto adapters = ServedAdapters::Open({.folder = "", .kept = folder_ / "kept"});
+  const auto contents = *ContentStore::Open({.own_folder = folder_ / "kept"});
+  EXPECT_EQ(ServedAdapters::Open({.folder = folder_ / "none"}, *contents).status().code(), absl::StatusCode::kNotFound);
+  const auto adapters = ServedAdapters::Open({.folder = ""}, *contents);
   ASSERT_TRUE(adapters.ok());
   (*adapters)->Scan(models_);
   EXPECT_EQ((*adapters)->Load("style", models_).status().code(), absl::StatusCode::kFailedPrecondition);

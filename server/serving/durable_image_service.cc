@@ -31,7 +31,7 @@ constexpr absl::Duration kStepsTogether = absl::Milliseconds(60);
 // A step this short delays no task much, so its batch may be large.
 constexpr absl::Duration kShortStep = absl::Milliseconds(250);
 constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
-// How long adapters that no job needs are kept.
+// How long adapters that no job needs are kept after their last use.
 constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
 constexpr absl::Duration kSharedAdapters = absl::Hours(24 * 30);
 constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
@@ -101,6 +101,7 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
       storage_{.clock = {},
                .results = DiskResultStore(options.data_folder + "/images", options.highest_result_descriptor),
                .jobs = nullptr,
+               .contents = nullptr,
                .adapters = nullptr} {}
 
 DurableImageService::~DurableImageService() {
@@ -143,6 +144,7 @@ absl::Status DurableImageService::Open() {
                                                                    .hub = hub_,
                                                                    .models = models_,
                                                                    .groups = *fleet_,
+                                                                   .contents = *storage_.contents,
                                                                    .adapters = *storage_.adapters,
                                                                    .metrics = metrics_,
                                                                    .trace = trace_,
@@ -194,15 +196,20 @@ absl::Status DurableImageService::OpenStore() {
 
 absl::Status DurableImageService::OpenAdapters() {
   // In a shared data folder, other servers' jobs may need adapters that this server does not know of.
+  ASSIGN_OR_RETURN(storage_.contents,
+                   ContentStore::Open({.own_folder = options_.data_folder + "/adapters",
+                                       .own_suffix = ".safetensors",
+                                       .is_shared = options_.shared_queue.has_value(),
+                                       .own_retention = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
+                                       .log = options_.log}));
   ASSIGN_OR_RETURN(
       storage_.adapters,
       ServedAdapters::Open(
           {.folder = options_.adapter_folder,
-           .kept = options_.data_folder + "/adapters",
-           .grace_period = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
            .check = [this](const std::string& model, const std::string& path,
                            const std::string& name) { return CheckAdapterFits(path, name, DescriptionOf(model)); },
-           .log = options_.log}));
+           .log = options_.log},
+          *storage_.contents));
   storage_.adapters->Scan(ModelIds());
   return absl::OkStatus();
 }

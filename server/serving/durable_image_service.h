@@ -91,11 +91,12 @@ class DurableImageService final : public ImageService {
   // Converts an error of the store to the one that callers get.
   absl::Status ErrorForCaller(const absl::Status& status) const;
 
-  // Stores of jobs, results and adapters.
+  // Stores of jobs, results and contents.
   struct Storage {
     base::SystemClock clock;
     DiskResultStore results;
     std::unique_ptr<JobStore> jobs;
+    std::unique_ptr<ContentStore> contents;
     std::unique_ptr<ServedAdapters> adapters;
   };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/content_fields.h"
 #include "base/field_error.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
@@ -126,10 +127,10 @@ void JobLifecycle::EnqueueKept(const Lock& lock, const std::string& model) {
   kept_tasks_.erase(begin, end);
 }
 
-std::set<std::string> JobLifecycle::NeededAdapters(const Lock& lock) const {
-  std::set<std::string> digests = context_.monitor.tasks(lock).NeededAdapters();
+std::set<std::string> JobLifecycle::NeededContents(const Lock& lock) const {
+  std::set<std::string> digests = context_.monitor.tasks(lock).NeededContents();
   for (const auto& [model, kept] : kept_tasks_) {
-    for (const control::AdapterUse& adapter : kept.request->parameters.adapters) digests.insert(adapter.digest);
+    base::ForEachContent(kept.request->parameters, [&digests](const std::string& digest) { digests.insert(digest); });
   }
   return digests;
 }

@@ -35,8 +35,8 @@ class JobLifecycle final : public GroupOwner {
 
   // Enqueues the tasks that were kept for a model until it could be read.
   void EnqueueKept(const ServiceMonitor::Lock& lock, const std::string& model);
-  // Returns the digests of the adapters that unfinished jobs were accepted with.
-  std::set<std::string> NeededAdapters(const ServiceMonitor::Lock& lock) const;
+  // Returns the digests of the contents that unfinished jobs name: each of these jobs holds a reference.
+  std::set<std::string> NeededContents(const ServiceMonitor::Lock& lock) const;
   // Removes the waiting tasks of models that are no longer served and returns those that must fail. Tasks of a shared
   // queue are only forgotten here, so none of them is returned.
   std::vector<TaskId> TakeUnserved(const ServiceMonitor::Lock& lock, const std::vector<std::string>& models);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/content_fields.h"
+
 namespace tessera::server {
 
 LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
@@ -11,10 +13,9 @@ LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   task.image = {.job = queued.job, .index = queued.index, .trace_parent = queued.trace_parent};
   task.output = queued.request->output;
   task.partial_images = queued.request->partial_images;
-  task.adapters.clear();
-  for (const control::AdapterUse& adapter : queued.request->parameters.adapters) {
-    task.adapters.push_back(adapter.digest);
-  }
+  task.contents.clear();
+  base::ForEachContent(queued.request->parameters,
+                       [&task](const std::string& digest) { task.contents.push_back(digest); });
   return task;
 }
 
@@ -23,9 +24,9 @@ LiveTask* LiveTasks::Find(TaskId task) {
   return found == tasks_.end() ? nullptr : &found->second;
 }
 
-std::set<std::string> LiveTasks::NeededAdapters() const {
+std::set<std::string> LiveTasks::NeededContents() const {
   std::set<std::string> digests;
-  for (const auto& [id, task] : tasks_) digests.insert(task.adapters.begin(), task.adapters.end());
+  for (const auto& [id, task] : tasks_) digests.insert(task.contents.begin(), task.contents.end());
   return digests;
 }
 

@@ -25,7 +25,7 @@ struct LiveTask {
   TracedImage image;
   OutputOptions output;
   int32_t partial_images = 0;
-  std::vector<std::string> adapters;  // digests of the adapters that it was accepted with
+  std::vector<std::string> contents;  // digests of the contents that its request names (base/content_fields.h)
   // Set once the task is claimed.
   std::optional<TaskAttempt> attempt;
   std::shared_ptr<const control::JobParameters> parameters;  // null while the task waits, to save memory
@@ -59,7 +59,7 @@ class LiveTasks {
   const std::set<TaskId>& TasksOf(const std::string& job) const;
   int32_t StepsDone(const std::string& job) const;  // sum over those tasks
   bool IsStuck(const std::string& job) const;       // whether one of those tasks is stuck
-  std::set<std::string> NeededAdapters() const;     // digests of all tasks' adapters
+  std::set<std::string> NeededContents() const;     // digests of all tasks' contents
 
   // Records that the task has failed for this process, although the store does not know it.
   void Lose(TaskId task, const absl::Status& error, absl::Time ended);

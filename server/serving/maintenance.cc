@@ -104,7 +104,7 @@ void Maintenance::Sweep() {
   const absl::Time now = context_.store.Now();
   if (now - swept_ <= kSweepInterval && !context_.store.has_too_many_bytes()) return;
   swept_ = now;
-  RemoveUnusedAdapters();
+  RemoveUnusedContents();
   const absl::StatusOr<SweepReport> report = context_.store.Sweep(kSweepLimit);
   if (!report.ok()) {
     context_.log({base::LogLevel::kWarning,
@@ -114,13 +114,13 @@ void Maintenance::Sweep() {
   }
 }
 
-void Maintenance::RemoveUnusedAdapters() {
-  std::set<std::string> needed;
+void Maintenance::RemoveUnusedContents() {
+  std::set<std::string> needed = context_.adapters.Digests();
   {
     const ServiceMonitor::Lock lock = context_.monitor.Acquire();
-    needed = jobs_.NeededAdapters(lock);
+    needed.merge(jobs_.NeededContents(lock));
   }
-  context_.adapters.RemoveUnused(needed);
+  context_.contents.RemoveUnused(needed);
 }
 
 }  // namespace tessera::server

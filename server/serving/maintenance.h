@@ -1,6 +1,6 @@
 // Maintenance does the service's periodic work: it ends tasks that are too late or too large, replaces groups whose
 // tasks were all cancelled, probes the storage, releases watchers who wait for it, and removes old jobs and unused
-// adapters.
+// contents.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Maintenance final {
   void TryStorage();
   void SettleImages();
   void Sweep();
-  void RemoveUnusedAdapters();
+  void RemoveUnusedContents();
 
   const ServingContext context_;
   const JobLifecycle& jobs_;

@@ -9,6 +9,7 @@
 #include "control/load_parameters.h"
 #include "parallel/plan/layout.h"
 #include "server/adapters/served_adapters.h"
+#include "server/content/content_store.h"
 #include "server/jobs/job_store.h"
 #include "server/serving/served_models.h"
 #include "server/serving/service_metrics.h"
@@ -48,6 +49,7 @@ struct ServingContext {
   WatchHub& hub;
   ServedModels& models;  // guarded by the monitor
   ServingGroups& groups;
+  ContentStore& contents;
   ServedAdapters& adapters;
   ServiceMetrics& metrics;
   QueueTrace& trace;

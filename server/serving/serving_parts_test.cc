@@ -91,7 +91,7 @@ TEST(ServingPartsTest, AdaptersAreNeededUntilTheirJobEndsAndAreANamedFailureWith
   JobRequest request = ServingParts::Request();
   request.parameters.adapters = {{.name = "style", .digest = digest}};
   const TaskId task = parts.Submit(request);
-  EXPECT_THAT(parts.jobs.NeededAdapters(parts.monitor.Acquire()), ElementsAre(digest));
+  EXPECT_THAT(parts.jobs.NeededContents(parts.monitor.Acquire()), ElementsAre(digest));
   EXPECT_THAT(parts.jobs.Next(kGroup).start, ElementsAre(task));
   const absl::Status claimed = parts.jobs.Claim(kGroup, task).status();
   EXPECT_EQ(claimed.code(), absl::StatusCode::kDataLoss);
@@ -100,7 +100,7 @@ TEST(ServingPartsTest, AdaptersAreNeededUntilTheirJobEndsAndAreANamedFailureWith
   EXPECT_EQ(parts.store.StateOfTask(task), TaskState::kFailed);
   EXPECT_EQ(ErrorOf(*parts.store.Get(kTenant, parts.job)).message(), claimed.message());
   EXPECT_THAT(std::string(claimed.message()), testing::HasSubstr("adapter 'style' that the job was accepted with"));
-  EXPECT_THAT(parts.jobs.NeededAdapters(parts.monitor.Acquire()), testing::IsEmpty());
+  EXPECT_THAT(parts.jobs.NeededContents(parts.monitor.Acquire()), testing::IsEmpty());
 }
 
 TEST(ServingPartsTest, ACancelledTaskIsOverAtOnceWhereItOnlyWaited) {

@@ -54,6 +54,7 @@ class WantedGroupsTest : public FakeWorkerTest {
                                                                                      .hub = hub_,
                                                                                      .models = models_,
                                                                                      .groups = *fleet_,
+                                                                                     .contents = *contents_,
                                                                                      .adapters = *adapters_,
                                                                                      .metrics = metrics_,
                                                                                      .trace = trace_,
@@ -90,7 +91,8 @@ class WantedGroupsTest : public FakeWorkerTest {
   std::vector<std::string> log_;  // guarded by log_mutex_
   std::unique_ptr<server::GroupFleet> fleet_;
   std::unique_ptr<server::WantedGroups> wanted_;
-  const std::unique_ptr<server::ServedAdapters> adapters_ = *server::ServedAdapters::Open({});  // none
+  const std::unique_ptr<server::ContentStore> contents_ = *server::ContentStore::Open({});  // none
+  const std::unique_ptr<server::ServedAdapters> adapters_ = *server::ServedAdapters::Open({}, *contents_);
   std::unique_ptr<const server::ServingContext> context_;
   std::unique_ptr<server::JobOutcomes> outcomes_;
   std::unique_ptr<server::JobLifecycle> jobs_;

@@ -124,7 +124,8 @@ struct ServingParts {
   server::ServiceMonitor monitor{{}};
   server::ServedModels models;
   FakeGroups groups{models};
-  const std::unique_ptr<server::ServedAdapters> adapters = *server::ServedAdapters::Open({});  // none
+  const std::unique_ptr<server::ContentStore> contents = *server::ContentStore::Open({});  // none
+  const std::unique_ptr<server::ServedAdapters> adapters = *server::ServedAdapters::Open({}, *contents);
   server::ServiceMetrics metrics;
   server::QueueTrace trace{nullptr};
   server::WatchHub hub;
@@ -138,6 +139,7 @@ struct ServingParts {
                                           .hub = hub,
                                           .models = models,
                                           .groups = groups,
+                                          .contents = *contents,
                                           .adapters = *adapters,
                                           .metrics = metrics,
                                           .trace = trace,
