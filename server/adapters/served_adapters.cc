@@ -182,7 +182,7 @@ absl::Status ServedAdapters::Locate(std::vector<control::AdapterUse>& adapters) 
     if (!kept.ok()) {
       return absl::DataLossError(absl::StrCat("the bytes of ", Named(adapter.name),
                                               " that the job was accepted with (SHA-256 ", adapter.digest,
-                                              ") are not on this server any more"));
+                                              ") are no longer on this server"));
     }
     adapter.file = kept->path;
     if (base::Planted("adapter_is_not_pinned")) {

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "server/grpc/grpc_log.h"
+#include "server/nodes/content_receiver.h"
 #include "server/nodes/hosted_group.h"
 #include "server/nodes/silence_watch.h"
 #include "server/nodes/stream_writer.h"
@@ -78,8 +79,12 @@ bool IsRefusal(const absl::Status& status) {
 // One stream after its welcome.
 class NodeAgent::Session final {
  public:
-  Session(AgentStream& stream, std::function<void()> cancel, uint64_t epoch)
-      : stream_(stream), cancel_(std::move(cancel)), epoch_(epoch), writer_(stream, cancel_) {}
+  Session(AgentStream& stream, std::function<void()> cancel, uint64_t epoch, ContentStore& contents)
+      : stream_(stream),
+        cancel_(std::move(cancel)),
+        epoch_(epoch),
+        writer_(stream, cancel_),
+        contents_(contents, [this](FromNode message) { Send(std::move(message)); }) {}
 
   // Runs until the stream ends; returns why it ended.
   absl::Status Run(absl::Duration beat, absl::Duration lost_after) {
@@ -126,6 +131,8 @@ class NodeAgent::Session final {
         const auto found = groups_.find(message.segment().group());
         return found == groups_.end() ? absl::OkStatus() : found->second->OnSegment(message.segment().updates());
       }
+      case ToNode::kContent:
+        return contents_.Push(message.content());
       case ToNode::kReplaced:
         return absl::AbortedError(message.replaced());
       default:
@@ -172,13 +179,17 @@ class NodeAgent::Session final {
   const std::function<void()> cancel_;
   const uint64_t epoch_;
   StreamWriter<AgentStream, FromNode> writer_;
+  ContentReceiver contents_;
   std::mutex mutex_;  // guards the map; only the reading thread changes it
   std::map<uint64_t, std::unique_ptr<HostedGroup>> groups_;
   bool ended_ = false;  // guarded by mutex_
 };
 
 NodeAgent::NodeAgent(NodeAgentOptions options)
-    : options_(std::move(options)), incarnation_(base::RandomNumber<uint64_t>() | 1) {}
+    : options_(std::move(options)),
+      incarnation_(base::RandomNumber<uint64_t>() | 1),
+      // A process of the same name may have been stopped, and still use the folder.
+      contents_(*ContentStore::Open({.own_folder = options_.content_folder, .is_shared = true, .log = options_.log})) {}
 
 absl::Status NodeAgent::Run() {
   const absl::Duration deadline = base::SteadyNow() + options_.join_timeout;
@@ -260,7 +271,7 @@ absl::Status NodeAgent::JoinOnce(absl::Duration timeout) {
     options_.log(absl::StrCat("joined ", options_.controller, " as ", options_.name, " with ",
                               absl::StrJoin(options_.devices, ", ")));
     if (options_.joined) options_.joined();
-    Session session(*stream, cancel, welcome.epoch());
+    Session session(*stream, cancel, welcome.epoch(), *contents_);
     status = session.Run(absl::Milliseconds(beat), absl::Milliseconds(lost_after));
   }
   if (answered) context.TryCancel();  // otherwise the stream has already ended

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/log_line.h"
+#include "server/content/content_store.h"
 #include "server/nodes/node_files.h"
 
 namespace grpc {
@@ -28,6 +30,7 @@ struct NodeAgentOptions {
   std::string name;
   std::vector<std::string> devices;                // names that IsNodeDevice accepts
   std::string version;                             // version of its worker program
+  std::string content_folder = {};                 // keeps the contents that its ranks read; empty: it takes none
   absl::Duration join_timeout = absl::Minutes(5);  // for the first join, while the controller does not answer
   absl::Duration first_back_off = absl::Milliseconds(200);
   std::function<void()> joined = nullptr;  // may be null
@@ -53,6 +56,7 @@ class NodeAgent final {
 
   const NodeAgentOptions options_;
   const uint64_t incarnation_;
+  const std::unique_ptr<ContentStore> contents_;
   bool has_joined_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,6 +10,7 @@
 
 #include "base/file_descriptor.h"
 #include "server/nodes/byte_pump.h"
+#include "server/nodes/content_sender.h"
 #include "server/workers/rank_process.h"
 
 namespace tessera::server {
@@ -20,6 +21,7 @@ class NodeRankState {
   struct Calls {
     std::function<void(std::string bytes)> send;  // to the rank's control channel; empty bytes close it
     std::function<void()> kill;
+    ContentSender::Send send_content;
   };
 
   static absl::StatusOr<std::shared_ptr<NodeRankState>> Create(std::string node, int processors, Calls calls);
@@ -28,15 +30,17 @@ class NodeRankState {
   void OnBytes(const std::string& bytes);
   void OnState(bool stopped, uint64_t peak_memory_bytes);
   void OnEnded(const std::string& state, const std::string& last_output, bool lost);
+  void OnContent(const internal::ContentState& state) { content_.OnState(state); }
 
  private:
   friend class NodeRank;
   NodeRankState(std::string node, int processors, Calls calls)
-      : node_(std::move(node)), processors_(processors), calls_(std::move(calls)) {}
+      : node_(std::move(node)), processors_(processors), calls_(std::move(calls)), content_(calls_.send_content) {}
 
   const std::string node_;
   const int processors_;
   const Calls calls_;
+  ContentSender content_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
@@ -64,6 +68,9 @@ class NodeRank final : public RankProcess {
   std::string node() const override { return state_->node_; }
   int processors() const override { return state_->processors_; }
   bool host_lost() const override;
+  absl::StatusOr<std::string> BringContent(const std::string& digest, const std::string& path) override {
+    return state_->content_.Bring(digest, path);
+  }
 
  private:
   const std::shared_ptr<NodeRankState> state_;

@@ -252,6 +252,7 @@ absl::Status NodeRegistry::Receive(const std::string& name, const internal::From
       return found == node.ranks.end() ? nullptr : found->second;
     };
     if (message.has_bytes()) rank = find(message.bytes().rank());
+    if (message.has_content()) rank = find(message.content().rank());
     if (message.has_ended()) {
       rank = find(message.ended().rank());
       node.ranks.erase(message.ended().rank());
@@ -266,6 +267,7 @@ absl::Status NodeRegistry::Receive(const std::string& name, const internal::From
   }
   for (const auto& [of, state] : states) of->OnState(state->stopped(), state->peak_memory_bytes());
   if (rank != nullptr && message.has_bytes()) rank->OnBytes(message.bytes().bytes());
+  if (rank != nullptr && message.has_content()) rank->OnContent(message.content());
   if (rank != nullptr && message.has_ended()) {
     rank->OnEnded(message.ended().state(), message.ended().last_output(), /*lost=*/false);
   }
@@ -322,8 +324,16 @@ absl::StatusOr<std::shared_ptr<NodeRankState>> NodeRegistry::AddRank(Node& node,
     message.mutable_kill()->set_rank(number);
     link->Send(std::move(message));
   };
-  ASSIGN_OR_RETURN(std::shared_ptr<NodeRankState> rank,
-                   NodeRankState::Create(name, node.processors, {.send = send, .kill = kill}));
+  const auto send_content = [=](internal::ContentPiece piece) {
+    internal::ToNode message;
+    message.set_epoch(epoch);
+    *message.mutable_content() = std::move(piece);
+    message.mutable_content()->set_rank(number);
+    link->Send(std::move(message));
+  };
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<NodeRankState> rank,
+      NodeRankState::Create(name, node.processors, {.send = send, .kill = kill, .send_content = send_content}));
   node.ranks[number] = rank;
   return rank;
 }

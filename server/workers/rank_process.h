@@ -48,6 +48,13 @@ class RankProcess {
   virtual std::string node() const { return ""; }
   // The number of usable processors of that host; 0 for this host.
   virtual int processors() const { return 0; }
+  // The path at which this rank can read a content (server/content/content_store.h) that is at `path` on this host; may
+  // have to send the content to the rank's host first. UNAVAILABLE if the rank has ended; otherwise, errors of the
+  // content's files or of that host's disk.
+  virtual absl::StatusOr<std::string> BringContent(const std::string& digest, const std::string& path) {
+    static_cast<void>(digest);
+    return path;
+  }
   // True if it ended because its host was lost, which must not count against any job.
   virtual bool host_lost() const { return false; }
 };

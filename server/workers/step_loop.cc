@@ -87,8 +87,12 @@ absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
       continue;
     }
     const absl::Time now = trace_.Now();
-    ASSIGN_OR_RETURN(const uint64_t sequence, workers_.SendStartJob(task, claimed->parameters));
-    sent.push_back({.sequence = sequence, .task = task, .claimed = *std::move(claimed), .sent = now});
+    const absl::StatusOr<uint64_t> sequence = workers_.SendStartJob(task, claimed->parameters);
+    if (!sequence.ok()) {
+      RETURN_IF_ERROR(FailStart(task, sequence.status()));
+      continue;
+    }
+    sent.push_back({.sequence = *sequence, .task = task, .claimed = *std::move(claimed), .sent = now});
     // The prompts of the following tasks may be encoded together with this one's.
     if (encodes_ahead_ || sent.size() == kMaxStartsUnanswered) RETURN_IF_ERROR(wait_for_first());
   }
@@ -96,16 +100,18 @@ absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
   return absl::OkStatus();
 }
 
+absl::Status StepLoop::FailStart(TaskId task, const absl::Status& reason) {
+  if (IsDead(reason)) return reason;
+  owner_.OnFailed(options_.group, task, reason);
+  owner_.OnEnded(options_.group, task);
+  return absl::OkStatus();
+}
+
 absl::Status StepLoop::WaitForStart(Starting starting) {
   const TaskId task = starting.task;
   const absl::StatusOr<control::JobStarted> started = workers_.WaitForStart(starting.sequence);
   Answered();
-  if (!started.ok()) {
-    if (IsDead(started.status())) return started.status();
-    owner_.OnFailed(options_.group, task, started.status());
-    owner_.OnEnded(options_.group, task);
-    return absl::OkStatus();
-  }
+  if (!started.ok()) return FailStart(task, started.status());
   // Commands run in the order in which they were sent: the steps sent before this start ended before it began.
   const absl::Time began = trace_.OnEncoded(task, starting.claimed.image, starting.sent, *started);
   for (Flight& flight : flights_) flight.ended = std::min(flight.ended, began);

@@ -125,6 +125,8 @@ class StepLoop final {
   };
 
   absl::Status Start(const std::vector<TaskId>& tasks);
+  // The task fails, unless the group does.
+  absl::Status FailStart(TaskId task, const absl::Status& reason);
   absl::Status WaitForStart(Starting starting);
   absl::Status EncodeAhead();
   // Makes `steps` steps with the previews that are due between them. Removes tasks that fail from `tasks`.

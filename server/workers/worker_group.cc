@@ -379,10 +379,25 @@ absl::StatusOr<control::Loaded> WorkerGroup::Load(const control::LoadParameters&
 }
 
 absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::JobParameters& parameters) {
+  // With nodes, each rank gets the paths of its host, and no rank gets the command before every host has the contents.
+  std::vector<control::StartJob> commands(remote_ == nullptr ? 1 : workers_.size(),
+                                          {.job = job, .parameters = parameters});
+  for (size_t rank = 0; remote_ != nullptr && rank < commands.size(); ++rank) {
+    for (control::AdapterUse& adapter : commands[rank].parameters.adapters) {
+      absl::StatusOr<std::string> path = workers_[rank].process->BringContent(adapter.digest, adapter.file);
+      RETURN_IF_ERROR(health());
+      if (!path.ok()) {
+        return absl::Status(path.status().code(),
+                            absl::StrCat(Name(static_cast<int>(rank)), ": ", std::string(path.status().message())));
+      }
+      adapter.file = *std::move(path);
+    }
+  }
   stepped_ = false;
   prediction_.Start(job, parameters);
-  const control::StartJob command = {.job = job, .parameters = parameters};
-  const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int) { return client.Send(command); });
+  const uint64_t sequence = SendToAll([&](control::WorkerClient& client, int rank) {
+    return client.Send(commands[static_cast<size_t>(rank) % commands.size()]);
+  });
   RETURN_IF_ERROR(health());
   return sequence;
 }

@@ -23,6 +23,7 @@
 #include "client/cli/command_line.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/planning/host_calibration.h"
 #include "client/cli/serve/process_limits.h"
 #include "control/device.h"
 #include "server/api/generation_request.h"
@@ -85,6 +86,8 @@ absl::Status RunNode(const NodeOptions& options, Interrupts& interrupts, base::E
                                             .log = std::move(log)};
   ASSIGN_OR_RETURN(agent_options.name, NameOfNode(options.name));
   ASSIGN_OR_RETURN(agent_options.devices, ReadDevices(options.devices));
+  const std::string cache = CacheFolder();
+  if (!cache.empty()) agent_options.content_folder = absl::StrCat(cache, "/node-", agent_options.name);
   if (!options.join_timeout.empty()) {
     ASSIGN_OR_RETURN(const double seconds, ParseNumber("join timeout", options.join_timeout));
     if (!(seconds > 0 && seconds <= kLongestTimeout)) {

@@ -113,7 +113,7 @@ absl::Status Keep(const server::Calibration& calibration, const std::string& fol
 
 }  // namespace
 
-std::string CalibrationFolder() {
+std::string CacheFolder() {
   for (const auto& [variable, below] : {std::pair("XDG_CACHE_HOME", "tessera"), std::pair("HOME", ".cache/tessera")}) {
     const char* value = std::getenv(variable);
     if (value != nullptr && *value != '\0') return fs::path(value) / below;
@@ -132,7 +132,7 @@ absl::StatusOr<server::Calibration> CalibrateHost(const HostCalibrationOptions& 
                      .dtype = options.dtype,
                      .width = options.width,
                      .heads = options.heads};
-  const std::string folder = CalibrationFolder();
+  const std::string folder = CacheFolder();
   const std::string path = fs::path(folder) / server::CalibrationFileName(calibration.key);
   if (!options.anew && !folder.empty()) {
     const absl::StatusOr<std::string> text = base::ReadWholeFile(path, path, kMostFile);

@@ -22,8 +22,8 @@ struct HostCalibrationOptions {
   bool anew = false;             // measure even if the file has a result
 };
 
-// $XDG_CACHE_HOME/tessera, or ~/.cache/tessera.
-std::string CalibrationFolder();
+// $XDG_CACHE_HOME/tessera, or ~/.cache/tessera; empty if neither variable is set.
+std::string CacheFolder();
 
 // `say` receives messages for the user: that measuring takes a while, or that the file could not be written, which is
 // not an error. UNAVAILABLE if a worker fails; CANCELLED after an interruption.
