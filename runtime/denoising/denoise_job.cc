@@ -64,8 +64,8 @@ void BeginFromPicture(DenoiseJob& job, const models::Family& family, const Clean
   const NoiseLevel level = job.sampler->level(start.first_step);
   job.latents = kernels::WeightedSums({clean, noise}, {level.alpha, level.sigma}, std::nullopt).front();
   if (!start.mask.defined()) return;
-  job.blend = {
-      .mask = start.mask.to(noise.options()).expand(noise.sizes()).contiguous(), .clean = clean, .noise = noise};
+  const at::Tensor mask = start.mask.to(noise.options()).expand(noise.sizes()).contiguous();
+  job.blend = {.mask = mask.unsqueeze(0), .clean = clean.unsqueeze(0), .noise = noise.unsqueeze(0)};
 }
 
 bool IsFinite(const DenoiseJob& job) { return !job.state.defined() || job.state[0].item<int64_t>() != 0; }

@@ -45,7 +45,7 @@ PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenS
     if (job.blend) {
       piece.blend = job.blend->Cut([&](const at::Tensor& image) {
         if (base::Planted("blend_rows_of_the_image")) return Cut(image.reshape(strip.sizes()), patch);
-        return Cut(ToStrip(image.unsqueeze(0), job.geometry), patch);
+        return Cut(ToStrip(image, job.geometry), patch);
       });
     }
     pieces_.push_back(std::move(piece));

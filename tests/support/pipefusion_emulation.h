@@ -135,7 +135,7 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   const auto blend = [&](size_t j, at::Tensor& of_run, parallel::TokenSpan span, int step) {
     const std::optional<runtime::MaskBlend>& rule = batch[j]->blend;
     if (!rule) return;
-    const auto part = [&](const at::Tensor& image) { return run(image.unsqueeze(0), span); };
+    const auto part = [&](const at::Tensor& image) { return run(image, span); };
     const runtime::NoiseLevel level = batch[j]->sampler->level(step + 1);
     const at::Tensor noisy = part(rule->clean) * level.alpha + part(rule->noise) * level.sigma, mask = part(rule->mask);
     of_run = mask * of_run + (1 - mask) * noisy;

@@ -76,7 +76,7 @@ TEST(BatchInputTest, ALineOfABatchOfOpenAiHoldsItsRequestInABody) {
   ASSERT_TRUE(items[0].request.ok()) << items[0].request.status();
   EXPECT_EQ(items[0].custom_id, "1");
   EXPECT_EQ(items[0].request->model, "m");
-  EXPECT_EQ(items[0].request->n, 2);
+  EXPECT_EQ(items[0].request->count, 2);
 }
 
 TEST(BatchInputTest, AnItemThatIsWrongSaysWhyAndTheNextOneIsRead) {
