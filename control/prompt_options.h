@@ -7,10 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "base/field_error.h"
 #include "base/fields.h"
-#include "control/adapter_use.h"
 
 namespace tessera::control {
 
@@ -32,14 +29,6 @@ struct OriginalSize {
   bool operator==(const OriginalSize&) const = default;
 };
 
-// A word that guidance leads away from, in addition to the negative prompt.
-struct AvoidedWord {
-  std::string word;   // as the name of an adapter (IsAdapterName)
-  double weight = 1;  // of the difference between the prediction for this word and the unguided one
-
-  bool operator==(const AvoidedWord&) const = default;
-};
-
 struct PromptOptions {
   // Prompts of the second and third text encoder; empty: the same as the first.
   std::string prompt_2, prompt_3, negative_prompt_2, negative_prompt_3;  // valid UTF-8 without NUL
@@ -48,7 +37,6 @@ struct PromptOptions {
   int32_t clip_skip = 0;        // number of further CLIP layers to skip, for the positive prompt
   SkipLayerGuidance skip_layers;
   OriginalSize original_size;
-  std::vector<AvoidedWord> avoid;
 
   bool operator==(const PromptOptions&) const = default;
 };
@@ -74,28 +62,16 @@ constexpr auto FieldsOf(const OriginalSize*) {
       Field("crop_top", &OriginalSize::crop_top, kPixels), Field("crop_left", &OriginalSize::crop_left, kPixels));
 }
 
-constexpr auto FieldsOf(const AvoidedWord*) {
-  using base::Field;
-  return std::tuple(
-      Field("word", &AvoidedWord::word, base::Text{.most_bytes = kMaxAdapterNameBytes, .is_required = true}),
-      Field("weight", &AvoidedWord::weight, kScales, "Strength of the guidance away from the word."));
-}
-inline absl::Status CheckRules(const AvoidedWord& avoided) {
-  return IsAdapterName(avoided.word) ? absl::OkStatus()
-                                     : base::ErrorOfField("word", absl::StrCat(" is none; ", kAdapterNameRule));
-}
-
 // The bounds cover all models; a model may accept a smaller range.
 constexpr auto FieldsOf(const PromptOptions*) {
   using base::Field;
   using P = PromptOptions;
-  return std::tuple(Field("prompt_2", &P::prompt_2, kPrompt), Field("prompt_3", &P::prompt_3, kPrompt),
-                    Field("negative_prompt_2", &P::negative_prompt_2, kPrompt),
-                    Field("negative_prompt_3", &P::negative_prompt_3, kPrompt),
-                    Field("true_cfg_scale", &P::true_cfg_scale, kScales),
-                    Field("guidance_rescale", &P::guidance_rescale, kParts),
-                    Field("clip_skip", &P::clip_skip, base::Integer{0, 64}), base::Inline(&P::skip_layers),
-                    base::Inline(&P::original_size), Field("avoid", &P::avoid, base::List<base::Nested>{.most = 4}));
+  return std::tuple(
+      Field("prompt_2", &P::prompt_2, kPrompt), Field("prompt_3", &P::prompt_3, kPrompt),
+      Field("negative_prompt_2", &P::negative_prompt_2, kPrompt),
+      Field("negative_prompt_3", &P::negative_prompt_3, kPrompt), Field("true_cfg_scale", &P::true_cfg_scale, kScales),
+      Field("guidance_rescale", &P::guidance_rescale, kParts), Field("clip_skip", &P::clip_skip, base::Integer{0, 64}),
+      base::Inline(&P::skip_layers), base::Inline(&P::original_size));
 }
 
 // Names of the fields above in requests and messages.
@@ -107,7 +83,6 @@ inline constexpr char kGuidanceRescale[] = "guidance_rescale";
 inline constexpr char kClipSkip[] = "clip_skip";
 inline constexpr char kSkipLayers[] = "skip_layers";
 inline constexpr char kOriginalSize[] = "original_size";
-inline constexpr char kAvoid[] = "avoid";
 }  // namespace prompt_option
 
 }  // namespace tessera::control

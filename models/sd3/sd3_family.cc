@@ -89,14 +89,8 @@ class Sd3Family final : public LatentFamily {
     ASSIGN_OR_RETURN(ConditioningRow row, Row({request.prompt, o.prompt_2, o.prompt_3, request.adapters}, "prompt",
                                               o.clip_skip, request.max_sequence_length, context, encoded));
     branches.push_back({.row = row, .terms = {{.weight = guided ? weights.positive : 1}}});
-    for (size_t i = 0; guided && i < o.avoid.size(); ++i) {
-      ASSIGN_OR_RETURN(ConditioningRow avoided, Row({o.avoid[i].word, "", "", request.adapters}, "avoid",
-                                                    /*clip_skip=*/0, request.max_sequence_length, context, encoded));
-      branches[1].terms.push_back({.weight = o.avoid[i].weight});
-      branches.push_back({.row = std::move(avoided), .terms = {{.weight = -o.avoid[i].weight}}});
-    }
     if (const control::SkipLayerGuidance& skip = o.skip_layers; guided && !skip.layers.empty()) {
-      branches[1].terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
+      branches.back().terms.push_back({.weight = skip.scale, .start = skip.start, .stop = skip.stop});
       branches.push_back({.row = std::move(row),
                           .terms = {{.weight = -skip.scale, .start = skip.start, .stop = skip.stop}},
                           .skipped_blocks = {skip.layers.begin(), skip.layers.end()}});
@@ -181,7 +175,7 @@ absl::StatusOr<FamilyDescription> DescribeSd3(const ModelFolder& folder) {
                                            .text_ends = i + 1 == transformer.layers});
   }
   description.options = {control::prompt_option::kPrompt2, control::prompt_option::kClipSkip,
-                         control::prompt_option::kSkipLayers, control::prompt_option::kAvoid};
+                         control::prompt_option::kSkipLayers};
   if (configs.texts.size() > kT5)
     description.options.insert(description.options.begin() + 1, control::prompt_option::kPrompt3);
   DescribeStepCost(/*mlp_ratio=*/4, kClipTokens, description);

@@ -72,7 +72,6 @@ struct ImageRequest {
   std::vector<int64_t> skip_layers;
   std::optional<double> skip_layer_scale, skip_layer_start, skip_layer_stop;
   std::optional<int64_t> original_width, original_height, crop_top, crop_left;
-  std::vector<control::AvoidedWord> avoid;
   std::vector<AdapterRequest> loras;  // in the order in which they are applied
   // Only the API has the following fields.
   std::string model;          // id or alias; empty: the first model
@@ -319,13 +318,7 @@ inline constexpr auto kRequestFields = std::tuple(
                   .key = "Crop top left",
                   .read_with = control::prompt_option::kOriginalSize}),
     RequestField("crop_left", &ImageRequest::crop_left,
-                 {.key = "Crop top left", .read_with = control::prompt_option::kOriginalSize}),
-    RequestField("avoid", &ImageRequest::avoid,
-                 {.item = "avoided word",
-                  .option = "--avoid",
-                  .type = "WORD[:WEIGHT]",
-                  .help = "Word to lead away from; may be given several times (default weight: 1)",
-                  .read_with = control::prompt_option::kAvoid}));
+                 {.key = "Crop top left", .read_with = control::prompt_option::kOriginalSize}));
 constexpr auto FieldsOf(const ImageRequest*) { return kRequestFields; }
 
 // Returns the facts about the field with this id; null if there is none.

@@ -160,8 +160,7 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
                                     .guidance_rescale = 0.5,
                                     .clip_skip = 1,
                                     .skip_layers = {.layers = {1}, .scale = 1, .start = 0, .stop = 1},
-                                    .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1},
-                                    .avoid = {{.word = "f"}}},
+                                    .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}},
                         .adapters = {{.name = "style", .digest = std::string(64, 'a')}}});
   ASSERT_TRUE(text.ok()) << text.status();
   for (const RequestFacts* facts : AllFacts()) {
