@@ -64,7 +64,7 @@ TEST_F(GroupFleetTest, GroupsOfTheHostShareItsMemory) {
 
 TEST_F(GroupFleetTest, ADecoderOfTheHostHasTemporaries) {
   const Lock lock = monitor_.Acquire();
-  monitor_.scheduler(lock).capacity().SetModel("m", {.host_bytes_per_decoded_pixel = 1});
+  monitor_.scheduler(lock).capacity().SetModel("m", {.decode_values_per_pixel = 0.25});
   Install(lock, 1);
   EXPECT_EQ(Fits(lock, 500), absl::StatusCode::kOk);
   EXPECT_EQ(Fits(lock, 501), absl::StatusCode::kInvalidArgument);

@@ -34,6 +34,15 @@ TEST_F(GenerateTest, WritesThePixelsThatTheWorkerMade) {
   EXPECT_EQ(image.bytes[48], 3);
 }
 
+// Returns the first event of that name.
+boost::json::object EventOf(const std::vector<boost::json::object>& events, const std::string& name) {
+  for (const boost::json::object& event : events) {
+    if (event.at("event").as_string() == name) return event;
+  }
+  ADD_FAILURE() << "no event " << name;
+  return {};
+}
+
 // The worker runs the last four steps of a schedule of six.
 TEST_F(GenerateTest, CountsTheStepsThatTheWorkerRuns) {
   setenv("TESSERA_FAKE_WORKER", "first-step=2", 1);
@@ -206,15 +215,6 @@ TEST_F(GenerateTest, GivesThePromisedFieldsWithEveryEvent) {
     for (const std::string& field : promised.at(name)) EXPECT_TRUE(event.contains(field)) << name << " " << field;
     EXPECT_EQ(event.size(), promised.at(name).size() + 1) << name << " has fields that are not promised";
   }
-}
-
-// Returns the first event of that name.
-boost::json::object EventOf(const std::vector<boost::json::object>& events, const std::string& name) {
-  for (const boost::json::object& event : events) {
-    if (event.at("event").as_string() == name) return event;
-  }
-  ADD_FAILURE() << "no event " << name;
-  return {};
 }
 
 // Every option that the fake worker's model supports, none with its default value.

@@ -158,7 +158,8 @@ TEST_F(ReplayTest, AFileFromBeforeLayoutsWereRecordedIsReplayedOnOneRank) {
 }
 
 TEST_F(ReplayTest, RefusesFilesWithoutParameters) {
-  const absl::StatusOr<std::string> plain = server::EncodeImage({1, 1, {1, 2, 3}}, server::ImageFormat::kPng, {});
+  const absl::StatusOr<std::string> plain =
+      server::EncodeImage({.width = 1, .height = 1, .bytes = {1, 2, 3}}, server::ImageFormat::kPng, {});
   ASSERT_TRUE(plain.ok());
   Write("plain.png", *plain);
   Write("cut.png", plain->substr(0, plain->size() / 2));

@@ -13,6 +13,10 @@ class WideFlowEuler final : public runtime::SolverWith<WideFlowEuler, runtime::F
   using SolverWith::SolverWith;
 
  protected:
+  runtime::NoiseLevel LevelBefore(int step) const override {
+    return {.alpha = 1 - schedule().sigmas[step], .sigma = schedule().sigmas[step]};
+  }
+
   runtime::StepTerms TermsOfStep() const override {
     runtime::StepTerms terms;
     terms.next = {.sample = 1, .prediction = sigma(1) - sigma(0)};

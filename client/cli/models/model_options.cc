@@ -48,8 +48,7 @@ absl::StatusOr<control::Placement> ReadPlacement(const ModelOptions& options) {
       const absl::StatusOr<int64_t> number = ParseInteger(label, typed.text);
       status.Update(number.status());
       if (!number.ok()) return;
-      status.Update(server::CheckValue(label, *number,
-                                       {static_cast<double>(field.valid.low), static_cast<double>(field.valid.high)}));
+      status.Update(base::CheckValue(label, std::nullopt, *number, field.valid));
       value = static_cast<Value>(*number);
     }
   };
@@ -165,7 +164,7 @@ absl::StatusOr<control::LoadParameters> RequestedLoad(const ModelOptions& option
   if (!options.prompt_cache.empty()) {
     constexpr char kLabel[] = "prompt cache (MiB)";
     ASSIGN_OR_RETURN(const int64_t mib, ParseInteger(kLabel, options.prompt_cache));
-    RETURN_IF_ERROR(server::Named(server::CheckValue(kLabel, mib, {0, static_cast<double>(kMaxPromptCacheMib)}),
+    RETURN_IF_ERROR(server::Named(base::CheckValue(kLabel, std::nullopt, mib, base::Integer{0, kMaxPromptCacheMib}),
                                   server::FieldNames::kCommandLine));
     load.prompt_cache_bytes = static_cast<uint64_t>(mib) << 20;
   }

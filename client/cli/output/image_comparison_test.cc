@@ -6,7 +6,8 @@ namespace tessera::client {
 namespace {
 
 TEST(ImageComparisonTest, CountsAPixelOnceHoweverManyChannelsDiffer) {
-  const ImageComparison result = CompareImages({2, 1, {10, 20, 30, 40, 50, 60}}, {2, 1, {13, 15, 30, 40, 50, 60}});
+  const ImageComparison result = CompareImages({.width = 2, .height = 1, .bytes = {10, 20, 30, 40, 50, 60}},
+                                               {.width = 2, .height = 1, .bytes = {13, 15, 30, 40, 50, 60}});
   EXPECT_FALSE(result.identical());
   EXPECT_EQ(result.pixels, 2);
   EXPECT_EQ(result.different_pixels, 1);
@@ -15,11 +16,14 @@ TEST(ImageComparisonTest, CountsAPixelOnceHoweverManyChannelsDiffer) {
 }
 
 TEST(ImageComparisonTest, FindsEqualImagesIdentical) {
-  EXPECT_TRUE(CompareImages({1, 1, {1, 2, 3}}, {1, 1, {1, 2, 3}}).identical());
+  EXPECT_TRUE(
+      CompareImages({.width = 1, .height = 1, .bytes = {1, 2, 3}}, {.width = 1, .height = 1, .bytes = {1, 2, 3}})
+          .identical());
 }
 
 TEST(ImageComparisonTest, NeverFindsImagesOfDifferentSizesIdentical) {
-  const ImageComparison result = CompareImages({2, 1, {0, 0, 0, 0, 0, 0}}, {1, 2, {0, 0, 0, 0, 0, 0}});
+  const ImageComparison result = CompareImages({.width = 2, .height = 1, .bytes = {0, 0, 0, 0, 0, 0}},
+                                               {.width = 1, .height = 2, .bytes = {0, 0, 0, 0, 0, 0}});
   EXPECT_FALSE(result.identical());
   EXPECT_EQ(result.different_pixels, 2);
 }
