@@ -80,6 +80,7 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const parallel
   SelectedStates states(base::Planted("clip_layer") ? std::vector<int64_t>{-1} : input.states, config_.layers);
   const int64_t t = input.ids.size(1), head_dim = config_.width / config_.heads;
   at::Tensor x = at::embedding(tokens_, input.ids) + positions_.narrow(0, 0, t);  // [b, t, width]
+  const at::Tensor causal = CausalBias(x);
   for (int64_t i = 0; i < config_.layers; ++i) {
     const BroughtPart weights(input.weights, static_cast<int>(i));
     const Layer& layer = layers_[static_cast<size_t>(i)];
@@ -87,7 +88,7 @@ EncodedTokens ClipEncoder::Forward(const TextEncoderInput& input, const parallel
     const std::vector<at::Tensor> qkv = layer.qkv.Forward(Normalise(x, layer.attention_norm), context).chunk(3, -1);
     const at::Tensor read =
         TextAttention(qkv[0], qkv[1], qkv[2],
-                      {.head_dim = head_dim, .scale = 1 / std::sqrt(static_cast<double>(head_dim)), .causal = true});
+                      {.head_dim = head_dim, .scale = 1 / std::sqrt(static_cast<double>(head_dim)), .bias = causal});
     x = x + layer.out.Forward(read, context);
     const at::Tensor hidden = layer.mlp_in.Forward(Normalise(x, layer.mlp_norm), context);
     const at::Tensor active = config_.quick_gelu ? hidden * kernels::Sigmoid(hidden * 1.702) : kernels::Gelu(hidden);

@@ -59,11 +59,9 @@ TEST_P(TextAttentionTest, IsTheSumByDefinition) {
   const at::Tensor k = Random({kBatch, tokens, key_heads * kHeadDim}, 2);
   const at::Tensor v = Random({kBatch, tokens, key_heads * kHeadDim}, 3);
   const at::Tensor bias = has_bias ? Random({kBatch, tokens}, 4) : at::Tensor();
-  const at::Tensor actual = TextAttention(q, k, v,
-                                          {.head_dim = kHeadDim,
-                                           .scale = 0.3,
-                                           .causal = causal,
-                                           .bias = has_bias ? bias.unsqueeze(1).unsqueeze(1) : at::Tensor()});
+  at::Tensor added = has_bias ? bias.unsqueeze(1).unsqueeze(1) : at::Tensor();
+  if (causal) added = has_bias ? added + CausalBias(q) : CausalBias(q);
+  const at::Tensor actual = TextAttention(q, k, v, {.head_dim = kHeadDim, .scale = 0.3, .bias = added});
   EXPECT_LT((actual - PlainAttention(q, k, v, causal, 0.3, bias)).abs().max().item<double>(), 1e-13);
 }
 
@@ -81,13 +79,14 @@ TEST(TextAttentionPaddingTest, PaddingOnEitherSideChangesNoToken) {
   };
   const at::Tensor q = Random({1, kTokens, 2 * kHeadDim}, 1), k = Random({1, kTokens, kHeadDim}, 2);
   const at::Tensor v = Random({1, kTokens, kHeadDim}, 3);
-  const at::Tensor alone = TextAttention(q, k, v, {.head_dim = kHeadDim, .causal = true});
+  const at::Tensor alone = TextAttention(q, k, v, {.head_dim = kHeadDim, .bias = CausalBias(q)});
   for (const bool left : {false, true}) {
     const at::Tensor mask = at::zeros({1, kTokens + kPadding}, at::kLong);
     mask.narrow(1, left ? kPadding : 0, kTokens).fill_(1);
+    const at::Tensor queries = with_padding(q, left);
     const at::Tensor padded =
-        TextAttention(with_padding(q, left), with_padding(k, left), with_padding(v, left),
-                      {.head_dim = kHeadDim, .causal = true, .bias = PaddingBias(mask, at::kDouble)});
+        TextAttention(queries, with_padding(k, left), with_padding(v, left),
+                      {.head_dim = kHeadDim, .bias = CausalBias(queries) + PaddingBias(mask, at::kDouble)});
     EXPECT_TRUE(at::isfinite(padded).all().item<bool>());
     const at::Tensor tokens = padded.narrow(1, left ? kPadding : 0, kTokens);
     EXPECT_LT((tokens - alone).abs().max().item<double>(), 1e-14) << left;

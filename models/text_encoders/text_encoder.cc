@@ -70,12 +70,13 @@ at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   at::Tensor scores = by_head(heads(q), heads(k)).to(AccumulationType(q.scalar_type()));
   if (options.scale != 1) scores = scores * options.scale;
   if (options.bias.defined()) scores = scores + options.bias;
-  if (options.causal) {
-    const int64_t t = q.size(1);
-    scores = scores + at::full({t, t}, -std::numeric_limits<double>::infinity(), scores.options()).triu(1);
-  }
   const at::Tensor weights = at::softmax(scores, -1).to(v.scalar_type());
   return by_head(weights, heads(v).transpose(-1, -2)).transpose(1, 2).flatten(2);
+}
+
+at::Tensor CausalBias(const at::Tensor& q) {
+  const at::TensorOptions options = q.options().dtype(AccumulationType(q.scalar_type()));
+  return at::full({q.size(1), q.size(1)}, -std::numeric_limits<double>::infinity(), options).triu(1);
 }
 
 at::Tensor PaddingBias(const at::Tensor& mask, at::ScalarType dtype) {

@@ -76,7 +76,6 @@ class SelectedStates {
 struct TextAttentionOptions {
   int64_t head_dim = 0;
   double scale = 1;
-  bool causal = false;   // a token reads itself and the tokens before it
   at::Tensor bias = {};  // added to the scores; broadcasts to [b, h, t, t]; undefined for none
 };
 
@@ -84,6 +83,10 @@ struct TextAttentionOptions {
 // of g heads of keys and values serves h/g consecutive heads of queries. Returns [b, t, h·d].
 at::Tensor TextAttention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const TextAttentionOptions& options);
+
+// Returns the bias [t, t] of causal attention for q [b, t, h·d], in max(fp32, dtype): a token reads itself and the
+// tokens before it.
+at::Tensor CausalBias(const at::Tensor& q);
 
 // Returns the bias [b, 1, 1, t] that excludes padding: 0 for tokens, the lowest number of `dtype` for padding. mask [b,
 // t].

@@ -168,7 +168,7 @@ TEST(ModelFolderTest, ASingleFileCheckpointIsRecognisedWithTheCommandThatConvert
     const std::string path = folder.Write(name, "x");
     EXPECT_THAT(ErrorOf(path), AllOf(HasSubstr("is a single-file checkpoint, and a model is a folder"),
                                      HasSubstr("python3 scripts/convert-model.py " + path + " " + (folder / "m") +
-                                               " --base MODEL, where MODEL is the folder")));
+                                               " --base MODEL, where MODEL is the diffusers folder")));
   }
 }
 

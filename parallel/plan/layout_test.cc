@@ -153,7 +153,7 @@ TEST(LayoutCheckTest, TheLayoutUsesExactlyTheRanksThereAre) {
               HasSubstr("it needs 4 ranks, but there are 2. Nearest valid with 2 ranks: cfg=2; ring=2"));
   EXPECT_THAT(CheckError("cfg=2", kGuided, {.ranks = 1}),
               HasSubstr("but there is 1. Nearest valid with 1 rank: serial"));
-  EXPECT_THAT(CheckError("cfg=2,ring=8", kGuided), HasSubstr("it needs 16 ranks; a group has 8 at most"));
+  EXPECT_THAT(CheckError("cfg=2,ring=8", kGuided), HasSubstr("it needs 16 ranks; a group has at most 8"));
 }
 
 TEST(LayoutCheckTest, WeightsMustFit) {

@@ -79,8 +79,8 @@ TEST(MeshTest, RefusesASizeBelowOneByName) {
 
 TEST(MeshTest, RefusesAProductThatIsNotTheNumberOfRanks) {
   EXPECT_THAT(Mesh::Create({.cfg = 2, .tensor = 2}, 8).status().message(),
-              HasSubstr("a mesh of cfg=2 x tensor=2 has fewer ranks than the 8 there are"));
-  EXPECT_THAT(Mesh::Create({.tensor = 4}, 2).status().message(), HasSubstr("has more ranks than the 2 there are"));
+              HasSubstr("a mesh of cfg=2 x tensor=2 has fewer ranks than the 8 available"));
+  EXPECT_THAT(Mesh::Create({.tensor = 4}, 2).status().message(), HasSubstr("has more ranks than the 2 available"));
 }
 
 TEST(MeshTest, RefusesSizesWhoseProductOverflows) {

@@ -189,7 +189,8 @@ TEST_F(BatchTest, VerifyNamesWhatIsNotWhatWasWrittenAndItIsMadeAgain) {
                              HasSubstr("line 4: images/000/000003-1.png has 20 bytes, not "),
                              HasSubstr("line 6: images/000/000005.png has changed"),
                              HasSubstr("line 7: images/000/000006.png is not a file"), Not(HasSubstr("000007"))));
-  EXPECT_THAT(errors_, HasSubstr("17 of 21 images are unchanged, 1 items failed; the same command"));
+  EXPECT_THAT(errors_,
+              HasSubstr("17 of 21 images are unchanged, 1 items failed; run the same command without --verify"));
   EXPECT_FALSE(fs::exists(folder_ / "out/manifest.jsonl"));
   EXPECT_EQ(Journaled("out"), 24);
   worker_ = FAKE_WORKER;

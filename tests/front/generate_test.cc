@@ -45,8 +45,8 @@ boost::json::object EventOf(const std::vector<boost::json::object>& events, cons
 
 // The worker runs the last four steps of a schedule of six.
 TEST_F(GenerateTest, CountsTheStepsThatTheWorkerRuns) {
-  setenv("TESSERA_FAKE_WORKER", "first-step=2", 1);
-  const Result result = Run({"generate", "x", "--steps", "6", "--preview", "2", "-o", "a.png", "--json"});
+  const Result result =
+      Run({"generate", "x", "--steps", "6", "--preview", "2", "-o", "a.png", "--json"}, "first-step=2");
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const std::vector<boost::json::object> events = Events(result.output);
   EXPECT_EQ(EventOf(events, "started").at("steps").as_int64(), 4);
@@ -55,7 +55,7 @@ TEST_F(GenerateTest, CountsTheStepsThatTheWorkerRuns) {
   EXPECT_EQ(std::ranges::count(events, "preview", [](const auto& event) { return event.at("event"); }), 1);
   EXPECT_EQ(std::ranges::count(events, "step", [](const auto& event) { return event.at("event"); }), 4);
   EXPECT_EQ(server::ParseParameters(ReadImage("a.png").parameters)->steps, 6);
-  EXPECT_EQ(Run({"replay", "a.png"}).exit_code, 0);
+  EXPECT_EQ(Run({"replay", "a.png"}, "first-step=2").exit_code, 0);
 }
 
 TEST_F(GenerateTest, RecordsEveryParameterInTheImage) {

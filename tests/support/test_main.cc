@@ -28,7 +28,7 @@ bool MatchesOne(std::string_view patterns, const std::string& name) {
   return false;
 }
 
-// Whether GoogleTest's filter, "POSITIVE" or "POSITIVE-NEGATIVE", selects the test.
+// Whether the filter of --gtest_filter, "POSITIVE" or "POSITIVE-NEGATIVE", selects the test.
 bool Selects(std::string_view filter, const std::string& name) {
   const size_t dash = std::min(filter.find('-'), filter.size());
   const std::string_view positive = filter.substr(0, dash), negative = filter.substr(std::min(dash + 1, filter.size()));

@@ -108,7 +108,7 @@ TEST(ConfigTemplateTest, CommentsNameBucketsLeftOutImagesMemoryAndChoices) {
                     HasSubstr("Found here: 3 images. Buckets:\n"), HasSubstr("48x80  1 image\n"),
                     HasSubstr("64x64  2 images\n"), HasSubstr("1 image is left out: d?.png (the file is cut short)"),
                     HasSubstr("Predicted memory of a rank: "), HasSubstr(" (3.4 MiB of weights, "),
-                    HasSubstr("activations at 64x64). "), HasSubstr("# constant, cosine, warmup_stable_decay\n")));
+                    HasSubstr("activations at 64x64), "), HasSubstr("# constant, cosine, warmup_stable_decay\n")));
 }
 
 }  // namespace
