@@ -49,8 +49,9 @@ TEST_F(GpuDriverTest, WhatADriverDoesNotAnswerIsSaid) {
                                     std::pair("garbage", "no PCI address for cuda:0")}) {
     EXPECT_THAT(std::string(Driver(fault)->Gpus().status().message()), HasSubstr(said));
   }
-  for (const auto& [fault, said] : {std::pair("no NVML", "does not start"), std::pair("unknown", "does not find 0000:3d"),
-                                    std::pair("not supported", "how 0000:3d:00.0 and 0000:c1:00.0 are linked")}) {
+  for (const auto& [fault, said] :
+       {std::pair("no NVML", "does not start"), std::pair("unknown", "does not find 0000:3d"),
+        std::pair("not supported", "how 0000:3d:00.0 and 0000:c1:00.0 are linked")}) {
     EXPECT_THAT(std::string(Nvlink(fault).status().message()), HasSubstr(said));
   }
 }

@@ -588,7 +588,7 @@ TEST(TrainerOutputTest, ASecondRunInTheSameOutputIsRefusedOnEveryRankAndChangesN
   for (const Result& rank : second) {
     EXPECT_EQ(rank.status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(rank.status.message()),
-                testing::AllOf(HasSubstr("output is "), HasSubstr("/link"), HasSubstr("another run, process ")));
+                testing::AllOf(HasSubstr("output is "), HasSubstr("/link"), HasSubstr("another run uses: process ")));
   }
   EXPECT_THAT(CheckpointsIn(config.output), testing::ElementsAre("checkpoint-1"));
   // The lock ends with its run.

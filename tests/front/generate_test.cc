@@ -50,7 +50,7 @@ TEST_F(GenerateTest, CountsTheStepsThatTheWorkerRuns) {
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const std::vector<boost::json::object> events = Events(result.output);
   EXPECT_EQ(EventOf(events, "started").at("steps").as_int64(), 4);
-  EXPECT_EQ(EventOf(events, "image").at("steps").as_int64(), 4);
+  EXPECT_EQ(EventOf(events, "step").at("steps").as_int64(), 4);
   EXPECT_EQ(EventOf(events, "preview").at("step").as_int64(), 2);
   EXPECT_EQ(std::ranges::count(events, "preview", [](const auto& event) { return event.at("event"); }), 1);
   EXPECT_EQ(std::ranges::count(events, "step", [](const auto& event) { return event.at("event"); }), 4);
