@@ -218,8 +218,13 @@ class Run:
             self.report.keep_row(folder, row.command, "-", 0, "", str(error))
             return result(False, f"cannot be started: {error.strerror}")
         deadline = Deadline(process, limit)
-        output, errors = process.communicate()
-        deadline.cancel()
+        try:
+            output, errors = process.communicate()
+        except KeyboardInterrupt:
+            deadline.end()
+            raise
+        finally:
+            deadline.cancel()
         seconds = time.monotonic() - before
         self.report.keep_row(folder, row.command, process.returncode, seconds, output, errors)
         if deadline.ended:
