@@ -30,8 +30,6 @@ constexpr int64_t kCachedElements = 8192;  // in each of three tensors
 
 bool IsNarrow(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16; }
 
-Element ElementOf(const at::Tensor& x) { return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBf16; }
-
 // Returns whether `vector` holds one vector per batch entry of x, of x's dtype, as Rows expects.
 bool IsModulation(const at::Tensor& vector, const at::Tensor& x) {
   return vector.dim() == 2 && vector.scalar_type() == x.scalar_type() && vector.size(0) == x.size(0) &&
@@ -48,8 +46,6 @@ std::pair<at::Tensor, at::Tensor> WithEqualStrides(const at::Tensor& a, const at
   if (a.stride(-1) == 1 && a.strides() == b.strides()) return {a, b};
   return {a.contiguous(), b.contiguous()};
 }
-
-int64_t ImageStride(const at::Tensor& vector) { return vector.dim() == 2 ? vector.stride(0) : 0; }
 
 // Runs body on ranges of rows of the contiguous [b, n, c] tensor x.
 template <typename Body>

@@ -8,10 +8,6 @@
 namespace tessera::kernels::cpu {
 namespace {
 
-Element ElementOfGradient(const at::Tensor& x) {
-  return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBf16;
-}
-
 at::Tensor WithContiguousChannels(const at::Tensor& vector) {
   return vector.stride(-1) == 1 ? vector : vector.contiguous();
 }
@@ -57,8 +53,6 @@ class RowSums {
   at::Tensor sums_;  // [b, pieces, vectors, c]
 };
 
-int64_t StrideOfImages(const at::Tensor& vector) { return vector.dim() == 2 ? vector.stride(0) : 0; }
-
 }  // namespace
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> NormModulateBackward(const at::Tensor& of_out, const at::Tensor& of_sum,
@@ -68,8 +62,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> NormModulateBackward(const at::Te
   const at::Tensor added = of_sum.defined() ? of_sum.contiguous() : of_sum;
   at::Tensor of_x = at::empty_like(in);
   const RowSums sums(in, 2);
-  sums.ForPieces(StrideOfImages(factors), [&](const Rows& rows, float* of_vectors) {
-    ElementwiseFor(isa).norm_backward(ElementOfGradient(in), rows, of.const_data_ptr(),
+  sums.ForPieces(ImageStride(factors), [&](const Rows& rows, float* of_vectors) {
+    ElementwiseFor(isa).norm_backward(ElementOf(in), rows, of.const_data_ptr(),
                                       added.defined() ? added.const_data_ptr() : nullptr, in.const_data_ptr(),
                                       factors.const_data_ptr(), static_cast<float>(offset), static_cast<float>(eps),
                                       of_x.mutable_data_ptr(), of_vectors, of_vectors + rows.channels);
@@ -82,8 +76,8 @@ std::tuple<at::Tensor, at::Tensor> GatedResidualBackward(const at::Tensor& of_su
   const at::Tensor in = y.contiguous(), of = of_sum.contiguous(), gates = WithContiguousChannels(gate);
   at::Tensor of_y = at::empty_like(in);
   const RowSums sums(in, 1);
-  sums.ForPieces(StrideOfImages(gates), [&](const Rows& rows, float* of_gate) {
-    ElementwiseFor(isa).gate_backward(ElementOfGradient(in), rows, of.const_data_ptr(), gates.const_data_ptr(),
+  sums.ForPieces(ImageStride(gates), [&](const Rows& rows, float* of_gate) {
+    ElementwiseFor(isa).gate_backward(ElementOf(in), rows, of.const_data_ptr(), gates.const_data_ptr(),
                                       in.const_data_ptr(), of_y.mutable_data_ptr(), of_gate);
   });
   return {sums.Of(0, gate), of_y};
@@ -95,7 +89,7 @@ at::Tensor GeluTanhBackward(const at::Tensor& of_out, const at::Tensor& x, Isa i
   const int64_t size = in.element_size();
   ParallelFor(in.numel(), kGrainElements, [&](int64_t first, int64_t last) {
     const auto at = [&](const void* data) { return static_cast<const char*>(data) + first * size; };
-    ElementwiseFor(isa).gelu_tanh_backward(ElementOfGradient(in), last - first, at(of.const_data_ptr()),
+    ElementwiseFor(isa).gelu_tanh_backward(ElementOf(in), last - first, at(of.const_data_ptr()),
                                            at(in.const_data_ptr()),
                                            static_cast<char*>(of_x.mutable_data_ptr()) + first * size);
   });

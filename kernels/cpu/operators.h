@@ -12,11 +12,18 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
 #include "kernels/ops.h"
 
 namespace tessera::kernels::cpu {
+
+// The element type of a tensor in fp32 or bf16, and the vector_stride of Rows for vectors [b, c] or [c].
+inline Element ElementOf(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat ? Element::kFloat : Element::kBf16;
+}
+inline int64_t ImageStride(const at::Tensor& vector) { return vector.dim() == 2 ? vector.stride(0) : 0; }
 
 at::Tensor Attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const std::optional<at::Tensor>& key_bias, double scale, Isa isa);
