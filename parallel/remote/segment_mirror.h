@@ -24,6 +24,9 @@
 
 namespace tessera::parallel {
 
+// Longest time between two calls of SegmentMirror::Wait in a loop that sends what it collects.
+inline constexpr std::chrono::milliseconds kMirrorWait{20};
+
 class SegmentMirror {
  public:
   // `host_of_rank` gives the host of every rank of the world; `here` is this host's number, which may have no rank.

@@ -14,7 +14,6 @@
 namespace tessera::server {
 namespace {
 
-constexpr std::chrono::milliseconds kMirrorWait{20};
 constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 // Time between the end of a process and the last bytes that it has written.
@@ -159,7 +158,7 @@ void HostedGroup::Carry() {
   while (!ending_) {
     std::string batch = mirror_.Collect();
     if (batch.empty()) {
-      mirror_.Wait(kMirrorWait);
+      mirror_.Wait(parallel::kMirrorWait);
       continue;
     }
     internal::FromNode message;

@@ -26,7 +26,6 @@ using ListenerStream = grpc::ServerReaderWriter<ToNode, FromNode>;
 constexpr int kMostMessageBytes = 16 << 20;
 constexpr absl::Duration kHelloTimeout = absl::Seconds(10);
 constexpr std::chrono::seconds kEndTimeout{1};
-constexpr size_t kMostShown = 100;
 
 // One connection. Its users may hold it longer than its stream lives.
 class StreamLink final : public NodeLink {

@@ -22,10 +22,8 @@ namespace {
 
 constexpr int kMostDevices = 64;
 constexpr int kMostProcessors = 1 << 16;
-constexpr int kHere = 0;  // this host's number within a group
-constexpr std::chrono::milliseconds kMirrorPause{20};
-constexpr size_t kMostFenced = 1024;     // per name, the last ones
-constexpr size_t kMostShownBytes = 100;  // bytes of a peer's text
+constexpr int kHere = 0;              // this host's number within a group
+constexpr size_t kMostFenced = 1024;  // per name, the last ones
 
 std::string Nearest(const std::string& name, const std::vector<std::string>& names) {
   const std::string nearest = base::NearestName(name, names);
@@ -50,7 +48,7 @@ class NodeRegistry::Group final {
       while (!ending_) {
         const std::string batch = mirror_.Collect();
         if (batch.empty()) {
-          mirror_.Wait(kMirrorPause);
+          mirror_.Wait(parallel::kMirrorWait);
         } else {
           Carry(kHere, batch).IgnoreError();
         }
@@ -145,13 +143,13 @@ void NodeRegistry::Log(base::LogLevel level, const std::string& node, const std:
 absl::Status NodeRegistry::CheckHello(const internal::NodeHello& hello) const {
   if (!control::IsNodeName(hello.name())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShownBytes)),
+        absl::StrCat("the name ", QuotedValue(hello.name().substr(0, kMostShown)),
                      " is not valid; valid values are 1 to 63 of a-z 0-9 . - that begin with "
                      "a letter or digit"));
   }
   if (hello.version() != options_.version) {
     return absl::FailedPreconditionError(
-        absl::StrCat("its worker is ", QuotedValue(hello.version().substr(0, kMostShownBytes)), ", the server's is ",
+        absl::StrCat("its worker is ", QuotedValue(hello.version().substr(0, kMostShown)), ", the server's is ",
                      QuotedValue(options_.version), "; install the same version on both"));
   }
   const bool devices =

@@ -41,6 +41,8 @@ struct NodeRegistryOptions {
   base::EventLog log;
 };
 
+inline constexpr size_t kMostShown = 100;  // bytes of a peer's text in a message
+
 class NodeRegistry final : public RemoteHosts {
  public:
   explicit NodeRegistry(NodeRegistryOptions options);
