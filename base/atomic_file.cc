@@ -77,17 +77,6 @@ absl::Status CheckTarget(int folder_fd, const PathParts& parts, const std::strin
 }
 
 // Returns 0 or the errno of the failure.
-int Write(const FileDescriptor& file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-// Returns 0 or the errno of the failure.
 int SyncAndClose(FileDescriptor& file) {
   if (::fsync(file.get()) != 0) return errno;
   return file.Close() != 0 ? errno : 0;
@@ -109,6 +98,16 @@ std::string RandomName() {
 }
 
 }  // namespace
+
+int WriteBytes(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return 0;
+}
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path, const WriteFileOptions& options) {
   const PathParts parts = SplitPath(path);
@@ -141,7 +140,7 @@ AtomicFile::~AtomicFile() {
 }
 
 absl::Status AtomicFile::Append(std::string_view bytes) {
-  const int error = Write(file_, bytes);
+  const int error = WriteBytes(file_.get(), bytes);
   return error == 0 ? absl::OkStatus() : FailureFromErrno(error, path_, folder_path_);
 }
 

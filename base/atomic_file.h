@@ -12,6 +12,9 @@
 
 namespace tessera::base {
 
+// Writes all bytes to an open file. Returns 0 or the errno of the failure, after which some may have been written.
+int WriteBytes(int file, std::string_view bytes);
+
 struct WriteFileOptions {
   bool overwrite = true;    // false: kAlreadyExists if the path exists, checked atomically with the move
   bool owner_only = false;  // the file has mode 0600, regardless of the umask

@@ -6,12 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/file.h"
+#include "base/proc_text.h"
 
 namespace tessera::base {
 namespace {
-
-constexpr size_t kMaxGroupsBytes = 64 << 10;  // one line per hierarchy, of which there are about a dozen
 
 // Adds the group at `path` below `mount`, and its ancestors.
 void AddWithParents(const std::string& mount, absl::string_view path, int version, std::vector<ControlGroup>& groups) {
@@ -28,7 +26,7 @@ void AddWithParents(const std::string& mount, absl::string_view path, int versio
 
 // /proc/self/cgroup has lines of the form "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1, or both.
 std::vector<ControlGroup> ControlGroupsOf(std::string_view controller, const std::string& root) {
-  const std::string text = ReadSmallFile(root + "/proc/self/cgroup", kMaxGroupsBytes).value_or("");
+  const std::string text = ReadProcText(root + "/proc/self/cgroup");
   const std::string mount = root + "/sys/fs/cgroup";
   std::vector<ControlGroup> groups;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 
 namespace tessera::control {
 namespace {
@@ -28,14 +29,8 @@ absl::StatusOr<RecordFile> RecordFile::Open(const std::string& path) {
 }
 
 absl::Status RecordFile::Append(std::string_view record) {
-  for (std::string_view rest = record; !rest.empty();) {
-    const ssize_t written = ::write(file_.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error = errno;
-      return Failure(path_, ::ftruncate(file_.get(), bytes_) == 0 ? error : errno);
-    }
-    rest.remove_prefix(static_cast<size_t>(written));
+  if (const int error = base::WriteBytes(file_.get(), record); error != 0) {
+    return Failure(path_, ::ftruncate(file_.get(), bytes_) == 0 ? error : errno);
   }
   bytes_ += static_cast<int64_t>(record.size());
   return absl::OkStatus();

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/file.h"
 #include "base/machine_memory.h"
+#include "base/proc_text.h"
 
 namespace tessera::server {
 namespace {
@@ -25,16 +25,12 @@ constexpr char kCompiler[] = "clang " __clang_version__;
 constexpr char kCompiler[] = "gcc " __VERSION__;
 #endif
 
-constexpr size_t kMaxProcBytes = 64 << 10;  // the files read here have a few kilobytes
-
-std::string ReadText(const char* path) { return base::ReadSmallFile(path, kMaxProcBytes).value_or(""); }
-
 // Fields of /proc/self/stat by their numbers in proc(5), from the third on, because the second, the program's name, may
 // contain anything.
 class ProcessStat {
  public:
   ProcessStat() {
-    const std::string text = ReadText("/proc/self/stat");
+    const std::string text = base::ReadProcText("/proc/self/stat");
     const size_t end = text.rfind(')');
     if (end == std::string::npos) return;
     const std::vector<std::string> fields =
@@ -56,7 +52,7 @@ class ProcessStat {
 
 // Returns the time when the machine was started, in seconds since the epoch.
 std::optional<double> BootTime() {
-  for (const absl::string_view line : absl::StrSplit(ReadText("/proc/stat"), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(base::ReadProcText("/proc/stat"), '\n')) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     double seconds = 0;
     if (words.size() == 2 && words[0] == "btime" && absl::SimpleAtod(words[1], &seconds)) return seconds;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/atomic_file.h"
 #include "base/file.h"
 #include "base/planted.h"
 #include "base/private_files.h"
@@ -43,16 +44,6 @@ absl::Status ContentDiskError(int error) {
 absl::Status WithoutPath(const absl::Status& status) {
   if (status.ok()) return status;
   return ContentDiskError(absl::IsResourceExhausted(status) ? ENOSPC : EIO);
-}
-
-absl::Status WriteWhole(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ContentDiskError(errno);
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
 }
 
 std::string Absolute(const std::string& folder) {
@@ -174,10 +165,11 @@ absl::Status ContentWriter::Append(std::string_view bytes) {
   if (status_.ok()) status_.Update(store_->Reserve(owner_, bytes.size()));
   if (!status_.ok()) return status_;
   bytes_ += bytes.size();
-  std::future<absl::Status> written = std::async(
-      bytes.size() < kOverlappedBytes ? std::launch::deferred : std::launch::async, WriteWhole, file_.get(), bytes);
+  std::future<int> written = std::async(bytes.size() < kOverlappedBytes ? std::launch::deferred : std::launch::async,
+                                        base::WriteBytes, file_.get(), bytes);
   digest_.Update(bytes);
-  return status_ = written.get();
+  if (const int error = written.get(); error != 0) status_ = ContentDiskError(error);
+  return status_;
 }
 
 absl::StatusOr<Content> ContentWriter::Commit() {

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "base/atomic_file.h"
 #include "base/plain_json.h"
 #include "base/private_files.h"
 #include "base/status_macros.h"
@@ -82,13 +83,7 @@ void TraceFile::GiveUp(const std::string& reason) {
 }
 
 void TraceFile::WriteBytes(const std::string& bytes) {
-  size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t written = write(file_, bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return GiveUp(std::strerror(errno));
-    done += static_cast<size_t>(written);
-  }
+  if (const int error = base::WriteBytes(file_, bytes); error != 0) return GiveUp(std::strerror(error));
   bytes_ += bytes.size();
 }
 
