@@ -278,7 +278,7 @@ inline constexpr auto kRequestFields = std::tuple(
                   .zero_is_absent = true}),
     RequestField("guidance_rescale", &ImageRequest::guidance_rescale,
                  {.option = "--guidance-rescale",
-                  .help = "How far the guided prediction is brought back to the deviation of the conditional one "
+                  .help = "How far to rescale the guided prediction to the deviation of the conditional one "
                           "(default: 0, off)",
                   .read_with = control::prompt_option::kGuidanceRescale}),
     RequestField("clip_skip", &ImageRequest::clip_skip,
