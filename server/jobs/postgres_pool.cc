@@ -9,8 +9,8 @@
 namespace tessera::server {
 namespace {
 
-constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
-constexpr absl::Duration kLongestPause = absl::Seconds(1);
+constexpr absl::Duration kFirstRetryPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestRetryPause = absl::Seconds(1);
 constexpr absl::Duration kWait = absl::Seconds(10);  // for a connection that others use
 
 }  // namespace
@@ -38,12 +38,12 @@ absl::StatusOr<std::unique_ptr<PostgresConnection>> PostgresPool::Take() {
     return refused_;
   }
   // Until this try has ended, other callers get the result of the last one.
-  next_try_ = base::SteadyNow() + kLongestPause;
+  next_try_ = base::SteadyNow() + kLongestRetryPause;
   lock.unlock();
   absl::StatusOr<std::unique_ptr<PostgresConnection>> connection = Connect();
   lock.lock();
   refused_ = connection.status();
-  pause_ = connection.ok() ? absl::ZeroDuration() : std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  pause_ = connection.ok() ? absl::ZeroDuration() : std::clamp(2 * pause_, kFirstRetryPause, kLongestRetryPause);
   next_try_ = base::SteadyNow() + pause_;
   if (!connection.ok()) {
     --taken_;

@@ -14,7 +14,7 @@ namespace {
 
 // Element i migrates version i to i + 1. Released steps are never edited. Times are microseconds since 1970 by the
 // database's clock, unless they are running time (store_time.h).
-constexpr const char* kSteps[] = {
+constexpr const char* kPostgresSteps[] = {
     R"(CREATE TABLE store(version bigint NOT NULL, secret bytea NOT NULL);  -- one row
        CREATE SEQUENCE job_numbers AS bigint INCREMENT BY 1009;
        CREATE TABLE servers(                  -- processes that may have tasks
@@ -81,7 +81,7 @@ constexpr const char* kSteps[] = {
 static_assert(kNumbersOfAJob > kMaxImageCount);
 
 absl::Status Advance(PostgresConnection& database, int64_t version, int target) {
-  for (int64_t step = version; step < target; ++step) RETURN_IF_ERROR(database.RunScript(kSteps[step]));
+  for (int64_t step = version; step < target; ++step) RETURN_IF_ERROR(database.RunScript(kPostgresSteps[step]));
   if (version > 0) return database.Run("UPDATE store SET version = $1::bigint", {target});
   return database.Run("INSERT INTO store(version, secret) VALUES($1::bigint, $2::bytea)",
                       {target, SqlValue::Bytes(base::RandomBytes(kRecordIdSecretBytes))});
@@ -110,7 +110,7 @@ absl::Status Migrate(PostgresConnection& database, int target) {
 }  // namespace
 
 absl::Status MigratePostgresSchema(PostgresConnection& database, int target) {
-  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == PostgresJobStore::kSchemaVersion);
+  static_assert(sizeof(kPostgresSteps) / sizeof(kPostgresSteps[0]) == PostgresJobStore::kSchemaVersion);
   RETURN_IF_ERROR(database.Run("BEGIN"));
   absl::Status status = Migrate(database, target);
   if (status.ok()) return database.Commit();

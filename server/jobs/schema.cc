@@ -15,7 +15,7 @@ namespace {
 
 // Element i migrates version i to i + 1. Released steps are never edited. Times are microseconds since 1970. A job's
 // number is that of its first task; the others follow without a gap.
-constexpr const char* kSteps[] = {
+constexpr const char* kSqliteSteps[] = {
     R"(CREATE TABLE jobs(
          number INTEGER PRIMARY KEY,
          token TEXT NOT NULL,
@@ -102,7 +102,7 @@ absl::Status MakeRecordIds(SqliteDatabase& database) {
 
 absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
   for (int64_t step = version; step < target; ++step) {
-    RETURN_IF_ERROR(database.Execute(kSteps[step]));
+    RETURN_IF_ERROR(database.Execute(kSqliteSteps[step]));
     if (step != kStepOfRecordIds) continue;
     RETURN_IF_ERROR(MakeRecordIds(database));
   }
@@ -112,7 +112,7 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 }  // namespace
 
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
-  static_assert(sizeof(kSteps) / sizeof(kSteps[0]) == SqliteJobStore::kSchemaVersion);
+  static_assert(sizeof(kSqliteSteps) / sizeof(kSqliteSteps[0]) == SqliteJobStore::kSchemaVersion);
   ASSIGN_OR_RETURN(const int64_t version, ReadNumber(database, "PRAGMA user_version"));
   if (version == target) return absl::OkStatus();
   if (version > target) {
