@@ -3,7 +3,6 @@
 // a model cuts.
 #include <ATen/Parallel.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -33,6 +33,7 @@
 #include "runtime/engine/rank_rates.h"
 #include "runtime/training/cut_captions.h"
 #include "runtime/worker/heartbeat.h"
+#include "runtime/worker/worker_options.h"
 
 namespace tessera::runtime {
 namespace {
@@ -58,12 +59,6 @@ absl::StatusOr<WorkerRank> TakePlace(const std::string& layout, int data, int ra
   return place;
 }
 
-struct Products {
-  std::string dtype, device = "cpu";
-  int threads = 0;  // 0: all processors of the machine
-  int64_t rows = 1, width = 1, heads = 1;
-};
-
 absl::StatusOr<at::ScalarType> DtypeOf(const std::string& name) {
   const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(name);
   if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("unknown dtype ", name));
@@ -75,8 +70,8 @@ void UseThreads(int threads) {
                                   : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
 }
 
-absl::Status PrintProductRate(const Products& products) {
-  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(products.dtype));
+absl::Status PrintProductRate(const WorkerOptions& products) {
+  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(products.measure_products));
   ASSIGN_OR_RETURN(const at::Device device, OpenDevice(products.device));
   UseThreads(products.threads);
   try {
@@ -98,8 +93,8 @@ absl::Status AnswerCutCaptions(const std::string& model, int descriptor) {
 }
 
 // The other ranks of the place measure at the same time. The first rank prints the rates of all.
-absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_name, const Products& products) {
-  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(dtype_name));
+absl::Status PrintRankRates(const WorkerRank& place, const WorkerOptions& products) {
+  ASSIGN_OR_RETURN(const at::ScalarType dtype, DtypeOf(products.measure_ranks));
   if (products.width % products.heads != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("width is ", products.width, "; it must be a multiple of heads, ", products.heads));
@@ -128,60 +123,38 @@ absl::Status PrintRankRates(const WorkerRank& place, const std::string& dtype_na
   return absl::OkStatus();
 }
 
+absl::Status Serve(const WorkerOptions& options) {
+  if (!options.measure_products.empty()) return PrintProductRate(options);
+  if (!options.cut_captions.empty()) return AnswerCutCaptions(options.cut_captions, options.captions);
+  ASSIGN_OR_RETURN(const WorkerRank place, TakePlace(options.layout, options.data, options.rank, options.segment));
+  if (!options.measure_ranks.empty()) return PrintRankRates(place, options);
+  std::optional<parallel::EffortMeter> meter;
+  if (place.segment != nullptr) {
+    BeatWithEveryOperator(place.segment->Beats(options.rank));
+    meter.emplace(place.segment, options.rank);
+  }
+  const std::unique_ptr<control::CommandHandler> engine = MakeEngine(place);
+  return control::ServeControlChannel(*engine, {.socket_path = options.socket,
+                                                .orphan_grace_period = absl::Seconds(options.orphan_grace_period),
+                                                .sends_results = options.rank == 0});
+}
+
 int Main(int argc, char** argv) {
   models::KeepFreedMemory();
   models::UseHostAllocator();
 
-  CLI::App app("Runs a model for tessera. The tessera program starts this process; do not start it yourself.");
-  control::ChannelOptions options;
-  double orphan_grace_period = 0;
-  std::string layout = "serial";
-  int data = 0, rank = 0, segment = -1;
-  app.add_option("--socket", options.socket_path, "Unix socket to listen on; its folder is created")->required();
-  app.add_option("--orphan-grace-period", orphan_grace_period, "Seconds to outlive the controller")
-      ->check(CLI::Range(0.0, 3600.0));
-  app.add_option("--layout", layout, "How the ranks of the group share an image");
-  app.add_option("--data", data, "Replicas of the layout, for training")->check(CLI::Range(1, parallel::kMaxHostRanks));
-  app.add_option("--rank", rank, "Rank of this process in its group")->check(CLI::NonNegativeNumber);
-  app.add_option("--segment", segment, "Descriptor of the memory that the group shares")->check(CLI::NonNegativeNumber);
-  Products products;
-  app.add_option("--measure-products", products.dtype,
-                 "Multiply matrices of this dtype, print the operations per second, and exit");
-  std::string rated_dtype;
-  app.add_option(
-      "--measure-ranks", rated_dtype,
-      "With the other ranks of the group, measure how fast they compute in this dtype and exchange, and exit");
-  std::string cutting_model;
-  int captions = -1;
-  app.add_option("--cut-captions", cutting_model, "Find the captions that this model cuts, and exit");
-  app.add_option("--captions", captions, "Descriptor of the file with the captions")->check(CLI::NonNegativeNumber);
-  app.add_option("--device", products.device, "Device to measure");
-  app.add_option("--threads", products.threads, "CPU threads to measure with");
-  app.add_option("--rows", products.rows, "Rows of the matrices")->check(CLI::PositiveNumber);
-  app.add_option("--width", products.width, "Width of the matrices")->check(CLI::PositiveNumber);
-  app.add_option("--heads", products.heads, "Attention heads")->check(CLI::PositiveNumber);
-  app.set_version_flag("--version", control::WorkerVersion());
-  CLI11_PARSE(app, argc, argv);
-  options.orphan_grace_period = absl::Seconds(orphan_grace_period);
-  options.sends_results = rank == 0;
-
-  const absl::StatusOr<WorkerRank> place = TakePlace(layout, data, rank, segment);
-  absl::Status served = place.status();
-  if (!products.dtype.empty()) {
-    served = PrintProductRate(products);
-  } else if (!cutting_model.empty()) {
-    served = AnswerCutCaptions(cutting_model, captions);
-  } else if (place.ok() && !rated_dtype.empty()) {
-    served = PrintRankRates(*place, rated_dtype, products);
-  } else if (place.ok()) {
-    std::optional<parallel::EffortMeter> meter;
-    if (place->segment != nullptr) {
-      BeatWithEveryOperator(place->segment->Beats(rank));
-      meter.emplace(place->segment, rank);
-    }
-    const std::unique_ptr<control::CommandHandler> engine = MakeEngine(*place);
-    served = control::ServeControlChannel(*engine, options);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words == std::vector<std::string>{"--version"}) {
+    std::printf("%s\n", control::WorkerVersion().c_str());
+    return 0;
   }
+  if (words == std::vector<std::string>{"--help"}) {
+    std::printf("Runs a model for tessera. The tessera program starts this process; do not start it yourself.\n%s",
+                DescribeWorkerOptions().c_str());
+    return 0;
+  }
+  const absl::StatusOr<WorkerOptions> options = ReadWorkerOptions(words);
+  const absl::Status served = options.ok() ? Serve(*options) : options.status();
   if (!served.ok()) std::fprintf(stderr, "tessera-worker: %s\n", std::string(served.message()).c_str());
   return served.ok() ? 0 : 1;
 }
