@@ -22,6 +22,7 @@ namespace {
 
 constexpr size_t kMaxFunctionLines = 80;
 constexpr int kMaxFilesAtTheTop = 12;
+constexpr int kMaxTestPrograms = 70;
 
 // Dialect words in 1,000 words.
 constexpr double kMostDialect = 1.0;
@@ -658,6 +659,20 @@ std::vector<std::string> CheckTopLevels(const SourceTree& tree) {
     }
   }
   return findings;
+}
+
+std::vector<std::string> CheckTestPrograms(const SourceTree& tree) {
+  int programs = 0;
+  for (const auto& [file, lines] : tree) {
+    if (std::filesystem::path(file).filename() != "CMakeLists.txt") continue;
+    for (const std::string& line : lines) {
+      const absl::string_view command = absl::StripLeadingAsciiWhitespace(line);
+      programs += absl::StartsWith(command, "tessera_test(") || absl::StartsWith(command, "tessera_tests(");
+    }
+  }
+  if (programs <= kMaxTestPrograms) return {};
+  return {absl::StrCat("the CMakeLists.txt files make ", programs, " test programs, more than ", kMaxTestPrograms,
+                       ": add the source to a program with the same libraries")};
 }
 
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree) {

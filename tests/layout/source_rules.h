@@ -1,6 +1,7 @@
 // Rules about the source tree that no compiler checks: which room may include which, which files may include LibTorch
-// and gRPC, how long a function may be, that no file names a place on one person's machine, that no test sleeps, that
-// processors are counted in one place, that prose is plain English, and that the code which prose names exists.
+// and gRPC, how long a function may be, how many test programs there are, that no file names a place on one person's
+// machine, that no test sleeps, that processors are counted in one place, that prose is plain English, and that the
+// code which prose names exists.
 #pragma once
 
 #include <filesystem>
@@ -28,6 +29,8 @@ std::vector<std::string> CheckNamespaces(const SourceTree& tree);
 std::vector<std::string> CheckFunctions(const SourceTree& tree);
 // Checks how many files the rooms with folders have outside these folders.
 std::vector<std::string> CheckTopLevels(const SourceTree& tree);
+// Checks how many test programs there are: each is linked once, and CTest runs one source of a program by itself.
+std::vector<std::string> CheckTestPrograms(const SourceTree& tree);
 std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
 // Every bug that the code can plant is named in a *_planted_test.cc.
 std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);

@@ -30,6 +30,8 @@ TEST(Repository, HasNoFunctionThatShouldBeTwo) { EXPECT_THAT(CheckFunctions(Repo
 
 TEST(Repository, HasFewFilesOutsideTheFoldersOfARoom) { EXPECT_THAT(CheckTopLevels(Repository()), IsEmpty()); }
 
+TEST(Repository, HasFewTestPrograms) { EXPECT_THAT(CheckTestPrograms(Repository()), IsEmpty()); }
+
 TEST(Repository, NamesNoPlaceOnAMachine) { EXPECT_THAT(CheckMachinePaths(Repository()), IsEmpty()); }
 
 TEST(Repository, HasATestForEachPlantedBug) { EXPECT_THAT(CheckPlantedBugs(Repository()), IsEmpty()); }
@@ -48,6 +50,17 @@ TEST(PlantedBugRule, ReportsABugThatNoTestPlants) {
   const SourceTree tree = {{"models/a.cc", {"if (Planted(\"known\")) x = 0;", "if (Planted(\"forgotten\")) x = 1;"}},
                            {"models/a_planted_test.cc", {"const PlantedBug planted(\"known\");"}}};
   EXPECT_THAT(CheckPlantedBugs(tree), ElementsAre("models/a.cc:2: no test plants forgotten"));
+}
+
+TEST(TestProgramRule, CountsTheProgramsOfEveryFolder) {
+  const std::vector<std::string> programs(35, "  tessera_tests(a_test SOURCES a_test.cc)");
+  SourceTree tree = {{"a/CMakeLists.txt", programs}, {"b/CMakeLists.txt", programs}, {"b/a.cmake", programs}};
+  tree["c/CMakeLists.txt"] = {"# tessera_test(NAME)", "tessera_test_program(a)",
+                              "tessera_library(tessera_tests SOURCES a.cc)"};
+  EXPECT_THAT(CheckTestPrograms(tree), IsEmpty());
+  tree["c/CMakeLists.txt"].push_back("tessera_test(c_test SOURCES c_test.cc)");
+  EXPECT_THAT(CheckTestPrograms(tree),
+              ElementsAre(HasSubstr("the CMakeLists.txt files make 71 test programs, more than 70")));
 }
 
 TEST(ProcessorCountRule, ReportsACountThatKnowsNoContainer) {
