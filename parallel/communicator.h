@@ -127,7 +127,6 @@ class Communicator {
   void Shift(const at::Tensor& send, int to, const at::Tensor& receive, int from);
 
   const CommCount& count(Collective collective) const { return counts_[static_cast<int>(collective)]; }
-  void ResetCounts() { counts_ = {}; }
 
  protected:
   // The call that an exchange belongs to. For a collective, these values must be equal on all ranks.

@@ -81,16 +81,6 @@ at::Tensor ReturnRows(const at::Tensor& x, at::IntArrayRef rows, Communicator& g
   return parts;
 }
 
-// Sends `x` to the rank `step` ahead and returns the tensor that arrives, whose token dimension has `rows` rows.
-at::Tensor ShiftBy(const at::Tensor& x, int step, int64_t rows, Communicator& group) {
-  const int ranks = group.size();
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape[shape.size() - 3] = rows;
-  at::Tensor arrived = at::empty(shape, x.options().requires_grad(false));
-  group.Shift(x, (group.rank() + ranks + step) % ranks, arrived, (group.rank() + ranks - step) % ranks);
-  return arrived;
-}
-
 // Returns the rows of each rank over all runs.
 std::vector<int64_t> RankRows(const TokenRuns& runs, const Communicator& group) {
   std::vector<int64_t> rows(static_cast<size_t>(group.size()), 0);
@@ -184,13 +174,6 @@ at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Com
       });
 }
 
-at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group) {
-  if (group.size() == 1) return x;
-  return Apply(
-      x, [&](const at::Tensor& v) { return group.ReduceScatterSum(v, rows, dim); },
-      [&group, dim, rows = rows.vec()](const at::Tensor& g) { return group.AllGather(g, rows, dim); });
-}
-
 at::Tensor GatherTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group) {
   if (group.size() == 1) return x;
   return Apply(
@@ -233,16 +216,6 @@ at::Tensor RowsToParts(const at::Tensor& x, at::IntArrayRef rows, Communicator& 
   return Apply(
       x, [&](const at::Tensor& v) { return ReturnRows(v, rows, group); },
       [&group, rows = rows.vec()](const at::Tensor& g) { return SendParts(g, rows, group); });
-}
-
-at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group) {
-  const int ranks = group.size();
-  if (ranks == 1) return x;
-  TORCH_CHECK(x.dim() >= 3 && x.size(-3) == rows[owner], "tokens of rank ", owner, " are ", x.sizes(), ", rows are ",
-              rows);
-  return Apply(
-      x, [&](const at::Tensor& v) { return ShiftBy(v, +1, rows[(owner + ranks - 1) % ranks], group); },
-      [&group, own = rows[owner]](const at::Tensor& g) { return ShiftBy(g, -1, own, group); });
 }
 
 }  // namespace tessera::parallel

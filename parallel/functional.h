@@ -24,14 +24,11 @@ at::Tensor SumOverGroup(const at::Tensor& x, Communicator& group);
 // all-gather | reduce-scatter. `x` holds rows[rank] rows of dimension `dim`; the result holds all of them.
 at::Tensor GatherDim(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
 
-// reduce-scatter | all-gather. Returns this rank's rows of the sum over the ranks.
-at::Tensor ScatterSum(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Communicator& group);
-
 // Concatenated runs of tokens, each distributed over the ranks: [run][rank] rows. A rank holds its part of the first
 // run, followed by its part of the next one; whole tensors are in the order of the runs.
 using TokenRuns = std::vector<std::vector<int64_t>>;
 
-// GatherDim and ScatterSum of tokens [b, n, …].
+// all-gather | reduce-scatter of tokens [b, n, …], and reduce-scatter | all-gather.
 at::Tensor GatherTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
 at::Tensor ScatterTokens(const at::Tensor& x, const TokenRuns& runs, Communicator& group);
 
@@ -47,10 +44,5 @@ at::Tensor TakeShard(const at::Tensor& x, int64_t dim, at::IntArrayRef rows, Com
 // rank's part of all rows in rank order: [n of all, …].
 at::Tensor PartsToRows(const at::Tensor& parts, at::IntArrayRef rows, Communicator& group);
 at::Tensor RowsToParts(const at::Tensor& x, at::IntArrayRef rows, Communicator& group);
-
-// shift by +1 | shift by -1. Every rank sends its tokens [..., n, h, d] to the next rank and returns those of the
-// previous one. `owner` is the rank whose tokens `x` holds, n = rows[owner]; the result holds those of (owner - 1) mod
-// size.
-at::Tensor RingShift(const at::Tensor& x, int owner, at::IntArrayRef rows, Communicator& group);
 
 }  // namespace tessera::parallel

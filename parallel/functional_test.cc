@@ -27,13 +27,11 @@ TEST(FunctionalTest, AGroupOfOneReturnsItsArgument) {
   EXPECT_TRUE(CopyToGroup(x, one).is_same(x));
   EXPECT_TRUE(SumOverGroup(x, one).is_same(x));
   EXPECT_TRUE(GatherDim(x, 1, {2}, one).is_same(x));
-  EXPECT_TRUE(ScatterSum(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(TakeShard(x, 1, {2}, one).is_same(x));
   EXPECT_TRUE(GatherTokens(x, {{2}}, one).is_same(x));
   EXPECT_TRUE(ScatterTokens(x, {{2}}, one).is_same(x));
   EXPECT_TRUE(PartsToRows(x, {2}, one).is_alias_of(x));
   EXPECT_TRUE(RowsToParts(x, {1}, one).is_alias_of(x));
-  EXPECT_TRUE(RingShift(x, 0, {2}, one).is_same(x));
 }
 
 class FunctionalRanksTest : public TestWithParam<int> {
@@ -77,13 +75,6 @@ TEST_P(FunctionalRanksTest, GatherDimJoinsUnevenRowsAndHasTheirGradient) {
     });
     EXPECT_LT(GradientError(xs, false, gather), kGradientTolerance);
   }
-}
-
-TEST_P(FunctionalRanksTest, ScatterSumGivesUnevenRowsOfTheSumAndHasTheirGradient) {
-  const std::vector<int64_t> rows = UnevenRows(ranks());
-  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({2, Total(rows)}, r); });
-  const Functional scatter = [&](const at::Tensor& x, Communicator& group) { return ScatterSum(x, 1, rows, group); };
-  EXPECT_LT(GradientError(xs, false, scatter), kGradientTolerance);
 }
 
 TEST_P(FunctionalRanksTest, TakeShardGivesOwnRowsAndHasTheGradientOfAReplicatedTensor) {
@@ -163,25 +154,6 @@ TEST_P(FunctionalRanksTest, RowsToPartsUndoesPartsToRowsAndHasItsGradient) {
   EXPECT_LT(GradientError(xs, false, exchange), kGradientTolerance);
 }
 
-TEST_P(FunctionalRanksTest, RingShiftPassesEveryOwnersTokensAndHasTheirGradient) {
-  const std::vector<int64_t> rows = UnevenRows(ranks());
-  const std::vector<at::Tensor> xs = OnePerRank(ranks(), [&](int r) { return Random({1, rows[r], 1, 2}, r); });
-  RunRanks(ranks(), [&](ThreadRank& rank) {
-    at::Tensor x = xs[rank.rank()];
-    for (const int i : c10::irange(ranks())) {
-      const int owner = (rank.rank() + ranks() - i) % ranks();
-      EXPECT_TRUE(at::equal(x, xs[owner]));
-      x = RingShift(x, owner, rows, rank.world());
-    }
-    EXPECT_TRUE(at::equal(x, xs[rank.rank()]));
-  });
-  const Functional twice = [&](const at::Tensor& x, Communicator& group) {
-    const at::Tensor once = RingShift(x, group.rank(), rows, group);
-    return RingShift(once, (group.rank() + ranks() - 1) % ranks(), rows, group);
-  };
-  EXPECT_LT(GradientError(xs, false, twice), kGradientTolerance);
-}
-
 TEST_P(FunctionalRanksTest, NoGraphIsMadeWhereNoGradientIsAskedFor) {
   RunRanks(ranks(), [&](ThreadRank& rank) {
     const std::vector<int64_t> rows(ranks(), 2);
@@ -194,7 +166,6 @@ TEST_P(FunctionalRanksTest, NoGraphIsMadeWhereNoGradientIsAskedFor) {
     }
     const at::NoGradGuard no_grad;
     EXPECT_FALSE(SumOverGroup(x, rank.world()).requires_grad());
-    EXPECT_FALSE(RingShift(x[0].unsqueeze(1), rank.rank(), rows, rank.world()).requires_grad());
   });
 }
 
