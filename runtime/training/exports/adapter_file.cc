@@ -78,24 +78,6 @@ std::map<std::string, at::Tensor> Factors(const AdapterExport& adapter, const st
 
 }  // namespace
 
-absl::StatusOr<std::vector<AdapterModule>> ReadAdapterModules(CheckpointReader& checkpoint, const std::string& prefix,
-                                                              double alpha) {
-  std::set<std::string> names;
-  for (const auto& [tensor, unused] : checkpoint.index().tensors) {
-    for (const std::string_view end : {kDownEnd, kUpEnd}) {
-      if (!tensor.starts_with(prefix) || !tensor.ends_with(end)) continue;
-      names.insert(tensor.substr(prefix.size(), tensor.size() - prefix.size() - end.size()));
-    }
-  }
-  std::vector<AdapterModule> modules;
-  for (const std::string& name : names) {
-    ASSIGN_OR_RETURN(at::Tensor a, checkpoint.Read(absl::StrCat(prefix, name, kDownEnd)));
-    ASSIGN_OR_RETURN(at::Tensor b, checkpoint.Read(absl::StrCat(prefix, name, kUpEnd)));
-    modules.push_back({.name = name, .a = std::move(a), .b = std::move(b), .alpha = alpha});
-  }
-  return modules;
-}
-
 int64_t CommonRank(const std::vector<AdapterModule>& modules) {
   return MostFrequent<int64_t>(modules, [](const AdapterModule& module) { return module.a.size(0); });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <map>
@@ -11,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "models/adapters/plan/adapter_files.h"
-#include "runtime/training/checkpoints/checkpoint_reader.h"
 
 namespace tessera::runtime {
 
@@ -36,12 +36,6 @@ using models::kBaseDigestKey;
 using models::kPredictionTypeKey;
 using models::kStepKey;
 inline constexpr char kTriggerPhraseKey[] = "modelspec.trigger_phrase";
-
-// Reads the modules whose factors are in a checkpoint as <prefix><module>.lora_A.weight and .lora_B.weight, in the
-// order of their names; the checkpoint's files must have been verified. Returns InvalidArgument, naming the module, if
-// one has only one factor; otherwise the errors of CheckpointReader::Read.
-absl::StatusOr<std::vector<AdapterModule>> ReadAdapterModules(CheckpointReader& checkpoint, const std::string& prefix,
-                                                              double alpha);
 
 // Return the rank and the alpha that most modules have; of several the smallest.
 int64_t CommonRank(const std::vector<AdapterModule>& modules);

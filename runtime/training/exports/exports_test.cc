@@ -174,36 +174,6 @@ TEST(AdapterFileTest, AFolderThatPeftWasSeenToLoadIsWrittenByteForByte) {
   }
 }
 
-TEST(AdapterFileTest, AnAdapterIsReadFromACheckpointOfItsFactors) {
-  TestFolder folder;
-  parallel::SingleRank alone;
-  std::vector<Piece> pieces;
-  const std::vector<AdapterModule> modules = {Module("blocks.0.to_k", 2, 3), Module("blocks.0.to_q", 2, 3)};
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    pieces.push_back({name, tensor.sizes().vec(), WholeBox(tensor.sizes().vec()), tensor});
-  };
-  for (const AdapterModule& module : modules) {
-    add("transformer." + module.name + ".lora_A.weight", module.a);
-    add("transformer." + module.name + ".lora_B.weight", module.b);
-    add("exp_avg." + module.name + ".lora_A.weight", module.a * 2);
-  }
-  add("single.x.lora_B.weight", modules[0].b);
-  ASSERT_TRUE(WriteCheckpoint(folder.path(), {.step = 1, .json = "{}"}, pieces, alone).ok());
-  auto reader = CheckpointReader::Open(folder / "checkpoint-1");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto read = ReadAdapterModules(*reader, "transformer.", 3);
-  ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ(read->size(), modules.size());
-  for (size_t i = 0; i < modules.size(); ++i) {
-    EXPECT_EQ((*read)[i].name, modules[i].name);
-    EXPECT_TRUE(at::equal((*read)[i].a, modules[i].a));
-    EXPECT_TRUE(at::equal((*read)[i].b, modules[i].b));
-    EXPECT_EQ((*read)[i].alpha, 3);
-  }
-  EXPECT_THAT(std::string(ReadAdapterModules(*reader, "single.", 1).status().message()),
-              HasSubstr("lacks tensor \"single.x.lora_A.weight\""));
-}
-
 TEST(AdapterFileTest, AnAdapterThatNoProgramCouldLoadIsRefusedByNameAndNotWritten) {
   TestFolder folder;
   const auto error = [&](const std::function<void(AdapterExport&)>& change) {
