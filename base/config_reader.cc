@@ -211,10 +211,6 @@ std::vector<int64_t> ConfigReader::RequiredInts(std::string_view key, int64_t mi
   return ToInts(key, TakeRequired(key), min, max).value_or(std::vector<int64_t>());
 }
 
-std::vector<std::string> ConfigReader::RequiredStrings(std::string_view key) {
-  return ToStrings(key, TakeRequired(key)).value_or(std::vector<std::string>());
-}
-
 void ConfigReader::Ignore(std::initializer_list<std::string_view> keys) {
   for (std::string_view key : keys) known_.emplace(key);
 }

@@ -113,7 +113,6 @@ class ConfigReader {
   double RequiredNumber(std::string_view key, double min = -kInfinity, double max = kInfinity);
   std::string RequiredString(std::string_view key);
   std::vector<int64_t> RequiredInts(std::string_view key, int64_t min = kLowest, int64_t max = kHighest);
-  std::vector<std::string> RequiredStrings(std::string_view key);
 
   // Records an error about a field that the caller detected, e.g. two fields that contradict each other: "NAME: field
   // "KEY" is VALUE; REQUIREMENT".

@@ -1,4 +1,4 @@
-// Converts between the string_view classes of the standard library and Abseil.
+// Converts the string_view of the standard library to that of Abseil.
 //
 // Debian builds Abseil for C++14, so that its string_view is a separate class without conversions from or to the
 // standard one. Boost's class converts from and to the standard one.
@@ -11,6 +11,5 @@
 namespace tessera::base {
 
 inline absl::string_view AbslView(std::string_view text) { return {text.data(), text.size()}; }
-inline std::string_view StdView(absl::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace tessera::base

@@ -15,7 +15,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/plain_json.h"
-#include "base/string_views.h"
 #include "server/http/image_request_json.h"
 #include "server/http/request_schema.h"
 #include "tests/support/api_fixture.h"
@@ -46,7 +45,7 @@ const value& Resolved(const value& schema) {
   const value* found = nullptr;
   const object* in = &Document();
   for (const absl::string_view part : absl::StrSplit(absl::string_view(pointer).substr(2), '/')) {
-    found = &in->at(base::StdView(part));
+    found = &in->at(std::string(part));
     if (found->is_object()) in = &found->as_object();
   }
   return *found;

@@ -14,7 +14,6 @@
 
 #include "absl/strings/str_split.h"
 #include "base/file_descriptor.h"
-#include "base/string_views.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {
@@ -59,7 +58,7 @@ class ServeLogTest : public ::testing::Test {
     std::vector<object> lines;
     for (const absl::string_view line : absl::StrSplit(server.process().errors(), '\n', absl::SkipEmpty())) {
       boost::json::error_code error;
-      const boost::json::value value = boost::json::parse(base::StdView(line), error);
+      const boost::json::value value = boost::json::parse(std::string(line), error);
       // Workers print a message of another form when a job kills them.
       if (error || !value.is_object()) continue;
       lines.push_back(value.as_object());
