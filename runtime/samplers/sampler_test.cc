@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runtime/samplers/forward_process.h"
+#include "tests/support/training_noise_level.h"
 
 namespace tessera::runtime {
 namespace {
@@ -236,9 +237,8 @@ TEST(SamplerTest, AnExactPredictionLeadsToTheCleanSample) {
        std::initializer_list<SamplerOptions>{ddim, DpmSolverOptions{}, FlowEulerOptions{}}) {
     const SamplerConfig config = DefaultSamplerConfig(options);
     const std::unique_ptr<Sampler> sampler = Create(config, 6);
-    const absl::StatusOr<NoiseLevel> level = TrainingNoiseLevel(config, sampler->timestep());
-    ASSERT_TRUE(level.ok());
-    at::Tensor sample = AddNoise(x0, noise, std::vector<NoiseLevel>(3, *level));
+    const NoiseLevel level = TrainingNoiseLevel(config, sampler->timestep());
+    at::Tensor sample = AddNoise(x0, noise, std::vector<NoiseLevel>(3, level));
     const at::Tensor prediction = IsFlow(config) ? noise - x0 : noise;
     while (!sampler->done()) sample = sampler->Step(sample, prediction, {});
     EXPECT_LT((sample - x0).abs().max().item<double>(), 1e-5) << SamplerName(config);

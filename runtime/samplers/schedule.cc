@@ -339,24 +339,6 @@ absl::StatusOr<Schedule> MakeSchedule(const SamplerConfig& config, int steps, co
   return schedule;
 }
 
-absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, double timestep) {
-  const double train = static_cast<double>(config.num_train_timesteps);
-  if (IsFlow(config)) {
-    if (!(timestep >= 0 && timestep <= train)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("timestep is ", timestep, "; it must be 0 to ", config.num_train_timesteps));
-    }
-    return NoiseLevel{1 - timestep / train, timestep / train};
-  }
-  if (!(timestep >= 0 && timestep < train && timestep == std::floor(timestep))) {
-    return absl::InvalidArgumentError(absl::StrCat("timestep is ", timestep, "; it must be a whole number from 0 to ",
-                                                   config.num_train_timesteps - 1));
-  }
-  const double alpha = ExactAlphasCumprod(config)[static_cast<size_t>(timestep)];
-  if (config.Find<EulerOptions>() != nullptr) return NoiseLevel{1.0, std::sqrt((1 - alpha) / alpha)};
-  return NoiseLevel{std::sqrt(alpha), std::sqrt(1 - alpha)};
-}
-
 double DynamicShiftMu(const DynamicShift& options, int64_t tokens) {
   const double slope = (options.max_shift - options.base_shift) /
                        static_cast<double>(options.max_image_seq_len - options.base_image_seq_len);

@@ -58,9 +58,4 @@ struct NoiseLevel {
   double sigma = 0.0;
 };
 
-// Returns the level at a training timestep: integers in 0 … num_train_timesteps - 1, for flow models any number in 0 …
-// num_train_timesteps. Euler scales its samples differently: its alpha is 1. Returns InvalidArgument out of range. For
-// many timesteps call ExactAlphasCumprod once instead.
-absl::StatusOr<NoiseLevel> TrainingNoiseLevel(const SamplerConfig& config, double timestep);
-
 }  // namespace tessera::runtime

@@ -165,22 +165,5 @@ TEST(NoiseTableTest, ReferenceLogsAreWithinTwoUnitsInTheLastPlace) {
   }
 }
 
-TEST(TrainingNoiseLevelTest, KeepsTheVarianceOfDiffusionAndTheLineOfFlow) {
-  const absl::StatusOr<NoiseLevel> noise = TrainingNoiseLevel(DefaultSamplerConfig(DdpmOptions{}), 450);
-  ASSERT_TRUE(noise.ok());
-  EXPECT_NEAR(noise->alpha * noise->alpha + noise->sigma * noise->sigma, 1.0, 1e-14);
-  const absl::StatusOr<NoiseLevel> flow = TrainingNoiseLevel(DefaultSamplerConfig(FlowEulerOptions{}), 250);
-  ASSERT_TRUE(flow.ok());
-  EXPECT_DOUBLE_EQ(flow->alpha, 0.75);
-  EXPECT_DOUBLE_EQ(flow->sigma, 0.25);
-}
-
-TEST(TrainingNoiseLevelTest, TimestepsOutsideTheTableAreRefused) {
-  for (double timestep : {-1.0, 1000.0, 4.5, std::nan("")}) {
-    EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(DdimOptions{}), timestep).ok()) << timestep;
-  }
-  EXPECT_FALSE(TrainingNoiseLevel(DefaultSamplerConfig(FlowEulerOptions{}), 1000.5).ok());
-}
-
 }  // namespace
 }  // namespace tessera::runtime

@@ -10,6 +10,7 @@
 #include "runtime/samplers/forward_process.h"
 #include "runtime/samplers/sampler.h"
 #include "tests/golden_runner/golden_case.h"
+#include "tests/support/training_noise_level.h"
 
 namespace tessera::golden {
 namespace {
@@ -163,8 +164,7 @@ absl::Status RunSteps(const Tensors& file, const runtime::SamplerConfig& config,
 // Returns the noise levels of the reference's add_noise. Before its timesteps are set, its DPM-Solver pairs descending
 // timesteps with ascending sigmas, so timestep t gets the level of T - 1 - t. With flow sigmas it reads the same table
 // as if it held flow sigmas.
-absl::StatusOr<std::vector<runtime::NoiseLevel>> ReferenceLevels(const runtime::SamplerConfig& config,
-                                                                 const at::Tensor& timesteps) {
+std::vector<runtime::NoiseLevel> ReferenceLevels(const runtime::SamplerConfig& config, const at::Tensor& timesteps) {
   const at::Tensor times = timesteps.to(at::kDouble).contiguous();
   std::vector<runtime::NoiseLevel> levels;
   for (const double time : std::span(times.data_ptr<double>(), static_cast<size_t>(times.numel()))) {
@@ -172,14 +172,13 @@ absl::StatusOr<std::vector<runtime::NoiseLevel>> ReferenceLevels(const runtime::
     auto* solver = table.Find<runtime::DpmSolverOptions>();
     const bool mirrored = solver != nullptr;
     const bool flow = mirrored && std::exchange(solver->use_flow_sigmas, false);
-    absl::StatusOr<runtime::NoiseLevel> level = runtime::TrainingNoiseLevel(
-        table, mirrored ? static_cast<double>(config.num_train_timesteps) - 1 - time : time);
-    if (!level.ok()) return level.status();
+    runtime::NoiseLevel level =
+        TrainingNoiseLevel(table, mirrored ? static_cast<double>(config.num_train_timesteps) - 1 - time : time);
     if (flow) {
-      const double sigma = level->sigma / level->alpha;
-      level = runtime::NoiseLevel{1 - sigma, sigma};
+      const double sigma = level.sigma / level.alpha;
+      level = {1 - sigma, sigma};
     }
-    levels.push_back(*level);
+    levels.push_back(level);
   }
   return levels;
 }
@@ -193,11 +192,10 @@ absl::Status RunForwardProcess(const Tensors& file, const runtime::SamplerConfig
                                 std::pair("out", &out)}) {
       *tensor = file.at(prefix + name);
     }
-    absl::StatusOr<std::vector<runtime::NoiseLevel>> levels = ReferenceLevels(config, timesteps);
-    if (!levels.ok()) return levels.status();
-    comparison.Check(out, runtime::AddNoise(x0.to(dtype), noise.to(dtype), *levels), prefix + "out");
+    const std::vector<runtime::NoiseLevel> levels = ReferenceLevels(config, timesteps);
+    comparison.Check(out, runtime::AddNoise(x0.to(dtype), noise.to(dtype), levels), prefix + "out");
     if (file.contains(prefix + "velocity")) {
-      comparison.Check(file.at(prefix + "velocity"), runtime::Velocity(x0.to(dtype), noise.to(dtype), *levels),
+      comparison.Check(file.at(prefix + "velocity"), runtime::Velocity(x0.to(dtype), noise.to(dtype), levels),
                        prefix + "velocity");
     }
   }
