@@ -35,12 +35,12 @@ bool IsValid(absl::string_view instruction, absl::string_view value) {
   const absl::string_view name = instruction.substr(0, instruction.find("-of-"));
   if (IsCall(name)) {
     return IsOneOf(value, {"error", "throw", "exhausted", "die", "hang", "spin", "spin-in-call"}) ||
-           (name == "start" && value == "warn");
+           (name == "start" && IsOneOf(value, {"warn", "refuse"}));
   }
   if (name == "drift") return IsNumber(value, 0, std::numeric_limits<int32_t>::max());
   if (IsOneOf(instruction, {"mute", "mute-if-adoptable", "no-device", "no-room", "batch-drift", "any-model", "silent"}))
     return value.empty();
-  if (IsOneOf(instruction, {"contents", "gate", "loads", "sizes", "encoders", "when", "faults", "version"}))
+  if (IsOneOf(instruction, {"contents", "gate", "permits", "loads", "sizes", "encoders", "when", "faults", "version"}))
     return !value.empty();
   if (IsOneOf(instruction, {"step-time", "encode-time", "decode-time", "load-time"})) {
     return IsNumber(value, 0, kMaxMilliseconds);

@@ -15,6 +15,7 @@
 //   silent                  work reports no operators: it keeps a processor busy instead, as one long operator does
 //   first-step=N            jobs begin at this step of their schedule, and run the rest
 //   start=warn              the job starts with a warning
+//   start=refuse            the job is refused because of its number of steps
 //   when=FILE               faults are injected only while FILE exists
 //   faults=FILE             appends a line to this file for each injected fault
 //   any-model               also describes folders that do not exist
@@ -33,6 +34,7 @@
 //   layout-drift=N          like drift, in a group of several ranks
 //   batch-drift             a different prediction in a batch with other jobs
 //   gate=FILE               the first step of a job whose prompt contains "gated" waits until FILE exists
+//   permits=FILE            each step waits until FILE has one byte more than the process has done steps
 //   contents=FILE           its weights have the digest that FILE contains when it loads
 //   loads=FILE              appends a line to this file for each load
 //   sizes=FILE              appends a line, WIDTHxHEIGHT, to this file for each image in each step

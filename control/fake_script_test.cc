@@ -36,6 +36,7 @@ TEST(FakeScript, ForAPromptReachJobsWithThatPromptAlone) {
   EXPECT_EQ(script.Fault("step2", "[fail]"), "error");
   EXPECT_EQ(script.Fault("step2", "apple"), "die");
   EXPECT_EQ(script.Fault("step3", "[fail]"), "");
+  EXPECT_EQ(Read("start-of-[misfit]=refuse").Fault("start", "[misfit]"), "refuse");
 }
 
 TEST(FakeScript, ThatAreUnknownAreRefusedByName) {
@@ -49,6 +50,8 @@ TEST(FakeScript, ThatAreUnknownAreRefusedByName) {
                                         "start",
                                         "start=explode",
                                         "decode=warn",
+                                        "step2=refuse",
+                                        "permits=",
                                         "mute=1",
                                         "gate=",
                                         "when=",

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -19,6 +20,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "base/field_error.h"
 #include "base/file.h"
 #include "base/standard_streams.h"
 #include "base/status_macros.h"
@@ -215,6 +218,7 @@ class FakeHandler final : public control::CommandHandler {
 
   absl::StatusOr<control::Stepping> Step(absl::Span<const uint64_t> jobs) override {
     const Job& first = jobs_.at(jobs[0]);
+    if (jobs[0] != control::kProbeJob) WaitForPermit();
     for (const uint64_t id : jobs) {
       Job& job = jobs_.at(id);
       const std::string& prompt = job.parameters.prompt;
@@ -344,6 +348,19 @@ class FakeHandler final : public control::CommandHandler {
     while (access(gate.c_str(), F_OK) != 0) absl::SleepFor(absl::Milliseconds(2));
   }
 
+  void WaitForPermit() {
+    const std::string permits = script_.Text("permits");
+    if (permits.empty()) return;
+    const uintmax_t needed = ++permitted_steps_;
+    std::error_code missing;
+    for (uintmax_t size = 0; size < needed;) {
+      size = std::filesystem::file_size(permits, missing);
+      if (missing) size = 0;
+      if (segment_ != nullptr) ++segment_->Beats(rank_);
+      if (size < needed) absl::SleepFor(absl::Milliseconds(2));
+    }
+  }
+
   absl::Status Obey(const std::string& call, const std::string& prompt = "") {
     const std::string fault = script_.Fault(call, prompt);
     if (fault.empty() || fault == "warn") return absl::OkStatus();
@@ -351,6 +368,7 @@ class FakeHandler final : public control::CommandHandler {
     if (const std::string file = script_.Text("faults"); !file.empty()) {
       std::ofstream(file, std::ios::app) << fault << " in " << call << std::endl;
     }
+    if (fault == "refuse") return base::ErrorOfField("steps", " is 7; the model takes fewer");
     if (fault == "error") return absl::InvalidArgumentError(absl::StrCat(call, " fails as its script says"));
     if (fault == "throw") throw std::runtime_error(call + " throws as its script says\nframe #0: secret");
     if (fault == "exhausted") throw std::bad_alloc();
@@ -368,6 +386,7 @@ class FakeHandler final : public control::CommandHandler {
   const int rank_;
   std::map<uint64_t, Job> jobs_;
   int64_t started_jobs_ = 0;
+  uintmax_t permitted_steps_ = 0;
   bool on_device_ = false;
   bool caches_ = false;
   bool reads_encoders_ = false;    // for each use
