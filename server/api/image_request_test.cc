@@ -13,7 +13,7 @@
 #include "base/field_error.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
-#include "tests/support/fake_image_service.h"
+#include "tests/support/fake_model.h"
 
 namespace tessera::server {
 namespace {

@@ -1,5 +1,5 @@
 // ImageService is the interface that HTTP and gRPC call. It is implemented with the job store, the scheduler and the
-// worker groups; tests of HTTP and gRPC use a fake (fake_image_service.h).
+// worker groups; tests of HTTP and gRPC replace single calls of it (tests/support/test_image_service.h).
 //
 // Thread-safe. Calls may wait for the disk but never for a device; a caller that must not block calls from another
 // thread. Requests arrive validated (submission.h). A job, image or watch of another tenant is NOT_FOUND, exactly like

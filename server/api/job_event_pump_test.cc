@@ -8,7 +8,6 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "tests/support/fake_image_service.h"
 
 namespace tessera::server {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "server/api/generation_request.h"
 #include "server/image/parameters_text.h"
-#include "tests/support/fake_image_service.h"
+#include "tests/support/fake_model.h"
 
 namespace tessera::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/api/proto_values.h"
-#include "tests/support/fake_image_service.h"
+#include "tests/support/fake_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);

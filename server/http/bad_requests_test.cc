@@ -13,6 +13,7 @@
 #include "server/http/image_request_json.h"
 #include "tests/http/bad_bodies.h"
 #include "tests/support/api_fixture.h"
+#include "tests/support/fake_model.h"
 
 namespace tessera::server {
 namespace {
@@ -208,8 +209,8 @@ struct BadCall {
 TEST(BadRequestsTest, WhatIsWrongAroundTheBodyGetsItsDocumentedAnswer) {
   ApiFixture api;
   HttpTestClient client(api.port());
-  const std::string no_job = "/v1/jobs/job_00000000000000000000000000000000";
-  const std::string no_image = "/v1/images/img_00000000000000000000000000000000";
+  const std::string no_job = "/v1/jobs/job-000000000000000000000000000000000000000000000000";
+  const std::string no_image = "/v1/images/img-000000000000000000000000000000000000000000000000";
   const std::vector<BadCall> rows = {
       {"GET", "/", {}, 404, "no such path"},
       {"GET", "/v1", {}, 404, "no such path"},

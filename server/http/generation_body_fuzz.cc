@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
-#include "tests/support/fake_image_service.h"
+#include "tests/support/fake_model.h"
 
 namespace {
 

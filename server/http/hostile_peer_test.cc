@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -275,9 +277,9 @@ TEST(HalfClosedTest, TheJobOfAClientThatHasGoneIsCancelled) {
     const std::string body = R"({"prompt":"a"})";
     client.Send(absl::StrCat("POST /v1/images/generations HTTP/", version, "\r\n", kHost,
                              "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body));
-    ASSERT_TRUE(api.service().WaitForJobs(JobState::kRunning, 1, absl::Seconds(60)));
+    ASSERT_TRUE(api.service().WaitForJobs(JobState::kRunning, 1));
     client.Close();
-    EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1, absl::Seconds(60))) << version;
+    EXPECT_TRUE(api.service().WaitForJobs(JobState::kCancelled, 1)) << version;
   }
 }
 
@@ -373,7 +375,7 @@ TEST(HostilePeerLimitTest, WhereThereIsNoRoomTheConnectionThatIsIdleLongestGives
   HttpTestClient busy(api.port()), first(api.port()), second(api.port());
   const std::string body = R"({"prompt":"a","stream":true})";
   busy.Send(Post(absl::StrCat("Content-Length: ", body.size(), "\r\n"), body));
-  ASSERT_TRUE(api.service().WaitForWatches(1, absl::Seconds(60)));
+  ASSERT_TRUE(api.service().WaitForWatches(1));
   for (HttpTestClient* client : {&second, &first}) ASSERT_EQ(client->Call("GET", "/livez").status, 200);
   HttpTestClient third(api.port());
   EXPECT_EQ(third.Call("GET", "/livez").status, 200);
@@ -440,12 +442,13 @@ TEST(HostilePeerLimitTest, PeersThatNeverFinishARequestGiveWayToThoseWhoDo) {
 }
 
 TEST(HostilePeerLimitTest, ConnectionsLeaveTheDescriptorsAboveTheirsToOthers) {
+  std::atomic<int> highest = std::numeric_limits<int>::max();
+  ApiFixture api({.server = {.limits = {.highest_descriptor = [&highest] { return highest.load(); }}}});
   const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
   ASSERT_GE(next, 0);
   close(next);
   // Each connection of this test uses two descriptors, because the client is in the same process.
-  const int highest = next + 40;
-  ApiFixture api({.server = {.limits = {.highest_descriptor = [highest] { return highest; }}}});
+  highest = next + 40;
   std::vector<std::unique_ptr<HttpTestClient>> idle;
   for (int i = 0; i < 100; ++i) {
     idle.push_back(std::make_unique<HttpTestClient>(api.port()));
@@ -514,13 +517,13 @@ TEST(HostilePeerLimitTest, ThousandsOfDisconnectsAtEveryStageLeaveNothing) {
     client.Send(request);
     ASSERT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
   }
-  EXPECT_TRUE(api.service().WaitForWatches(0, absl::Seconds(60)));
-  EXPECT_TRUE(api.service().WaitForJobs(JobState::kRunning, 0, absl::Seconds(60)));
-  EXPECT_TRUE(api.service().WaitForJobs(JobState::kQueued, 0, absl::Seconds(60)));
+  EXPECT_TRUE(api.service().WaitForWatches(0));
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kRunning, 0));
+  EXPECT_TRUE(api.service().WaitForJobs(JobState::kQueued, 0));
 }
 
 TEST(HostilePeerLimitTest, AServerThatEndsClosesStreamsAndLetsGoOfTheirJobs) {
-  FakeImageService service({.paused = true});
+  TestImageService service({.paused = true});
   CallGate gate(nullptr);
   ApiHandler handler(service, gate, {});
   auto server = HttpServer::Start({}, handler);
@@ -531,7 +534,7 @@ TEST(HostilePeerLimitTest, AServerThatEndsClosesStreamsAndLetsGoOfTheirJobs) {
   ASSERT_THAT(client.ReadUntil("\r\n\r\n"), HasSubstr("200 OK"));
   *server = nullptr;
   EXPECT_TRUE(client.WaitForEnd());
-  EXPECT_TRUE(service.WaitForWatches(0, absl::Seconds(60)));
+  EXPECT_TRUE(service.WaitForWatches(0));
 }
 
 TEST(HostilePeerLimitTest, DrainingLetsARequestUnderWayFinish) {
@@ -540,7 +543,7 @@ TEST(HostilePeerLimitTest, DrainingLetsARequestUnderWayFinish) {
   ASSERT_EQ(idle.Call("GET", "/livez").status, 200);
   HttpTestClient client(api.port());
   client.Send(Post("Content-Length: 14\r\n", R"({"prompt":"a"})"));
-  ASSERT_TRUE(api.service().WaitForWatches(1, absl::Seconds(60)));
+  ASSERT_TRUE(api.service().WaitForWatches(1));
   std::thread drain([&] { api.server().Drain(absl::Seconds(60)); });
   EXPECT_TRUE(idle.WaitForEnd());
   api.service().AllowSteps(4);

@@ -8,7 +8,7 @@
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
 #include "server/http/request_reader.h"
-#include "tests/support/fake_image_service.h"
+#include "tests/support/test_image_service.h"
 
 namespace {
 
@@ -35,7 +35,7 @@ class CountingReply final : public tessera::server::HttpReply {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Kept between inputs, like in a server; the queue is so short that inputs cannot accumulate.
-  static tessera::FakeImageService& service = *new tessera::FakeImageService({.max_queued = 4});
+  static tessera::TestImageService& service = *new tessera::TestImageService({.max_queued = 4});
   static tessera::server::CallGate& gate = *new tessera::server::CallGate(nullptr);
   static tessera::server::ApiHandler& handler = *new tessera::server::ApiHandler(service, gate, {});
   const tessera::server::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};

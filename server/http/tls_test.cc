@@ -93,7 +93,7 @@ TEST_F(TlsTest, AnswersOverTlsAndLinksWithHttps) {
       api.port(), absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                                "Content-Type: application/json\r\nContent-Length: ",
                                body.size(), "\r\n\r\n", body));
-  EXPECT_THAT(image.response, HasSubstr("https://localhost/v1/images/img_"));
+  EXPECT_THAT(image.response, HasSubstr("https://localhost/v1/images/img-"));
 }
 
 TEST_F(TlsTest, AFileIsSentWholeOverTls) {
@@ -103,7 +103,7 @@ TEST_F(TlsTest, AFileIsSentWholeOverTls) {
       api.port(), absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                                "Content-Type: application/json\r\nContent-Length: ",
                                body.size(), "\r\n\r\n", body));
-  const size_t begin = drawn.response.find("img_");
+  const size_t begin = drawn.response.find("img-");
   ASSERT_NE(begin, std::string::npos);
   const std::string id = drawn.response.substr(begin, drawn.response.find('"', begin) - begin);
   const std::string file = *base::ReadAll(*api.service().OpenImage({.tenant = "anonymous"}, id)->bytes);
@@ -126,7 +126,7 @@ TEST_F(TlsTest, AStreamRunsOverTls) {
 }
 
 TEST_F(TlsTest, AClientThatSendsNoMoreGetsItsAnswer) {
-  ApiFixture api({.service = {.step_time = absl::Milliseconds(20)}, .server = {.tls = Load()}});
+  ApiFixture api({.service = {.script = "step-time=20"}, .server = {.tls = Load()}});
   const std::string body = R"({"prompt":"a"})";
   const std::string request =
       absl::StrCat("POST /v1/images/generations HTTP/1.1\r\nHost: localhost\r\n",

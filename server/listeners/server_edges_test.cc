@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/log_line.h"
-#include "tests/support/fake_image_service.h"
 #include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/test_image_service.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera::server {
@@ -41,7 +41,7 @@ WrittenKey KeysFile(const TestFolder& folder, const std::string& name) {
 std::string Text(const boost::json::object& line, const char* name) { return std::string(line.at(name).as_string()); }
 
 TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAndCounted) {
-  FakeImageService service;
+  TestImageService service;
   std::mutex mutex;
   std::vector<std::string> lines;
   auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const base::LogLine& line) {
@@ -68,7 +68,7 @@ TEST(ServerEdgesTest, EveryListenerOfTheConfigurationAnswersAndCallsAreLoggedAnd
 }
 
 TEST(ServerEdgesTest, ThePageAtThePublicUrlMayCallWhateverItsPathAndPort) {
-  FakeImageService service;
+  TestImageService service;
   const std::pair<const char*, const char*> cases[] = {
       {"https://images.example/tessera", "https://images.example"},
       {"https://images.example:443", "https://images.example"},
@@ -85,7 +85,7 @@ TEST(ServerEdgesTest, ThePageAtThePublicUrlMayCallWhateverItsPathAndPort) {
 }
 
 TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo) {
-  FakeImageService service;
+  TestImageService service;
   std::mutex mutex;
   std::vector<boost::json::object> lines;
   auto edges = ServerEdges::Start(AnyPorts(), service, {.call = [&](const base::LogLine& line) {
@@ -133,7 +133,7 @@ TEST(ServerEdgesTest, CallsThatCannotBeReadAndThoseOfAdminAreLoggedAndCountedToo
 }
 
 TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
-  FakeImageService service;
+  TestImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   HttpTestClient one((*edges)->http_port()), two((*edges)->http_port()), admin((*edges)->admin_port());
@@ -150,7 +150,7 @@ TEST(ServerEdgesTest, ConnectionsTheProcessAndTheBuildAreAmongTheMetrics) {
 }
 
 TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
-  FakeImageService service;
+  TestImageService service;
   ServerConfig config = AnyPorts();
   config.listen.grpc.enabled = config.listen.admin.enabled = false;
   auto edges = ServerEdges::Start(config, service, {});
@@ -160,7 +160,7 @@ TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
 }
 
 TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsIfConfiguredWithoutAKeyAndUnderAnyName) {
-  FakeImageService service;
+  TestImageService service;
   const TestFolder folder;
   ServerConfig config = AnyPorts();
   config.keys_file = KeysFile(folder, "keys.txt").path;
@@ -188,7 +188,7 @@ TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsIfConfiguredWithoutAKeyAndUnd
 }
 
 TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessConfigured) {
-  FakeImageService service;
+  TestImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   for (const char* path : {"/health", "/metrics"}) {
@@ -197,7 +197,7 @@ TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessConfigured) {
 }
 
 TEST(ServerEdgesTest, AProbeNeedsAnAdminKeyWhereThereAreSomeAndNothingElseOfAdminDoes) {
-  FakeImageService service;
+  TestImageService service;
   const TestFolder folder;
   const auto [api_keys, api_secret] = KeysFile(folder, "keys.txt");
   const auto [admin_keys, admin_secret] = KeysFile(folder, "admin-keys.txt");
@@ -225,7 +225,7 @@ TEST(ServerEdgesTest, AProbeNeedsAnAdminKeyWhereThereAreSomeAndNothingElseOfAdmi
 }
 
 TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSaysHow) {
-  FakeImageService service;
+  TestImageService service;
   ServerConfig config = AnyPorts();
   config.listen.admin.address = "0.0.0.0";
   auto edges = ServerEdges::Start(config, service, {});
@@ -239,7 +239,7 @@ TEST(ServerEdgesTest, BeyondLoopbackAProbeIsRefusedWithoutAdminKeysAndTheErrorSa
 }
 
 TEST(ServerEdgesTest, DrainingEndsTheApiAndLeavesAdmin) {
-  FakeImageService service;
+  TestImageService service;
   auto edges = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   HttpTestClient idle((*edges)->http_port());
@@ -250,7 +250,7 @@ TEST(ServerEdgesTest, DrainingEndsTheApiAndLeavesAdmin) {
 }
 
 TEST(ServerEdgesTest, APortThatIsTakenAndAFileThatIsMissingAreErrors) {
-  FakeImageService service;
+  TestImageService service;
   auto first = ServerEdges::Start(AnyPorts(), service, {});
   ASSERT_TRUE(first.ok()) << first.status();
   ServerConfig config = AnyPorts();

@@ -1,4 +1,4 @@
-// ApiFixture runs the whole HTTP edge over the fake image service, on a free port of this machine.
+// ApiFixture runs the whole HTTP edge over an image service with a fake worker, on a free port of this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,13 +11,13 @@
 
 #include "server/http/api_handler.h"
 #include "server/http/http_server.h"
-#include "tests/support/fake_image_service.h"
 #include "tests/support/http_test_client.h"
+#include "tests/support/test_image_service.h"
 
 namespace tessera {
 
 struct ApiFixtureOptions {
-  FakeServiceOptions service;
+  TestServiceOptions service;
   server::HttpServerOptions server;
   server::ApiOptions api;
   std::unique_ptr<server::ApiKeys> keys;
@@ -33,7 +33,7 @@ class ApiFixture {
   }
 
   uint16_t port() const { return server_ == nullptr ? 0 : server_->port(); }
-  FakeImageService& service() { return service_; }
+  TestImageService& service() { return service_; }
   server::HttpServer& server() { return *server_; }
 
   TestResponse Call(const std::string& method, const std::string& target, const std::string& body = "",
@@ -42,7 +42,7 @@ class ApiFixture {
   }
 
  private:
-  FakeImageService service_;
+  TestImageService service_;
   server::CallGate gate_;
   server::ApiHandler handler_;
   std::unique_ptr<server::HttpServer> server_;

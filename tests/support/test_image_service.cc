@@ -1,0 +1,181 @@
+#include "tests/support/test_image_service.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/api/service_error.h"
+#include "tests/support/fake_model.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/wait_until.h"
+
+namespace tessera {
+namespace {
+
+constexpr char kFaults[] = " start-of-[warn]=warn start-of-[misfit]=refuse step2-of-[fail]=error step1-of-[die]=die";
+
+// Every page of the padding is different.
+std::string Padded(std::string bytes, size_t size) {
+  for (size_t i = bytes.size(); i < size; ++i) bytes.push_back(static_cast<char>((i >> 12) + i));
+  return bytes;
+}
+
+}  // namespace
+
+class TestImageService::CountedWatch final : public server::JobWatch {
+ public:
+  CountedWatch(TestImageService& service, std::unique_ptr<server::JobWatch> watch)
+      : service_(service), watch_(std::move(watch)) {}
+
+  ~CountedWatch() override {
+    watch_.reset();
+    const std::lock_guard lock(service_.mutex_);
+    --service_.watches_;
+  }
+
+ private:
+  TestImageService& service_;
+  std::unique_ptr<server::JobWatch> watch_;
+};
+
+TestImageService::TestImageService(TestServiceOptions options) : options_(std::move(options)) {
+  std::string script = options_.script + kFaults;
+  if (options_.paused) absl::StrAppend(&script, " permits=", folder_ / "permits");
+  setenv("TESSERA_WORKER", FAKE_WORKER, 1);
+  setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
+  server::DurableServiceOptions durable = {.data_folder = folder_ / "data",
+                                           .groups = options_.groups,
+                                           .limits = {.max_queued_jobs = options_.max_queued},
+                                           .first_back_off = absl::Milliseconds(1),
+                                           .openai_names = false,
+                                           .log = [](const std::string&) {}};
+  for (size_t i = 0; i < durable.groups.size(); ++i) {
+    const std::string folder = absl::StrCat("model", i);
+    folder_.Write(folder + "/model_index.json", "{}");
+    durable.groups[i].load.model = folder_ / folder;
+  }
+  for (const std::string& name : options_.adapters) {
+    folder_.Write("adapters/" + name + ".safetensors", OneTensor(name));
+    durable.adapter_folder = folder_ / "adapters";
+  }
+  auto service = server::DurableImageService::Start(durable);
+  if (!service.ok()) {
+    ADD_FAILURE() << service.status();
+    std::abort();
+  }
+  service_ = *std::move(service);
+  WaitUntil("every group is ready", [this] {
+    return std::ranges::all_of(service_->Info().groups, [](const server::GroupInfo& group) {
+      return group.state == server::GroupState::kReady;
+    });
+  });
+}
+
+TestImageService::~TestImageService() = default;
+
+absl::StatusOr<server::Submitted> TestImageService::Submit(const server::Caller& caller,
+                                                           const server::JobRequest& request,
+                                                           const std::optional<server::IdempotencyKey>& idempotency) {
+  if (options_.before_submit) options_.before_submit();
+  if (request.parameters.prompt == "[refuse]") {
+    const absl::Status full = server::WithErrorCode(absl::ResourceExhaustedError("the queue is full"), "queue_full");
+    service_->CountRejection(full);
+    return server::WithRetryAfter(full, absl::Seconds(2));
+  }
+  absl::StatusOr<server::Submitted> submitted = service_->Submit(caller, request, idempotency);
+  if (submitted.ok()) {
+    const std::lock_guard lock(mutex_);
+    tenants_[submitted->job.id] = caller.tenant;
+  }
+  return submitted;
+}
+
+absl::StatusOr<std::unique_ptr<server::JobWatch>> TestImageService::Watch(const server::Caller& caller,
+                                                                          absl::string_view job,
+                                                                          server::WatchedEvents events,
+                                                                          Listener listener) {
+  absl::StatusOr<std::unique_ptr<server::JobWatch>> watch = service_->Watch(caller, job, events, std::move(listener));
+  if (!watch.ok()) return watch;
+  const std::lock_guard lock(mutex_);
+  ++watches_;
+  return std::make_unique<CountedWatch>(*this, *std::move(watch));
+}
+
+absl::StatusOr<server::ImageFile> TestImageService::OpenImage(const server::Caller& caller, absl::string_view image) {
+  absl::StatusOr<server::ImageFile> file = service_->OpenImage(caller, image);
+  if (!file.ok()) return file;
+  if (options_.min_file_bytes > 0) {
+    absl::StatusOr<std::string> bytes = base::ReadAll(*file->bytes);
+    if (!bytes.ok()) return bytes.status();
+    file->bytes = base::BytesOf(Padded(*std::move(bytes), options_.min_file_bytes));
+  }
+  if (options_.file_of) file->bytes = options_.file_of(std::move(file->bytes));
+  return file;
+}
+
+std::vector<server::ServedModel> TestImageService::ListModels() {
+  std::vector<server::ServedModel> models = service_->ListModels();
+  for (server::ServedModel& model : models) model.description = FakeModel().description;
+  return models;
+}
+
+server::ServerInfo TestImageService::Info() {
+  server::ServerInfo info = service_->Info();
+  info.nodes.insert(info.nodes.end(), options_.nodes.begin(), options_.nodes.end());
+  return info;
+}
+
+absl::Status TestImageService::Ready() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ready_.ok()) return ready_;
+  }
+  return service_->Ready();
+}
+
+void TestImageService::AllowSteps(int64_t steps) {
+  std::ofstream(folder_ / "permits", std::ios::app) << std::string(static_cast<size_t>(steps), '.');
+}
+
+void TestImageService::SetReady(absl::Status ready) {
+  const std::lock_guard lock(mutex_);
+  ready_ = std::move(ready);
+}
+
+server::JobState TestImageService::StateOf(const std::string& job) {
+  std::string tenant;
+  {
+    const std::lock_guard lock(mutex_);
+    tenant = tenants_[job];
+  }
+  const absl::StatusOr<server::Job> found = service_->Get({.tenant = tenant}, job);
+  EXPECT_TRUE(found.ok()) << job << ": " << found.status();
+  return found.ok() ? found->state : server::JobState::kFailed;
+}
+
+bool TestImageService::WaitForState(const std::string& job, server::JobState state) {
+  return WaitUntil("a state of a job", [&] { return StateOf(job) == state; });
+}
+
+bool TestImageService::WaitForJobs(server::JobState state, size_t count) {
+  return WaitUntil("jobs in a state", [&] {
+    std::vector<std::string> jobs;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [job, tenant] : tenants_) jobs.push_back(job);
+    }
+    return static_cast<size_t>(
+               std::ranges::count_if(jobs, [&](const std::string& job) { return StateOf(job) == state; })) == count;
+  });
+}
+
+bool TestImageService::WaitForWatches(size_t count) {
+  return WaitUntil("watches", [&] {
+    const std::lock_guard lock(mutex_);
+    return watches_ == count;
+  });
+}
+
+}  // namespace tessera
