@@ -35,9 +35,9 @@ class CountingReply final : public tessera::server::HttpReply {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Kept between inputs, like in a server; the queue is so short that inputs cannot accumulate.
-  static tessera::TestImageService& service = *new tessera::TestImageService({.max_queued = 4});
-  static tessera::server::CallGate& gate = *new tessera::server::CallGate(nullptr);
-  static tessera::server::ApiHandler& handler = *new tessera::server::ApiHandler(service, gate, {});
+  static tessera::TestImageService service({.max_queued = 4});
+  static tessera::server::CallGate gate(nullptr);
+  static tessera::server::ApiHandler handler(service, gate, {});
   const tessera::server::HttpLimits limits = {.header_bytes = 2048, .body_bytes = 4096};
   tessera::server::RequestReader reader(limits);
   std::string input;
