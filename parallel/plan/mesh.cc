@@ -81,11 +81,4 @@ std::vector<int> Mesh::Group(int rank, std::initializer_list<Axis> axes) const {
   return group;
 }
 
-int Mesh::Neighbour(int rank, Axis axis, int distance) const {
-  MeshCoords coords = Coords(rank);
-  const int64_t size = shape_[axis];
-  coords[axis] = static_cast<int>(((coords[axis] + int64_t{distance}) % size + size) % size);
-  return RankOf(coords);
-}
-
 }  // namespace tessera::parallel

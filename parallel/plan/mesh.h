@@ -85,9 +85,6 @@ class Mesh {
   std::vector<int> Group(int rank, Axis axis) const { return Group(rank, {axis}); }
   std::vector<int> Group(int rank, std::initializer_list<Axis> axes) const;
 
-  // Returns the rank `distance` places further along `axis`, with wrap-around. `distance` may be negative.
-  int Neighbour(int rank, Axis axis, int distance) const;
-
  private:
   MeshShape shape_;
   int world_size_ = 1;

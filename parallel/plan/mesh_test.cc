@@ -65,14 +65,6 @@ TEST(MeshTest, AGroupOverRingAndUlyssesIsContiguousWithUlyssesInside) {
   EXPECT_THAT(mesh.Group(6, Axis::kUlysses), ElementsAre(6, 7));
 }
 
-TEST(MeshTest, NeighboursCloseToARing) {
-  const Mesh mesh = Of({.pipe = 3, .tensor = 2});
-  EXPECT_EQ(mesh.Neighbour(5, Axis::kPipe, 1), 1);
-  EXPECT_EQ(mesh.Neighbour(1, Axis::kPipe, -1), 5);
-  EXPECT_EQ(mesh.Neighbour(1, Axis::kPipe, -4), 5);
-  EXPECT_EQ(mesh.Neighbour(1, Axis::kData, 7), 1);
-}
-
 TEST(MeshTest, RefusesASizeBelowOneByName) {
   EXPECT_THAT(Mesh::Create({.ring = 0}, 1).status().message(), HasSubstr("ring is 0; valid values are 1 or more"));
 }
