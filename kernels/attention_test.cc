@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 #include "tests/support/attention_test_cases.h"
 #include "tests/support/instruction_sets.h"
 

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 #include "tests/support/instruction_sets.h"
 #include "tests/support/worst_error.h"
 

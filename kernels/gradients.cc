@@ -5,7 +5,7 @@
 #include "base/planted.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
 namespace tessera::kernels::gradients {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::kernels {

@@ -8,7 +8,7 @@
 #include "base/planted.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/gradients.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
 namespace tessera::kernels {
 namespace {
@@ -139,6 +139,17 @@ at::Tensor CpuLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, cons
   return cpu::GeluTanhInPlace(product, cpu::BestIsa());
 }
 
+// The reference compositions of the operators that accept a weight from PackWeight.
+at::Tensor ReferenceLinearProduct(const at::Tensor& x, const at::Tensor& weight,
+                                  const std::optional<at::Tensor>& bias) {
+  return reference::LinearProduct(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
+}
+
+at::Tensor ReferenceLinearGeluTanh(const at::Tensor& x, const at::Tensor& weight,
+                                   const std::optional<at::Tensor>& bias) {
+  return reference::LinearGeluTanh(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
+}
+
 // The kernel of the Autograd keys: calls a differentiable version if a gradient is wanted, else the device's kernel.
 // Without it a device's kernel would silently cut the gradient.
 template <auto kVersion, const char* kName>
@@ -206,8 +217,8 @@ TORCH_LIBRARY_IMPL(tessera, CompositeExplicitAutograd, m) {
   m.impl("upsampled_conv2d", reference::UpsampledConv2d);
   m.impl("merge_attention", reference::MergeAttention);
   m.impl("rms_norm", reference::RmsNorm);
-  m.impl("linear_product", reference::LinearProduct);
-  m.impl("linear_gelu_tanh", reference::LinearGeluTanh);
+  m.impl("linear_product", ReferenceLinearProduct);
+  m.impl("linear_gelu_tanh", ReferenceLinearGeluTanh);
   m.impl("weighted_sums", reference::WeightedSums);
 }
 
@@ -259,7 +270,7 @@ TORCH_LIBRARY_IMPL(tessera, Autograd, m) {
   m.impl("upsampled_conv2d", Differentiable<reference::UpsampledConv2d, kUpsampledConv2d>::Call);
   m.impl("merge_attention", Differentiable<reference::MergeAttention, kMergeAttention>::Call);
   m.impl("rms_norm", Differentiable<reference::RmsNorm, kRmsNorm>::Call);
-  m.impl("linear_product", Differentiable<reference::LinearProduct, kLinearProduct>::Call);
+  m.impl("linear_product", Differentiable<ReferenceLinearProduct, kLinearProduct>::Call);
   m.impl("linear_gelu_tanh", Differentiable<gradients::LinearGeluTanh, kLinearGeluTanh>::Call);
   m.impl("weighted_sums", Differentiable<reference::WeightedSums, kWeightedSums>::Call);
 }

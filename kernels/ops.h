@@ -16,6 +16,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/reference/head_tensors.h"
+
 namespace tessera::kernels {
 
 // softmax(q kᵀ · scale + key_bias) v.  q [b, n, h, d]; k, v [b, t, h, d]; key_bias [b, t] or none, added to every row
@@ -87,25 +89,6 @@ at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const 
 // x * rsqrt(mean(x²) + eps) * weight over the last dimension (RMSNorm).  x [..., c]; weight [c].
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
-// The norm of a head's queries or keys over its channels: none if both tensors are undefined, RMSNorm with a weight
-// [d], LayerNorm if there is also a bias [d].
-struct HeadNorm {
-  at::Tensor weight, bias;
-  double eps = 0;
-};
-
-// The angles of rotary positions (Su et al., 2021) as tables [n, d/2] in max(fp32, dtype): channels 2k and 2k + 1 of a
-// token are rotated by its angle k. Undefined tables mean no rotation.
-struct RotaryTables {
-  at::Tensor cos, sin;
-};
-
-// Output tensors for queries, keys and values, each [b, n, g, h/g, d] with the heads in g groups. Strides are
-// arbitrary, except that the last is 1. An undefined tensor means that `packed` does not contain that part.
-struct HeadsOut {
-  at::Tensor q, k, v;
-};
-
 // Turns the product of a projection into the inputs of attention in one pass: normalises and rotates queries and keys,
 // then writes all parts to `out`. `packed` [b, n, parts·h·d] holds the parts that are defined in `out`, in its order.
 // Results are rounded once.
@@ -124,8 +107,8 @@ at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const s
 // Returns one or two weighted sums of the same inputs: sum s is Σᵢ weights[s · inputs + i] · inputs[i]. All inputs and
 // results have one shape and one dtype, fp32 or fp64. An input with weight 0 is not read for that sum. Each product and
 // each sum is rounded separately, in the order of the inputs. `state`, [2] int64 or none, describes the first sum:
-// state[0] becomes 0 if one of its elements is not finite, and its digest (kernels/digest.h) is added to state[1]. The
-// words of the digest are the elements' bits, sign-extended.
+// state[0] becomes 0 if one of its elements is not finite, and its digest (kernels/reference/digest.h) is added to
+// state[1]. The words of the digest are the elements' bits, sign-extended.
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,
                                      const std::optional<at::Tensor>& state);
 

@@ -10,7 +10,7 @@
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/product.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -15,7 +15,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/product.h"
-#include "kernels/ops.h"
+#include "kernels/reference/head_tensors.h"
 
 namespace tessera::kernels::cpu {
 

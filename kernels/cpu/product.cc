@@ -5,7 +5,7 @@
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
 namespace tessera::kernels::cpu {
 
@@ -100,7 +100,7 @@ at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const st
               in, "] ", weight.scalar_type());
   TORCH_CHECK(!bias.has_value() || (bias->dim() == 1 && bias->size(0) == out && bias->scalar_type() == x.scalar_type()),
               "linear_product: the bias must be [", out, "] of the weight's type");
-  if (!ProductElementOf(x.scalar_type())) return reference::LinearProduct(x, weight, bias);
+  if (!ProductElementOf(x.scalar_type())) return reference::LinearProduct(x, UnpackWeight(weight, isa), bias);
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = out;
   at::Tensor result = at::empty(shape, x.options().memory_format(at::MemoryFormat::Contiguous));

@@ -5,7 +5,7 @@
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/digest.h"
+#include "kernels/reference/digest.h"
 
 namespace tessera::kernels::cpu {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 #include "tests/support/cuda_emulation/cuda_emulation.h"
 #include "tests/support/random_tensor.h"
 

@@ -1,5 +1,5 @@
-// Calls an operator's reference composition (kernels/reference.h) from its CUDA kernel, for arguments that the kernel
-// does not support.
+// Calls an operator's reference composition (kernels/reference/operators.h) from its CUDA kernel, for arguments that
+// the kernel does not support.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -4,7 +4,7 @@
 #include "kernels/cuda/number.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/weighted_sums.h"
-#include "kernels/digest.h"
+#include "kernels/reference/digest.h"
 
 namespace tessera::kernels::cuda {
 

@@ -6,8 +6,10 @@
 #include <ATen/ATen.h>
 
 #include <optional>
+#include <tuple>
+#include <vector>
 
-#include "kernels/ops.h"
+#include "kernels/reference/head_tensors.h"
 
 namespace tessera::kernels::reference {
 
@@ -42,6 +44,7 @@ at::Tensor UpsampledConv2d(const at::Tensor& x, const at::Tensor& weight, const 
 std::tuple<at::Tensor, at::Tensor> MergeAttention(const at::Tensor& read, const at::Tensor& lse,
                                                   const at::Tensor& other_read, const at::Tensor& other_lse);
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps);
+// `weight` is plain.
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 std::vector<at::Tensor> WeightedSums(at::TensorList inputs, at::ArrayRef<double> weights,

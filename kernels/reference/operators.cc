@@ -1,7 +1,6 @@
-#include "kernels/reference.h"
+#include "kernels/reference/operators.h"
 
-#include "kernels/cpu/operators.h"
-#include "kernels/digest.h"
+#include "kernels/reference/digest.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -159,7 +158,7 @@ at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor LinearProduct(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  return at::linear(x, cpu::UnpackWeight(weight, cpu::BestIsa()), bias);
+  return at::linear(x, weight, bias);
 }
 
 at::Tensor LinearGeluTanh(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
