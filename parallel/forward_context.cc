@@ -1,7 +1,7 @@
 #include "parallel/forward_context.h"
 
 #include "kernels/ops.h"
-#include "parallel/attention/qkv.h"
+#include "parallel/qkv.h"
 
 namespace tessera::parallel {
 

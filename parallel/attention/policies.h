@@ -8,11 +8,11 @@
 
 #include <ATen/ATen.h>
 
-#include "parallel/attention/qkv.h"
 #include "parallel/attention/ring_attention.h"
 #include "parallel/communicator.h"
 #include "parallel/forward_context.h"
 #include "parallel/plan/token_layout.h"
+#include "parallel/qkv.h"
 
 namespace tessera::parallel {
 

@@ -15,8 +15,8 @@
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "models/token_grid.h"
-#include "parallel/attention/qkv.h"
 #include "parallel/plan/token_layout.h"
+#include "parallel/qkv.h"
 #include "runtime/denoising/guided_rows.h"
 
 namespace tessera {

@@ -1,4 +1,4 @@
-#include "parallel/attention/qkv.h"
+#include "parallel/qkv.h"
 
 namespace tessera::parallel {
 namespace {
