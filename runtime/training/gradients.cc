@@ -72,7 +72,7 @@ Gradients::Gradients(std::span<const models::Param> params, const GradientsOptio
   }
 }
 
-RowSpan Gradients::RowsOfParam(size_t index) const {
+models::RowSpan Gradients::RowsOfParam(size_t index) const {
   if (sharded_ == nullptr) return RowsOf(params_[index], 0, 1);
   return RowsOf(params_[index], sharded_->ranks().rank(), sharded_->ranks().size());
 }
@@ -104,7 +104,7 @@ void Gradients::AddOwnRows(std::span<const size_t> indices) {
   for (int rank = 0; rank < ranks.size(); ++rank) {
     elements.push_back(0);
     for (const size_t i : indices) {
-      const RowSpan span = RowsOf(params_[i], rank, ranks.size());
+      const models::RowSpan span = RowsOf(params_[i], rank, ranks.size());
       const int64_t count = span.count() * RowElements(params_[i]);
       const at::Tensor& gradient = params_[i].storage.grad();
       rows.push_back(gradient.defined() ? span.Of(params_[i].View(gradient)).to(wide.dtype()).flatten()

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "models/loading/param_table.h"
-#include "runtime/training/row_span.h"
-#include "runtime/training/sharded_weights.h"
+#include "models/loading/row_span.h"
+#include "models/loading/sharded_weights.h"
 #include "runtime/training/training_groups.h"
 
 namespace tessera::runtime {
@@ -23,7 +23,7 @@ struct GradientsOptions {
   bool staged = false;
   // The owner of the parameters' weights, or null; outlives the gradients. If set, a rank keeps only the gradients of
   // its rows, and Collect is collective over all data ranks and sums over them.
-  const ShardedWeights* sharded = nullptr;
+  const models::ShardedWeights* sharded = nullptr;
 };
 
 // Parameters that are synchronised in the same way are stored in one tensor, so that a step needs few collectives
@@ -57,9 +57,9 @@ class Gradients final {
   const std::vector<models::Param>& params() const { return params_; }
   // Returns a view of the gradient of params()[index], for the rows of this rank's part that this rank keeps.
   at::Tensor Of(size_t index) const { return of_params_[index]; }
-  RowSpan RowsOfParam(size_t index) const;
+  models::RowSpan RowsOfParam(size_t index) const;
   // Null if this rank keeps all rows.
-  const ShardedWeights* sharded() const { return sharded_; }
+  const models::ShardedWeights* sharded() const { return sharded_; }
 
  private:
   // Parameters that are synchronised in the same way, in one tensor.
@@ -74,7 +74,7 @@ class Gradients final {
   void AddOwnRows(std::span<const size_t> indices);
 
   std::vector<models::Param> params_;
-  const ShardedWeights* const sharded_;
+  const models::ShardedWeights* const sharded_;
   std::map<int64_t, std::vector<size_t>> parts_;  // indices of the parameters of each part
   std::vector<at::Tensor> of_params_;             // views of the flats
   std::vector<Flat> flats_;

@@ -52,11 +52,12 @@ void MoveInOnePass(const OptimizerState& own, const at::Tensor& gradient, const 
 AdamW::AdamW(Gradients& gradients, const AdamWOptions& options, parallel::Communicator* sharing)
     : gradients_(gradients), options_(options), sharing_(sharing) {
   const at::NoGradGuard no_gradients;
-  const ShardedWeights* sharded = gradients.sharded();
+  const models::ShardedWeights* sharded = gradients.sharded();
   for (size_t i = 0; i < gradients.params().size(); ++i) {
     const models::Param& param = gradients.params()[i];
-    const RowSpan rows = sharded != nullptr ? gradients.RowsOfParam(i)
-                                            : RowsOf(param, sharing == nullptr ? 0 : sharing->rank(), SizeOf(sharing));
+    const models::RowSpan rows = sharded != nullptr
+                                     ? gradients.RowsOfParam(i)
+                                     : RowsOf(param, sharing == nullptr ? 0 : sharing->rank(), SizeOf(sharing));
     const at::Tensor value = sharded != nullptr ? sharded->OwnRows(param) : rows.Of(param.Value().detach());
     const at::ScalarType wide = models::AccumulationType(value.scalar_type());
     const at::Tensor master = value.to(wide, /*non_blocking=*/false, /*copy=*/true);
@@ -92,7 +93,7 @@ void AdamW::Step(double learning_rate) {
 void AdamW::WriteWeights(at::Tensor OptimizerState::*kept) {
   const at::NoGradGuard no_gradients;
   if (state_.empty()) return;
-  if (const ShardedWeights* sharded = gradients_.sharded()) {
+  if (const models::ShardedWeights* sharded = gradients_.sharded()) {
     for (const OptimizerState& own : state_) sharded->OwnRows(*own.param).copy_(own.*kept);
     return;
   }

@@ -227,9 +227,10 @@ int64_t CountTrained(const TrainedModel& model, const Gradients& gradients) {
   return of_frame + static_cast<int64_t>(of_blocks.item<double>());
 }
 
-std::shared_ptr<ShardedWeights> ShardedWeightsOf(const control::TrainConfig& config, const TrainedModel& model) {
+std::shared_ptr<models::ShardedWeights> ShardedWeightsOf(const control::TrainConfig& config,
+                                                         const TrainedModel& model) {
   if (config.parallelism.zero != control::ZeroStage::kFull || model.groups.data.size() == 1) return nullptr;
-  auto weights = std::make_shared<ShardedWeights>(model.family.parameters(), model.groups.data);
+  auto weights = std::make_shared<models::ShardedWeights>(model.family.parameters(), model.groups.data);
   model.family.KeepWeightsIn(weights);
   return weights;
 }
@@ -248,7 +249,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const control::Training
                                                          const TrainedModel& model) {
   ASSIGN_OR_RETURN(control::TrainConfig config, control::ParseTrainConfig(start.config));
   RETURN_IF_ERROR(CheckSupported(config, model));
-  if (AreTaken(model.family.parameters())) {
+  if (models::AreTaken(model.family.parameters())) {
     return absl::FailedPreconditionError("an earlier run has sharded the model's weights; load the model again");
   }
   ASSIGN_OR_RETURN(Objective objective, Objective::Create(model.scheduler, ObjectiveOf(config.train)));

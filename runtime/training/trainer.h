@@ -15,6 +15,7 @@
 #include "control/commands.h"
 #include "control/training/config.h"
 #include "models/families/family.h"
+#include "models/loading/sharded_weights.h"
 #include "models/weights/model_folder.h"
 #include "runtime/engine/model_contents.h"
 #include "runtime/samplers/sampler_config.h"
@@ -28,7 +29,6 @@
 #include "runtime/training/loss_mean.h"
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
-#include "runtime/training/sharded_weights.h"
 #include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_groups.h"
 #include "runtime/training/training_pass.h"
@@ -125,8 +125,8 @@ class Trainer final {
   std::string data_digest_;  // digest of the samples
   TrainingSamples samples_;
   DataOrder order_;
-  const TrainedAdapter adapter_;                   // without parameters if all weights are trained
-  const std::shared_ptr<ShardedWeights> sharded_;  // the model's; null: every replica holds all weights
+  const TrainedAdapter adapter_;                           // without parameters if all weights are trained
+  const std::shared_ptr<models::ShardedWeights> sharded_;  // the model's; null: every replica holds all weights
   TrainingPass pass_;
   Gradients gradients_;
   AdamW optimizer_;

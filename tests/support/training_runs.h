@@ -17,6 +17,7 @@
 
 #include "models/families/families.h"
 #include "models/loading/eight_bits.h"
+#include "models/loading/sharded_weights.h"
 #include "parallel/plan/stage_balance.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/samplers/sampler_config.h"
@@ -24,7 +25,6 @@
 #include "runtime/training/objective.h"
 #include "runtime/training/optimizer.h"
 #include "runtime/training/sample_noise.h"
-#include "runtime/training/sharded_weights.h"
 #include "runtime/training/trained_adapter.h"
 #include "runtime/training/training_pass.h"
 #include "tests/support/random_tensor.h"
@@ -74,11 +74,11 @@ class TrainingRuns {
   struct Result {
     std::map<std::string, at::Tensor> gradients;  // this rank's part of each; if sharded, its rows
     double norm = 0;
-    std::vector<double> losses;                    // of this rank's samples
-    std::map<std::string, runtime::RowSpan> rows;  // of its part, if sharded
-    int64_t weight_bytes = 0;                      // of this rank's part of the model
-    bool swaps = false;                            // whether weights of blocks are swapped
-    int64_t most_bytes = 0;                        // the most that the model's storages held at once, if sharded
+    std::vector<double> losses;                   // of this rank's samples
+    std::map<std::string, models::RowSpan> rows;  // of its part, if sharded
+    int64_t weight_bytes = 0;                     // of this rank's part of the model
+    bool swaps = false;                           // whether weights of blocks are swapped
+    int64_t most_bytes = 0;                       // the most that the model's storages held at once, if sharded
   };
 
   // `model` is a folder of tests/golden/pipelines, or the path of another one.
@@ -300,7 +300,7 @@ class TrainingRuns {
     Result result;
     for (const models::Param& param : family->parameters()) result.weight_bytes += param.LoadedValue().nbytes();
     result.swaps = family->residency() != nullptr;
-    std::optional<runtime::ShardedWeights> sharded;
+    std::optional<models::ShardedWeights> sharded;
     std::shared_ptr<Measured> measured;
     if (options.sharded) {
       sharded.emplace(family->parameters(), groups.data);

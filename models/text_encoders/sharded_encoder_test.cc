@@ -6,26 +6,26 @@
 #include <string>
 #include <tuple>
 
+#include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/weights/model_folder.h"
-#include "runtime/training/sharded_weights.h"
 #include "tests/support/thread_ranks.h"
 
-namespace tessera::runtime {
+namespace tessera::models {
 namespace {
 
 // A text encoder of a golden model.
 struct OpenedEncoder {
   OpenedEncoder(const std::string& model, const std::string& component, at::ScalarType dtype) : table(dtype, at::kCPU) {
-    const models::ModelFolder folder = *models::ModelFolder::Open("tests/golden/pipelines/" + model);
+    const ModelFolder folder = *ModelFolder::Open("tests/golden/pipelines/" + model);
     base::ConfigReader reader = *folder.Config(component);
-    encoder = models::ReadTextEncoder(folder.components().at(component).class_name, reader)->make(table);
-    const absl::Status loaded = models::LoadWeights(*folder.Weights(component), table, component);
+    encoder = ReadTextEncoder(folder.components().at(component).class_name, reader)->make(table);
+    const absl::Status loaded = LoadWeights(*folder.Weights(component), table, component);
     TORCH_CHECK(loaded.ok(), std::string(loaded.message()));
   }
 
-  models::EncodedTokens Encode(models::WeightResidency* weights) const {
+  EncodedTokens Encode(WeightResidency* weights) const {
     parallel::SingleRank one;
     parallel::LocalAttention attention;
     const at::Tensor ids = at::tensor({3, 11, 5, 2, 0, 0}, at::kLong).unsqueeze(0);
@@ -34,8 +34,8 @@ struct OpenedEncoder {
                             {.attention = attention, .tensor = one, .world = one});
   }
 
-  models::ParamTable table;
-  std::unique_ptr<models::TextEncoder> encoder;
+  ParamTable table;
+  std::unique_ptr<TextEncoder> encoder;
 };
 
 class ShardedEncoderTest : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
@@ -43,7 +43,7 @@ class ShardedEncoderTest : public testing::TestWithParam<std::tuple<const char*,
 TEST_P(ShardedEncoderTest, EveryRankEncodesTheBitsOfAnEncoderThatHoldsAllWeights) {
   const auto [model, component] = GetParam();
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    models::EncodedTokens expected;
+    EncodedTokens expected;
     {
       const c10::InferenceMode no_gradients;
       OpenedEncoder whole(model, component, dtype);
@@ -56,11 +56,11 @@ TEST_P(ShardedEncoderTest, EveryRankEncodesTheBitsOfAnEncoderThatHoldsAllWeights
         const OpenedEncoder opened(model, component, dtype);
         ShardedWeights weights(opened.table.params(), rank.world());
         for (int text = 0; text < 2; ++text) {
-          const models::EncodedTokens encoded = opened.Encode(&weights);
+          const EncodedTokens encoded = opened.Encode(&weights);
           EXPECT_TRUE(at::equal(encoded.hidden, expected.hidden)) << dtype << " on " << ranks;
           ASSERT_EQ(encoded.pooled.defined(), expected.pooled.defined());
           EXPECT_TRUE(!expected.pooled.defined() || at::equal(encoded.pooled, expected.pooled));
-          for (const models::Param& param : opened.table.params()) {
+          for (const Param& param : opened.table.params()) {
             EXPECT_EQ(param.storage.storage().nbytes(), 0) << param.spec.name;
           }
         }
@@ -78,4 +78,4 @@ INSTANTIATE_TEST_SUITE_P(Encoders, ShardedEncoderTest,
                          });
 
 }  // namespace
-}  // namespace tessera::runtime
+}  // namespace tessera::models

@@ -12,19 +12,19 @@
 #include <vector>
 
 #include "models/loading/param_table.h"
+#include "models/loading/row_span.h"
 #include "models/loading/weight_residency.h"
 #include "parallel/communicator.h"
-#include "runtime/training/row_span.h"
 
-namespace tessera::runtime {
+namespace tessera::models {
 
 // Bring and Release are collective over all data ranks. In addition to its rows a rank holds the brought parts and,
 // while it brings a part, the message that contains it.
-class ShardedWeights final : public models::WeightResidency {
+class ShardedWeights final : public WeightResidency {
  public:
   // Takes every parameter's rows and frees the storages' memory: from then on the model has weights only between Bring
   // and Release. The parameters are all of the model's, in the same order on all ranks; `ranks` outlives this object.
-  ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks);
+  ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks);
 
   void Bring(int part) override;
   void Release(int part) override;
@@ -32,7 +32,7 @@ class ShardedWeights final : public models::WeightResidency {
   parallel::Communicator& ranks() const { return ranks_; }
   // Returns this rank's rows of a parameter, in the model's dtype. Their contents become the weights when their part is
   // brought next.
-  at::Tensor OwnRows(const models::Param& param) const { return own_rows_.at(param.spec.name); }
+  at::Tensor OwnRows(const Param& param) const { return own_rows_.at(param.spec.name); }
 
  private:
   // A storage of the model, in which several parameters may be packed.
@@ -43,7 +43,7 @@ class ShardedWeights final : public models::WeightResidency {
   // Parameters of one dtype, which are gathered together. A parameter's scales are an additional parameter.
   struct Message {
     std::vector<size_t> storage_of;  // by parameter
-    std::vector<models::Param> params;
+    std::vector<Param> params;
     at::Tensor own;                 // this rank's rows of all of them, concatenated
     std::vector<int64_t> elements;  // of the same on every rank
   };
@@ -53,7 +53,7 @@ class ShardedWeights final : public models::WeightResidency {
     int uses = 0;
   };
 
-  static void AddParam(Part& part, const models::Param& param);
+  static void AddParam(Part& part, const Param& param);
   void Keep(Message& message);
   void Gather(const Part& part, const Message& message);
 
@@ -63,6 +63,6 @@ class ShardedWeights final : public models::WeightResidency {
 };
 
 // Whether the weights are shared out.
-bool AreTaken(std::span<const models::Param> params);
+bool AreTaken(std::span<const Param> params);
 
-}  // namespace tessera::runtime
+}  // namespace tessera::models

@@ -1,4 +1,4 @@
-#include "runtime/training/sharded_weights.h"
+#include "models/loading/sharded_weights.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/InferenceMode.h>
@@ -8,7 +8,7 @@
 
 #include "base/planted.h"
 
-namespace tessera::runtime {
+namespace tessera::models {
 namespace {
 
 // Views that autograd saved share the storage, so they are valid only while it has memory.
@@ -25,8 +25,8 @@ void Free(const at::Tensor& values) {
 }
 
 // Returns the scales as a parameter with one number per row.
-models::Param ScalesOf(const models::Param& param) {
-  models::Param scales = param;
+Param ScalesOf(const Param& param) {
+  Param scales = param;
   scales.spec.name += ".scales";
   scales.storage = param.scales;
   scales.shape = {param.shape[0], 1};
@@ -36,16 +36,16 @@ models::Param ScalesOf(const models::Param& param) {
 
 }  // namespace
 
-bool AreTaken(std::span<const models::Param> params) {
-  return std::ranges::any_of(params, [](const models::Param& param) {
+bool AreTaken(std::span<const Param> params) {
+  return std::ranges::any_of(params, [](const Param& param) {
     return !param.waiting.defined() && param.storage.storage().nbytes() < param.storage.nbytes();
   });
 }
 
-ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
+ShardedWeights::ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
   TORCH_CHECK(!AreTaken(params), "the weights are sharded already");
   const at::NoGradGuard no_gradients;
-  for (const models::Param& param : params) {
+  for (const Param& param : params) {
     AddParam(parts_[param.block], param);
     if (param.scales.defined()) AddParam(parts_[param.block], ScalesOf(param));
   }
@@ -55,7 +55,7 @@ ShardedWeights::ShardedWeights(std::span<const models::Param> params, parallel::
   }
 }
 
-void ShardedWeights::AddParam(Part& part, const models::Param& param) {
+void ShardedWeights::AddParam(Part& part, const Param& param) {
   const auto known = std::ranges::find_if(part.storages, [&](const Storage& storage) {
     return storage.values.storage().is_alias_of(param.storage.storage());
   });
@@ -72,7 +72,7 @@ void ShardedWeights::Keep(Message& message) {
   const int size = ranks_.size(), rank = ranks_.rank();
   message.elements.assign(static_cast<size_t>(size), 0);
   std::vector<at::Tensor> rows;
-  for (const models::Param& param : message.params) {
+  for (const Param& param : message.params) {
     for (int r = 0; r < size; ++r) {
       message.elements[static_cast<size_t>(r)] += RowsOf(param, r, size).count() * RowElements(param);
     }
@@ -96,7 +96,7 @@ void ShardedWeights::Gather(const Part& part, const Message& message) {
   int64_t first = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     for (size_t i = 0; i < message.params.size(); ++i) {
-      const models::Param& param = message.params[i];
+      const Param& param = message.params[i];
       const at::Tensor place =
           RowsOf(param, rank, ranks_.size()).Of(param.View(part.storages[message.storage_of[i]].values));
       place.copy_(all.narrow(0, first, place.numel()).view(place.sizes()));
@@ -125,4 +125,4 @@ void ShardedWeights::Release(int part) {
   for (const Storage& storage : brought.storages) Free(storage.values);
 }
 
-}  // namespace tessera::runtime
+}  // namespace tessera::models

@@ -7,7 +7,7 @@
 
 #include "models/loading/param_table.h"
 
-namespace tessera::runtime {
+namespace tessera::models {
 
 // Rows [begin, end) of a rank's part of a parameter, along dimension 0.
 struct RowSpan {
@@ -19,14 +19,14 @@ struct RowSpan {
 
 // Returns the rows of data rank `rank` of `ranks`, which share the parameter out. Shares are uneven if the number of
 // rows is not divisible, and empty if there are fewer rows than ranks.
-inline RowSpan RowsOf(const models::Param& param, int rank, int ranks) {
+inline RowSpan RowsOf(const Param& param, int rank, int ranks) {
   TORCH_CHECK(!param.shape.empty(), "the parameter ", param.spec.name, " has no rows");
   return {.begin = param.shape[0] * rank / ranks, .end = param.shape[0] * (rank + 1) / ranks};
 }
 
 // Returns the number of elements of one of its rows.
-inline int64_t RowElements(const models::Param& param) {
+inline int64_t RowElements(const Param& param) {
   return c10::multiply_integers(param.shape.begin() + 1, param.shape.end());
 }
 
-}  // namespace tessera::runtime
+}  // namespace tessera::models
