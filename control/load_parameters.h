@@ -18,7 +18,7 @@ namespace tessera::control {
 struct Placement {
   int32_t threads = 0;  // on the CPU, of all ranks together; 0: all of the machine's processors
   ComponentPlacement text_encoders = ComponentPlacement::kRank0;
-  ComponentPlacement autoencoder = ComponentPlacement::kRank0;
+  AutoencoderPlacement autoencoder = AutoencoderPlacement::kRank0;
   bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
   Offload offload = Offload::kAuto;
 
@@ -33,8 +33,9 @@ constexpr auto FieldsOf(const Placement*) {
   return std::tuple(
       Field("threads", &P::threads, base::Integer{0, kMaxThreads}, "CPU threads of all ranks together; 0: all"),
       Field("text_encoders", &P::text_encoders,
-            "Where the text encoders are: on the first rank's device, in main memory, or read for each use"),
-      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, with the same values"),
+            "Where the text encoders are: on the first rank's device, in main memory, read for each use, or shared out "
+            "over all ranks"),
+      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, with the first three of these values"),
       Field("stream_blocks", &P::stream_blocks,
             "Read each block of the transformer from its files for every use: for models that do not fit"),
       Field("offload", &P::offload,

@@ -24,8 +24,16 @@ enum class ComponentPlacement {
   kRank0,     // on the first rank's device
   kCpu,       // in the first rank's host memory
   kUnloaded,  // read from its files for each use and dropped after it
+  kSharded,   // shared out over the devices of all ranks, which use it together
 };
-constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload"}; }
+constexpr auto NamesOf(ComponentPlacement) { return std::array{"rank0", "cpu", "unload", "sharded"}; }
+
+// The placements that an autoencoder can have.
+enum class AutoencoderPlacement { kRank0, kCpu, kUnloaded };
+constexpr auto NamesOf(AutoencoderPlacement) { return std::array{"rank0", "cpu", "unload"}; }
+constexpr ComponentPlacement PlacementOf(AutoencoderPlacement placement) {
+  return static_cast<ComponentPlacement>(placement);
+}
 
 // Whether weights that are used once per image are kept in host memory, on devices with memory separate from it.
 enum class Offload {

@@ -124,7 +124,8 @@ class Family {
   virtual FlowSigmas flow_sigmas() const { return FlowSigmas::kSampler; }
 
   // Encodes prompts into finite conditioning. Returns InvalidArgument for a prompt that cannot be read,
-  // FailedPrecondition if another rank encodes prompts, DataLoss if a text encoder's states are not finite.
+  // FailedPrecondition if another rank encodes prompts, DataLoss if a text encoder's states are not finite. Collective,
+  // with equal results, if LoadOptions::text_ranks share the text encoders out.
   virtual absl::StatusOr<EncodedPrompt> Encode(const PromptRequest& request,
                                                const parallel::ForwardContext& context) = 0;
 
@@ -169,7 +170,10 @@ struct LoadOptions {
   WeightShare share;            // this rank's part of the transformer
   bool encodes_prompts = true;  // if false, another rank encodes prompts: text encoders' weights are not read, and
                                 // Encode may not be called
-  bool byte_fallback = true;    // see Tokenizer::UseUnknownToken
+  // The ranks that share the text encoders out, which then call Encode together with the same requests in the same
+  // order; null unless the text encoders are placed so.
+  parallel::Communicator* text_ranks = nullptr;
+  bool byte_fallback = true;  // see Tokenizer::UseUnknownToken
 };
 
 }  // namespace tessera::models

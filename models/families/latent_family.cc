@@ -39,7 +39,8 @@ LatentFamily::LatentFamily(const ModelFolder& folder, const LoadOptions& options
       cache_(std::make_shared<PromptCache>(options.prompt_cache_bytes)),
       transformer_(folder, "transformer", make_transformer, options.dtype, options.device,
                    control::ComponentPlacement::kRank0, ShareOf(options), options.for_training, options.quantize),
-      autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device, options.placement.autoencoder) {
+      autoencoder_(folder, "vae", autoencoder.make, options.dtype, options.device,
+                   control::PlacementOf(options.placement.autoencoder)) {
   if (options.placement.stream_blocks) {
     const auto read_block = [folder, options, make_transformer](int index) {
       WeightShare share = options.share;

@@ -2,8 +2,11 @@
 // memory either always or only during use.
 #pragma once
 
+#include <c10/core/InferenceMode.h>
+
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,8 +15,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/status_macros.h"
 #include "control/placement.h"
 #include "models/loading/param_table.h"
+#include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
 #include "models/loading/weight_memory.h"
 #include "models/weights/model_folder.h"
@@ -54,13 +59,12 @@ class Component {
         name_(std::move(name)),
         make_(std::move(make)),
         dtype_(dtype),
-        device_(placement == control::ComponentPlacement::kRank0 ? device : at::Device(at::kCPU)),
+        device_(placement == control::ComponentPlacement::kCpu ? at::Device(at::kCPU) : device),
         placement_(placement),
         share_(share),
         for_training_(for_training),
         quantize_(quantize) {
-    // An unloaded component is in memory only briefly, so it uses the fast device.
-    if (placement == control::ComponentPlacement::kUnloaded) device_ = device;
+    // An unloaded component is in memory only briefly, so it uses the fast device too.
     share_.pinned = placement != control::ComponentPlacement::kUnloaded;
   }
 
@@ -107,6 +111,9 @@ class Component {
   // The parameters of this rank, which the component computes with. Empty unless it was loaded for training.
   const std::vector<Param>& params() const { return params_; }
 
+  // Brings the weights, which are shared out over ranks; null if they are in memory.
+  WeightResidency* residency() const { return sharded_.get(); }
+
   // The component, which must be kept in memory; Take transfers it to the caller.
   const Model& model() const { return *model_; }
   std::unique_ptr<Model> Take() { return std::move(model_); }
@@ -122,8 +129,17 @@ class Component {
     absl::StatusOr<WeightFolder> weights = folder_.Weights(name_);
     if (!weights.ok()) return weights.status();
     const WeightPages pages;
+    // Sharded weights are written to after loading, outside the inference mode in which they may be loaded.
+    std::optional<c10::InferenceMode> ordinary;
+    if (share_.row_ranks != nullptr) ordinary.emplace(false);
     ParamTable table(dtype_, device_, share_, quantize_);
     std::unique_ptr<Model> model = make_(table);
+    if (share_.row_ranks != nullptr) {
+      ASSIGN_OR_RETURN(sharded_, ShardedWeights::Load(*weights, table, name_, *share_.row_ranks));
+      bytes_ = sharded_->own_bytes();
+      model_ = std::move(model);
+      return absl::OkStatus();
+    }
     bytes_ = table.bytes();
     if (absl::Status loaded = LoadWeights(*weights, table, name_); !loaded.ok()) return loaded;
     if (for_training_) {
@@ -146,6 +162,7 @@ class Component {
   bool for_training_;
   bool quantize_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<ShardedWeights> sharded_;
   std::vector<Param> params_;
   int64_t bytes_ = 0;
   bool held_ = false;

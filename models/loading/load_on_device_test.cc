@@ -2,18 +2,23 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "models/flux/flux_config.h"
 #include "models/flux/flux_transformer.h"
 #include "models/layers/linear.h"
 #include "models/loading/component.h"
+#include "models/loading/sharded_weights.h"
 #include "models/loading/weight_loader.h"
 #include "tests/support/pretend_device.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
+#include "tests/support/thread_ranks.h"
 
 namespace tessera::models {
 namespace {
@@ -133,15 +138,97 @@ TEST_F(LargeLoadTest, RanksHaveTheirPartsOfIt) {
   }
 }
 
+// A rank that loads alone: it exchanges nothing.
+class OneOfRanks final : public parallel::Communicator {
+ public:
+  OneOfRanks(int rank, int size) : rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+ private:
+  const int rank_, size_;
+};
+
+TEST_F(LargeLoadTest, ARankOfShardedWeightsReadsItsRowsAndNeverHoldsMore) {
+  const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
+  const at::Tensor all = at::arange(kMatrices * kRows * kColumns, at::kFloat).view({kMatrices, kRows, kColumns});
+  constexpr int kRanks = 3;
+  for (const at::Device device : {at::Device(at::kCPU), kPretendDevice}) {
+    int64_t together = 0;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      OneOfRanks ranks(rank, kRanks);
+      const TensorShard rows{.rank = rank, .size = kRanks};
+      const int64_t own = (rows.end(kRows) - rows.begin(kRows)) * kMatrices * kColumns * 4;
+      const int64_t before = PretendDeviceBytes();
+      LimitPretendDevice(before + own);
+      const absl::Cleanup no_limit = [] { LimitPretendDevice(std::numeric_limits<int64_t>::max()); };
+      ParamTable table(at::kFloat, device, {.row_ranks = &ranks});
+      AddTo(table);
+      EXPECT_EQ(PretendDeviceBytes(), before);
+      const absl::StatusOr<std::unique_ptr<ShardedWeights>> sharded =
+          ShardedWeights::Load(weights, table, "part", ranks);
+      ASSERT_TRUE(sharded.ok()) << sharded.status();
+      EXPECT_EQ((*sharded)->own_bytes(), own);
+      EXPECT_EQ(PretendDeviceBytes() - before, device.is_cpu() ? 0 : own);
+      for (int64_t i = 0; i < kMatrices; ++i) {
+        const Param& param = table.params()[static_cast<size_t>(i)];
+        EXPECT_EQ(param.storage.storage().nbytes(), 0);
+        EXPECT_TRUE(at::equal((*sharded)->OwnRows(param).cpu(), all[i].slice(0, rows.begin(kRows), rows.end(kRows))));
+      }
+      together += own;
+    }
+    EXPECT_EQ(together, static_cast<int64_t>(all.nbytes()));
+  }
+}
+
+// A rank brings a block in its message, from which it is copied.
+TEST_F(LargeLoadTest, RanksThatBringABlockHoldItTwiceInAdditionToTheirRows) {
+  const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
+  const at::Tensor all = at::arange(kMatrices * kRows * kColumns, at::kFloat).view({kMatrices, kRows, kColumns});
+  constexpr int kRanks = 2;
+  constexpr int64_t kBlock = kRows * kColumns * 4;
+  const int64_t before = PretendDeviceBytes();
+  LimitPretendDevice(before + kMatrices * kBlock + kRanks * 2 * kBlock);
+  const absl::Cleanup no_limit = [] { LimitPretendDevice(std::numeric_limits<int64_t>::max()); };
+  ThreadRanksOptions options;
+  options.communicator.addresses_devices = true;
+  RunRanks(
+      kRanks,
+      [&](ThreadRank& rank) {
+        ParamTable table(at::kFloat, kPretendDevice, {.row_ranks = &rank.world()});
+        for (int64_t block = 0; block < kMatrices; ++block) {
+          table.EnterBlock(block);
+          table.AddProduct({{.name = block == 0 ? "a.weight" : "b.weight", .shape = {kRows, kColumns}}});
+          table.LeaveBlock();
+        }
+        const std::unique_ptr<ShardedWeights> sharded = *ShardedWeights::Load(weights, table, "part", rank.world());
+        rank.world().Barrier();
+        for (int block = 0; block < kMatrices; ++block) {
+          const BroughtPart part(sharded.get(), block);
+          EXPECT_TRUE(at::equal(table.params()[static_cast<size_t>(block)].storage.cpu(), all[block]));
+          rank.world().Barrier();
+        }
+        rank.world().Barrier();
+        EXPECT_EQ(PretendDeviceBytes() - before, kMatrices * kBlock);
+        rank.world().Barrier();
+      },
+      options);
+}
+
 TEST_F(LargeLoadTest, AFileThatEndsEarlyIsNamed) {
   const WeightFolder weights = *WeightFolder::Open(test_folder_.path(), "part");
   std::filesystem::resize_file(file_, std::filesystem::file_size(file_) - 1);
   for (const at::Device device : {at::Device(at::kCPU), kPretendDevice}) {
     ParamTable table(at::kFloat, device);
     AddTo(table);
-    const absl::Status status = LoadWeights(weights, table, "part");
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_NE(status.message().find("part/model.safetensors"), std::string::npos) << status;
+    OneOfRanks last(2, 3);
+    ParamTable sharded(at::kFloat, device, {.row_ranks = &last});
+    AddTo(sharded);
+    for (const absl::Status& status :
+         {LoadWeights(weights, table, "part"), ShardedWeights::Load(weights, sharded, "part", last).status()}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+      EXPECT_NE(status.message().find("part/model.safetensors"), std::string::npos) << status;
+    }
   }
 }
 

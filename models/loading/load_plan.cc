@@ -54,7 +54,7 @@ bool CanWait(control::ComponentRole role, const std::string& name, const StoredT
 
 control::ComponentPlacement PlacementOf(control::ComponentRole role, const LoadRequest& request) {
   if (role == control::ComponentRole::kTextEncoder) return request.placement.text_encoders;
-  return role == control::ComponentRole::kAutoencoder ? request.placement.autoencoder
+  return role == control::ComponentRole::kAutoencoder ? control::PlacementOf(request.placement.autoencoder)
                                                       : control::ComponentPlacement::kRank0;
 }
 
@@ -109,6 +109,24 @@ int64_t CachedPromptBytes(const LoadRequest& request) {
   return request.on_device && request.encodes_prompts ? request.prompt_cache_bytes : 0;
 }
 
+// The parameters of a component that are in memory at one time, and how many of them only during use.
+struct ParametersInMemory {
+  int64_t all = 0, transient = 0;
+};
+
+ParametersInMemory ParametersOf(const PlannedComponent& component, bool streamed, bool sharded, int64_t parts) {
+  const int64_t frame = component.frame_parameters, block = component.block_parameters;
+  if (streamed) {  // the frame is read again together with a block
+    const int64_t transient = Sum(frame, block);
+    return {.all = Sum(frame, transient), .transient = transient};
+  }
+  if (sharded) {
+    const int64_t transient = Sum(frame, std::max(frame, Product(2, block)));
+    return {.all = Sum(component.row_parameters, transient), .transient = transient};
+  }
+  return {.all = component.parameters / parts + (component.parameters % parts != 0)};
+}
+
 // Only the sizes of the components do not depend on the request; all other figures follow from both.
 LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& request) {
   LoadPlan plan{.request = request, .components = std::move(components)};
@@ -117,14 +135,12 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     const bool transformer = component.role == control::ComponentRole::kTransformer;
     const int64_t parts = transformer ? request.transformer_parts : 1;
     const bool streamed = transformer && request.placement.stream_blocks && component.block_parameters > 0;
-    // The frame is read again together with a block.
-    const int64_t transient = streamed ? Sum(component.frame_parameters, component.block_parameters) : 0;
-    const int64_t parameters = streamed ? Sum(component.frame_parameters, transient)
-                                        : component.parameters / parts + (component.parameters % parts != 0);
+    const bool sharded = placement == control::ComponentPlacement::kSharded && request.ranks > 1;
+    const auto [parameters, transient] = ParametersOf(component, streamed, sharded, parts);
     component.memory =
         request.on_device && placement != control::ComponentPlacement::kCpu ? MemoryKind::kDevice : MemoryKind::kHost;
     const Offloaded least = transformer ? Offloaded::kModulations : Offloaded::kAll;
-    const bool offloads = request.offload >= least && component.memory == MemoryKind::kDevice && !streamed;
+    const bool offloads = request.offload >= least && component.memory == MemoryKind::kDevice && !streamed && !sharded;
     const bool locked = placement != control::ComponentPlacement::kUnloaded;
     int64_t offloaded = 0, offloaded_takes = 0;
     for (const int64_t whole : offloads ? component.offloadable : std::vector<int64_t>()) {
@@ -141,7 +157,8 @@ LoadPlan Plan(std::vector<PlannedComponent> components, const LoadRequest& reque
     component.waiting_bytes = Sum(offloaded_takes, waiting_blocks);
     component.bytes =
         Product(Sum(parameters - offloaded - waiting, swaps ? request.buffer_parameters : 0), element_bytes);
-    component.largest_bytes = Product(component.largest_parameters, control::ElementBytes(request.dtype));
+    // A rank converts its rows of a tensor by the buffer.
+    component.largest_bytes = sharded ? 0 : Product(component.largest_parameters, control::ElementBytes(request.dtype));
     component.transient_bytes = placement == control::ComponentPlacement::kUnloaded
                                     ? component.bytes
                                     : Product(transient, control::ElementBytes(request.dtype));
@@ -180,13 +197,20 @@ std::vector<std::string> Options(const LoadRequest& from, const LoadRequest& to)
 }
 
 // Returns `current` and then the placements that take a different amount of memory.
-std::vector<control::ComponentPlacement> Placements(control::ComponentPlacement current, bool on_device) {
-  std::vector<control::ComponentPlacement> placements = {current};
-  for (const control::ComponentPlacement other :
-       {control::ComponentPlacement::kUnloaded, control::ComponentPlacement::kCpu,
-        control::ComponentPlacement::kRank0}) {
-    if (other != current && (on_device || other == control::ComponentPlacement::kUnloaded)) placements.push_back(other);
+template <class Placement>
+std::vector<Placement> Placements(Placement current, bool on_device) {
+  std::vector<Placement> placements = {current};
+  for (const Placement other : {Placement::kUnloaded, Placement::kCpu, Placement::kRank0}) {
+    if (other != current && (on_device || other == Placement::kUnloaded)) placements.push_back(other);
   }
+  return placements;
+}
+
+// In the host's memory, ranks that share text encoders out take more than one rank that has them.
+std::vector<control::ComponentPlacement> TextPlacements(const LoadRequest& request) {
+  constexpr control::ComponentPlacement kSharded = control::ComponentPlacement::kSharded;
+  std::vector<control::ComponentPlacement> placements = Placements(request.placement.text_encoders, request.on_device);
+  if (request.on_device && request.ranks > 1 && placements.front() != kSharded) placements.push_back(kSharded);
   return placements;
 }
 
@@ -197,9 +221,8 @@ std::vector<LoadPlan> Alternatives(const LoadPlan& plan) {
   std::vector<LoadPlan> alternatives;
   for (const control::Dtype dtype : {control::Dtype::kFp64, control::Dtype::kFp32, control::Dtype::kBf16}) {
     if (control::ElementBytes(dtype) > control::ElementBytes(request.dtype)) continue;
-    for (const control::ComponentPlacement text_encoders :
-         Placements(request.placement.text_encoders, request.on_device)) {
-      for (const control::ComponentPlacement autoencoder :
+    for (const control::ComponentPlacement text_encoders : TextPlacements(request)) {
+      for (const control::AutoencoderPlacement autoencoder :
            Placements(request.placement.autoencoder, request.on_device)) {
         LoadRequest other = request;
         other.dtype = dtype;
@@ -269,7 +292,9 @@ std::string Table(const LoadPlan& plan) {
                                                  : absl::StrCat(", where they take ", GiB(component.waiting_bytes))),
                           component.transient_bytes == 0 ? ""
                           : component.is_transient()     ? " while in use"
-                                                         : ", a block at a time");
+                          : component.role == control::ComponentRole::kTextEncoder
+                              ? absl::StrCat(", of which ", GiB(component.transient_bytes), " while in use")
+                              : ", a block at a time");
   }
   for (const auto& [name, need] : {std::pair("main memory", plan.host), std::pair("device memory", plan.device)}) {
     if (need.peak == 0) continue;
@@ -335,6 +360,10 @@ absl::StatusOr<LoadPlan> PlanLoad(const ModelFolder& folder, const LoadRequest& 
       const StoredTensor& tensor = location.tensor;
       component.parameters = Sum(component.parameters, tensor.elements());
       component.largest_parameters = std::max(component.largest_parameters, tensor.elements());
+      const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+      const int64_t own_rows = rows / request.ranks + (rows % request.ranks != 0);
+      component.row_parameters =
+          Sum(component.row_parameters, rows == 0 ? 0 : Product(tensor.elements() / rows, own_rows));
       component.stored_bytes = Sum(component.stored_bytes, static_cast<int64_t>(tensor.bytes()));
       if (CanWait(listed.role, tensor_name, tensor)) {
         int64_t& allocation = allocations[encoder ? AllocationOf(tensor_name) : tensor_name];

@@ -8,6 +8,9 @@
 // from several tensors can be larger than the largest of them. The device memory of a run (activations, modulations,
 // images) counts as the request states it, and the prompt cache counts at its maximum size. The main memory that a run
 // and that cache take is not in the plan.
+//
+// Of a text encoder that is shared out over ranks, each loads its rows only. While the encoder runs, it also has the
+// tensors outside the blocks, one block, and the message that brings it or them.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,7 @@ struct LoadRequest {
   bool on_device = false;         // rank 0 computes on a device that has its own memory
   control::Placement placement;   // the components that it does not name stay with rank 0
   bool encodes_prompts = true;    // otherwise another rank has the text encoders
+  int64_t ranks = 1;              // share the text encoders out if these are placed so
   int64_t transformer_parts = 1;  // number of about equal parts; this rank has one of them
   bool quantize = false;          // the transformer's weights take about one byte each
   // On a device, of this rank's part: the parameters of blocks whose weights wait in the host's memory, and the
@@ -48,6 +52,7 @@ struct PlannedComponent {
   int64_t largest_parameters = 0;         // of its largest tensor
   int64_t block_parameters = 0;           // of its largest block
   int64_t frame_parameters = 0;           // of all tensors outside its blocks
+  int64_t row_parameters = 0;             // elements of the rows of its tensors that one of the request's ranks has
   std::vector<int64_t> offloadable = {};  // elements of the tensors that can wait in main memory, by allocation
   int64_t stored_bytes = 0;               // of all its tensors, in its files
   int64_t bytes = 0;                      // as served; of everything that is in memory at one time

@@ -195,7 +195,7 @@ TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
       PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kBf16,
                                               .on_device = true,
                                               .placement = {.text_encoders = control::ComponentPlacement::kCpu,
-                                                            .autoencoder = control::ComponentPlacement::kCpu}});
+                                                            .autoencoder = control::AutoencoderPlacement::kCpu}});
   EXPECT_EQ(plan.device.resident, 542400 * 2);
   EXPECT_EQ(plan.device.peak, (542400 + 36864) * 2 + 64 * kMiB);
   EXPECT_EQ(plan.host.resident, (90112 + 163584 + 109088 + 72347) * 2);
@@ -204,11 +204,48 @@ TEST(LoadPlan, ComponentsPlacedOnTheCpuAreInMainMemory) {
   EXPECT_EQ(Component(plan, "transformer").memory, MemoryKind::kDevice);
 }
 
+// The figures of the parts: rows of a rank 6 + 6 + 16 + 2, tensors outside blocks 10 + 3, the larger block 28.
+TEST(LoadPlan, OfAnEncoderThatRanksShareARankHasItsRowsAndWhileItRunsAlsoWhatIsBrought) {
+  const TestFolder folder;
+  folder.Write("model_index.json", R"({"_class_name": "P", "text_encoder": ["t", "T"], "vae": ["d", "V"]})");
+  std::string header = "{";
+  int64_t bytes = 0;
+  const auto add = [&](const std::string& name, const std::string& shape, int64_t elements) {
+    absl::StrAppend(&header, header.size() > 1 ? "," : "", "\"", name, "\":{\"dtype\":\"F32\",\"shape\":", shape,
+                    ",\"data_offsets\":[", bytes, ",", bytes + 4 * elements, "]}");
+    bytes += 4 * elements;
+  };
+  add("shared", "[5,2]", 10);
+  add("encoder.block.0.w", "[4,3]", 12);
+  add("encoder.block.1.w", "[7,4]", 28);
+  add("norm", "[3]", 3);
+  folder.Write("text_encoder/model.safetensors", SafetensorsBytes(header + "}", std::string(bytes, '\0')));
+  folder.Write("vae/diffusion_pytorch_model.safetensors", OneTensor("a"));
+  LoadRequest request{.dtype = control::Dtype::kFp32, .on_device = true, .ranks = 2};
+  const LoadPlan whole = PlanFor(folder.path(), request);
+  request.placement.text_encoders = control::ComponentPlacement::kSharded;
+  const LoadPlan shared = PlanFor(folder.path(), request);
+  constexpr int64_t kOwn = 6 + 6 + 16 + 2, kBrought = 13 + 2 * 28;
+  const PlannedComponent& encoder = Component(shared, "text_encoder");
+  EXPECT_EQ(encoder.bytes, (kOwn + kBrought) * 4);
+  EXPECT_EQ(encoder.transient_bytes, kBrought * 4);
+  EXPECT_EQ(shared.device.resident, whole.device.resident - (53 - kOwn) * 4);
+  EXPECT_EQ(shared.device.peak, shared.device.resident + kBrought * 4 + 64 * kMiB);
+  EXPECT_EQ(shared.host.resident, 0);
+  EXPECT_THAT(std::string(Check(shared, kGiB, 0).message()), HasSubstr("while in use"));
+  // One rank has nothing to share, and what ranks share does not wait in the host's memory.
+  request.ranks = 1;
+  EXPECT_EQ(PlanFor(folder.path(), request).device.resident, whole.device.resident);
+  request.ranks = 2;
+  request.offload = Offloaded::kAll;
+  EXPECT_EQ(PlanFor(folder.path(), request).device.resident, shared.device.resident);
+}
+
 TEST(LoadPlan, OfUnloadedComponentsOnlyTheLargestCounts) {
   const LoadPlan plan =
       PlanFor("tests/golden/pipelines/sd35", {.dtype = control::Dtype::kFp32,
                                               .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
-                                                            .autoencoder = control::ComponentPlacement::kUnloaded}});
+                                                            .autoencoder = control::AutoencoderPlacement::kUnloaded}});
   EXPECT_EQ(plan.host.resident, 542400 * 4);
   EXPECT_EQ(plan.host.peak, (542400 + 163584 + 72672) * 4 + 64 * kMiB);
   for (const char* name : {"text_encoder", "vae"}) {
@@ -221,7 +258,7 @@ TEST(LoadPlan, ASmallUnloadedComponentHidesNotThatALargerTensorIsLoaded) {
   // The transformer's largest tensor alone is larger than the autoencoder and its largest tensor.
   const LoadPlan plan =
       PlanFor("tests/golden/pipelines/hunyuan11",
-              {.dtype = control::Dtype::kFp32, .placement = {.autoencoder = control::ComponentPlacement::kUnloaded}});
+              {.dtype = control::Dtype::kFp32, .placement = {.autoencoder = control::AutoencoderPlacement::kUnloaded}});
   EXPECT_EQ(plan.host.resident, (42592 + 41088 + 788580) * 4);
   EXPECT_EQ(plan.host.peak, plan.host.resident + 419840 * 4 + 64 * kMiB);
 }
@@ -407,6 +444,19 @@ TEST_F(SparseFluxTest, ComponentsMoveToTheDeviceWhereTheHostIsShort) {
   EXPECT_THAT(Advised(Check(plan, kGiB, 80 * kGiB)), ElementsAre("--text-encoders unload", "--text-encoders rank0"));
 }
 
+TEST_F(SparseFluxTest, RanksShareTheEncodersWhereOneOfThemHasNoRoomForThose) {
+  LoadRequest request{.dtype = control::Dtype::kBf16, .on_device = true, .ranks = 2};
+  const LoadPlan plan = Plan(request);
+  EXPECT_THAT(Advised(Check(plan, kGiB, 30 * kGiB)), ElementsAre("--text-encoders sharded"));
+  request.ranks = 4;
+  EXPECT_THAT(Advised(Check(Plan(request), kGiB, 27 * kGiB)), ElementsAre("--text-encoders sharded"));
+  // It helps neither in main memory nor a single rank.
+  request.ranks = 1;
+  const auto shares = testing::Contains(HasSubstr("sharded"));
+  EXPECT_THAT(Advised(Check(Plan(request), kGiB, 30 * kGiB)), Not(shares));
+  EXPECT_THAT(Advised(Check(Plan({.dtype = control::Dtype::kBf16, .ranks = 4}), 30 * kGiB)), Not(shares));
+}
+
 TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
   const std::string message(Check(Plan({.dtype = control::Dtype::kFp32}), 22 * kGiB).message());
   // (11901408320 + 4762310656 + 131596288) * 2 bytes + 64 MiB
@@ -418,7 +468,7 @@ TEST_F(SparseFluxTest, WhereNothingIsEnoughTheLeastNeedIsNamed) {
 TEST_F(SparseFluxTest, WhereNothingMakesItSmallerNoOptionIsNamed) {
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
                               .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
-                                            .autoencoder = control::ComponentPlacement::kUnloaded}});
+                                            .autoencoder = control::AutoencoderPlacement::kUnloaded}});
   EXPECT_THAT(std::string(Check(plan, 22 * kGiB).message()),
               HasSubstr("is enough: 31.35 GiB of main memory are needed at least\n"));
 }
@@ -430,7 +480,7 @@ TEST_F(SparseFluxTest, OfStreamedBlocksTheLargestCounts) {
                              2 * (8 * kWidth * kWidth + 5 * kWidth);
   const LoadPlan plan = Plan({.dtype = control::Dtype::kBf16,
                               .placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
-                                            .autoencoder = control::ComponentPlacement::kUnloaded,
+                                            .autoencoder = control::AutoencoderPlacement::kUnloaded,
                                             .stream_blocks = true}});
   const PlannedComponent& transformer = Component(plan, "transformer");
   EXPECT_EQ(transformer.block_parameters, kBlock);

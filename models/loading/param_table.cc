@@ -41,9 +41,9 @@ void ParamTable::LeaveBlock() {
 ParamTable::Allocation ParamTable::Allocate(at::IntArrayRef shape, at::ScalarType dtype, bool offloaded) const {
   at::TensorOptions options = Options().dtype(dtype);
   if (offloaded) options = options.device(at::kCPU).pinned_memory(pinned_);
-  if (!waits_) return {.tensor = at::empty(shape, options), .waiting = {}};
-  Allocation allocation{.tensor = at::empty({0}, options),
-                        .waiting = at::empty(shape, options.device(at::kCPU).pinned_memory(true))};
+  if (!waits_ && !is_brought_) return {.tensor = at::empty(shape, options), .waiting = {}};
+  Allocation allocation{.tensor = at::empty({0}, options), .waiting = {}};
+  if (waits_) allocation.waiting = at::empty(shape, options.device(at::kCPU).pinned_memory(true));
   allocation.tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return allocation;
 }

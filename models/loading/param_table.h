@@ -15,6 +15,10 @@
 #include "models/adapters/plan/product_spec.h"
 #include "models/loading/offload.h"
 
+namespace tessera::parallel {
+class Communicator;
+}
+
 namespace tessera::models {
 
 // The part of a table's parameters that one rank of a tensor group holds.
@@ -45,6 +49,9 @@ struct WeightShare {
   // whether that memory is pinned. It is not pinned for a component that is loaded for one use only.
   Offloaded offloaded = Offloaded::kNone;
   bool pinned = true;
+  // If not null, the ranks that share every weight out by rows (models/loading/sharded_weights.h): the parameters have
+  // memory only while they are brought.
+  parallel::Communicator* row_ranks = nullptr;
 };
 
 // The part of the gradient that a tensor rank computes for a parameter that is not split over the tensor axis.
@@ -119,6 +126,7 @@ class ParamTable {
         waiting_(std::move(share.waiting)),
         offloaded_(share.offloaded),
         pinned_(share.pinned),
+        is_brought_(share.row_ranks != nullptr),
         quantize_(quantize) {}
 
   // Allocates the storage of one parameter without touching it.
@@ -184,6 +192,7 @@ class ParamTable {
   std::vector<int64_t> waiting_;
   Offloaded offloaded_;
   bool pinned_;
+  bool is_brought_;  // parameters have no memory
   int64_t block_ = Param::kNoBlock;
   bool quantize_;
   bool elsewhere_ = false, waits_ = false;  // of the current block

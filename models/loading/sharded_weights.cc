@@ -7,25 +7,27 @@
 #include <utility>
 
 #include "base/planted.h"
+#include "base/status_macros.h"
+#include "models/loading/weight_loader.h"
 
 namespace tessera::models {
 namespace {
 
 // Views that autograd saved share the storage, so they are valid only while it has memory.
-void Allocate(const at::Tensor& values, int64_t bytes) {
+void AllocateStorage(const at::Tensor& values, int64_t bytes) {
   c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::GetAllocator(values.device().type())->allocate(static_cast<size_t>(bytes)));
   storage->set_nbytes(static_cast<size_t>(bytes));
 }
 
-void Free(const at::Tensor& values) {
+void FreeStorage(const at::Tensor& values) {
   c10::StorageImpl* storage = values.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(c10::DataPtr(nullptr, values.device()));
   storage->set_nbytes(0);
 }
 
 // Returns the scales as a parameter with one number per row.
-Param ScalesOf(const Param& param) {
+Param ScaleParam(const Param& param) {
   Param scales = param;
   scales.spec.name += ".scales";
   scales.storage = param.scales;
@@ -42,16 +44,20 @@ bool AreTaken(std::span<const Param> params) {
   });
 }
 
-ShardedWeights::ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks) : ranks_(ranks) {
-  TORCH_CHECK(!AreTaken(params), "the weights are sharded already");
+ShardedWeights::ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks)
+    : ShardedWeights(params, ranks, Rows::kTaken) {}
+
+ShardedWeights::ShardedWeights(std::span<const Param> params, parallel::Communicator& ranks, Rows rows)
+    : ranks_(ranks) {
+  TORCH_CHECK(rows == Rows::kUnread || !AreTaken(params), "the weights are sharded already");
   const at::NoGradGuard no_gradients;
   for (const Param& param : params) {
     AddParam(parts_[param.block], param);
-    if (param.scales.defined()) AddParam(parts_[param.block], ScalesOf(param));
+    if (param.scales.defined()) AddParam(parts_[param.block], ScaleParam(param));
   }
   for (auto& [block, part] : parts_) {
-    for (auto& [dtype, message] : part.messages) Keep(message);
-    for (const Storage& storage : part.storages) Free(storage.values);
+    for (auto& [dtype, message] : part.messages) Keep(message, rows);
+    for (const Storage& storage : part.storages) FreeStorage(storage.values);
   }
 }
 
@@ -64,28 +70,55 @@ void ShardedWeights::AddParam(Part& part, const Param& param) {
   message.params.push_back(param);
   if (known == part.storages.end()) {
     part.storages.push_back(
-        {.values = param.storage.variable_data(), .bytes = static_cast<int64_t>(param.storage.storage().nbytes())});
+        {.values = param.storage.variable_data(), .bytes = static_cast<int64_t>(param.storage.nbytes())});
   }
 }
 
-void ShardedWeights::Keep(Message& message) {
+void ShardedWeights::Keep(Message& message, Rows rows) {
   const int size = ranks_.size(), rank = ranks_.rank();
   message.elements.assign(static_cast<size_t>(size), 0);
-  std::vector<at::Tensor> rows;
+  std::vector<at::Tensor> taken;
   for (const Param& param : message.params) {
     for (int r = 0; r < size; ++r) {
       message.elements[static_cast<size_t>(r)] += RowsOf(param, r, size).count() * RowElements(param);
     }
-    rows.push_back(RowsOf(param, rank, size).Of(param.Value().detach()).flatten());
+    if (rows == Rows::kTaken) taken.push_back(RowsOf(param, rank, size).Of(param.Value().detach()).flatten());
   }
-  message.own = at::cat(rows);
+  message.own = rows == Rows::kTaken ? at::cat(taken)
+                                     : at::empty({message.elements[static_cast<size_t>(rank)]},
+                                                 message.params.front().storage.options().requires_grad(false));
   int64_t first = 0;
-  for (size_t i = 0; i < message.params.size(); ++i) {
-    std::vector<int64_t> shape = message.params[i].shape;
-    shape[0] = RowsOf(message.params[i], rank, size).count();
-    own_rows_[message.params[i].spec.name] = message.own.narrow(0, first, rows[i].numel()).view(shape);
-    first += rows[i].numel();
+  for (const Param& param : message.params) {
+    std::vector<int64_t> shape = param.shape;
+    shape[0] = RowsOf(param, rank, size).count();
+    const int64_t elements = shape[0] * RowElements(param);
+    own_rows_[param.spec.name] = message.own.narrow(0, first, elements).view(shape);
+    first += elements;
   }
+}
+
+absl::StatusOr<std::unique_ptr<ShardedWeights>> ShardedWeights::Load(const WeightFolder& folder,
+                                                                     const ParamTable& table,
+                                                                     const std::string& component,
+                                                                     parallel::Communicator& ranks) {
+  RETURN_IF_ERROR(CheckWeights(folder, table, component));
+  std::unique_ptr<ShardedWeights> weights(new ShardedWeights(table.params(), ranks, Rows::kUnread));
+  std::vector<Param> rows = table.params();
+  for (Param& param : rows) {
+    param.storage = weights->OwnRows(param);
+    param.offset = 0;
+    param.shape = param.storage.sizes().vec();
+  }
+  RETURN_IF_ERROR(ReadRows(folder, rows, {.rank = ranks.rank(), .size = ranks.size()}));
+  return weights;
+}
+
+int64_t ShardedWeights::own_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [block, part] : parts_) {
+    for (const auto& [dtype, message] : part.messages) bytes += static_cast<int64_t>(message.own.nbytes());
+  }
+  return bytes;
 }
 
 void ShardedWeights::Gather(const Part& part, const Message& message) {
@@ -114,7 +147,7 @@ void ShardedWeights::Bring(int part) {
   // The caller may be in inference mode, whose tensors cannot be used to compute gradients.
   const c10::InferenceMode ordinary(false);
   const at::NoGradGuard no_gradients;
-  for (const Storage& storage : brought.storages) Allocate(storage.values, storage.bytes);
+  for (const Storage& storage : brought.storages) AllocateStorage(storage.values, storage.bytes);
   for (const auto& [dtype, message] : brought.messages) Gather(brought, message);
 }
 
@@ -122,7 +155,7 @@ void ShardedWeights::Release(int part) {
   Part& brought = parts_.at(part);
   TORCH_CHECK(brought.uses > 0, "part ", part, " of the model is released more often than it was requested");
   if (--brought.uses > 0 || base::Planted("sharded_weights_stale")) return;
-  for (const Storage& storage : brought.storages) Free(storage.values);
+  for (const Storage& storage : brought.storages) FreeStorage(storage.values);
 }
 
 }  // namespace tessera::models

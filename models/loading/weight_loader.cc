@@ -77,13 +77,25 @@ struct LoadTurns {
   int64_t buffer_bytes = 0;                        // of the largest turn
 };
 
+// The parameters that a load fills, and this rank's part of them.
+struct LoadTarget {
+  std::span<const Param> params;
+  TensorShard shard;
+  at::Device device;
+  at::ScalarType dtype;      // the model's
+  bool rows_of_all = false;  // the part is a range of the rows of every parameter, whatever its role
+};
+
 // Fills turns one after another.
 class TurnsOfLoad {
  public:
-  TurnsOfLoad(const WeightFolder& folder, const ParamTable& table) : shard_(table.shard()) {
-    for (const Param& param : table.params()) {
+  TurnsOfLoad(const WeightFolder& folder, const LoadTarget& target)
+      : shard_(target.shard), rows_of_all_(target.rows_of_all) {
+    for (const Param& param : target.params) {
       const WeightFolder::Location& location = *Locate(folder, param.spec);
-      if (param.scales.defined()) {
+      if (rows_of_all_) {
+        AddRun(param, location);
+      } else if (param.scales.defined()) {
         AddRowsForEightBits(param, location);
       } else if (param.spec.role == LinearRole::kRow && shard_.size > 1) {
         AddColumns(param, location);
@@ -102,7 +114,8 @@ class TurnsOfLoad {
     int64_t row = 1, count = 1;
     for (size_t i = 1; i < whole.size(); ++i) row *= whole[i];
     for (const int64_t size : param.shape) count *= size;
-    const int64_t first = param.spec.role == LinearRole::kColumn ? shard_.begin(whole[0]) * row : 0;
+    const bool is_split = rows_of_all_ || param.spec.role == LinearRole::kColumn;
+    const int64_t first = is_split ? shard_.begin(whole[0]) * row : 0;
     const int64_t size = Size(location), step = kTurnBytes / size;
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t elements = std::min(step, count - begin);
@@ -175,6 +188,7 @@ class TurnsOfLoad {
   }
 
   const TensorShard shard_;
+  const bool rows_of_all_;
   LoadTurns turns_;
   int64_t filled_ = 0;  // bytes of the turn being filled
 };
@@ -205,7 +219,7 @@ void PlaceInEightBits(const Placement& placement, const at::Tensor& stored, cons
 }
 
 // Copies from a turn's buffer, which is pinned if the parameters are on a device, to the final destination.
-void Place(const Placement& placement, const at::Tensor& buffer, const ParamTable& table) {
+void Place(const Placement& placement, const at::Tensor& buffer, const LoadTarget& target) {
   const Param& param = *placement.param;
   const int64_t elements = param.scales.defined() ? placement.count * param.spec.shape[1] : placement.count;
   const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(placement.stored));
@@ -215,7 +229,7 @@ void Place(const Placement& placement, const at::Tensor& buffer, const ParamTabl
   // A device does the conversion itself.
   if (!same) stored = stored.to(place.device(), /*non_blocking=*/true);
   if (param.scales.defined()) {
-    PlaceInEightBits(placement, stored, table.shard(), table.dtype());
+    PlaceInEightBits(placement, stored, target.shard, target.dtype);
   } else {
     place.view(-1).narrow(0, placement.to, elements).copy_(stored, /*non_blocking=*/true);
   }
@@ -229,9 +243,9 @@ c10::Event EventOn(at::Device device) {
   return event;
 }
 
-absl::Status ReadAll(const WeightFolder& folder, const ParamTable& table) {
-  const LoadTurns turns = TurnsOfLoad(folder, table).Take();
-  const at::Device device = table.device();
+absl::Status ReadAll(const WeightFolder& folder, const LoadTarget& target) {
+  const LoadTurns turns = TurnsOfLoad(folder, target).Take();
+  const at::Device device = target.device;
   std::vector<at::Tensor> buffers;
   std::vector<std::span<std::byte>> memory;
   for (size_t i = 0; i < kBuffers; ++i) {
@@ -242,7 +256,7 @@ absl::Status ReadAll(const WeightFolder& folder, const ParamTable& table) {
   std::optional<c10::Event> copied;  // after all copies of the previous turn
   for (size_t turn = 0; turn < turns.reads.size(); ++turn) {
     RETURN_IF_ERROR(reads.Await(turn));
-    for (const Placement& placement : turns.placements[turn]) Place(placement, buffers[turn % kBuffers], table);
+    for (const Placement& placement : turns.placements[turn]) Place(placement, buffers[turn % kBuffers], target);
     if (device.is_cpu()) {
       reads.ReleaseBefore(turn + 1);
       continue;
@@ -323,7 +337,16 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component) {
   RETURN_IF_ERROR(CheckWeights(folder, table, component));
-  return ReadAll(folder, table);
+  return ReadAll(folder,
+                 {.params = table.params(), .shard = table.shard(), .device = table.device(), .dtype = table.dtype()});
+}
+
+absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share) {
+  if (params.empty()) return absl::OkStatus();
+  const at::Tensor& first = params.front().storage;
+  return ReadAll(
+      folder,
+      {.params = params, .shard = share, .device = first.device(), .dtype = first.scalar_type(), .rows_of_all = true});
 }
 
 }  // namespace tessera::models

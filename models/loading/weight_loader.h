@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,5 +34,9 @@ absl::Status CheckWeights(const WeightFolder& folder, const ParamTable& table, c
 // from disk into the page cache, and the others copy it from there, which costs no more than copying from shared
 // memory.
 absl::Status LoadWeights(const WeightFolder& folder, const ParamTable& table, const std::string& component);
+
+// Reads `share`'s rows of each parameter into its storage, which holds these rows only. CheckWeights has returned OK
+// for the whole parameters, whose shapes are in Param::spec. Otherwise like LoadWeights.
+absl::Status ReadRows(const WeightFolder& folder, std::span<const Param> params, const TensorShard& share);
 
 }  // namespace tessera::models

@@ -10,6 +10,12 @@
 namespace tessera::models {
 namespace {
 
+// Weights that are shared out over ranks do not wait in the host's memory.
+WeightShare ShareOfText(const LoadOptions& options) {
+  if (options.text_ranks != nullptr) return {.row_ranks = options.text_ranks};
+  return {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone};
+}
+
 int64_t Bytes(const std::string& key, const EncodedText& text) {
   int64_t bytes = static_cast<int64_t>(key.size() + sizeof(EncodedText));
   for (const at::Tensor& tensor : {text.hidden, text.pooled}) {
@@ -91,8 +97,8 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
     : config_(std::move(config)),
       device_(options.device),
       encoder_(folder, config_.encoder, config_.config.make, options.dtype, options.device,
-               options.placement.text_encoders,
-               {.offloaded = options.offload == Offloaded::kAll ? Offloaded::kAll : Offloaded::kNone}),
+               options.placement.text_encoders, ShareOfText(options)),
+      ranks_(options.text_ranks),
       cache_(std::move(cache)) {
   if (!options.byte_fallback) config_.tokenizer->UseUnknownToken();
 }
@@ -101,6 +107,16 @@ TextStage::TextStage(const ModelFolder& folder, TextStageConfig config, const Lo
 std::string TextStage::KeyOf(const TextCall& call) const {
   return absl::StrCat(config_.encoder, ",", call.max_length, ",", call.plan.Key(), ",", call.field, ",",
                       FactorsOf(call) == nullptr ? "" : call.adapters->key, std::string(1, '\0'), call.text);
+}
+
+// All ranks then find the same states finite, and keep the same texts in their caches, even if their devices round
+// differently.
+void TextStage::ShareFirstRanksStates(EncodedTokens& states) const {
+  for (at::Tensor* const tensor : {&states.hidden, &states.pooled}) {
+    if (!tensor->defined()) continue;
+    *tensor = tensor->contiguous();
+    ranks_->Broadcast(*tensor, 0);
+  }
 }
 
 absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parallel::ForwardContext& context,
@@ -128,9 +144,12 @@ absl::StatusOr<EncodedText> TextStage::Encode(const TextCall& call, const parall
   if (call.plan.padding == TextPadding::kMasked) input.mask = row(text.mask);
   const parallel::ForwardContext with_adapters{
       .attention = context.attention, .tensor = context.tensor, .world = context.world, .adapters = FactorsOf(call)};
-  absl::StatusOr<EncodedTokens> states =
-      encoder_.With([&](const TextEncoder& encoder) { return encoder.Forward(input, with_adapters); });
+  absl::StatusOr<EncodedTokens> states = encoder_.With([&](const TextEncoder& encoder) {
+    input.weights = encoder_.residency();
+    return encoder.Forward(input, with_adapters);
+  });
   if (!states.ok()) return states.status();
+  if (ranks_ != nullptr) ShareFirstRanksStates(*states);
   for (const at::Tensor& tensor : {states->hidden, states->pooled}) {
     if (!tensor.defined()) continue;
     RETURN_IF_ERROR(CheckFinite(tensor, absl::StrCat("what ", config_.encoder, " encoded the ", call.field, " as")));

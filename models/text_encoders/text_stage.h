@@ -93,7 +93,8 @@ class TextStage {
   void Hold(bool held) { encoder_.Hold(held); }
   bool IsCached(const TextCall& call) { return cache_->Find(KeyOf(call)) != nullptr; }
 
-  // Sets `cached` to false if the encoder had to run. On the meta device it does not run: the states have sizes only.
+  // Sets `cached` to false if the encoder had to run. Collective if ranks share the encoder out: each has a cache, and
+  // the calls are the same on all of them. On the meta device it does not run: the states have sizes only.
   absl::StatusOr<EncodedText> Encode(const TextCall& call, const parallel::ForwardContext& context, bool& cached);
 
  private:
@@ -102,10 +103,12 @@ class TextStage {
     return AdaptersOf(call.adapters, config_.encoder);
   }
   std::string KeyOf(const TextCall& call) const;
+  void ShareFirstRanksStates(EncodedTokens& states) const;
 
   TextStageConfig config_;
   at::Device device_;  // of the result
   Component<TextEncoder> encoder_;
+  parallel::Communicator* ranks_;  // that share the encoder out; null if its weights are in memory
   std::shared_ptr<PromptCache> cache_;
 };
 

@@ -272,7 +272,8 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
       .dtype = parameters.dtype,
       .on_device = !device_.is_cpu(),
       .placement = parameters.placement,
-      .encodes_prompts = place_.rank_in_layout() == 0,
+      .encodes_prompts = EncodesPrompts(SharesTexts(parameters)),
+      .ranks = mesh_.world_size(),
       .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
       .quantize = parameters.quantize,
       .offload = parameters.placement.offload == control::Offload::kAlways ? models::Offloaded::kAll
@@ -297,7 +298,7 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
   // All ranks share the main memory and load at the same time, so the first one counts for all of them.
   base::MachineMemory memory;
   if (place_.rank == 0) {
-    request.encodes_prompts = false;
+    request.encodes_prompts = SharesTexts(parameters);
     ASSIGN_OR_RETURN(const models::LoadPlan other, models::PlanLoad(folder, request));
     memory = base::ReadMachineMemory().Without(plan.host.peak * (place_.replicas() - 1) +
                                                other.host.peak * (place_.ranks() - place_.replicas()));
@@ -323,6 +324,10 @@ absl::StatusOr<models::LoadRequest> Engine::FitMemory(const models::ModelFolder&
   return plan.request;
 }
 
+bool Engine::SharesTexts(const control::LoadParameters& parameters) const {
+  return mesh_.world_size() > 1 && parameters.placement.text_encoders == control::ComponentPlacement::kSharded;
+}
+
 absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) const {
   if (!parameters.training) {
     if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("blocks can be swapped only for training");
@@ -331,6 +336,9 @@ absl::Status Engine::CheckTraining(const control::LoadParameters& parameters) co
   }
   if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
   if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  if (parameters.placement.text_encoders == control::ComponentPlacement::kSharded) {
+    return absl::InvalidArgumentError("text_encoders is sharded; for training it must be rank0, cpu or unload");
+  }
   if (parameters.placement.offload == control::Offload::kAlways) {
     return absl::InvalidArgumentError("offload is always; it must be auto or never for training");
   }
@@ -401,7 +409,9 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                                    .description = std::move(description),
                                                    .sampler = {},
                                                    .family = nullptr,
-                                                   .trains = parameters.training});
+                                                   .trains = parameters.training,
+                                                   .shares_texts = SharesTexts(parameters)});
+        const bool encodes = EncodesPrompts(model->shares_texts);
         ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
         RETURN_IF_ERROR(OpenRecorder(parameters.record));
         const std::vector<int> stage_bounds =
@@ -417,7 +427,8 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
                                  .quantize = parameters.quantize,
                                  .offload = fitted.offload,
                                  .share = share,
-                                 .encodes_prompts = place_.rank_in_layout() == 0});
+                                 .encodes_prompts = encodes,
+                                 .text_ranks = model->shares_texts ? &ranks_->groups.world : nullptr});
         if (!family.ok()) return family.status();
         model->family = *std::move(family);
         model_ = std::move(model);
@@ -427,7 +438,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
             models::AdapterPlace{.dtype = model_->family->dtype(),
                                  .device = device,
                                  .tensor = share.tensor,
-                                 .text_encoders = place_.rank_in_layout() == 0,
+                                 .text_encoders = encodes,
                                  .text_device = texts_on_host ? at::Device(at::kCPU) : device},
             IsFlow(model_->sampler));
         denoiser_ =
@@ -438,7 +449,7 @@ absl::StatusOr<control::Loaded> Engine::Load(const control::LoadParameters& para
           ASSIGN_OR_RETURN(digest, contents->Finish());
         }
         const int64_t weights = model_->family->weight_bytes();
-        const int64_t prompts = place_.rank_in_layout() == 0 ? PromptCacheBytes(parameters) : 0;
+        const int64_t prompts = encodes ? PromptCacheBytes(parameters) : 0;
         return control::Loaded{.seconds = watch.seconds(),
                                .weight_bytes = static_cast<uint64_t>(weights),
                                .memory_budget = BudgetAfter(weights, prompts, device),
@@ -481,7 +492,8 @@ absl::StatusOr<models::SharedAdapters> Engine::AdaptersOf(const control::JobPara
 
 absl::StatusOr<int32_t> Engine::EncodePrompts(absl::Span<const control::JobParameters> jobs) {
   if (model_ == nullptr) return absl::FailedPreconditionError("no model is loaded");
-  if (place_.rank_in_layout() != 0) return 0;
+  // Encoders that the ranks share out are always in memory, so prompts need not wait for one another.
+  if (place_.rank_in_layout() != 0 || model_->shares_texts) return 0;
   return Guarded([&]() -> absl::StatusOr<int32_t> {
     std::vector<models::PromptRequest> prompts;
     for (const control::JobParameters& job : jobs) {
@@ -516,9 +528,10 @@ absl::StatusOr<control::JobStarted> Engine::Start(uint64_t id, const control::Jo
   const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
   const Stopwatch watch;
   absl::StatusOr<models::EncodedPrompt> encoded = absl::UnknownError("encoded by rank 0");
-  if (place_.rank_in_layout() == 0) encoded = family.Encode(prompt, ranks_->context);
-  if (mesh_.world_size() > 1)
+  if (EncodesPrompts(model_->shares_texts)) encoded = family.Encode(prompt, ranks_->context);
+  if (mesh_.world_size() > 1 && !model_->shares_texts) {
     encoded = BroadcastPrompt(std::move(encoded), ranks_->groups.control, ranks_->groups.world, family.device());
+  }
   if (!encoded.ok()) return encoded.status();
   const double encode_seconds = watch.seconds();
 

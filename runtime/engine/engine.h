@@ -66,6 +66,7 @@ class Engine final : public control::CommandHandler {
     SamplerConfig sampler;
     std::unique_ptr<models::Family> family;
     bool trains = false;
+    bool shares_texts = false;            // the ranks share the text encoders out
     control::ModelDescription described;  // where a training run was started
   };
   struct Job {
@@ -105,6 +106,10 @@ class Engine final : public control::CommandHandler {
   };
   DeviceShare ShareOfDevice(int64_t free, int64_t needed);
 
+  // Whether the ranks are to share the text encoders out; a single rank has nothing to share.
+  bool SharesTexts(const control::LoadParameters& parameters) const;
+  // Whether this rank encodes prompts.
+  bool EncodesPrompts(bool shares_texts) const { return shares_texts || place_.rank_in_layout() == 0; }
   // What of these parameters cannot be trained with.
   absl::Status CheckTraining(const control::LoadParameters& parameters) const;
   // Before anything is read: how this rank's part of the model fits in memory, if all ranks' parts do.

@@ -165,7 +165,7 @@ TEST_P(FamilyTest, ComponentsThatAreReadForEachUseMakeTheSameImage) {
   Step({&job});
   const at::Tensor expected = *family_->Decode(job.latents.unsqueeze(0), rank_.context);
   ASSERT_NO_FATAL_FAILURE(Open({.placement = {.text_encoders = control::ComponentPlacement::kUnloaded,
-                                              .autoencoder = control::ComponentPlacement::kUnloaded}}));
+                                              .autoencoder = control::AutoencoderPlacement::kUnloaded}}));
   EXPECT_LT(family_->weight_bytes(), all);
   const int64_t kept = family_->weight_bytes();
   DenoiseJob again = Job(Request("a cat", 4), 1, 2);

@@ -39,7 +39,7 @@ TEST(GroupRecordTest, WritesDifferentTextsForDifferentWaysToLoad) {
   EXPECT_NE(text, LoadText({.model = "m", .device = "cuda:1"}));
   EXPECT_NE(text, LoadText({.model = "m", .placement = {.threads = 2}}));
   EXPECT_NE(text, LoadText({.model = "m", .placement = {.text_encoders = control::ComponentPlacement::kCpu}}));
-  EXPECT_NE(text, LoadText({.model = "m", .placement = {.autoencoder = control::ComponentPlacement::kUnloaded}}));
+  EXPECT_NE(text, LoadText({.model = "m", .placement = {.autoencoder = control::AutoencoderPlacement::kUnloaded}}));
   EXPECT_NE(text, LoadText({.model = "m", .prompt_cache_bytes = 0}));
 }
 

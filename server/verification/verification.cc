@@ -156,7 +156,7 @@ class Verifier {
     Report("the model does not fit into one rank's memory: its blocks are read from their files for every step");
     load.placement.stream_blocks = true;
     load.placement.text_encoders = control::ComponentPlacement::kUnloaded;
-    load.placement.autoencoder = control::ComponentPlacement::kUnloaded;
+    load.placement.autoencoder = control::AutoencoderPlacement::kUnloaded;
     return group.Load(load).status();
   }
 

@@ -147,8 +147,8 @@ TEST_F(ControlProtocolTest, CarriesTheDefaultsOfOptionsAndWhetherThereIsANegativ
 
 TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
   for (const control::ComponentPlacement placement :
-       {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu,
-        control::ComponentPlacement::kUnloaded}) {
+       {control::ComponentPlacement::kRank0, control::ComponentPlacement::kCpu, control::ComponentPlacement::kUnloaded,
+        control::ComponentPlacement::kSharded}) {
     ASSERT_TRUE(
         client_
             ->Call(control::LoadModel{.parameters = {.model = "m",
@@ -156,7 +156,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
                                                      .device = "cuda:1",
                                                      .placement = {.threads = 3,
                                                                    .text_encoders = placement,
-                                                                   .autoencoder = control::ComponentPlacement::kCpu},
+                                                                   .autoencoder = control::AutoencoderPlacement::kCpu},
                                                      .prompt_cache_bytes = uint64_t{1} << 40}})
             .ok());
     EXPECT_EQ(worker_.load.model, "m");
@@ -166,6 +166,10 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
     EXPECT_EQ(worker_.load.placement.text_encoders, placement);
     EXPECT_EQ(worker_.load.placement.autoencoder, control::ComponentPlacement::kCpu);
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
+  }
+  for (const control::AutoencoderPlacement placement :
+       {control::AutoencoderPlacement::kRank0, control::AutoencoderPlacement::kCpu,
+        control::AutoencoderPlacement::kUnloaded}) {
     ASSERT_TRUE(client_->Call(control::LoadModel{.parameters = {.placement = {.autoencoder = placement}}}).ok());
     EXPECT_EQ(worker_.load.placement.autoencoder, placement);
   }

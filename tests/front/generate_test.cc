@@ -291,6 +291,7 @@ TEST_F(GenerateTest, RefusesOptionsThatAreNotValidWithCode2) {
       {"--max-sequence-length", "49", "valid values are 1 to 48"},
       {"--text-encoders", "rank1", "did you mean 'rank0'?"},
       {"--vae", "gpu", "rank0, cpu, unload"},
+      {"--vae", "sharded", "rank0, cpu, unload"},
       {"--prompt-cache", "1.5", "prompt cache (MiB) is '1.5'"},
       {"--prompt-cache", "1048577", "the nearest is 1048576"},
       {"--prompt-2", "", "empty"},

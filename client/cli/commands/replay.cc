@@ -79,10 +79,11 @@ class Replay {
     ModelOptions placement_options = options_.model;
     if (placement_options.dtype.empty()) placement_options.dtype = metadata->dtype;
     if (placement_options.device.empty()) placement_options.device = metadata->device;
-    for (const auto& [member, made] : {std::pair(&control::Placement::text_encoders, &metadata->text_encoders),
-                                       std::pair(&control::Placement::autoencoder, &metadata->autoencoder)}) {
-      if (std::string& typed = placement_options.text(member); typed.empty()) typed = *made;
-    }
+    const auto place_as_made = [&placement_options](auto member, const std::string& made) {
+      if (std::string& typed = placement_options.text(member); typed.empty()) typed = made;
+    };
+    place_as_made(&control::Placement::text_encoders, metadata->text_encoders);
+    place_as_made(&control::Placement::autoencoder, metadata->autoencoder);
     ASSIGN_OR_RETURN(control::LoadParameters placement, RequestedLoad(placement_options, ""));
     RETURN_IF_ERROR(At(Stage::kModel, StartSession()));
 

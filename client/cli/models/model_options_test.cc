@@ -40,7 +40,7 @@ TEST(ModelOptionsTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
   EXPECT_EQ(load->model, "model");
   EXPECT_EQ(load->placement, (control::Placement{.threads = 3,
                                                  .text_encoders = control::ComponentPlacement::kCpu,
-                                                 .autoencoder = control::ComponentPlacement::kUnloaded,
+                                                 .autoencoder = control::AutoencoderPlacement::kUnloaded,
                                                  .offload = control::Offload::kAlways}));
   EXPECT_EQ(load->prompt_cache_bytes, uint64_t{1} << 40);
   EXPECT_EQ(RequestedLoad(ModelOptions(), "model")->placement, control::Placement());
@@ -49,15 +49,19 @@ TEST(ModelOptionsTest, HandsPlacementsAndTheSizeOfTheCacheOn) {
 TEST(ModelOptionsTest, NamesThePlacementThatIsSpeltMostLikeTheUnknownOne) {
   EXPECT_THAT(
       ErrorOf(Typing(&control::Placement::text_encoders, "unloaded")),
-      AllOf(HasSubstr("placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload"),
+      AllOf(HasSubstr(
+                "placement of the text encoders 'unloaded' is unknown; valid values are rank0, cpu, unload, sharded"),
             HasSubstr("did you mean 'unload'?")));
-  EXPECT_THAT(ErrorOf(Typing(&control::Placement::autoencoder, "gpu")),
-              HasSubstr("placement of the autoencoder 'gpu'"));
+  for (const char* typed : {"gpu", "sharded"}) {
+    EXPECT_THAT(ErrorOf(Typing(&control::Placement::autoencoder, typed)),
+                HasSubstr(absl::StrCat("placement of the autoencoder '", typed,
+                                       "' is unknown; valid values are rank0, cpu, unload")));
+  }
   EXPECT_THAT(ErrorOf(Typing(&control::Placement::offload, "alway")), HasSubstr("offload 'alway' is unknown"));
 }
 
 TEST(ModelOptionsTest, GivesEveryPlacementTheNameThatRequestsUse) {
-  for (const char* name : {"rank0", "cpu", "unload"}) {
+  for (const char* name : {"rank0", "cpu", "unload", "sharded"}) {
     const ModelOptions options = Typing(&control::Placement::text_encoders, name);
     EXPECT_EQ(base::EnumName(RequestedLoad(options, "model")->placement.text_encoders), name);
   }
