@@ -1,0 +1,273 @@
+#include "runtime/engine/model_loader.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "base/machine_memory.h"
+#include "base/machine_processors.h"
+#include "base/planted.h"
+#include "base/status_macros.h"
+#include "control/training/model_training.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/device_runtimes.h"
+#include "models/precision.h"
+#include "runtime/denoising/mesh_forward.h"
+#include "runtime/device/device.h"
+#include "runtime/device/numa_binding.h"
+#include "runtime/engine/loaded_contents.h"
+#include "runtime/engine/model_info.h"
+#include "runtime/engine/run_memory.h"
+#include "runtime/engine/stopwatch.h"
+
+namespace tessera::runtime {
+namespace {
+
+int64_t PromptCacheBytes(const control::LoadParameters& parameters) {
+  return static_cast<int64_t>(std::min<uint64_t>(parameters.prompt_cache_bytes, std::numeric_limits<int64_t>::max()));
+}
+
+// What is left when the cache of prompts is full. What is free counts in any case: some of the weights may be in the
+// host's memory.
+std::optional<control::MemoryBudget> BudgetAfter(int64_t weights, int64_t prompts, at::Device device) {
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
+  if (!memory) return std::nullopt;
+  const int64_t free = std::max<int64_t>(0, memory->free - prompts);
+  return control::MemoryBudget{
+      .most = static_cast<uint64_t>(std::max({memory->total - weights - prompts, free, int64_t{1}})),
+      .free = static_cast<uint64_t>(free)};
+}
+
+// LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
+void UseThreads(int threads) {
+  at::set_num_threads(threads > 0 ? threads
+                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+}
+
+void BindNear(const at::Device& device) {
+  if (device.is_cuda()) std::fprintf(stderr, "%s\n", BindNearCudaDevice(device.index()).c_str());
+}
+
+}  // namespace
+
+std::optional<control::DeviceMemory> MemoryOf(at::Device device) {
+  const std::optional<kernels::DeviceMemory> memory = ReadDeviceMemory(device);
+  if (!memory) return std::nullopt;
+  return control::DeviceMemory{.total = static_cast<uint64_t>(memory->total),
+                               .free = static_cast<uint64_t>(memory->free),
+                               .used = static_cast<uint64_t>(memory->used),
+                               .cached = static_cast<uint64_t>(memory->cached)};
+}
+
+ModelLoader::ModelLoader(const WorkerRank& place, Guard& guard, DeviceOpener open_device)
+    : place_(place), guard_(guard), open_device_(std::move(open_device)), mesh_(MeshOf(place.layout)) {}
+
+absl::StatusOr<control::ModelDescription> ModelLoader::Describe(const std::string& model) {
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(model));
+  ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
+  ASSIGN_OR_RETURN(const SamplerConfig sampler, ReadSamplerConfig(folder, description.warnings));
+  absl::StatusOr<control::ModelDescription> model_description =
+      DescribeModel(folder, entry->family, description, sampler);
+  if (model_description.ok()) {
+    model_description->instruction_set = kernels::cpu::InstructionSetName();
+    model_description->libraries = absl::StrCat("LibTorch ", TORCH_VERSION, ", ", at::get_cpu_capability(), ", ",
+                                                model_description->instruction_set);
+  }
+  return model_description;
+}
+
+ModelLoader::DeviceShare ModelLoader::ShareOfDevice(int64_t free, int64_t needed) const {
+  const std::string name = kernels::DeviceRuntimeOf(device_.type()).card(device_.index());
+  const auto card = static_cast<int64_t>(base::Crc32c(name));
+  // [ranks, 2]
+  const at::Tensor all =
+      ranks_->groups().control.AllGather(at::tensor({card, needed}, at::kLong).view({1, 2}),
+                                         std::vector<int64_t>(static_cast<size_t>(mesh_.world_size()), 1));
+  if (name.empty() || needed == 0 || base::Planted("ranks_on_a_card_plan_alone")) return {.bytes = free};
+  const at::Tensor here = all.select(1, 0).eq(card);
+  const int64_t together = all.select(1, 1).masked_select(here).sum().item<int64_t>();
+  return {.bytes = static_cast<int64_t>(static_cast<double>(free) *
+                                        (static_cast<double>(needed) / static_cast<double>(together))),
+          .ranks = here.sum().item<int64_t>()};
+}
+
+bool ModelLoader::SharesTexts(const control::LoadParameters& parameters) const {
+  return mesh_.world_size() > 1 && parameters.placement.text_encoders == control::ComponentPlacement::kSharded;
+}
+
+absl::StatusOr<models::LoadRequest> ModelLoader::RequestOf(const control::LoadParameters& parameters,
+                                                           const models::FamilyDescription& description) const {
+  models::LoadRequest request = {
+      .dtype = parameters.dtype,
+      .on_device = !device_.is_cpu(),
+      .placement = parameters.placement,
+      .encodes_prompts = EncodesPrompts(parameters),
+      .ranks = mesh_.world_size(),
+      .transformer_parts = mesh_.size(parallel::Axis::kPipe) * mesh_.size(parallel::Axis::kTensor),
+      .quantize = parameters.quantize,
+      .offload = parameters.placement.offload == control::Offload::kAlways ? models::Offloaded::kAll
+                                                                           : models::Offloaded::kNone,
+      .run_bytes = parameters.training
+                       ? 0
+                       : RunBytes(description, parameters.dtype, mesh_.shape(),
+                                  device_.is_cpu() ? control::DeviceKind::kCpu : control::DeviceKind::kCuda),
+      .prompt_cache_bytes = PromptCacheBytes(parameters)};
+  if (parameters.blocks_to_swap > 0) {
+    ASSIGN_OR_RETURN(const control::ModelDescription described, Describe(parameters.model));
+    RETURN_IF_ERROR(control::CheckBlocksToSwap(parameters.blocks_to_swap, described));
+    const models::WeightShare share =
+        ShareOf(mesh_, place_.rank_in_layout(),
+                StageBounds(described.transformer.block_flops, mesh_.size(parallel::Axis::kPipe)));
+    const control::SwappedParameters swapped =
+        control::SwappedParametersOf(described, parameters.blocks_to_swap, share.blocks.begin, share.blocks.end);
+    request.waiting_parameters = static_cast<int64_t>(swapped.waiting) / share.tensor.size;
+    request.buffer_parameters = static_cast<int64_t>(swapped.buffers) / share.tensor.size;
+  }
+  return request;
+}
+
+absl::StatusOr<models::LoadRequest> ModelLoader::FitMemory(const models::ModelFolder& folder,
+                                                           const control::LoadParameters& parameters,
+                                                           const models::FamilyDescription& description) const {
+  ASSIGN_OR_RETURN(models::LoadRequest request, RequestOf(parameters, description));
+  ASSIGN_OR_RETURN(models::LoadPlan plan, models::PlanLoad(folder, request));
+  // All ranks share the main memory and load at the same time, so the first one counts for all of them.
+  base::MachineMemory memory;
+  if (place_.rank == 0) {
+    request.encodes_prompts = SharesTexts(parameters);
+    ASSIGN_OR_RETURN(const models::LoadPlan other, models::PlanLoad(folder, request));
+    memory = base::ReadMachineMemory().Without(plan.host.peak * (place_.replicas() - 1) +
+                                               other.host.peak * (place_.ranks() - place_.replicas()));
+  }
+  const std::optional<kernels::DeviceMemory> on_device = ReadDeviceMemory(device_);
+  const DeviceShare share = ShareOfDevice(on_device ? on_device->free : 0, plan.device.peak);
+  if (on_device && parameters.placement.offload == control::Offload::kAuto && !parameters.training) {
+    plan = models::OffloadedWhereNeeded(plan, memory, share.bytes);
+    if (plan.request.offload != models::Offloaded::kNone) {
+      std::fprintf(
+          stderr,
+          "the device has no room for weights that are used once per image: they are offloaded to main memory\n");
+    }
+  }
+  absl::Status fits = models::CheckFits(plan, memory, on_device ? std::optional<int64_t>(share.bytes) : std::nullopt);
+  if (!fits.ok() && share.ranks > 1) {
+    fits = absl::Status(fits.code(), absl::StrCat(fits.message(), "\n", share.ranks, " ranks share the device's ",
+                                                  "memory, and only a part of the free memory is available to each"));
+  }
+  if (!ranks_->OnEveryRank(fits.ok()) && fits.ok())
+    return absl::AbortedError("the model does not fit into memory on another rank");
+  RETURN_IF_ERROR(fits);
+  return plan.request;
+}
+
+absl::Status ModelLoader::Check(const control::LoadParameters& parameters) const {
+  if (!parameters.training) {
+    if (parameters.blocks_to_swap > 0) return absl::InvalidArgumentError("blocks can be swapped only for training");
+    return parameters.quantize ? absl::InvalidArgumentError("weights can be quantized only for training")
+                               : absl::OkStatus();
+  }
+  if (place_.layout.mesh.cfg > 1) return absl::InvalidArgumentError("training has no guidance branches");
+  if (parameters.placement.stream_blocks) return absl::InvalidArgumentError("streamed blocks cannot be trained");
+  if (parameters.placement.text_encoders == control::ComponentPlacement::kSharded) {
+    return absl::InvalidArgumentError("text_encoders is sharded; for training it must be rank0, cpu or unload");
+  }
+  if (parameters.placement.offload == control::Offload::kAlways) {
+    return absl::InvalidArgumentError("offload is always; it must be auto or never for training");
+  }
+  return absl::OkStatus();
+}
+
+void ModelLoader::Release() {
+  ranks_.reset();
+  ReleaseDeviceMemory(device_);
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::LoadParameters& parameters) {
+  const Stopwatch watch;
+  ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
+  if (device != device_) BindNear(device);
+  device_ = device;
+  guard_.SetDevice(device);
+  RETURN_IF_ERROR(guard_.Run([&]() -> absl::Status {
+    ranks_ = std::make_unique<JoinedRanks>(device_, place_);
+    ranks_->WarmUp(device_);
+    return absl::OkStatus();
+  }));
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(parameters.model));
+  ASSIGN_OR_RETURN(const models::FamilyEntry* entry, models::FindFamily(folder.class_name()));
+  ASSIGN_OR_RETURN(models::FamilyDescription description, entry->describe(folder));
+  ASSIGN_OR_RETURN(const models::LoadRequest fitted,
+                   guard_.Run([&] { return FitMemory(folder, parameters, description); }));
+  UseThreads(parameters.placement.threads);
+  const auto read = [&] { return Read(folder, *entry, std::move(description), parameters, fitted); };
+  ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, guard_.Run(read, parameters.training));
+  model->loaded.seconds = watch.seconds();
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<StepRecorder>> ModelLoader::OpenRecorder(const std::string& path) const {
+  if (path.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<control::StepRecordWriter>> writer =
+      control::StepRecordWriter::Create(path, place_.rank);
+  if (!writer.ok()) {
+    guard_.Poison(std::string(writer.status().message()));
+    return writer.status();
+  }
+  return std::make_unique<StepRecorder>(*std::move(writer));
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Read(const models::ModelFolder& folder,
+                                                               const models::FamilyEntry& entry,
+                                                               models::FamilyDescription description,
+                                                               const control::LoadParameters& parameters,
+                                                               const models::LoadRequest& fitted) const {
+  std::optional<LoadedContents> contents;
+  if (!parameters.training) {
+    ASSIGN_OR_RETURN(control::ModelDescription described, Describe(parameters.model));
+    contents.emplace(folder, std::move(described), ranks_->groups().control);
+  }
+  auto model = std::make_unique<LoadedModel>(LoadedModel{.parameters = parameters,
+                                                         .folder = folder,
+                                                         .description = std::move(description),
+                                                         .sampler = {},
+                                                         .ranks = *ranks_,
+                                                         .device = device_,
+                                                         .shares_texts = SharesTexts(parameters),
+                                                         .encodes_prompts = EncodesPrompts(parameters)});
+  ASSIGN_OR_RETURN(model->sampler, ReadSamplerConfig(folder, model->description.warnings));
+  ASSIGN_OR_RETURN(model->recorder, OpenRecorder(parameters.record));
+  model->stage_bounds = StageBounds(model->description.block_flops, mesh_.size(parallel::Axis::kPipe));
+  model->share = ShareOf(mesh_, place_.rank_in_layout(), model->stage_bounds);
+  model->share.waiting = control::SwappedBlocks(model->description.blocks, parameters.blocks_to_swap);
+  ASSIGN_OR_RETURN(model->family,
+                   entry.load(folder, {.dtype = ScalarTypeOf(parameters.dtype),
+                                       .device = device_,
+                                       .placement = fitted.placement,
+                                       .prompt_cache_bytes = PromptCacheBytes(parameters),
+                                       .for_training = parameters.training,
+                                       .quantize = parameters.quantize,
+                                       .offload = fitted.offload,
+                                       .share = model->share,
+                                       .encodes_prompts = model->encodes_prompts,
+                                       .text_ranks = model->shares_texts ? &ranks_->groups().world : nullptr}));
+  if (contents) {
+    ASSIGN_OR_RETURN(model->loaded.contents, contents->Finish());
+  }
+  const int64_t weights = model->family->weight_bytes();
+  model->loaded.weight_bytes = static_cast<uint64_t>(weights);
+  model->loaded.memory_budget =
+      BudgetAfter(weights, model->encodes_prompts ? PromptCacheBytes(parameters) : 0, device_);
+  model->loaded.device_memory = MemoryOf(device_);
+  return model;
+}
+
+}  // namespace tessera::runtime
