@@ -66,6 +66,9 @@ class BackupTest(unittest.TestCase):
         images = {job: self.images_of(job) for job in done}
         self.assertTrue(all(images.values()))
         waiting = [self.submit(f"pear {i}", steps=200) for i in range(20)]
+        adapter = f"adapters/{'ad' * 32}.safetensors"
+        (place / "tessera-data-fake/adapters").mkdir(exist_ok=True)
+        (place / "tessera-data-fake" / adapter).write_bytes(b"an adapter")
 
         stop, failures = threading.Event(), []
 
@@ -94,6 +97,7 @@ class BackupTest(unittest.TestCase):
         self.assertRegex(serve, r"^tessera serve --config restored\.yaml")
         self.run_commands(restore)
         self.assertEqual((place / "restored-fake").stat().st_mode & 0o077, 0, "others can read prompts and pictures")
+        self.assertEqual((place / "restored-fake" / adapter).read_bytes(), b"an adapter")
         self.start(f"data_folder: {place}/restored", "step-time=1")
         self.addCleanup(self.server.stop)
         for job in done:
@@ -104,7 +108,7 @@ class BackupTest(unittest.TestCase):
 
     def test_the_commands_are_those_that_the_page_explains(self):
         words = {line.split()[0] for section in ("Backup", "Restore") for line in commands_of(section)}
-        self.assertEqual(words, {"mkdir", "sqlite3", "cp", "chmod", "tessera"})
+        self.assertEqual(words, {"mkdir", "sqlite3", "cp", "if", "chmod", "tessera"})
 
 
 if __name__ == "__main__":
