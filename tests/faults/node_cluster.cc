@@ -60,6 +60,7 @@ ChildProcess& NodeCluster::Run(const std::string& name, const Node& node) {
                         .folder = folder,
                         .environment = {{"PATH", "/usr/bin:/bin"},
                                         {"TESSERA_FAKE_WORKER", absl::StrCat(options_.script, " ", node.script)},
+                                        {"XDG_CACHE_HOME", folder + "/cache"},
                                         {"XDG_RUNTIME_DIR", folder + "/sockets"}},
                         .open_files = node.open_files,
                         .processes = node.processes};
