@@ -164,7 +164,7 @@ TEST_F(ControlProtocolTest, CarriesEveryParameterOfLoading) {
     EXPECT_EQ(worker_.load.device, "cuda:1");
     EXPECT_EQ(worker_.load.placement.threads, 3);
     EXPECT_EQ(worker_.load.placement.text_encoders, placement);
-    EXPECT_EQ(worker_.load.placement.autoencoder, control::ComponentPlacement::kCpu);
+    EXPECT_EQ(worker_.load.placement.autoencoder, control::AutoencoderPlacement::kCpu);
     EXPECT_EQ(worker_.load.prompt_cache_bytes, uint64_t{1} << 40);
   }
   for (const control::AutoencoderPlacement placement :
