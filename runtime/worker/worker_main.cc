@@ -144,11 +144,11 @@ int Main(int argc, char** argv) {
   models::UseHostAllocator();
 
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words == std::vector<std::string>{"--version"}) {
+  if (std::find(words.begin(), words.end(), "--version") != words.end()) {
     std::printf("%s\n", control::WorkerVersion().c_str());
     return 0;
   }
-  if (words == std::vector<std::string>{"--help"}) {
+  if (std::find(words.begin(), words.end(), "--help") != words.end()) {
     std::printf("Runs a model for tessera. The tessera program starts this process; do not start it yourself.\n%s",
                 DescribeWorkerOptions().c_str());
     return 0;

@@ -111,8 +111,7 @@ class NodeContentsTest : public ::testing::Test {
     for (const char* name : {"node-a", "node-b"}) EXPECT_TRUE(Bytes(CopyOf(name)) == original) << name;
   }
   void ExpectDamageLogged(const std::string& name) {
-    EXPECT_THAT(cluster_.node(name).errors(),
-                HasSubstr(absl::StrCat("content ", digest_, " was damaged on the disk")));
+    EXPECT_THAT(cluster_.node(name).errors(), HasSubstr(absl::StrCat("content ", digest_, " was damaged on the disk")));
   }
 
   const TestFolder adapters_;
@@ -148,8 +147,8 @@ TEST_F(NodeContentsTest, AJobWhoseCopyHasChangedWhileItsNodeRunsFailsByTheAdapte
   const std::string job = Submit("there", /*scale=*/1);
   EXPECT_EQ(cluster_.server().Ended(job), "failed");
   EXPECT_THAT(boost::json::serialize(cluster_.server().Get(job).at("error")),
-              AllOf(HasSubstr("rank 1 of 2 on node-b"), HasSubstr(R"(the adapter \"there-style\")"),
-                    HasSubstr(digest_), Not(HasSubstr(cluster_.Folder("")))));
+              AllOf(HasSubstr("rank 1 of 2 on node-b"), HasSubstr(R"(the adapter \"there-style\")"), HasSubstr(digest_),
+                    Not(HasSubstr(cluster_.Folder("")))));
   EndNode("node-b");
   cluster_.Run("node-b");
   ExpectPictureAndCopies();
