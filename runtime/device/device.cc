@@ -1,5 +1,6 @@
 #include "runtime/device/device.h"
 
+#include <ATen/Parallel.h>
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/machine_processors.h"
 #include "base/status_macros.h"
 #include "control/device.h"
 #include "kernels/cuda/plugin.h"
@@ -122,5 +124,11 @@ std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device) {
 bool DeviceWorks(at::Device device) { return kernels::DeviceRuntimeOf(device.type()).works(device.index()); }
 
 void ReleaseDeviceMemory(at::Device device) { kernels::DeviceRuntimeOf(device.type()).release_cache(device.index()); }
+
+// LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
+void UseThreads(int threads) {
+  at::set_num_threads(threads > 0 ? threads
+                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
+}
 
 }  // namespace tessera::runtime

@@ -28,6 +28,9 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name, const std::string
 absl::StatusOr<kernels::DeviceIdentity> IdentifyDevice(const std::string& name,
                                                        const std::string& plugin = CudaPluginPath());
 
+// Sets how many CPU threads LibTorch computes with; 0: as many as this process may use.
+void UseThreads(int threads);
+
 // Call the functions of the device's table (kernels/device_runtime.h); the device must have been opened.
 std::optional<kernels::DeviceMemory> ReadDeviceMemory(at::Device device);
 bool DeviceWorks(at::Device device);

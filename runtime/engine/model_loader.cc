@@ -1,6 +1,5 @@
 #include "runtime/engine/model_loader.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <torch/headeronly/version.h>
 
@@ -13,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
 #include "base/machine_memory.h"
-#include "base/machine_processors.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
 #include "control/training/model_training.h"
@@ -44,12 +42,6 @@ std::optional<control::MemoryBudget> BudgetAfter(int64_t weights, int64_t prompt
   return control::MemoryBudget{
       .most = static_cast<uint64_t>(std::max({memory->total - weights - prompts, free, int64_t{1}})),
       .free = static_cast<uint64_t>(free)};
-}
-
-// LibTorch's own default is the machine's cores, or what OMP_NUM_THREADS says; it knows nothing of control groups.
-void UseThreads(int threads) {
-  at::set_num_threads(threads > 0 ? threads
-                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
 }
 
 void BindNear(const at::Device& device) {

@@ -1,8 +1,6 @@
 // tessera-worker runs one rank. tessera starts it and controls it through its socket. It writes nothing to standard
 // output unless it is called only for its version or for the speed of a device. It can also only find the captions that
 // a model cuts.
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -16,7 +14,6 @@
 #include "absl/time/time.h"
 #include "base/enum_names.h"
 #include "base/file.h"
-#include "base/machine_processors.h"
 #include "base/standard_streams.h"
 #include "base/status_macros.h"
 #include "control/control_channel.h"
@@ -63,11 +60,6 @@ absl::StatusOr<at::ScalarType> DtypeOf(const std::string& name) {
   const std::optional<control::Dtype> dtype = base::EnumOf<control::Dtype>(name);
   if (!dtype.has_value()) return absl::InvalidArgumentError(absl::StrCat("unknown dtype ", name));
   return ScalarTypeOf(*dtype);
-}
-
-void UseThreads(int threads) {
-  at::set_num_threads(threads > 0 ? threads
-                                  : std::min<int>(at::get_num_threads(), base::ReadMachineProcessors().available()));
 }
 
 absl::Status PrintProductRate(const WorkerOptions& products) {
