@@ -14,6 +14,7 @@
 #include "base/machine_memory.h"
 #include "base/planted.h"
 #include "base/status_macros.h"
+#include "base/steady_time.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/device_runtimes.h"
@@ -24,7 +25,6 @@
 #include "runtime/engine/loaded_contents.h"
 #include "runtime/engine/model_info.h"
 #include "runtime/engine/run_memory.h"
-#include "runtime/engine/stopwatch.h"
 
 namespace tessera::runtime {
 namespace {
@@ -184,7 +184,7 @@ void ModelLoader::Release() {
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::LoadParameters& parameters) {
-  const Stopwatch watch;
+  const absl::Duration begin = base::SteadyNow();
   ASSIGN_OR_RETURN(const at::Device device, open_device_(parameters.device));
   if (device != device_) BindNear(device);
   device_ = device;
@@ -202,7 +202,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> ModelLoader::Load(const control::Lo
   UseThreads(parameters.placement.threads);
   const auto read = [&] { return Read(folder, *entry, std::move(description), parameters, fitted); };
   ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, guard_.Run(read, parameters.training));
-  model->loaded.seconds = watch.seconds();
+  model->loaded.seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
   return model;
 }
 

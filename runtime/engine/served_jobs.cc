@@ -7,12 +7,12 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/steady_time.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"
 #include "runtime/engine/image_output.h"
 #include "runtime/engine/prompt_broadcast.h"
-#include "runtime/engine/stopwatch.h"
 
 namespace tessera::runtime {
 namespace {
@@ -161,10 +161,10 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   const absl::StatusOr<SamplerConfig> sampler = SamplerOf(parameters, prompt.adapters, trainer);
   if (!sampler.ok()) return sampler.status();
   const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
-  const Stopwatch watch;
+  const absl::Duration begin = base::SteadyNow();
   absl::StatusOr<models::EncodedPrompt> encoded = Encode(prompt);
   if (!encoded.ok()) return encoded.status();
-  const double encode_seconds = watch.seconds();
+  const double encode_seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
 
   Job job{.height = parameters.height, .width = parameters.width};
   if (!served_->model.description.binning_keeps_size) {
@@ -303,7 +303,7 @@ absl::StatusOr<control::Decoding> ServedJobs::Decode(uint64_t id) {
 
 absl::StatusOr<control::Decoded> ServedJobs::MakePixels(const at::Tensor& latents, control::Decoded picture,
                                                         control::RowSink rows) const {
-  const Stopwatch watch;
+  const absl::Duration begin = base::SteadyNow();
   const absl::StatusOr<at::Tensor> image =
       served_->model.family->Decode(latents.unsqueeze(0), served_->model.ranks.context());
   if (!image.ok()) {
@@ -316,7 +316,7 @@ absl::StatusOr<control::Decoded> ServedJobs::MakePixels(const at::Tensor& latent
     RETURN_IF_ERROR(rows(0, bytes));
   }
   picture.channels = static_cast<int32_t>(image->size(1));
-  picture.seconds = watch.seconds();
+  picture.seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
   return picture;
 }
 

@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -18,6 +17,7 @@
 #include "base/private_files.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "base/steady_time.h"
 #include "control/training/model_training.h"
 #include "models/precision.h"
 #include "runtime/denoising/mesh_forward.h"
@@ -42,10 +42,6 @@ constexpr int64_t kEvaluatedSamples = 8;
 constexpr int64_t kEvaluatedLevels = 8;
 // Outside the visits of the data order, which are counted from 0.
 constexpr int64_t kEvaluationEpoch = -1;
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 absl::Status CheckSupported(const control::TrainConfig& config, const TrainedModel& model) {
   RETURN_IF_ERROR(control::CheckBlocksToSwap(config, model.description));
@@ -383,7 +379,7 @@ std::vector<int64_t> Trainer::SamplesOf(int64_t first, int64_t passes) {
 
 absl::StatusOr<control::Trained> Trainer::Train() {
   if (samples_.prepared() < samples_.count()) return absl::FailedPreconditionError("not all samples are prepared");
-  const Clock::time_point begin = Clock::now();
+  const absl::Duration begin = base::SteadyNow();
   const TrainingGroups& groups = model_.groups;
   const int64_t passes = config_.train.gradient_accumulation_steps;
   const auto divisor = static_cast<double>(config_.train.batch_size * passes);
@@ -421,7 +417,7 @@ absl::StatusOr<control::Trained> Trainer::Train() {
   gradients_.Clear();
   ++step_;
   cursor_ += passes;
-  trained.seconds = SecondsSince(begin);
+  trained.seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
   return trained;
 }
 
@@ -622,7 +618,7 @@ std::string Trainer::ExportPath() const {
 }
 
 absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
-  const Clock::time_point begin = Clock::now();
+  const absl::Duration begin = base::SteadyNow();
   control::TrainingSaved saved;
   const absl::StatusOr<std::string> written = WriteOwnCheckpoint();
   const std::string checkpoint = absl::StrCat(config_.output, "/", CheckpointName(step_));
@@ -645,7 +641,7 @@ absl::StatusOr<control::TrainingSaved> Trainer::Save(bool exports) {
       saved.warnings.emplace_back(exported.status().message());
     }
   }
-  saved.seconds = SecondsSince(begin);
+  saved.seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
   return saved;
 }
 
@@ -702,7 +698,7 @@ absl::StatusOr<std::string> Trainer::ExportAdapter(CheckpointReader& reader) con
 
 absl::StatusOr<control::TrainingSaved> Trainer::ExportAdapterTo(const std::string& path) {
   if (!trains_adapter()) return absl::FailedPreconditionError("this run trains all weights and has no adapter");
-  const Clock::time_point begin = Clock::now();
+  const absl::Duration begin = base::SteadyNow();
   // Writes only what the export needs, to a name that no run resumes from.
   const std::string folder = absl::StrCat(config_.output, "/.export");
   std::vector<Piece> served = Pieces();
@@ -720,7 +716,7 @@ absl::StatusOr<control::TrainingSaved> Trainer::ExportAdapterTo(const std::strin
     std::error_code error;
     std::filesystem::remove_all(folder, error);
   }
-  saved.seconds = SecondsSince(begin);
+  saved.seconds = absl::ToDoubleSeconds(base::SteadyNow() - begin);
   return saved;
 }
 
