@@ -78,8 +78,8 @@ absl::StatusOr<control::LatentValues> Engine::Latents(uint64_t job) {
 }
 
 absl::StatusOr<control::LatentValues> Engine::Predict(uint64_t job, const control::LatentValues& latents,
-                                                      absl::Span<const uint64_t> beside) {
-  return guard_.Run([&] { return jobs_.Predict(job, latents, beside); });
+                                                      absl::Span<const uint64_t> others) {
+  return guard_.Run([&] { return jobs_.Predict(job, latents, others); });
 }
 
 absl::StatusOr<control::TrainingStarted> Engine::StartTraining(const control::TrainingStart& start) {

@@ -36,7 +36,7 @@ class Engine final : public control::CommandHandler {
   absl::StatusOr<control::Decoding> Decode(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Latents(uint64_t job) override;
   absl::StatusOr<control::LatentValues> Predict(uint64_t job, const control::LatentValues& latents,
-                                                absl::Span<const uint64_t> beside) override;
+                                                absl::Span<const uint64_t> others) override;
   absl::Status EndJob(uint64_t job) override { return jobs_.End(job); }
   absl::StatusOr<control::TrainingStarted> StartTraining(const control::TrainingStart& start) override;
   absl::StatusOr<control::SamplesPrepared> PrepareSamples(int64_t most) override;

@@ -17,7 +17,7 @@ namespace {
 // The front end watches the ranks and ends a group whose ranks no longer get on, so this is only the last resort.
 constexpr std::chrono::hours kCommunicatorDeadline(2);
 
-// For the log. `nccl_log` is of a rank whose communicators are warm; null where nothing reads it.
+// Describes for the log how the ranks exchange tensors. Their communicators are warm; `nccl_log` may be null.
 std::string HowRanksExchange(const parallel::MeshCommunicators& communicators, const NcclLog* nccl_log) {
   if (communicators.uses_nccl()) {
     const std::string log = nccl_log == nullptr ? "" : nccl_log->Take().value_or("");

@@ -3,8 +3,7 @@
 //
 // The models that it lists have the limits of FakeModel. A job whose prompt is one of these words has the fault:
 // "[fail]" fails at its second step, "[misfit]" is refused by the model because of its steps, "[die]" kills its worker,
-// and
-// "[warn]" carries a warning. "[refuse]" is never accepted: the queue is full.
+// and "[warn]" carries a warning. "[refuse]" is never accepted: the queue is full.
 #pragma once
 
 #include <cstddef>
