@@ -82,7 +82,7 @@ function(tessera_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# tessera_planted_sources(NAME FILE …): sets NAME to sources with planted bugs (base/planted.h) and to those that the
+# tessera_planted_sources(NAME FILE …): sets NAME to sources with planted bugs (base/macros/planted.h) and to those that the
 # library compiles together with them, because a program that compiles them again replaces a library's whole object.
 function(tessera_planted_sources name)
   set(all)

@@ -2,7 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/ops.h"
 #include "kernels/reference/operators.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cpu/operators.h"
 #include "kernels/gradients.h"
 #include "kernels/reference/operators.h"

@@ -1,6 +1,6 @@
 #include "models/guidance.h"
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/families/family.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 
 namespace tessera::models {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::parallel {
 namespace {

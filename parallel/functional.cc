@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 
 namespace tessera::parallel {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_metadata.h"
 

@@ -7,8 +7,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
 #include "server/api/request_fields.h"
 

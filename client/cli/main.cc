@@ -7,10 +7,10 @@
 #include <new>
 #include <system_error>
 
-#include "base/standard_streams.h"
+#include "base/files/standard_streams.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
-#include "control/cuda_compat.h"
+#include "control/host/cuda_compat.h"
 
 namespace tessera::client {
 namespace {

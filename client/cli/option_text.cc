@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 namespace {

@@ -4,8 +4,8 @@
 #include <boost/json.hpp>
 #include <vector>
 
-#include "control/adapter_use.h"
-#include "control/prompt_options.h"
+#include "control/parameters/adapter_use.h"
+#include "control/parameters/prompt_options.h"
 
 namespace tessera::client {
 

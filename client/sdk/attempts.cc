@@ -8,7 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
+#include "base/text/random_bytes.h"
 #include "client/sdk/http_transport.h"
 
 namespace tessera::client {

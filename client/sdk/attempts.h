@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 #include "tessera/image_client.h"
 
 namespace tessera::client {

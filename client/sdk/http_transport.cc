@@ -20,8 +20,8 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "client/sdk/json_messages.h"
 
 namespace tessera::client {

@@ -21,8 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/rapidjson_reader.h"
-#include "base/status_macros.h"
+#include "base/json/rapidjson_reader.h"
+#include "base/macros/status_macros.h"
 #include "client/sdk/attempts.h"
 
 namespace tessera::client {

@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/enum_names.h"
-#include "base/fields.h"
+#include "base/fields/enum_names.h"
+#include "base/fields/fields.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/mesh.h"
 

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/sha256.h"
-#include "control/picture.h"
+#include "base/files/sha256.h"
+#include "control/pictures/picture.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 
@@ -112,7 +112,8 @@ struct PictureContent {
   PictureDigest digest = {};
 };
 
-// Reads a picture's file from end to end and decodes it. Errors as in control/picture.h; all begin with the path.
+// Reads a picture's file from end to end and decodes it. Errors as in control/pictures/picture.h; all begin with the
+// path.
 absl::StatusOr<PictureContent> LookAtPicture(const std::string& path);
 
 // ScanDatasets in two parts, so that several processes can divide the pictures among them.

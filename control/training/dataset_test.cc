@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "control/resample.h"
+#include "control/pictures/resample.h"
 
 namespace tessera::control {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "control/block_name.h"
+#include "control/model/block_name.h"
 #include "parallel/plan/stage_balance.h"
 
 namespace tessera::control {

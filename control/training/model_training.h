@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/crc32c.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/files/crc32c.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 
 namespace tessera::control {
 namespace {

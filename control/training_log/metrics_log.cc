@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/json_writer.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
+#include "base/json/json_writer.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::control {
 namespace {

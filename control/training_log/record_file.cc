@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
+#include "base/files/atomic_file.h"
 
 namespace tessera::control {
 namespace {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/crc32c.h"
-#include "base/json.h"
+#include "base/files/crc32c.h"
+#include "base/json/json.h"
 #include "control/training_log/event_file.h"
 #include "control/training_log/metrics_log.h"
 #include "tests/support/test_folder.h"

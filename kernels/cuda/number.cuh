@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::kernels::cuda {

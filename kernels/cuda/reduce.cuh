@@ -1,7 +1,7 @@
 // Sums over the threads of a warp and of a block, always in the same order.
 #pragma once
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cuda/launch.h"
 
 namespace tessera::kernels::cuda {

@@ -21,7 +21,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cuda/nccl.h"
 
 namespace tessera::kernels {

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/file_identity.h"
-#include "base/planted.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/file_identity.h"
+#include "base/files/sha256.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/plan/adapter_error.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/loading/weight_loader.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <optional>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "parallel/functional.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
-#include "control/model_cost.h"
+#include "base/json/json.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::models {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "parallel/functional.h"

@@ -14,7 +14,7 @@
 #include <memory>
 #include <optional>
 
-#include "control/step_memory.h"
+#include "control/model/step_memory.h"
 #include "models/loading/param_table.h"
 #include "parallel/image_rows.h"
 

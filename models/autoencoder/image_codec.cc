@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/component.h"
 
 namespace tessera::models {

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/autoencoder/image_codec_config.h"
 #include "models/weights/model_folder.h"
 #include "parallel/forward_context.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::models {
 

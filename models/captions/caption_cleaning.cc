@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/captions/caption_pattern.h"
 #include "models/captions/html_entities.h"
 #include "models/captions/html_text.h"

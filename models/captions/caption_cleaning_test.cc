@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.h"
-#include "base/json.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
 
 namespace tessera::models {
 namespace {

@@ -1,7 +1,7 @@
 #include "models/dit/dit_config.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::models {
 

@@ -4,7 +4,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/dit/dit_transformer.h"
 #include "models/families/families.h"
 #include "models/families/latent_family.h"

@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/load_parameters.h"
-#include "control/prompt_options.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/prompt_options.h"
 #include "models/adapters/adapter_set.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "models/autoencoder/image_codec.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
 

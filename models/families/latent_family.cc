@@ -8,7 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/finite.h"
 #include "models/loading/swapped_weights.h"
 #include "models/precision.h"

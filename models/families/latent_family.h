@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/families/family.h"
 #include "models/loading/brought_transformer.h"
 #include "models/loading/component.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/rotary.h"
 #include "models/precision.h"

@@ -1,7 +1,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"

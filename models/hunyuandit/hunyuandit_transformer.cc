@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/layers/heads.h"

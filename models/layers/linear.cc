@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 #include "models/layers/eight_bit_product.h"
 

@@ -3,7 +3,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include "base/machine_memory.h"
+#include "base/machine/machine_memory.h"
 
 namespace tessera::models {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "base/machine_memory.h"
+#include "base/machine/machine_memory.h"
 #include "models/loading/weight_memory.h"
 
 namespace tessera::models {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/status_macros.h"
-#include "control/block_name.h"
+#include "base/macros/status_macros.h"
+#include "control/model/block_name.h"
 
 namespace tessera::models {
 namespace {

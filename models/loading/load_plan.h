@@ -20,8 +20,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/machine_memory.h"
-#include "control/load_parameters.h"
+#include "base/machine/machine_memory.h"
+#include "control/parameters/load_parameters.h"
 #include "models/loading/offload.h"
 #include "models/weights/model_folder.h"
 

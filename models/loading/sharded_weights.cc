@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/weight_loader.h"
 
 namespace tessera::models {

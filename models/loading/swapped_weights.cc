@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::models {
 namespace {

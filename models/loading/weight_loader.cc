@@ -12,8 +12,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/eight_bits.h"
 #include "models/weights/read_ahead.h"
 

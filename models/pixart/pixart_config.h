@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace tessera::models {
 

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"
 #include "models/families/latent_family.h"

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::models {
 

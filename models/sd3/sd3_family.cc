@@ -2,7 +2,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/families/families.h"
 #include "models/families/latent_family.h"
 #include "models/guidance.h"

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 
 namespace tessera::models {

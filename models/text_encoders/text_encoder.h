@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/loading/param_table.h"
 #include "models/loading/weight_residency.h"
 #include "models/text_encoders/text_encoder_config.h"

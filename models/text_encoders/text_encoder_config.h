@@ -6,7 +6,7 @@
 #include <limits>
 #include <memory>
 
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace tessera::models {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/finite.h"
 
 namespace tessera::models {

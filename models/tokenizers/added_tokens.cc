@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/newer_characters.h"
 #include "models/tokenizers/unicode_text.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/utf8.h"
+#include "base/macros/status_macros.h"
+#include "base/text/utf8.h"
 #include "models/tokenizers/tokenizer_folder.h"
 
 namespace tessera::models {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unicode_text.h"

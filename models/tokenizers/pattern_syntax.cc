@@ -11,7 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/tokenizers/newer_characters.h"
 
 namespace tessera::models {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/tokenizer_parts.h"
 
 namespace tessera::models {

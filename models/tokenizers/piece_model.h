@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/tokenizers/token_table.h"
 #include "models/tokenizers/tokenizer.h"
 #include "models/tokenizers/unicode_text.h"

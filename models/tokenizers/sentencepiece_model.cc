@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::models {
 namespace {

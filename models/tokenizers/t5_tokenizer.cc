@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/tokenizer_folder.h"
 #include "models/tokenizers/unigram_encoder.h"
 

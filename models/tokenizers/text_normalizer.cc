@@ -13,7 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/normalization_rules.h"
 #include "models/tokenizers/text_pattern.h"

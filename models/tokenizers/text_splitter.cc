@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/bert_text.h"
 #include "models/tokenizers/byte_characters.h"
 #include "models/tokenizers/newer_characters.h"

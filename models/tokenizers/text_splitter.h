@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/tokenizers/unicode_text.h"
 
 namespace tessera::models {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace tessera::models {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace tessera::models {
 

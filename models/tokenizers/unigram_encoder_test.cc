@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "base/file.h"
-#include "base/json.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
 #include "tests/support/sentencepiece_library.h"
 
 namespace tessera::models {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/piece_model.h"
 #include "models/tokenizers/prefix_index.h"
 #include "models/tokenizers/tokenizer_parts.h"

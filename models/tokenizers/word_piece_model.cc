@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/tokenizers/piece_model.h"
 #include "models/tokenizers/tokenizer_parts.h"
 #include "models/tokenizers/vocabulary_object.h"

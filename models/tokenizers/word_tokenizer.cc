@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::models {
 

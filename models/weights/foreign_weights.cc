@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/file.h"
-#include "base/git_lfs.h"
-#include "base/json.h"
+#include "base/files/file.h"
+#include "base/files/git_lfs.h"
+#include "base/json/json.h"
 
 namespace tessera::models {
 namespace {

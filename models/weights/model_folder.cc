@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
-#include "base/hub_name.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "base/text/hub_name.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {

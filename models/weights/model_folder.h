@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/json.h"
-#include "control/placement.h"
+#include "base/json/json.h"
+#include "control/parameters/placement.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::models {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::models {
 

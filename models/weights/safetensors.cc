@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/git_lfs.h"
-#include "base/json.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/git_lfs.h"
+#include "base/files/sha256.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::models {
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file.h"
+#include "base/files/file.h"
 
 namespace tessera::models {
 

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/atomic_file.h"
-#include "base/sha256.h"
+#include "base/files/atomic_file.h"
+#include "base/files/sha256.h"
 #include "models/weights/safetensors.h"
 
 namespace tessera::models {

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "models/weights/stored_types.h"
 #include "tests/support/test_folder.h"
 

@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {

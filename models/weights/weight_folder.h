@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "models/weights/safetensors.h"
 
 namespace tessera::models {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/ops.h"
 
 namespace tessera::parallel {

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/machine_processors.h"
-#include "base/planted.h"
-#include "base/string_views.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/planted.h"
+#include "base/text/string_views.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::parallel {
 namespace {

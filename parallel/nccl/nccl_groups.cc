@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/device_runtimes.h"
 #include "parallel/segment/mesh_groups.h"
 

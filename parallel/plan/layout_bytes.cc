@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "parallel/plan/token_layout.h"
 
 // B is the number of the pass's rows on this rank, e the bytes per element, D the width of this rank's heads.

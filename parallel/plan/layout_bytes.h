@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/fields.h"
+#include "base/fields/fields.h"
 #include "parallel/plan/long_skip.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"

@@ -3,7 +3,7 @@
 
 #include <tuple>
 
-#include "base/fields.h"
+#include "base/fields/fields.h"
 
 namespace tessera::parallel {
 

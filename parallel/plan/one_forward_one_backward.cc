@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::parallel {
 

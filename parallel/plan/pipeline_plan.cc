@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/fields.h"
+#include "base/fields/fields.h"
 
 namespace tessera::parallel {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::parallel {
 namespace {

@@ -14,7 +14,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::parallel {
 namespace {

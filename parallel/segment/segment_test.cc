@@ -16,7 +16,7 @@
 #include <functional>
 #include <sstream>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 
 namespace tessera::parallel {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/ops.h"
 #include "models/precision.h"

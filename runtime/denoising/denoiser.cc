@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "models/precision.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/denoising/mesh_forward.h"

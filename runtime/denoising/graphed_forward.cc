@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::runtime {
 namespace {

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <utility>
 
-#include "base/planted.h"
-#include "control/device.h"
+#include "base/macros/planted.h"
+#include "control/host/device.h"
 #include "kernels/ops.h"
 #include "models/guidance.h"
 

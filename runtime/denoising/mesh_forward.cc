@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "parallel/attention/policies.h"
 #include "parallel/functional.h"
 #include "parallel/plan/stage_balance.h"

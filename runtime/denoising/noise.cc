@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::runtime {
 namespace {

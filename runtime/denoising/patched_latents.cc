@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "models/token_grid.h"
 #include "runtime/device/host_memory.h"
 

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "control/step_memory.h"
+#include "control/model/step_memory.h"
 #include "models/adapters/adapter_set.h"
 #include "models/families/family.h"
 #include "models/transformer.h"

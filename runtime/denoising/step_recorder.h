@@ -1,4 +1,4 @@
-// StepRecorder computes digests of the blocks' results on one rank, for control/step_record.h.
+// StepRecorder computes digests of the blocks' results on one rank, for control/model/step_record.h.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "control/step_record.h"
+#include "control/model/step_record.h"
 #include "parallel/plan/token_layout.h"
 
 namespace tessera::runtime {

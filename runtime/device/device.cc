@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/machine_processors.h"
-#include "base/status_macros.h"
-#include "control/device.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/status_macros.h"
+#include "control/host/device.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/device_runtimes.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/placement.h"
+#include "control/parameters/placement.h"
 #include "kernels/device_runtime.h"
 
 namespace tessera::runtime {

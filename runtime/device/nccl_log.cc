@@ -9,9 +9,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/enum_names.h"
-#include "base/string_views.h"
-#include "control/communicators.h"
+#include "base/fields/enum_names.h"
+#include "base/text/string_views.h"
+#include "control/host/communicators.h"
 
 namespace tessera::runtime {
 namespace {

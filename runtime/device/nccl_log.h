@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file_descriptor.h"
-#include "control/host_topology.h"
+#include "base/files/file_descriptor.h"
+#include "control/host/host_topology.h"
 
 namespace tessera::runtime {
 

@@ -20,10 +20,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/machine_processors.h"
-#include "base/numa_nodes.h"
-#include "control/gpu_driver.h"
-#include "control/host_topology.h"
+#include "base/machine/machine_processors.h"
+#include "base/machine/numa_nodes.h"
+#include "control/host/gpu_driver.h"
+#include "control/host/host_topology.h"
 
 namespace tessera::runtime {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "base/status_macros.h"
-#include "control/communicators.h"
+#include "base/macros/status_macros.h"
+#include "control/host/communicators.h"
 #include "runtime/device/device.h"
 #include "runtime/engine/make_engine.h"
 

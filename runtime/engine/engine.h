@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "control/command_handler.h"
+#include "control/protocol/command_handler.h"
 #include "runtime/engine/guard.h"
 #include "runtime/engine/model_loader.h"
 #include "runtime/engine/served_jobs.h"

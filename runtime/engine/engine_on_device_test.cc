@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "control/training/model_training.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"

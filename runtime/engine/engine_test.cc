@@ -16,8 +16,8 @@
 #include <string>
 #include <utility>
 
-#include "base/field_error.h"
-#include "base/status_macros.h"
+#include "base/fields/field_error.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
 #include "models/families/families.h"
 #include "models/weights/model_folder.h"

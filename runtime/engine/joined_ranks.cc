@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "control/communicators.h"
-#include "control/gpu_driver.h"
-#include "control/host_topology.h"
+#include "control/host/communicators.h"
+#include "control/host/gpu_driver.h"
+#include "control/host/host_topology.h"
 #include "parallel/segment/effort_meter.h"
 #include "runtime/device/nccl_log.h"
 

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/fields/field_error.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "runtime/samplers/sampler_config.h"
 
 namespace tessera::runtime {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/adapter_use.h"
+#include "control/parameters/adapter_use.h"
 #include "models/adapters/adapter.h"
 
 namespace tessera::runtime {

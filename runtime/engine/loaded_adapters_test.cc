@@ -5,7 +5,7 @@
 
 #include <map>
 
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/families/families.h"
 #include "models/weights/safetensors_writer.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/file_identity.h"
+#include "base/files/file.h"
+#include "base/files/file_identity.h"
 #include "runtime/engine/model_contents.h"
 #include "runtime/training/checkpoints/agreement.h"
 #include "runtime/worker/heartbeat.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "control/command_handler.h"
+#include "control/protocol/command_handler.h"
 #include "runtime/worker/worker_rank.h"
 
 namespace tessera::runtime {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "models/weights/weight_folder.h"
 
 namespace tessera::runtime {

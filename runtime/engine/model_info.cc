@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "base/enum_names.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
 

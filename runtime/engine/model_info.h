@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "models/families/family_description.h"
 #include "models/weights/model_folder.h"
 #include "runtime/samplers/sampler_config.h"

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/crc32c.h"
-#include "base/machine_memory.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/files/crc32c.h"
+#include "base/machine/machine_memory.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/device_runtimes.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/command_handler.h"
+#include "control/protocol/command_handler.h"
 #include "models/families/families.h"
 #include "models/loading/load_plan.h"
 #include "parallel/plan/mesh.h"

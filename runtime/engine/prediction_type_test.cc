@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/weights/safetensors.h"

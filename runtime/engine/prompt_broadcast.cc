@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/binary_fields.h"
+#include "base/fields/binary_fields.h"
 
 namespace tessera::runtime {
 namespace {

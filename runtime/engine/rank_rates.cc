@@ -5,8 +5,8 @@
 #include <cmath>
 #include <functional>
 
-#include "base/json_writer.h"
-#include "control/model_cost.h"
+#include "base/json/json_writer.h"
+#include "control/model/model_cost.h"
 #include "kernels/ops.h"
 #include "runtime/device/device.h"
 #include "runtime/device/mark.h"

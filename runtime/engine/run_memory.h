@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "control/device.h"
-#include "control/placement.h"
+#include "control/host/device.h"
+#include "control/parameters/placement.h"
 #include "models/families/family_description.h"
 #include "parallel/plan/mesh.h"
 

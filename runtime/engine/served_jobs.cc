@@ -6,8 +6,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/command_handler.h"
+#include "control/protocol/command_handler.h"
 #include "models/loading/freed_memory.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/guard.h"

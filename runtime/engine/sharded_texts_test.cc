@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
 #include "models/loading/load_plan.h"
 #include "parallel/segment/mesh_groups.h"

@@ -1,6 +1,6 @@
 #include "runtime/engine/training_run.h"
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::runtime {
 

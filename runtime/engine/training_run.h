@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "control/commands.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
+#include "control/protocol/commands.h"
 #include "runtime/engine/model_loader.h"
 #include "runtime/training/trainer.h"
 

@@ -2,7 +2,7 @@
 // place of tessera-worker.
 //
 // Its images are gradients that depend on the prompt, the options, the adapters, the seed and the completed steps.
-// TESSERA_FAKE_WORKER holds its script (control/fake_script.h).
+// TESSERA_FAKE_WORKER holds its script (control/fakes/fake_script.h).
 #include <signal.h>
 #include <unistd.h>
 
@@ -30,15 +30,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "base/field_error.h"
-#include "base/file.h"
-#include "base/standard_streams.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
-#include "control/control_channel.h"
-#include "control/device.h"
-#include "control/fake_script.h"
-#include "control/worker_version.h"
+#include "base/fields/field_error.h"
+#include "base/files/file.h"
+#include "base/files/standard_streams.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
+#include "control/fakes/fake_script.h"
+#include "control/host/device.h"
+#include "control/protocol/control_channel.h"
+#include "control/protocol/worker_version.h"
 #include "parallel/segment/effort_meter.h"
 #include "parallel/segment/segment.h"
 

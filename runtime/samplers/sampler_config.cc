@@ -9,10 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/enum_names.h"
-#include "base/field_error.h"
-#include "base/fields.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/fields/field_error.h"
+#include "base/fields/fields.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::runtime {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 
 namespace tessera::runtime {
 

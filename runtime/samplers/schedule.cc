@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/planted.h"
+#include "base/fields/field_error.h"
+#include "base/macros/planted.h"
 #include "runtime/samplers/noise_table.h"
 
 namespace tessera::runtime {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::runtime {
 namespace {

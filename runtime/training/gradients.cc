@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "models/precision.h"
 
 namespace tessera::runtime {

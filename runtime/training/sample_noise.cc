@@ -3,7 +3,7 @@
 #include <array>
 #include <span>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::runtime {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "runtime/training/checkpoints/agreement.h"
 
 namespace tessera::runtime {

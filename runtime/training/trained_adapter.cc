@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 #include "models/adapters/adapter.h"
 #include "runtime/denoising/noise.h"
 #include "runtime/training/sample_noise.h"

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/process_lock.h"
-#include "control/commands.h"
+#include "base/files/process_lock.h"
+#include "control/protocol/commands.h"
 #include "control/training/config.h"
 #include "models/families/family.h"
 #include "models/loading/sharded_weights.h"

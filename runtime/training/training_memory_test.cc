@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "control/training/dataset.h"
 #include "models/families/families.h"
 #include "models/weights/model_folder.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "models/precision.h"
 #include "parallel/attention/policies.h"
 #include "parallel/functional.h"

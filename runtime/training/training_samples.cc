@@ -12,7 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/precision.h"
 #include "runtime/engine/prompt_broadcast.h"
 #include "runtime/training/checkpoints/agreement.h"

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/fields.h"
+#include "base/fields/fields.h"
 #include "parallel/segment/segment.h"
 
 namespace tessera::runtime {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "models/adapters/plan/adapter_files.h"
 
 namespace tessera::server {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/plan/adapter_files.h"
 
 namespace tessera::server {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "base/file.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "server/adapters/adapter_file.h"
 #include "server/api/field_checks.h"
 

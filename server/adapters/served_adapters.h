@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/log_line.h"
-#include "control/adapter_use.h"
+#include "base/log/log_line.h"
+#include "control/parameters/adapter_use.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "server/api/image_service.h"
 #include "server/content/content_store.h"

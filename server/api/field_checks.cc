@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 
 namespace tessera::server {
 
@@ -20,8 +20,8 @@ absl::Status FieldError(absl::string_view field, absl::string_view rest);
 // Returns the field name with which a FieldError's message begins; empty if the error is not about a field.
 std::string ErrorField(const absl::Status& status);
 
-// Converts an error about a field id (base/field_error.h) to a FieldError with the field's name on the command line or
-// in the API. An id that is not in the table is used as the name. Other errors are returned unchanged.
+// Converts an error about a field id (base/fields/field_error.h) to a FieldError with the field's name on the command
+// line or in the API. An id that is not in the table is used as the name. Other errors are returned unchanged.
 enum class FieldNames : uint8_t { kCommandLine, kApi };
 absl::Status Named(const absl::Status& status, FieldNames names);
 

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/field_error.h"
-#include "base/number_text.h"
-#include "base/status_macros.h"
-#include "control/device.h"
+#include "base/fields/field_error.h"
+#include "base/macros/status_macros.h"
+#include "base/text/number_text.h"
+#include "control/host/device.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "control/job_parameters.h"
-#include "control/model_description.h"
-#include "control/placement.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_limits.h"
 

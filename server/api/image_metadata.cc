@@ -1,7 +1,7 @@
 #include "server/api/image_metadata.h"
 
-#include "base/utf8.h"
-#include "control/device.h"
+#include "base/text/utf8.h"
+#include "control/host/device.h"
 #include "server/api/unused_parameters.h"
 
 namespace tessera::server {

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "control/job_parameters.h"
-#include "control/load_parameters.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
 #include "parallel/plan/layout.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_fields.h"

@@ -10,10 +10,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
-#include "base/nearest_name.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/fields/field_error.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
+#include "base/text/random_bytes.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

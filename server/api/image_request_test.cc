@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "tests/support/fake_model.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "control/job_parameters.h"
+#include "control/parameters/job_parameters.h"
 #include "server/api/request_limits.h"
 #include "server/image/image_file.h"
 

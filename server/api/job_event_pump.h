@@ -13,7 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/task_pool.h"
+#include "base/threads/task_pool.h"
 #include "server/api/image_service.h"
 
 namespace tessera::server {

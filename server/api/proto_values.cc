@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "control/message_fields.h"
+#include "control/parameters/message_fields.h"
 #include "server/api/service_error.h"
 
 namespace tessera::server {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/planted.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
+#include "base/macros/planted.h"
 #include "server/api/image_request.h"
 #include "server/api/request_fields.h"
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/field_error.h"
-#include "base/nearest_name.h"
+#include "base/fields/field_error.h"
+#include "base/text/nearest_name.h"
 
 namespace tessera::server {
 

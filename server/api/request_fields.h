@@ -1,13 +1,14 @@
 // Describes the fields of a request: the struct that holds their values, and a list that states each fact about a field
-// once (base/fields.h).
+// once (base/fields/fields.h).
 //
 // HTTP bodies, gRPC messages and the command line are parsed by walking this list. It also drives the digest and the
 // validation of requests, the field names in errors, the metadata in images, the tests of docs/openapi.json and of the
 // tables in the documents, and GET /v1/schema. To add a field that models read, add its member and its line here, the
-// parameter that it becomes (control/prompt_options.h) with its line in job_parameters.proto, the public field in
-// image_service.proto, and the code in the model that reads it.
+// parameter that it becomes (control/parameters/prompt_options.h) with its line in job_parameters.proto, the public
+// field in image_service.proto, and the code in the model that reads it.
 //
-// A field that is a list of structs (adapters, each with a scale) is a vector of described structs (base/fields.h).
+// A field that is a list of structs (adapters, each with a scale) is a vector of described structs
+// (base/fields/fields.h).
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "base/fields.h"
-#include "control/job_parameters.h"
+#include "base/fields/fields.h"
+#include "control/parameters/job_parameters.h"
 #include "server/api/request_limits.h"
 
 namespace tessera::server {

@@ -1,4 +1,5 @@
-// Limits that hold for every request on every server and model. For limits of parameters see control/job_parameters.h.
+// Limits that hold for every request on every server and model. For limits of parameters see
+// control/parameters/job_parameters.h.
 #pragma once
 
 #include <cstddef>

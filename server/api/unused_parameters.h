@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "control/job_parameters.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::server {
 

@@ -14,10 +14,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/file.h"
-#include "base/random_bytes.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::server {

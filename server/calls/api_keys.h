@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "base/file_identity.h"
+#include "base/files/file_identity.h"
 #include "server/api/job.h"
 
 namespace tessera::server {

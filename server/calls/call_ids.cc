@@ -5,7 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
-#include "base/random_bytes.h"
+#include "base/text/random_bytes.h"
 
 namespace tessera::server {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/calls/call_record.h"
 
 namespace tessera::server {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/machine_memory.h"
-#include "base/proc_text.h"
+#include "base/machine/machine_memory.h"
+#include "base/machine/proc_text.h"
 
 namespace tessera::server {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "base/machine_memory.h"
+#include "base/machine/machine_memory.h"
 
 namespace tessera::server {
 namespace {

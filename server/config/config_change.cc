@@ -5,7 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/enum_names.h"
+#include "base/fields/enum_names.h"
 
 namespace tessera::server {
 namespace {

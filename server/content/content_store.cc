@@ -19,12 +19,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include "base/atomic_file.h"
-#include "base/file.h"
-#include "base/planted.h"
-#include "base/private_files.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/files/private_files.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 
 namespace tessera::server {
 namespace {

@@ -30,9 +30,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/file_descriptor.h"
-#include "base/log_line.h"
-#include "base/sha256.h"
+#include "base/files/file_descriptor.h"
+#include "base/files/sha256.h"
+#include "base/log/log_line.h"
 
 namespace tessera::server {
 

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 namespace {

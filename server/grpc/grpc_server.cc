@@ -15,9 +15,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
-#include "base/task_pool.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
+#include "base/threads/task_pool.h"
 #include "server/grpc/connection_acceptor.h"
 #include "server/grpc/grpc_log.h"
 #include "server/grpc/image_service_calls.h"

@@ -14,9 +14,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
-#include "base/utf8.h"
+#include "base/macros/status_macros.h"
+#include "base/text/utf8.h"
+#include "base/time/steady_time.h"
 #include "server/api/job_event_pump.h"
 #include "server/api/proto_values.h"
 #include "server/api/service_error.h"

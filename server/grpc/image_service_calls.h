@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "base/task_pool.h"
+#include "base/threads/task_pool.h"
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"

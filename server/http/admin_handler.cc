@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/plain_json.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/json/plain_json.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "server/api/field_checks.h"
 #include "server/calls/call_ids.h"
 #include "server/http/api_routes.h"

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/task_pool.h"
+#include "base/threads/task_pool.h"
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
 

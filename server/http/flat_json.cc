@@ -8,7 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "base/rapidjson_reader.h"
+#include "base/json/rapidjson_reader.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::server {

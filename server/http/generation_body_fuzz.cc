@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
 #include "tests/support/fake_model.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/api/job_event_pump.h"
 #include "server/api/submission.h"
 #include "server/http/api_routes.h"

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "base/byte_source.h"
+#include "base/files/byte_source.h"
 
 namespace tessera::server {
 

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/machine_processors.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
 #include "server/http/http_connection.h"
 
 namespace tessera::server {

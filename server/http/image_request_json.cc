@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/number_text.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/number_text.h"
 #include "server/http/flat_json.h"
 
 namespace tessera::server {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/plain_json.h"
+#include "base/json/plain_json.h"
 #include "server/api/proto_values.h"
 
 namespace tessera::server {

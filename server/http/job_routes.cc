@@ -8,7 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/api/job_event_pump.h"
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"

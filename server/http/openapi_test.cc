@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/plain_json.h"
+#include "base/json/plain_json.h"
 #include "server/http/image_request_json.h"
 #include "server/http/request_schema.h"
 #include "tests/support/api_fixture.h"

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/plain_json.h"
+#include "base/json/plain_json.h"
 #include "server/http/api_routes.h"
 #include "server/http/job_json.h"
 #include "server/http/openapi_document.h"

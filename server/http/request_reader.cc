@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/string_views.h"
+#include "base/text/string_views.h"
 #include "server/http/http_server.h"
 
 namespace tessera::server {

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
+#include "base/text/random_bytes.h"
 #include "tests/support/api_fixture.h"
 #include "tests/tls/self_signed.h"
 

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "server/http/api_routes.h"
 #include "server/http/web_files.h"
 

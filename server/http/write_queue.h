@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/byte_source.h"
+#include "base/files/byte_source.h"
 
 namespace tessera::server {
 

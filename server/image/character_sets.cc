@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
-#include "base/string_views.h"
-#include "base/utf8.h"
+#include "base/text/string_views.h"
+#include "base/text/utf8.h"
 
 namespace tessera::server {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/image/character_sets.h"
 
 namespace tessera::server {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/picture_frames.h"
+#include "control/pictures/picture_frames.h"
 
 namespace tessera::server {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/json_fields.h"
-#include "base/status_macros.h"
+#include "base/fields/json_fields.h"
+#include "base/macros/status_macros.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/fields.h"
-#include "control/adapter_use.h"
-#include "control/prompt_options.h"
+#include "base/fields/fields.h"
+#include "control/parameters/adapter_use.h"
+#include "control/parameters/prompt_options.h"
 
 namespace tessera::server {
 

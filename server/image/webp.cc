@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/image/codecs.h"
 #include "server/image/exif.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 #include "server/jobs/job_record.h"
 
 namespace tessera::server {

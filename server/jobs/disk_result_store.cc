@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/file_descriptor.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file_descriptor.h"
+#include "base/files/private_files.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 namespace {

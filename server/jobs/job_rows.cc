@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/fields/field_error.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {

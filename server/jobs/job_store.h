@@ -31,7 +31,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/byte_source.h"
+#include "base/files/byte_source.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/storage_health.h"
 #include "server/jobs/task_state.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"

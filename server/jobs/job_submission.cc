@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "server/api/request_limits.h"
 #include "server/jobs/stored_job.h"
 

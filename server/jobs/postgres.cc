@@ -11,9 +11,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "server/jobs/postgres.h"
 #include "server/jobs/postgres_rows.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "server/api/request_limits.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/postgres_job_store.h"

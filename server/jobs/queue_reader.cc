@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 
 namespace tessera::server {
 namespace {

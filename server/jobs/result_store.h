@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/byte_source.h"
+#include "base/files/byte_source.h"
 
 namespace tessera::server {
 

@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "server/jobs/record_ids.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/sqlite_rows.h"

@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/files/private_files.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/job_submission.h"
 #include "server/jobs/queue_reader.h"
 #include "server/jobs/result_names.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 #include "server/api/storage_state.h"
 
 namespace tessera::server {

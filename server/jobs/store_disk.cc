@@ -6,8 +6,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/store_rules.h"
 

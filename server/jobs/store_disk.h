@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 #include "server/jobs/job_record.h"
 #include "server/jobs/result_store.h"
 #include "server/jobs/storage_health.h"

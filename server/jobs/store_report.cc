@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/process_lock.h"
-#include "base/status_macros.h"
+#include "base/files/process_lock.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/postgres_rows.h"
 #include "server/jobs/sqlite_rows.h"
 #include "server/jobs/store_disk.h"

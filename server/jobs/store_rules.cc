@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "server/jobs/result_names.h"
 #include "server/jobs/stored_job.h"
 

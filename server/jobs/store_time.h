@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 
 namespace tessera::server {
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/utf8.h"
-#include "control/job_parameters_wire.h"
+#include "base/macros/status_macros.h"
+#include "base/text/utf8.h"
+#include "control/parameters/job_parameters_wire.h"
 #include "server/api/generation_request.h"
 #include "tessera/internal/stored_job.pb.h"
 

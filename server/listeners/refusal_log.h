@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 
 namespace tessera::server {
 

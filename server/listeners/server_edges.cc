@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
+#include "base/time/steady_time.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/calls/process_metrics.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/api/image_service.h"
 #include "server/calls/api_keys.h"
 #include "server/config/server_config.h"

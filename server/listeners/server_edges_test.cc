@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/test_image_service.h"

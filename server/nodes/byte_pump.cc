@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 
 namespace tessera::server {
 

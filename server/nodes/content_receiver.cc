@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
 #include "server/nodes/content_sender.h"
 
 namespace tessera::server {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "server/content/content_store.h"
 
 namespace tessera::server {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/threads/start_thread.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"

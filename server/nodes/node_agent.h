@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/content/content_store.h"
 #include "server/nodes/node_files.h"
 

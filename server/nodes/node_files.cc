@@ -13,8 +13,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::server {

@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/api/generation_request.h"
 #include "server/grpc/grpc_log.h"
 #include "server/nodes/silence_watch.h"

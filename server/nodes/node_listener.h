@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/nodes/node_files.h"
 #include "server/nodes/node_registry.h"
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "server/nodes/byte_pump.h"
 #include "server/nodes/content_sender.h"
 #include "server/workers/rank_process.h"

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/api/node_info.h"
 #include "server/nodes/node_rank.h"
 #include "server/workers/remote_hosts.h"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "base/start_thread.h"
-#include "base/steady_time.h"
+#include "base/threads/start_thread.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 

@@ -5,11 +5,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/enum_names.h"
-#include "base/json.h"
-#include "base/json_writer.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/files/sha256.h"
+#include "base/json/json.h"
+#include "base/json/json_writer.h"
+#include "base/macros/status_macros.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {

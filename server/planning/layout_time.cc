@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
 #include "server/workers/layout_choice.h"

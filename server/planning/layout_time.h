@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"
 #include "server/planning/machine.h"

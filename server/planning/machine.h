@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/enum_names.h"
-#include "control/placement.h"
+#include "base/fields/enum_names.h"
+#include "control/parameters/placement.h"
 
 namespace tessera::server {
 

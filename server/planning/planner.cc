@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/byte_text.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::server {

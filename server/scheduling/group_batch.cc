@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "control/commands.h"
+#include "control/protocol/commands.h"
 
 namespace tessera::server {
 namespace {

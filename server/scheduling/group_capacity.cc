@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/byte_text.h"
+#include "base/text/byte_text.h"
 
 namespace tessera::server {
 namespace {

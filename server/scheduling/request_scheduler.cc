@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "control/job_parameters.h"
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::server {
 

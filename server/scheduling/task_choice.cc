@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::server {
 

@@ -1,7 +1,7 @@
 #include "server/serving/batch_proof.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/verification/verification.h"
 
 namespace tessera::server {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_group.h"
 

@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 #include "server/api/image_service.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/serving/group_fleet.h"

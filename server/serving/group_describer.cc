@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file_identity.h"
-#include "base/status_macros.h"
+#include "base/files/file_identity.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

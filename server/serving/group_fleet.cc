@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/byte_text.h"
-#include "base/machine_processors.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
-#include "control/device.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
+#include "base/time/steady_time.h"
+#include "control/host/device.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/group_record.h"
 #include "server/workers/rank_placement.h"

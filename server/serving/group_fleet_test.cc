@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include "base/machine_processors.h"
+#include "base/machine/machine_processors.h"
 #include "server/scheduling/shape_class.h"
 
 namespace tessera::server {

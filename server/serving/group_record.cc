@@ -9,11 +9,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/file.h"
-#include "base/json_fields.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/fields/json_fields.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/files/private_files.h"
+#include "base/macros/status_macros.h"
 #include "server/verification/subject_json.h"
 
 namespace tessera::server {

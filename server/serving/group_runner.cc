@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/batch_scheduling.h"
-#include "base/start_thread.h"
-#include "base/steady_time.h"
+#include "base/threads/batch_scheduling.h"
+#include "base/threads/start_thread.h"
+#include "base/time/steady_time.h"
 #include "server/serving/batch_proof.h"
 #include "server/verification/verification.h"
 #include "server/workers/last_output.h"

@@ -17,7 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/api/image_service.h"
 #include "server/serving/group_session.h"
 #include "server/trace/group_trace.h"

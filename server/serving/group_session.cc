@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_fields.h"
 #include "server/workers/worker_process.h"

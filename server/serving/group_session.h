@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/api/image_service.h"
 #include "server/api/picture_size.h"
 #include "server/jobs/failpoint.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/api/generation_request.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/shape_class.h"

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/content_fields.h"
-#include "base/field_error.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/fields/content_fields.h"
+#include "base/fields/field_error.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "server/jobs/store_rules.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/commands.h"
+#include "control/protocol/commands.h"
 #include "server/serving/group_runner.h"
 #include "server/serving/job_outcomes.h"
 #include "server/serving/serving_context.h"

@@ -8,7 +8,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "base/batch_scheduling.h"
+#include "base/threads/batch_scheduling.h"
 #include "server/api/image_metadata.h"
 #include "server/image/fitted_parameters.h"
 #include "server/serving/storage_error.h"

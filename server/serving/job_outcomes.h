@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/task_pool.h"
-#include "control/commands.h"
+#include "base/threads/task_pool.h"
+#include "control/protocol/commands.h"
 #include "server/serving/serving_context.h"
 
 namespace tessera::server {

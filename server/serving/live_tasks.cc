@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/content_fields.h"
+#include "base/fields/content_fields.h"
 
 namespace tessera::server {
 

@@ -25,7 +25,7 @@ struct LiveTask {
   TracedImage image;
   OutputOptions output;
   int32_t partial_images = 0;
-  std::vector<std::string> contents;  // digests of the contents that its request names (base/content_fields.h)
+  std::vector<std::string> contents;  // digests of the contents that its request names (base/fields/content_fields.h)
   // Set once the task is claimed.
   std::optional<TaskAttempt> attempt;
   std::shared_ptr<const control::JobParameters> parameters;  // null while the task waits, to save memory

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 #include "server/serving/storage_error.h"
 
 namespace tessera::server {

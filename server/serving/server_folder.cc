@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/files/private_files.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/process_lock.h"
+#include "base/files/process_lock.h"
 
 namespace tessera::server {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "base/log_line.h"
-#include "control/load_parameters.h"
+#include "base/log/log_line.h"
+#include "control/parameters/load_parameters.h"
 #include "parallel/plan/layout.h"
 #include "server/adapters/served_adapters.h"
 #include "server/content/content_store.h"

@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "server/jobs/storage_health.h"
 
 namespace tessera::server {

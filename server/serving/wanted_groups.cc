@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
-#include "base/file_identity.h"
-#include "base/start_thread.h"
-#include "base/steady_time.h"
+#include "base/files/file_identity.h"
+#include "base/threads/start_thread.h"
+#include "base/time/clock.h"
+#include "base/time/steady_time.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/shape_class.h"
 #include "server/workers/last_output.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 
 namespace tessera::server {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 #include "server/serving/storage_error.h"
 
 namespace tessera::server {

@@ -21,8 +21,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 namespace {

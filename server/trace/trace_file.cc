@@ -10,11 +10,11 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/plain_json.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
-#include "base/utf8.h"
+#include "base/files/atomic_file.h"
+#include "base/files/private_files.h"
+#include "base/json/plain_json.h"
+#include "base/macros/status_macros.h"
+#include "base/text/utf8.h"
 #include "server/calls/call_ids.h"
 
 namespace tessera::server {

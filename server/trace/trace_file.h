@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 
 namespace tessera::server {
 

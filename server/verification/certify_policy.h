@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/enum_names.h"
+#include "base/fields/enum_names.h"
 
 namespace tessera::server {
 

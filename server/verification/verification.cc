@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/machine_processors.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
-#include "control/device.h"
+#include "base/files/sha256.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/status_macros.h"
+#include "control/host/device.h"
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_process.h"
 

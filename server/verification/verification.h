@@ -13,9 +13,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/adapter_use.h"
-#include "control/commands.h"
-#include "control/step_record.h"
+#include "control/model/step_record.h"
+#include "control/parameters/adapter_use.h"
+#include "control/protocol/commands.h"
 #include "server/verification/certificate.h"
 #include "server/workers/worker_group.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "control/device.h"
+#include "base/macros/status_macros.h"
+#include "control/host/device.h"
 #include "server/workers/rank_placement.h"
 
 namespace tessera::server {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/host_topology.h"
-#include "control/model_description.h"
+#include "control/host/host_topology.h"
+#include "control/model/model_description.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {

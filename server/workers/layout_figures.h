@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"
 

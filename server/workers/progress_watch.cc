@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "base/start_thread.h"
-#include "base/steady_time.h"
+#include "base/threads/start_thread.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "control/device.h"
+#include "control/host/device.h"
 
 namespace tessera::server {
 namespace {

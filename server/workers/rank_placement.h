@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "control/host_topology.h"
+#include "control/host/host_topology.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {

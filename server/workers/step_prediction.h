@@ -9,8 +9,8 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/job_parameters.h"
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::server {
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/worker_client.h"
+#include "control/protocol/worker_client.h"
 
 namespace tessera::server {
 

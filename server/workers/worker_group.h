@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/worker_client.h"
+#include "control/protocol/worker_client.h"
 #include "parallel/plan/layout.h"
 #include "parallel/segment/segment.h"
 #include "server/workers/progress_watch.h"

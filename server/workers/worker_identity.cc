@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/file.h"
-#include "base/file_descriptor.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/file_descriptor.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::server {
 namespace {

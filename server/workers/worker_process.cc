@@ -27,13 +27,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/byte_text.h"
-#include "base/file_descriptor.h"
-#include "base/machine_memory.h"
-#include "base/random_bytes.h"
-#include "base/start_thread.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/files/file_descriptor.h"
+#include "base/machine/machine_memory.h"
+#include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
+#include "base/text/random_bytes.h"
+#include "base/threads/start_thread.h"
+#include "base/time/steady_time.h"
 
 namespace tessera::server {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/batch/run_folder.h"
 #include "tests/batch/power_log.h"
 #include "tests/support/fault_runs.h"

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::base {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "control/model_cost.h"
+#include "control/model/model_cost.h"
 #include "models/loading/load_plan.h"
 #include "models/weights/model_folder.h"
 #include "tests/cuda/fake_cuda_fixture.h"

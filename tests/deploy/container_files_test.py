@@ -151,7 +151,7 @@ class DockerfileTest(unittest.TestCase):
         release = re.search(r"ENV CUDA_HOME=/usr/local/cuda-(\S+)", text)[1]
         self.assertIn(f"cuda-compat-{release.replace('.', '-')}", re.search(r"apt-get install .*cuda-minimal-build.*", text)[0].split())
         self.assertIn(f"RUN cp -a /usr/local/cuda-{release}/compat /opt/tessera/lib/cuda-compat ", text)
-        self.assertIn('"lib/cuda-compat"', pathlib.Path("control/cuda_compat.cc").read_text())
+        self.assertIn('"lib/cuda-compat"', pathlib.Path("control/host/cuda_compat.cc").read_text())
         self.assertNotIn("compat", last_stage(text), "NVIDIA's container toolkit would use it on every card")
 
     def test_cuda_libraries_are_those_that_libtorch_names(self):

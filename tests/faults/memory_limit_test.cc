@@ -15,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/control_group.h"
-#include "base/machine_memory.h"
+#include "base/machine/control_group.h"
+#include "base/machine/machine_memory.h"
 #include "tests/faults/test_server.h"
 #include "tests/support/fault_runs.h"
 

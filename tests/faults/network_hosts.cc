@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "tests/front/child_process.h"
 
 namespace tessera {

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 #include "server/image/image_file.h"
 #include "server/nodes/node_files.h"
 #include "tessera/internal/node.grpc.pb.h"

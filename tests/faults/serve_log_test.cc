@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "tests/faults/test_server.h"
 
 namespace tessera {

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 #include "tests/faults/kill_oracle.h"
 #include "tests/faults/shared_servers.h"
 #include "tests/support/fault_runs.h"

@@ -20,7 +20,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/task_limits.h"
+#include "base/threads/task_limits.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "control/control_channel.h"
-#include "control/worker_client.h"
+#include "control/protocol/control_channel.h"
+#include "control/protocol/worker_client.h"
 #include "tests/support/listening_socket.h"
 #include "tests/support/test_folder.h"
 

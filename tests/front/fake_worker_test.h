@@ -26,7 +26,7 @@ class FakeWorkerTest : public ::testing::Test {
   // Fixtures that keep workers in members override this, end the workers, and then call it.
   void TearDown() override { EXPECT_THAT(Workers(), ::testing::IsEmpty()); }
 
-  // Sets the script of workers that start from now on (control/fake_script.h).
+  // Sets the script of workers that start from now on (control/fakes/fake_script.h).
   static void Order(const std::string& script) { setenv("TESSERA_FAKE_WORKER", script.c_str(), 1); }
   std::vector<pid_t> Workers() const { return ProcessesWith(FAKE_WORKER, "XDG_RUNTIME_DIR", folder_.path()); }
   // Workers with "faults=" and this path in their script create the file when they do something wrong.

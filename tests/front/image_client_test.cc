@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
+#include "base/text/random_bytes.h"
 #include "server/api/proto_values.h"
 #include "server/http/job_json.h"
 #include "tests/support/api_fixture.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 #include "server/calls/api_keys.h"
 #include "server/listeners/server_edges.h"
 #include "server/scheduling/shape_class.h"

@@ -24,7 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "server/image/image_file.h"
 #include "server/image/parameters_text.h"
 #include "tests/front/child_process.h"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
 #include "models/adapters/plan/adapter_error.h"
 #include "models/text_encoders/text_encoder.h"

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "models/autoencoder/autoencoder.h"
 #include "models/text_encoders/text_encoder.h"
 #include "models/tokenizers/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/pixart/resolution_bins.h"

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/weight_loader.h"
 #include "models/weights/safetensors.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/json.h"
+#include "base/json/json.h"
 #include "parallel/plan/layout.h"
 #include "runtime/samplers/sampler_config.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
 #include "models/adapters/plan/adapter_error.h"
 #include "models/captions/caption_cleaning.h"

@@ -4,9 +4,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "models/families/families.h"
 #include "runtime/training/density.h"
 #include "runtime/training/gradients.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files/file.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "tests/golden_runner/block_state_bytes.h"
 #include "tests/golden_runner/golden_component.h"

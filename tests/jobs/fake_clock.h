@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "base/clock.h"
+#include "base/time/clock.h"
 
 namespace tessera {
 

@@ -94,7 +94,7 @@ bool MayIncludeGrpc(std::string_view file) {
 
 // Generated messages and protobuf itself: also a job's parameters, which are stored as a message.
 bool MayIncludeProtobuf(std::string_view file) {
-  for (std::string_view place : {"control/job_parameters_wire", "control/message_fields"}) {
+  for (std::string_view place : {"control/parameters/job_parameters_wire", "control/parameters/message_fields"}) {
     if (file.starts_with(place)) return true;
   }
   return MayIncludeGrpc(file);
@@ -735,11 +735,12 @@ std::vector<std::string> CheckProcessorCounts(const SourceTree& tree) {
       R"(\b(hardware_concurrency|_SC_NPROCESSORS_(ONLN|CONF)|get_nprocs|sched_getaffinity|omp_get_num_procs)\b)");
   std::vector<std::string> findings;
   for (const auto& [file, lines] : tree) {
-    if (!IsCpp(file) || IsTest(file) || RoomOf(file) == "bench" || file == "base/machine_processors.cc") continue;
+    if (!IsCpp(file) || IsTest(file) || RoomOf(file) == "bench" || file == "base/machine/machine_processors.cc")
+      continue;
     for (size_t i = 0; i < lines.size(); ++i) {
       if (std::smatch match; std::regex_search(lines[i], match, *pattern)) {
         findings.push_back(absl::StrCat(file, ":", i + 1, ": ", match.str(),
-                                        " knows no control group: base/machine_processors.h does"));
+                                        " knows no control group: base/machine/machine_processors.h does"));
       }
     }
   }

@@ -36,7 +36,8 @@ std::vector<std::string> CheckMachinePaths(const SourceTree& tree);
 std::vector<std::string> CheckPlantedBugs(const SourceTree& tree);
 // Tests sleep in tests/support/wait_until.* alone, and have no upper bound on the time that passes.
 std::vector<std::string> CheckSleeps(const SourceTree& tree);
-// In the product base/machine_processors.cc alone counts processors, since only it knows what a container grants.
+// In the product base/machine/machine_processors.cc alone counts processors, since only it knows what a container
+// grants.
 std::vector<std::string> CheckProcessorCounts(const SourceTree& tree);
 // Comments of C++, of scripts and of style sheets, string literals of the product, and documents without their code
 // blocks hold few words of the project's former dialect. Returns at most one line for each of these groups, with the

@@ -67,7 +67,7 @@ TEST(ProcessorCountRule, ReportsACountThatKnowsNoContainer) {
   const SourceTree tree = {{"server/a.cc", {"", "int n = std::thread::hardware_concurrency();"}},
                            {"runtime/b.cc", {"sysconf(_SC_NPROCESSORS_ONLN);"}},
                            {"bench/c.cc", {"sysconf(_SC_NPROCESSORS_ONLN);"}},
-                           {"base/machine_processors.cc", {"sched_getaffinity(0, n, &set);"}}};
+                           {"base/machine/machine_processors.cc", {"sched_getaffinity(0, n, &set);"}}};
   EXPECT_THAT(CheckProcessorCounts(tree),
               ElementsAre(HasSubstr("runtime/b.cc:1: _SC_NPROCESSORS_ONLN knows no control group"),
                           HasSubstr("server/a.cc:2: hardware_concurrency knows no control group")));
@@ -148,8 +148,9 @@ TEST(IncludeRules, ReportTheControlRoomThatKnowsEitherProgram) {
 }
 
 TEST(IncludeRules, ReportTheGroundFloorThatKnowsARoomAboveIt) {
-  const SourceTree tree = {{"base/a.cc", {"#include \"control/commands.h\"", "#include \"parallel/plan/mesh.h\""}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("base/ must not include control/commands.h"),
+  const SourceTree tree = {
+      {"base/a.cc", {"#include \"control/protocol/commands.h\"", "#include \"parallel/plan/mesh.h\""}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("base/ must not include control/protocol/commands.h"),
                                                HasSubstr("base/ must not include parallel/plan/mesh.h")));
 }
 
@@ -165,19 +166,20 @@ TEST(IncludeRules, ReportLibTorchInTheFrontEnd) {
 }
 
 TEST(IncludeRules, ReportLibTorchThatComesByADetour) {
-  const SourceTree tree = {{"server/a.cc", {"#include \"control/commands.h\""}},
-                           {"control/commands.h", {"#include \"models/tensor.h\""}},
+  const SourceTree tree = {{"server/a.cc", {"#include \"control/protocol/commands.h\""}},
+                           {"control/protocol/commands.h", {"#include \"models/tensor.h\""}},
                            {"models/tensor.h", {"#include <c10/core/Device.h>"}}};
-  EXPECT_THAT(CheckIncludes(tree),
-              ElementsAre(HasSubstr("control/ must not include models/tensor.h"),
-                          HasSubstr("control/commands.h → models/tensor.h → c10/core/Device.h"),
-                          HasSubstr("server/a.cc → control/commands.h → models/tensor.h → c10/core/Device.h")));
+  EXPECT_THAT(
+      CheckIncludes(tree),
+      ElementsAre(HasSubstr("control/ must not include models/tensor.h"),
+                  HasSubstr("control/protocol/commands.h → models/tensor.h → c10/core/Device.h"),
+                  HasSubstr("server/a.cc → control/protocol/commands.h → models/tensor.h → c10/core/Device.h")));
 }
 
 TEST(IncludeRules, ReportLibTorchAndProtobufInTheParametersOfJobs) {
   const SourceTree tree = {
-      {"control/message_fields.h", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
-  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/message_fields.h → torch/library.h")));
+      {"control/parameters/message_fields.h", {"#include <google/protobuf/message.h>", "#include <torch/library.h>"}}};
+  EXPECT_THAT(CheckIncludes(tree), ElementsAre(HasSubstr("control/parameters/message_fields.h → torch/library.h")));
 }
 
 TEST(IncludeRules, ReportProtobufElsewhereInTheWorker) {
@@ -186,8 +188,8 @@ TEST(IncludeRules, ReportProtobufElsewhereInTheWorker) {
 }
 
 TEST(IncludeRules, ReportGrpcInTheWorker) {
-  const SourceTree tree = {{"control/control_channel.cc", {"#include <grpcpp/grpcpp.h>"}},
-                           {"control/worker_client.cc", {"#include \"tessera/internal/node.grpc.pb.h\""}}};
+  const SourceTree tree = {{"control/protocol/control_channel.cc", {"#include <grpcpp/grpcpp.h>"}},
+                           {"control/protocol/worker_client.cc", {"#include \"tessera/internal/node.grpc.pb.h\""}}};
   EXPECT_THAT(CheckIncludes(tree),
               ElementsAre(HasSubstr("gRPC is the front end's alone"), HasSubstr("gRPC is the front end's alone")));
 }
@@ -205,8 +207,9 @@ TEST(IncludeRules, ReportPathsRelativeToTheFile) {
 TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
   const SourceTree tree = {
       {"client/a.cc", {"#include \"server/supervisor.h\"", "#include <grpcpp/grpcpp.h>"}},
-      {"server/supervisor.h", {"#include \"control/commands.h\"", "#include \"tessera/internal/job_parameters.pb.h\""}},
-      {"control/commands.h", {"#include <string>"}},
+      {"server/supervisor.h",
+       {"#include \"control/protocol/commands.h\"", "#include \"tessera/internal/job_parameters.pb.h\""}},
+      {"control/protocol/commands.h", {"#include <string>"}},
       {"runtime/engine/engine.cc", {"#include \"models/layers/linear.h\"", "#include <ATen/ATen.h>"}},
       {"models/layers/linear_test.cc", {"#include \"tests/golden_runner/golden_case.h\""}},
       {"models/layers/linear.h", {"#include \"parallel/functional.h\"", "#include \"kernels/ops.h\""}},

@@ -1,4 +1,4 @@
-"""Makes the pictures of this folder with Pillow, with which control/picture_test.cc and control/resample_test.cc compare
+"""Makes the pictures of this folder with Pillow, with which control/pictures/picture_test.cc and control/pictures/resample_test.cc compare
 the project's reading and resampling: python3 make_pictures.py. Needs Pillow 10 or later and numpy."""
 
 import pathlib

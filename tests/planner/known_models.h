@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 
 namespace tessera {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "base/binary_fields.h"
+#include "base/fields/binary_fields.h"
 #include "models/families/families.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"

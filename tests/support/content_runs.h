@@ -16,7 +16,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "server/content/content_store.h"
 #include "tests/support/disk_calls.h"
 #include "tests/support/test_folder.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
-#include "base/json.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
 #include "models/tokenizers/tokenizer.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 #include "tests/support/wait_until.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "control/gpu_driver.h"
+#include "control/host/gpu_driver.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {

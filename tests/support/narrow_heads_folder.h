@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/weights/safetensors_writer.h"
 #include "models/weights/weight_folder.h"
 #include "tests/support/test_folder.h"

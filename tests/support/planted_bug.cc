@@ -3,7 +3,7 @@
 #include <atomic>
 #include <string_view>
 
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera {
 namespace {

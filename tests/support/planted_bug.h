@@ -1,4 +1,4 @@
-// PlantedBug enables one of the bugs planted in a program's code (base/planted.h).
+// PlantedBug enables one of the bugs planted in a program's code (base/macros/planted.h).
 #pragma once
 
 namespace tessera {

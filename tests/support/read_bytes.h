@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/byte_source.h"
+#include "base/files/byte_source.h"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "models/families/families.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/denoising/mesh_forward.h"

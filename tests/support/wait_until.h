@@ -9,7 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "base/steady_time.h"
+#include "base/time/steady_time.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "base/utf8.h"
+#include "base/text/utf8.h"
 #include "client/cli/batch/batch_input.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

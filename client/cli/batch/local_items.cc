@@ -5,8 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/enum_names.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/batch/run_store.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/model_files.h"

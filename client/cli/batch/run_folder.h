@@ -23,8 +23,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/file_descriptor.h"
-#include "base/process_lock.h"
+#include "base/files/file_descriptor.h"
+#include "base/files/process_lock.h"
 #include "client/cli/batch/run_journal.h"
 
 namespace tessera::client {

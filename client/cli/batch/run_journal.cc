@@ -9,8 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/plain_json.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
+#include "base/json/plain_json.h"
 
 namespace tessera::client {
 namespace {

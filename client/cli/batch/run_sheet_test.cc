@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::client {

@@ -6,8 +6,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "server/api/image_request.h"
 
 namespace tessera::client {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/time/clock.h"
 #include "client/cli/batch/run_folder.h"
 #include "server/jobs/job_store.h"
 

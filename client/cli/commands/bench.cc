@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/time/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/commands/remote_generation.h"
 #include "client/cli/generation_options.h"

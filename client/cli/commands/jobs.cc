@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/option_text.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/output/json_line.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/byte_text.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/models/model_options.h"

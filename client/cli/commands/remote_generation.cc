@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/random_bytes.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
+#include "base/time/steady_time.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "server/api/proto_values.h"

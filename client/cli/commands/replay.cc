@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/adapter_files.h"

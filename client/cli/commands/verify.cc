@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/adapters/adapter_file.h"
 #include "server/api/field_checks.h"
 

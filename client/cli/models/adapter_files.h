@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/adapter_use.h"
+#include "control/parameters/adapter_use.h"
 
 namespace tessera::client {
 

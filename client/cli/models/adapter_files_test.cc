@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
-#include "base/sha256.h"
+#include "base/files/sha256.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/hub_name.h"
+#include "base/files/file.h"
+#include "base/text/hub_name.h"
 
 namespace tessera::client {
 namespace {

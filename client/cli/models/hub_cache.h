@@ -3,8 +3,8 @@
 //     CACHE/models--ORG--NAME/refs/main               the commit that was downloaded last
 //     CACHE/models--ORG--NAME/snapshots/COMMIT/…      its files, links into ../../blobs
 //
-// A model's name is never used as a path: names that the hub does not allow (base/hub_name.h) are not looked up. Pure
-// functions of the environment and the file system.
+// A model's name is never used as a path: names that the hub does not allow (base/text/hub_name.h) are not looked up.
+// Pure functions of the environment and the file system.
 #pragma once
 
 #include <optional>

@@ -9,9 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/hub_name.h"
+#include "base/text/hub_name.h"
 #include "client/cli/models/hub_cache.h"
 #include "server/api/generation_request.h"
 

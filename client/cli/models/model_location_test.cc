@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/hub_name.h"
+#include "base/text/hub_name.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::client {

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "base/fields.h"
+#include "base/fields/fields.h"
 #include "client/cli/command_line.h"
 #include "client/cli/session/worker_session.h"
-#include "control/load_parameters.h"
+#include "control/parameters/load_parameters.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::client {

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/enum_names.h"
+#include "base/fields/enum_names.h"
 
 namespace tessera::client {
 namespace {
@@ -113,7 +113,8 @@ std::string PlacementTable() {
 
 TEST(ModelOptionsTest, TheTableOfPlacementsIsMadeFromTheFields) {
   const char* path = "docs/command-line.md";
-  const std::string begin = "<!-- Made from control/load_parameters.h: TESSERA_UPDATE_DOCUMENTS=1 cli_test. -->\n";
+  const std::string begin =
+      "<!-- Made from control/parameters/load_parameters.h: TESSERA_UPDATE_DOCUMENTS=1 cli_test. -->\n";
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t start = text.find(begin), end = text.find("\n\n", start);

@@ -2,7 +2,7 @@
 // the first, without alpha. Pure.
 #pragma once
 
-#include "control/picture_frames.h"
+#include "control/pictures/picture_frames.h"
 
 namespace tessera::client {
 

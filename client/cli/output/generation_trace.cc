@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 

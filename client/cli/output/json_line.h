@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <string>
 
-#include "base/plain_json.h"
-#include "base/utf8.h"
+#include "base/json/plain_json.h"
+#include "base/text/utf8.h"
 
 namespace tessera::client {
 

@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/private_files.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 namespace {

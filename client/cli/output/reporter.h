@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/session/interrupts.h"
-#include "control/commands.h"
+#include "control/protocol/commands.h"
 
 namespace tessera::client {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "base/utf8.h"
+#include "base/macros/status_macros.h"
+#include "base/text/utf8.h"
 #include "client/cli/file_bytes.h"
 #include "server/api/generation_request.h"
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "base/task_limits.h"
-#include "control/cuda_compat.h"
-#include "control/host_topology.h"
+#include "base/threads/task_limits.h"
+#include "control/host/cuda_compat.h"
+#include "control/host/host_topology.h"
 #include "server/config/server_config.h"
 
 namespace tessera::client {

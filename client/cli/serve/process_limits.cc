@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/machine_processors.h"
-#include "base/status_macros.h"
-#include "control/device.h"
+#include "base/machine/machine_processors.h"
+#include "base/macros/status_macros.h"
+#include "control/host/device.h"
 #include "parallel/plan/layout.h"
 #include "server/listeners/descriptor_shares.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/task_limits.h"
+#include "base/threads/task_limits.h"
 #include "server/config/server_config.h"
 
 namespace tessera::client {

@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/enum_names.h"
-#include "base/json.h"
-#include "base/machine_memory.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/json/json.h"
+#include "base/machine/machine_memory.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/models/model_location.h"
-#include "control/device.h"
+#include "control/host/device.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::client {

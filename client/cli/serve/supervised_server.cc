@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "base/standard_streams.h"
-#include "base/status_macros.h"
+#include "base/files/standard_streams.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/output/json_line.h"
 #include "server/supervision/supervisor.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/log_line.h"
+#include "base/log/log_line.h"
 #include "client/cli/session/interrupts.h"
 #include "server/config/server_config.h"
 

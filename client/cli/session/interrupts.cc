@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/start_thread.h"
+#include "base/threads/start_thread.h"
 #include "client/cli/exit_code.h"
 
 namespace tessera::client {

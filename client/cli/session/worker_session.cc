@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/api/field_checks.h"
 #include "server/verification/verification.h"
 #include "server/workers/step_loop.h"

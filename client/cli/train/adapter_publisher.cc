@@ -4,11 +4,11 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "base/json.h"
-#include "base/json_writer.h"
-#include "base/nearest_name.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/json/json.h"
+#include "base/json/json_writer.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
+#include "base/time/steady_time.h"
 #include "client/cli/remote/server_connection.h"
 
 namespace tessera::client {

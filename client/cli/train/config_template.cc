@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/byte_text.h"
-#include "base/enum_names.h"
-#include "base/json_fields.h"
+#include "base/fields/enum_names.h"
+#include "base/fields/json_fields.h"
+#include "base/text/byte_text.h"
 #include "control/training/model_training.h"
 
 namespace tessera::client {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 

@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/file.h"
-#include "base/file_descriptor.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/files/file_descriptor.h"
+#include "base/macros/status_macros.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::client {

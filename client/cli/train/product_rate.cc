@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::client {

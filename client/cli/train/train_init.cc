@@ -6,9 +6,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/enum_names.h"
-#include "base/status_macros.h"
+#include "base/fields/enum_names.h"
+#include "base/files/atomic_file.h"
+#include "base/macros/status_macros.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/private_files.h"
+#include "base/files/file.h"
+#include "base/files/private_files.h"
 
 namespace tessera::client {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "control/model_description.h"
+#include "control/model/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/plan/adapter_error.h"
 
 namespace tessera::models {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "base/enum_names.h"
+#include "base/fields/enum_names.h"
 
 namespace tessera::models {
 

@@ -14,9 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 #include "models/adapters/plan/adapter_config.h"
 #include "models/adapters/plan/adapter_error.h"
 

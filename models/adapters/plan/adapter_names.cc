@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/planted.h"
+#include "base/macros/planted.h"
 
 namespace tessera::models {
 namespace {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/enum_names.h"
+#include "base/fields/enum_names.h"
 #include "models/adapters/plan/product_spec.h"
 
 namespace tessera::models {

@@ -18,7 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "models/adapters/plan/adapter_error.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/weights/safetensors.h"

@@ -19,11 +19,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/atomic_file.h"
-#include "base/file.h"
-#include "base/private_files.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/files/private_files.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
 #include "models/weights/safetensors.h"
 
 namespace tessera::runtime {

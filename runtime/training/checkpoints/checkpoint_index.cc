@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/json.h"
-#include "base/json_writer.h"
-#include "base/status_macros.h"
+#include "base/json/json.h"
+#include "base/json/json_writer.h"
+#include "base/macros/status_macros.h"
 #include "models/weights/stored_types.h"
 
 namespace tessera::runtime {

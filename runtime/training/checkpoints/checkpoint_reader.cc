@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/json.h"
-#include "base/planted.h"
-#include "base/status_macros.h"
+#include "base/json/json.h"
+#include "base/macros/planted.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/torch_types.h"
 #include "models/loading/weight_loader.h"
 

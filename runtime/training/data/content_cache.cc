@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/atomic_file.h"
-#include "base/file.h"
-#include "base/sha256.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
 
 namespace tessera::runtime {
 namespace {

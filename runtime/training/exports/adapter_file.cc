@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/atomic_file.h"
-#include "base/json.h"
-#include "base/json_writer.h"
-#include "base/private_files.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/private_files.h"
+#include "base/json/json.h"
+#include "base/json/json_writer.h"
+#include "base/macros/status_macros.h"
 #include "models/loading/torch_types.h"
 #include "models/weights/safetensors_writer.h"
 

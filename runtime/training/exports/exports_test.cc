@@ -7,7 +7,7 @@
 #include <limits>
 #include <regex>
 
-#include "base/json.h"
+#include "base/json/json.h"
 #include "models/weights/weight_folder.h"
 #include "runtime/training/checkpoints/checkpoint.h"
 #include "runtime/training/exports/adapter_file.h"

@@ -1,0 +1,53 @@
+#include "control/protocol/commands.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/fields/field_error.h"
+
+namespace tessera::control {
+
+absl::Status CheckRules(const JobStarted& started) {
+  const Frames frames = ShapeOf(started);
+  if (frames.rows() * frames.row_bytes() <= kMaxFramesBytes) return absl::OkStatus();
+  return base::ErrorOfField("frames",
+                            absl::StrCat(" is ", started.frames, " of ", started.width, "x", started.height, " and ",
+                                         started.channels, " channels; valid are at most ", kMaxFramesBytes, " bytes"));
+}
+
+absl::Status CheckRules(const StepsMade& made) {
+  return made.steps.empty() ? base::ErrorOfField("steps", " is empty") : absl::OkStatus();
+}
+
+absl::Status CheckRules(const MakeSteps& steps) {
+  return steps.jobs.empty() ? base::ErrorOfField("jobs", " is empty; a batch has at least one job") : absl::OkStatus();
+}
+
+absl::Status CheckRules(const LatentValues& latents) {
+  uint64_t values = 1;
+  for (const int64_t size : latents.shape) {
+    if (static_cast<uint64_t>(size) > (uint64_t{1} << 24) / values) {
+      return base::ErrorOfField("shape", " has more values than latents can have");
+    }
+    values *= static_cast<uint64_t>(size);
+  }
+  if (latents.values.empty() || latents.values.size() == values) return absl::OkStatus();
+  return base::ErrorOfField("values", absl::StrCat(" has ", latents.values.size(), " entries for a shape of ", values));
+}
+
+absl::Status CheckRules(const PredictFrom& command) {
+  if (command.latents.values.empty()) return base::ErrorOfField("values", " is empty");
+  if (std::ranges::find(command.others, command.job) == command.others.end()) return absl::OkStatus();
+  return base::ErrorOfField("others", absl::StrCat(" has job ", command.job, ", which is predicted already"));
+}
+
+absl::Status CheckRules(const SamplesPrepared& prepared) {
+  return prepared.prepared <= prepared.samples ? absl::OkStatus()
+                                               : base::ErrorOfField("prepared", " is more than the samples");
+}
+
+absl::Status CheckRules(const ExportTraining& command) {
+  return command.path.empty() ? base::ErrorOfField("path", " is empty; it must be a file") : absl::OkStatus();
+}
+
+}  // namespace tessera::control
