@@ -1,12 +1,14 @@
-// Rules about the source tree that no compiler checks: which room may include which, which files may include LibTorch
-// and gRPC, how long a function may be, how many test programs there are, that no file names a place on one person's
-// machine, that no test sleeps, that processors are counted in one place, that prose is plain English, and that the
-// code which prose names exists.
+// Rules about the source tree that no compiler checks: which room may include which, that folders do not include each
+// other in cycles, how many files a header of control/ reaches, which files may include LibTorch and gRPC, how long a
+// function may be, how many test programs there are, that no file names a place on one person's machine, that no test
+// sleeps, that processors are counted in one place, that prose is plain English, and that the code which prose names
+// exists.
 #pragma once
 
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::layout {
@@ -17,11 +19,20 @@ using SourceTree = std::map<std::string, std::vector<std::string>>;
 // Reads every text file below `root`, except version control, fetched dependencies and build outputs.
 SourceTree ReadSourceTree(const std::filesystem::path& root);
 
-// Each function returns one line per violation, "FILE:LINE: what is wrong"; an empty result means that the rule holds.
+bool IsCpp(std::string_view file);
+bool IsTest(std::string_view file);
 
-// Checks the #include lines of C++ files. LibTorch is followed through the project's own headers: it must not reach the
-// front end by a detour either.
+// Each Check function returns one line per violation, "FILE:LINE: what is wrong"; an empty result means that the rule
+// holds.
+
+// Checks the directions of #include lines in C++ files. LibTorch is followed through the project's own headers: it must
+// not reach the front end by a detour either.
 std::vector<std::string> CheckIncludes(const SourceTree& tree);
+// Files of the product include each other without a cycle between folders. A folder does not contain its sub-folders.
+// The message names one include of each folder of the cycle.
+std::vector<std::string> CheckCycles(const SourceTree& tree);
+// Checks how many .cc files reach each header of control/, which front end and worker share.
+std::vector<std::string> CheckFanIn(const SourceTree& tree);
 // A file of base/ declares in namespace tessera::base, and so on for every room with a namespace. The installed headers
 // of the client library declare in tessera.
 std::vector<std::string> CheckNamespaces(const SourceTree& tree);

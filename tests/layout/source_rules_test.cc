@@ -24,6 +24,10 @@ TEST(Repository, IsWhatTheTestReads) {
 
 TEST(Repository, FollowsTheDirectionsOfItsFolders) { EXPECT_THAT(CheckIncludes(Repository()), IsEmpty()); }
 
+TEST(Repository, HasNoCycleBetweenFolders) { EXPECT_THAT(CheckCycles(Repository()), IsEmpty()); }
+
+TEST(Repository, ReachesFewFilesFromAHeaderOfTheControlRoom) { EXPECT_THAT(CheckFanIn(Repository()), IsEmpty()); }
+
 TEST(Repository, DeclaresInTheNamespacesOfItsRooms) { EXPECT_THAT(CheckNamespaces(Repository()), IsEmpty()); }
 
 TEST(Repository, HasNoFunctionThatShouldBeTwo) { EXPECT_THAT(CheckFunctions(Repository()), IsEmpty()); }
@@ -217,6 +221,43 @@ TEST(IncludeRules, AllowWhatTheDirectionsAllow) {
   EXPECT_THAT(CheckIncludes(tree), IsEmpty());
 }
 
+TEST(CycleRule, ReportsFoldersThatIncludeEachOther) {
+  const SourceTree tree = {{"models/a.cc", {"#include <string>", "#include \"models/layers/b.h\""}},
+                           {"models/core.h", {}},
+                           {"models/layers/b.h", {"#include \"models/core.h\""}},
+                           {"base/a.h", {}}};
+  EXPECT_THAT(CheckCycles(tree), ElementsAre("models/, models/layers/ include each other in a cycle: models/a.cc:2 "
+                                             "includes models/layers/b.h, models/layers/b.h:1 includes models/core.h"));
+}
+
+TEST(CycleRule, ReportsEachFolderOfALongCycleOnce) {
+  const SourceTree tree = {{"server/a/a.h", {"#include \"server/b/b.h\""}},
+                           {"server/b/b.h", {"#include \"server/d/d.h\""}},
+                           {"server/b/other.h", {"#include \"server/c/c.inc\""}},
+                           {"server/c/c.inc", {"#include \"server/a/a.h\""}},
+                           {"server/d/d.h", {}}};
+  EXPECT_THAT(CheckCycles(tree), ElementsAre(AllOf(HasSubstr("server/a/, server/b/, server/c/ include each other"),
+                                                   HasSubstr("server/b/other.h:1 includes server/c/c.inc"))));
+}
+
+TEST(CycleRule, AllowsTestsAndFoldersInAnOrder) {
+  const SourceTree tree = {{"models/a.cc", {"#include \"models/layers/b.h\"", "#include \"models/a.h\""}},
+                           {"models/a.h", {}},
+                           {"models/layers/b.h", {"#include \"models/none.h\""}},
+                           {"models/layers/b_test.cc", {"#include \"models/a.h\""}}};
+  EXPECT_THAT(CheckCycles(tree), IsEmpty());
+}
+
+TEST(FanInRule, ReportsAHeaderThatOneFileTooManyReaches) {
+  SourceTree tree = {{"control/wide.h", {}},
+                     {"base/wide.h", {}},
+                     {"server/a.h", {"#include \"control/wide.h\"", "#include \"base/wide.h\""}}};
+  for (int i = 0; i < 150; ++i) tree["server/" + std::to_string(i) + ".cc"] = {"#include \"server/a.h\""};
+  EXPECT_THAT(CheckFanIn(tree), IsEmpty());
+  tree["tests/front/one_test.cc"] = {"#include \"control/wide.h\""};
+  EXPECT_THAT(CheckFanIn(tree), ElementsAre(HasSubstr("control/wide.h:1: 151 .cc files")));
+}
+
 TEST(NamespaceRule, ReportsDeclarationsInTheNamespaceOfAnotherRoomOrOfNone) {
   EXPECT_THAT(CheckNamespaces({{"base/a.h", {"namespace tessera::base {"}},
                                {"kernels/cpu/a.h", {"namespace tessera::kernels::cpu {"}},
@@ -252,6 +293,9 @@ TEST(TopLevelRule, ReportsTheFirstFileTooMany) {
   EXPECT_THAT(CheckTopLevels(tree), IsEmpty());
   tree["models/more.h"] = {};
   EXPECT_THAT(CheckTopLevels(tree), ElementsAre(HasSubstr("models/ has 13 files")));
+  EXPECT_THAT(CheckTopLevels({{"base/CMakeLists.txt", {}}, {"base/a/a.h", {}}}), IsEmpty());
+  EXPECT_THAT(CheckTopLevels({{"control/CMakeLists.txt", {}}, {"control/a.h", {}}}),
+              ElementsAre(HasSubstr("control/ has 2 files at its top, more than 1")));
 }
 
 // The places are put together here, or this file would break the rule itself.
