@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "bench/random_family.h"
+#include "control/model/group_share.h"
 #include "models/dit/dit_transformer.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+
 namespace tessera::kernels {
 namespace {
 

@@ -48,6 +48,7 @@ struct Text {  // without NUL
   bool is_path = false;      // any bytes, as paths have; other texts are UTF-8
   bool is_required = false;  // where an item is written by hand; others have a default
 };
+inline constexpr Text kPath = {.is_path = true};
 struct Bytes {  // any bytes, NUL too
   size_t most_bytes = size_t{1} << 30;
 };

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "client/cli/exit_code.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 
 namespace CLI {
 class App;

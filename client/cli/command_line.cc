@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text/nearest_name.h"
 #include "server/api/generation_request.h"
-#include "server/api/image_metadata.h"
+#include "server/metadata/image_metadata.h"
 
 namespace tessera::client {
 namespace {

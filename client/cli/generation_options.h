@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_values.h"
 
 namespace tessera::client {
 

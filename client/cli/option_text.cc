@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/macros/status_macros.h"
+#include "server/api/request_values.h"
 
 namespace tessera::client {
 namespace {

@@ -8,7 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/api/request_fields.h"
+
+namespace tessera::server {
+struct ImageRequest;
+}
 
 namespace tessera::client {
 

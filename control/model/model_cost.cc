@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "control/host/device.h"
+#include "control/model/group_share.h"
 #include "control/model/step_memory.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 
 namespace tessera::control {
 namespace {

@@ -10,14 +10,16 @@
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
-#include "control/host/device.h"
-#include "control/parameters/job_parameters.h"
-#include "control/parameters/placement.h"
 #include "parallel/plan/layout_bytes.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
 
 namespace tessera::control {
+
+enum class DeviceKind : uint8_t;
+enum class Dtype;
+struct GroupShare;  // control/model/group_share.h
+struct JobParameters;
 
 // Live values per token inside a block, as a multiple of the model's width: residual, normed, q, k, v, the MLP's hidden
 // layer and their inputs.
@@ -117,16 +119,6 @@ struct ImageWork {
 };
 ImageWork WorkOf(const ModelCost& cost, const JobParameters& job);
 
-// How a group divides the work.
-struct GroupShare {
-  int64_t sequence = 1;  // ranks that divide the tokens: ring × Ulysses
-  int64_t tensor = 1;
-  int64_t cfg = 1;
-  int64_t pipe = 1;
-  bool images_share_passes = true;  // then the activations of all images of a batch exist at once
-  double most_band_bytes = 0;       // the decoder's temporaries apart from its activations, at most; 0: on a device
-  int64_t element_bytes = 4;        // of the served dtype
-};
 GroupShare ShareOf(const parallel::MeshShape& mesh, DeviceKind device, Dtype dtype);
 
 double EncodeFlops(const ModelCost& cost, const ImageWork& work);  // of the prompt

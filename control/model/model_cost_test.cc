@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
+
 namespace tessera::control {
 namespace {
 

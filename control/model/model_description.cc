@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::control {
 

@@ -9,11 +9,13 @@
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
+#include "control/model/component_role.h"
 #include "control/model/model_cost.h"
-#include "control/parameters/placement.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::control {
+
+struct JobParameters;
 
 // A component of a pipeline: transformer, text_encoder, vae, …
 struct ModelComponent {

@@ -1,10 +1,12 @@
-// Defines the dtypes in which a model is served, the roles of its components, and where they are kept. LibTorch-free.
+// Defines the dtypes in which a model is served, and where its components are kept. LibTorch-free.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 
 #include "base/fields/enum_names.h"
+#include "base/fields/fields.h"
 
 namespace tessera::control {
 
@@ -14,10 +16,6 @@ constexpr auto NamesOf(Dtype) { return std::array{"fp64", "fp32", "bf16"}; }
 
 // Bytes of one element.
 constexpr int64_t ElementBytes(Dtype dtype) { return dtype == Dtype::kFp64 ? 8 : dtype == Dtype::kFp32 ? 4 : 2; }
-
-// The role of a component in a pipeline.
-enum class ComponentRole { kOther, kTransformer, kAutoencoder, kTextEncoder };
-constexpr auto NamesOf(ComponentRole) { return std::array{"other", "transformer", "autoencoder", "text_encoder"}; }
 
 // Where a component other than the transformer is kept.
 enum class ComponentPlacement {
@@ -42,5 +40,35 @@ enum class Offload {
   kAlways,
 };
 constexpr auto NamesOf(Offload) { return std::array{"auto", "never", "always"}; }
+
+// How a model is kept and computed on its devices. A field is an option of the command line, with its help, a key of a
+// group in the server's configuration, and a part of every request to load a model.
+struct Placement {
+  int32_t threads = 0;  // on the CPU, of all ranks together; 0: all of the machine's processors
+  ComponentPlacement text_encoders = ComponentPlacement::kRank0;
+  AutoencoderPlacement autoencoder = AutoencoderPlacement::kRank0;
+  bool stream_blocks = false;  // the transformer's blocks are read from its files for each use
+  Offload offload = Offload::kAuto;
+
+  bool operator==(const Placement&) const = default;
+};
+
+inline constexpr int32_t kMaxThreads = 1024;
+
+constexpr auto FieldsOf(const Placement*) {
+  using base::Field;
+  using P = Placement;
+  return std::tuple(
+      Field("threads", &P::threads, base::Integer{0, kMaxThreads}, "CPU threads of all ranks together; 0: all"),
+      Field("text_encoders", &P::text_encoders,
+            "Where the text encoders are: on the first rank's device, in main memory, read for each use, or shared out "
+            "over all ranks"),
+      Field("autoencoder", &P::autoencoder, "Where the autoencoder is, with the first three of these values"),
+      Field("stream_blocks", &P::stream_blocks,
+            "Read each block of the transformer from its files for every use: for models that do not fit"),
+      Field("offload", &P::offload,
+            "Whether weights that are used once an image wait in main memory: for GPUs with less memory than the model "
+            "takes"));
+}
 
 }  // namespace tessera::control

@@ -2,18 +2,41 @@
 // tests.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/protocol/commands.h"
 
 namespace tessera::control {
+
+struct Decoded;
+struct DescribeModel;
+struct DeviceIdentity;
+struct EncodePrompts;
+struct EvaluateTraining;
+struct ExportTraining;
+struct IdentifyDevice;
+struct JobParameters;
+struct JobStarted;
+struct LatentValues;
+struct LoadParameters;
+struct Loaded;
+struct ModelDescription;
+struct PrepareSamples;
+struct SamplesPrepared;
+struct SaveTraining;
+struct Stepped;
+struct TrainStep;
+struct Trained;
+struct TrainingEvaluated;
+struct TrainingSaved;
+struct TrainingStart;
+struct TrainingStarted;
 
 // Receives whole rows of Frames, frame by frame, top to bottom without a gap; `first` is the index of the first row,
 // counted through all frames. If a call fails, Decode returns its error.
@@ -37,7 +60,7 @@ class CommandHandler {
 
   // Identifies the hardware and libraries that compute on a device, named as in LoadParameters. RESOURCE_EXHAUSTED if
   // the device is not available.
-  virtual absl::StatusOr<DeviceIdentity> Identify(const std::string& device) { return DeviceIdentity(); }
+  virtual absl::StatusOr<DeviceIdentity> Identify(const std::string& device);
 
   // Loads a model. At most one is held: an earlier one is dropped first, with its jobs. RESOURCE_EXHAUSTED, and no
   // other error, means that the device or its memory is not available.
@@ -48,7 +71,7 @@ class CommandHandler {
 
   // Encodes the prompts of jobs that will start soon, if doing so early saves time. Returns the number of prompts that
   // are now encoded. An invalid job is not reported here but by its StartJob.
-  virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs) { return 0; }
+  virtual absl::StatusOr<int32_t> EncodePrompts(absl::Span<const JobParameters> jobs);
 
   // Executes one timestep for each of these distinct jobs; returns when the work is issued. NOT_FOUND for a job that
   // was never started or has ended, FAILED_PRECONDITION for one that has no steps left. The channel calls the returned
@@ -79,43 +102,60 @@ class CommandHandler {
   // Begins a training run on the model, which must be loaded for training. There is one run at a time; an earlier one
   // is dropped. UNIMPLEMENTED if the handler does not train. Jobs may run between training steps, on the current
   // weights.
-  virtual absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart&) { return DoesNotTrain(); }
+  virtual absl::StatusOr<TrainingStarted> StartTraining(const TrainingStart& start);
   // Encodes at most this many further pictures with their captions. Train requires that all of them are encoded.
-  virtual absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t) { return DoesNotTrain(); }
+  virtual absl::StatusOr<SamplesPrepared> PrepareSamples(int64_t most);
   // Executes one optimizer step: forward and backward passes of a whole batch, over all ranks.
-  virtual absl::StatusOr<Trained> Train() { return DoesNotTrain(); }
+  virtual absl::StatusOr<Trained> Train();
   // Writes a checkpoint and, if `exports`, the trained weights in the form in which they are served. Failing to write a
   // checkpoint is not an error: the run can continue.
-  virtual absl::StatusOr<TrainingSaved> SaveTraining(bool /*exports*/) { return DoesNotTrain(); }
+  virtual absl::StatusOr<TrainingSaved> SaveTraining(bool exports);
   // Writes the adapter's current weights to this file, replacing an existing one; writes no checkpoint. Failing to
   // write it is not an error either.
-  virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& /*path*/) { return DoesNotTrain(); }
-  virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining() { return DoesNotTrain(); }
-
- private:
-  static absl::Status DoesNotTrain() { return absl::UnimplementedError("this worker does not train"); }
+  virtual absl::StatusOr<TrainingSaved> ExportTraining(const std::string& path);
+  virtual absl::StatusOr<TrainingEvaluated> EvaluateTraining();
 };
 
 // Answers the commands that are one call of the handler. The channel itself answers the others: commands about jobs,
-// whose numbers it checks, and commands to the channel.
-inline auto Answer(CommandHandler& handler, const DescribeModel& command) { return handler.Describe(command.model); }
-inline auto Answer(CommandHandler& handler, const IdentifyDevice& command) { return handler.Identify(command.device); }
-inline absl::StatusOr<PromptsEncoded> Answer(CommandHandler& handler, const EncodePrompts& command) {
+// whose numbers it checks, and commands to the channel. Templates, so that only the channel needs the commands'
+// headers.
+template <std::same_as<DescribeModel> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
+  return handler.Describe(command.model);
+}
+template <std::same_as<IdentifyDevice> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
+  return handler.Identify(command.device);
+}
+template <std::same_as<EncodePrompts> Command>
+absl::StatusOr<typename Command::Reply> Answer(CommandHandler& handler, const Command& command) {
   const absl::StatusOr<int32_t> prompts = handler.EncodePrompts(command.jobs);
   if (!prompts.ok()) return prompts.status();
-  return PromptsEncoded{.prompts = *prompts};
+  return typename Command::Reply{.prompts = *prompts};
 }
-inline auto Answer(CommandHandler& handler, const TrainingStart& command) { return handler.StartTraining(command); }
-inline auto Answer(CommandHandler& handler, const PrepareSamples& command) {
+template <std::same_as<TrainingStart> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
+  return handler.StartTraining(command);
+}
+template <std::same_as<PrepareSamples> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
   return handler.PrepareSamples(command.most);
 }
-inline auto Answer(CommandHandler& handler, const TrainStep&) { return handler.Train(); }
-inline auto Answer(CommandHandler& handler, const SaveTraining& command) {
+template <std::same_as<TrainStep> Command>
+absl::StatusOr<typename Command::Reply> Answer(CommandHandler& handler, const Command&) {
+  return handler.Train();
+}
+template <std::same_as<SaveTraining> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
   return handler.SaveTraining(command.exports);
 }
-inline auto Answer(CommandHandler& handler, const ExportTraining& command) {
+template <std::same_as<ExportTraining> Command>
+auto Answer(CommandHandler& handler, const Command& command) {
   return handler.ExportTraining(command.path);
 }
-inline auto Answer(CommandHandler& handler, const EvaluateTraining&) { return handler.EvaluateTraining(); }
+template <std::same_as<EvaluateTraining> Command>
+absl::StatusOr<typename Command::Reply> Answer(CommandHandler& handler, const Command&) {
+  return handler.EvaluateTraining();
+}
 
 }  // namespace tessera::control

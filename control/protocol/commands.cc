@@ -4,8 +4,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
+#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
+
+static_assert(kMaxRunSteps == kMaxSteps && kMaxFrameSide == kMaxImageSide);  // of a job's replies and its parameters
+
+namespace {
+
+template <class Reply>
+Frames ShapeOfReply(const Reply& reply) {
+  return {.width = reply.width, .height = reply.height, .count = reply.frames, .channels = reply.channels, .bytes = {}};
+}
+
+}  // namespace
+
+Frames ShapeOf(const JobStarted& started) { return ShapeOfReply(started); }
+Frames ShapeOf(const Decoded& decoded) { return ShapeOfReply(decoded); }
 
 absl::Status CheckRules(const JobStarted& started) {
   const Frames frames = ShapeOf(started);

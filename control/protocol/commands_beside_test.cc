@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "control/protocol/commands.h"
 #include "tests/support/control_channel_fixture.h"
 #include "tests/support/wait_until.h"
 

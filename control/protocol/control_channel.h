@@ -11,9 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "control/protocol/command_handler.h"
 
 namespace tessera::control {
+
+class CommandHandler;
 
 struct ChannelOptions {
   // Path of the socket. Its folder must not exist: it is created here with mode 0700. Both are removed at the end.

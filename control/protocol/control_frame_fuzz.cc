@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "control/protocol/commands.h"
 #include "control/protocol/frames.h"
 
 namespace tessera::control {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "base/fields/binary_fields.h"
 #include "base/fields/field_error.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/command_number.h"
 
 namespace tessera::control {
 

@@ -10,6 +10,7 @@
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
 #include "control/protocol/frames.h"
+#include "control/protocol/job_commands.h"
 #include "control/protocol/message_stream.h"
 
 namespace tessera::control {

@@ -19,7 +19,8 @@
 #include "absl/types/span.h"
 #include "base/fields/binary_fields.h"
 #include "control/pictures/picture_frames.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/command_number.h"
+#include "control/protocol/job_replies.h"
 
 namespace tessera::control {
 

@@ -14,7 +14,9 @@
 #include "base/fields/field_error.h"
 #include "base/files/file_descriptor.h"
 #include "control/protocol/frames.h"
+#include "control/protocol/job_commands.h"
 #include "control/protocol/message_stream.h"
+#include "control/protocol/model_commands.h"
 
 namespace tessera::control {
 namespace {

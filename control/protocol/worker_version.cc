@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fields/binary_fields.h"
 #include "base/files/sha256.h"
+#include "control/protocol/commands.h"
 #include "control/protocol/frames.h"
 
 namespace tessera::control {

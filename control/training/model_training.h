@@ -7,12 +7,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/model/model_description.h"
 #include "control/training/buckets.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 
 namespace tessera::control {
+
+struct ModelDescription;
 
 // Sides are whole numbers of image tokens and within the model's limits.
 BucketRule BucketRuleOf(const ModelDescription& model);

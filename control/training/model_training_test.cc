@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_description.h"
+
 namespace tessera::control {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/macros/status_macros.h"
+#include "control/model/model_cost.h"
 #include "kernels/ops.h"
 #include "models/precision.h"
 #include "parallel/functional.h"

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::models {
 

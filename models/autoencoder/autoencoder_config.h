@@ -6,7 +6,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
-#include "control/model/model_cost.h"
+
+namespace tessera::control {
+struct ModelCost;
+}
 
 namespace tessera::models {
 

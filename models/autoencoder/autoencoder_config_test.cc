@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "control/model/model_cost.h"
+
 namespace tessera::models {
 namespace {
 

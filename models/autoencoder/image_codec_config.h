@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 
-#include "control/model/model_cost.h"
+namespace tessera::control {
+struct ModelCost;
+}
 
 namespace tessera::models {
 

@@ -7,8 +7,11 @@
 #include "base/macros/status_macros.h"
 #include "models/dit/dit_transformer.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/guidance.h"
 #include "models/families/latent_family.h"
-#include "models/guidance.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 
 namespace tessera::models {
 namespace {

@@ -10,6 +10,8 @@
 
 namespace tessera::models {
 
+struct FamilyDescription;
+
 struct FamilyEntry {
   std::string_view pipeline;  // _class_name of model_index.json
   std::string_view family;

@@ -15,12 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "control/parameters/load_parameters.h"
-#include "control/parameters/prompt_options.h"
 #include "models/adapters/adapter_set.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "models/autoencoder/image_codec.h"
-#include "models/families/family_description.h"
 #include "models/loading/param_table.h"
 #include "models/loading/weight_residency.h"
 #include "models/transformer.h"
@@ -29,17 +26,8 @@
 
 namespace tessera::models {
 
-struct PromptRequest {
-  std::string prompt;  // valid UTF-8
-  std::optional<std::string> negative_prompt;
-  control::PromptOptions options;
-  bool clean_caption = false;
-  int64_t max_sequence_length = 0;  // in tokens, including the end token
-  double guidance_scale = 1;
-  int64_t height = 0;  // pixels of the generated image
-  int64_t width = 0;
-  SharedAdapters adapters = nullptr;  // the text encoders use their parts of it
-};
+struct LoadOptions;    // models/loading/load_options.h
+struct PromptRequest;  // models/families/prompt_request.h
 
 // One row of a batch: the inputs of the transformer other than latents and time.
 struct ConditioningRow {
@@ -150,30 +138,6 @@ class Family {
   // → the autoencoder's posterior, the same on every rank. Returns the errors of Decode.
   virtual absl::StatusOr<LatentPosterior> EncodeImage(const at::Tensor& image,
                                                       const parallel::ForwardContext& context) = 0;
-};
-
-struct LoadOptions {
-  at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;
-  control::Placement placement;
-  int64_t prompt_cache_bytes = int64_t{256} << 20;
-  // The transformer's weights are kept unpacked, are listed in parameters(), and require a gradient unless they are
-  // buffers; a caller that trains fewer of them clears that on Param::storage. Not for a thread in c10::InferenceMode,
-  // and not with streamed blocks.
-  bool for_training = false;
-  // The transformer's matrices are held in eight bits (models/loading/eight_bits.h) and require no gradient. Only with
-  // for_training.
-  bool quantize = false;
-  // Which weights wait in the host's memory (models/loading/offload.h) if the device has its own. Not with
-  // for_training.
-  Offloaded offload = Offloaded::kNone;
-  WeightShare share;            // this rank's part of the transformer
-  bool encodes_prompts = true;  // if false, another rank encodes prompts: text encoders' weights are not read, and
-                                // Encode may not be called
-  // The ranks that share the text encoders out, which then call Encode together with the same requests in the same
-  // order; null unless the text encoders are placed so.
-  parallel::Communicator* text_ranks = nullptr;
-  bool byte_fallback = true;  // see Tokenizer::UseUnknownToken
 };
 
 }  // namespace tessera::models

@@ -9,7 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
+#include "control/model/group_share.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
 #include "models/finite.h"
+#include "models/loading/load_options.h"
 #include "models/loading/swapped_weights.h"
 #include "models/precision.h"
 

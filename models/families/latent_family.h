@@ -12,10 +12,12 @@
 
 #include "base/macros/status_macros.h"
 #include "models/families/family.h"
+#include "models/families/family_description.h"
+#include "models/families/text_stage.h"
 #include "models/loading/brought_transformer.h"
 #include "models/loading/component.h"
+#include "models/loading/load_options.h"
 #include "models/loading/streamed_transformer.h"
-#include "models/text_encoders/text_stage.h"
 
 namespace tessera::models {
 

@@ -3,10 +3,13 @@
 
 #include "base/macros/status_macros.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/guidance.h"
 #include "models/families/latent_family.h"
-#include "models/guidance.h"
+#include "models/families/prompt_request.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
 #include "models/hunyuandit/image_sizes.h"
+#include "models/loading/load_options.h"
 #include "models/precision.h"
 
 namespace tessera::models {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "control/model/model_cost.h"
+
 namespace tessera::models {
 namespace {
 

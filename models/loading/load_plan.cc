@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "base/macros/status_macros.h"
 #include "control/model/block_name.h"
+#include "control/model/model_description.h"
 
 namespace tessera::models {
 namespace {

@@ -21,7 +21,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/machine/machine_memory.h"
-#include "control/parameters/load_parameters.h"
+#include "control/model/component_role.h"
+#include "control/parameters/placement.h"
 #include "models/loading/offload.h"
 #include "models/weights/model_folder.h"
 

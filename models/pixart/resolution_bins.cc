@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "control/model/model_cost.h"
+
 namespace tessera::models {
 namespace {
 

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 
-#include "control/model/model_cost.h"
+namespace tessera::control {
+struct StandardSizes;
+}
 
 namespace tessera::models {
 

@@ -6,6 +6,7 @@
 
 #include "base/files/file.h"
 #include "base/json/json.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::models {
 namespace {

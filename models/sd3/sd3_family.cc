@@ -4,8 +4,11 @@
 
 #include "base/macros/status_macros.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/guidance.h"
 #include "models/families/latent_family.h"
-#include "models/guidance.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "models/sd3/sd3_transformer.h"
 
 namespace tessera::models {

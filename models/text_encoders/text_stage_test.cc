@@ -1,8 +1,10 @@
-#include "models/text_encoders/text_stage.h"
+#include "models/families/text_stage.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
+
+#include "models/loading/load_options.h"
 
 namespace tessera::models {
 namespace {

@@ -12,6 +12,7 @@
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "base/text/hub_name.h"
+#include "control/model/component_role.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {

@@ -9,15 +9,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
-#include "control/parameters/placement.h"
 #include "models/weights/weight_folder.h"
+
+namespace tessera::control {
+enum class ComponentRole;
+}
 
 namespace tessera::models {
 
 struct ComponentClass {
   std::string library;  // "diffusers", "transformers"
   std::string class_name;
-  control::ComponentRole role = control::ComponentRole::kOther;  // determined by its name in the index
+  control::ComponentRole role = {};  // determined by its name in the index
 };
 
 struct ModelIndex {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "control/model/component_role.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 

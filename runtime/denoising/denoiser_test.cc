@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "models/families/families.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "models/weights/safetensors.h"
 #include "runtime/engine/image_output.h"
 

@@ -10,7 +10,7 @@
 #include "base/macros/planted.h"
 #include "control/host/device.h"
 #include "kernels/ops.h"
-#include "models/guidance.h"
+#include "models/families/guidance.h"
 
 namespace tessera::runtime {
 namespace {

@@ -13,6 +13,8 @@
 #include "base/machine/machine_processors.h"
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
+#include "control/host/device_memory.h"
+#include "control/parameters/load_parameters.h"
 #include "kernels/cuda/plugin.h"
 #include "kernels/device_runtimes.h"
 

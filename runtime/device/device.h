@@ -7,8 +7,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/parameters/placement.h"
 #include "kernels/device_runtime.h"
+
+namespace tessera::control {
+enum class Dtype;
+}
 
 namespace tessera::runtime {
 

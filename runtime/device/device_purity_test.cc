@@ -6,8 +6,12 @@
 #include <memory>
 #include <vector>
 
+#include "control/model/model_description.h"
 #include "kernels/ops.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/image_output.h"
 #include "runtime/engine/model_info.h"

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "control/host/device_memory.h"
 #include "kernels/device_runtimes.h"
 
 namespace tessera::runtime {

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "control/host/device_memory.h"
 #include "kernels/cuda/plugin.h"
 
 extern "C" int FakeCudaDependency();

@@ -11,7 +11,7 @@
 #include "runtime/engine/model_loader.h"
 #include "runtime/engine/served_jobs.h"
 #include "runtime/engine/training_run.h"
-#include "runtime/worker/worker_rank.h"
+#include "runtime/group/worker_rank.h"
 
 namespace tessera::runtime {
 

@@ -10,6 +10,11 @@
 #include <vector>
 
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
 #include "control/training/model_training.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/device/device.h"

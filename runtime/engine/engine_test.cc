@@ -18,8 +18,13 @@
 
 #include "base/fields/field_error.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
 #include "models/adapters/adapter.h"
 #include "models/families/families.h"
+#include "models/loading/load_options.h"
 #include "models/weights/model_folder.h"
 #include "tests/support/test_folder.h"
 

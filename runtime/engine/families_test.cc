@@ -8,8 +8,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "control/model/model_description.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/families/text_stage.h"
 #include "models/hunyuandit/hunyuandit_transformer.h"
-#include "models/text_encoders/text_stage.h"
+#include "models/loading/load_options.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/model_info.h"
 #include "tests/support/opened_autoencoder.h"

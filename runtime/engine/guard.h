@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "parallel/communicator.h"
-#include "runtime/worker/worker_rank.h"
+#include "runtime/group/worker_rank.h"
 
 namespace tessera::runtime {
 

@@ -13,8 +13,8 @@
 #include "parallel/plan/mesh.h"
 #include "parallel/rank_groups.h"
 #include "runtime/device/mark.h"
+#include "runtime/group/worker_rank.h"
 #include "runtime/training/training_groups.h"
-#include "runtime/worker/worker_rank.h"
 
 namespace tessera::runtime {
 

@@ -6,7 +6,12 @@
 #include <ostream>
 #include <tuple>
 
+#include "control/model/group_share.h"
+#include "control/model/model_description.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"

@@ -11,6 +11,7 @@
 #include "base/fields/field_error.h"
 #include "base/json/json.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/adapter_use.h"
 #include "runtime/samplers/sampler_config.h"
 
 namespace tessera::runtime {

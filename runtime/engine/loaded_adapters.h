@@ -9,8 +9,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/parameters/adapter_use.h"
 #include "models/adapters/adapter.h"
+
+namespace tessera::control {
+struct AdapterUse;
+}
 
 namespace tessera::runtime {
 

@@ -6,8 +6,13 @@
 #include <map>
 
 #include "base/fields/field_error.h"
+#include "control/parameters/adapter_use.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/families/families.h"
+#include "models/loading/load_options.h"
 #include "models/weights/safetensors_writer.h"
 #include "runtime/engine/engine.h"
 #include "tests/support/test_folder.h"

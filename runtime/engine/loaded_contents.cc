@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/files/file_identity.h"
-#include "runtime/engine/model_contents.h"
+#include "runtime/group/heartbeat.h"
+#include "runtime/group/model_contents.h"
 #include "runtime/training/checkpoints/agreement.h"
-#include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
 namespace {

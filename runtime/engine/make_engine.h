@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "control/protocol/command_handler.h"
-#include "runtime/worker/worker_rank.h"
+#include "runtime/group/worker_rank.h"
 
 namespace tessera::runtime {
 

@@ -7,6 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "base/fields/enum_names.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
+#include "models/families/family_description.h"
 #include "models/loading/component.h"
 #include "models/tokenizers/tokenizer.h"
 

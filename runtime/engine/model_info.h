@@ -2,10 +2,16 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "control/model/model_description.h"
-#include "models/families/family_description.h"
 #include "models/weights/model_folder.h"
 #include "runtime/samplers/sampler_config.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
+
+namespace tessera::models {
+struct FamilyDescription;
+}
 
 namespace tessera::runtime {
 

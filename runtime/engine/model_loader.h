@@ -12,15 +12,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
 #include "control/protocol/command_handler.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
 #include "models/loading/load_plan.h"
 #include "parallel/plan/mesh.h"
 #include "runtime/denoising/step_recorder.h"
 #include "runtime/engine/guard.h"
 #include "runtime/engine/joined_ranks.h"
+#include "runtime/group/worker_rank.h"
 #include "runtime/samplers/sampler_config.h"
-#include "runtime/worker/worker_rank.h"
 
 namespace tessera::runtime {
 

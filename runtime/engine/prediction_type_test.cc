@@ -9,6 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/adapter_use.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
 #include "models/adapters/adapter.h"
 #include "models/adapters/plan/adapter_files.h"
 #include "models/weights/safetensors.h"

@@ -2,6 +2,11 @@
 
 #include <cmath>
 
+#include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
+
 namespace tessera::runtime {
 
 int64_t RunBytes(const models::FamilyDescription& model, control::Dtype dtype, const parallel::MeshShape& mesh,

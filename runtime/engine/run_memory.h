@@ -3,10 +3,13 @@
 
 #include <cstdint>
 
-#include "control/host/device.h"
-#include "control/parameters/placement.h"
 #include "models/families/family_description.h"
 #include "parallel/plan/mesh.h"
+
+namespace tessera::control {
+enum class DeviceKind : uint8_t;
+enum class Dtype;
+}  // namespace tessera::control
 
 namespace tessera::runtime {
 

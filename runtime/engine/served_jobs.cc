@@ -8,11 +8,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
+#include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/parameters/job_parameters.h"
+#include "control/protocol/job_replies.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
 #include "runtime/denoising/guided_rows.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"
 #include "runtime/engine/image_output.h"
-#include "runtime/engine/prompt_broadcast.h"
+#include "runtime/group/prompt_broadcast.h"
 
 namespace tessera::runtime {
 namespace {

@@ -16,8 +16,8 @@
 #include "runtime/engine/guard.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/engine/model_loader.h"
+#include "runtime/group/worker_rank.h"
 #include "runtime/training/trainer.h"
-#include "runtime/worker/worker_rank.h"
 
 namespace tessera::runtime {
 

@@ -14,6 +14,10 @@
 #include <vector>
 
 #include "base/macros/status_macros.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
 #include "models/adapters/adapter.h"
 #include "models/loading/load_plan.h"
 #include "parallel/segment/mesh_groups.h"

@@ -5,9 +5,12 @@
 
 #include "absl/status/statusor.h"
 #include "control/model/model_description.h"
-#include "control/protocol/commands.h"
 #include "runtime/engine/model_loader.h"
 #include "runtime/training/trainer.h"
+
+namespace tessera::control {
+struct TrainingStart;
+}
 
 namespace tessera::runtime {
 

@@ -10,6 +10,9 @@
 #include "base/macros/status_macros.h"
 #include "control/training/dataset.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "models/weights/model_folder.h"
 #include "parallel/communicator.h"
 

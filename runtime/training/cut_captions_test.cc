@@ -9,6 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "models/weights/model_folder.h"
 #include "parallel/communicator.h"
 

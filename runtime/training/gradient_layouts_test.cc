@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "control/model/group_share.h"
+#include "models/families/family_description.h"
 #include "runtime/training/initial_weights.h"
 #include "runtime/training/optimizer.h"
 #include "tests/support/narrow_heads_folder.h"

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <string>
 
+#include "control/model/group_share.h"
+#include "models/families/family_description.h"
 #include "tests/support/repeated_block.h"
 
 namespace tessera::runtime {

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_description.h"
 #include "control/training/model_training.h"
+#include "models/families/family_description.h"
 #include "tests/support/pretend_device.h"
 #include "tests/support/training_runs.h"
 

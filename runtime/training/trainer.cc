@@ -18,9 +18,11 @@
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
+#include "control/model/model_description.h"
 #include "control/training/model_training.h"
 #include "models/precision.h"
 #include "runtime/denoising/mesh_forward.h"
+#include "runtime/group/heartbeat.h"
 #include "runtime/training/checkpoints/agreement.h"
 #include "runtime/training/checkpoints/checkpoint_folder.h"
 #include "runtime/training/checkpoints/param_pieces.h"
@@ -29,7 +31,6 @@
 #include "runtime/training/exports/weights_folder.h"
 #include "runtime/training/initial_weights.h"
 #include "runtime/training/shared_scan.h"
-#include "runtime/worker/heartbeat.h"
 
 namespace tessera::runtime {
 namespace {

@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/files/process_lock.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/training_commands.h"
 #include "control/training/config.h"
 #include "models/families/family.h"
 #include "models/loading/sharded_weights.h"
 #include "models/weights/model_folder.h"
-#include "runtime/engine/model_contents.h"
+#include "runtime/group/model_contents.h"
 #include "runtime/samplers/sampler_config.h"
 #include "runtime/training/checkpoints/checkpoint.h"
 #include "runtime/training/checkpoints/checkpoint_folder.h"
@@ -33,6 +33,10 @@
 #include "runtime/training/training_groups.h"
 #include "runtime/training/training_pass.h"
 #include "runtime/training/training_samples.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera::runtime {
 

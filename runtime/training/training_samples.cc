@@ -13,8 +13,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/macros/status_macros.h"
+#include "models/families/prompt_request.h"
 #include "models/precision.h"
-#include "runtime/engine/prompt_broadcast.h"
+#include "runtime/group/prompt_broadcast.h"
 #include "runtime/training/checkpoints/agreement.h"
 #include "runtime/training/data/content_cache.h"
 

@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "control/training/dataset.h"
 #include "models/families/family.h"
-#include "runtime/engine/model_contents.h"
+#include "runtime/group/model_contents.h"
 #include "runtime/training/data/content_cache.h"
 #include "runtime/training/sample_cache.h"
 #include "runtime/training/sample_noise.h"

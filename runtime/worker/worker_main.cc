@@ -16,6 +16,7 @@
 #include "base/files/file.h"
 #include "base/files/standard_streams.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/load_parameters.h"
 #include "control/protocol/control_channel.h"
 #include "control/protocol/worker_version.h"
 #include "models/loading/host_allocator.h"
@@ -28,8 +29,8 @@
 #include "runtime/engine/make_engine.h"
 #include "runtime/engine/product_rate.h"
 #include "runtime/engine/rank_rates.h"
+#include "runtime/group/heartbeat.h"
 #include "runtime/training/cut_captions.h"
-#include "runtime/worker/heartbeat.h"
 #include "runtime/worker/worker_options.h"
 
 namespace tessera::runtime {

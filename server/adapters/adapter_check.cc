@@ -1,5 +1,7 @@
 #include "server/adapters/adapter_check.h"
 
+#include "control/model/model_description.h"
+
 namespace tessera::server {
 
 absl::StatusOr<models::AdapterOrigin> CheckAdapterFits(const std::string& path, const std::string& name,

@@ -4,8 +4,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/model/model_description.h"
 #include "models/adapters/plan/adapter_files.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera::server {
 

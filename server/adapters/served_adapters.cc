@@ -13,6 +13,7 @@
 #include "base/files/file.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/adapter_use.h"
 #include "server/adapters/adapter_file.h"
 #include "server/api/field_checks.h"
 

@@ -18,10 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log/log_line.h"
-#include "control/parameters/adapter_use.h"
 #include "models/adapters/plan/adapter_files.h"
-#include "server/api/image_service.h"
+#include "server/api/served_model.h"
 #include "server/content/content_store.h"
+
+namespace tessera::control {
+struct AdapterUse;
+}
 
 namespace tessera::server {
 
@@ -43,7 +46,7 @@ class ServedAdapters final {
   // adapter that cannot be loaded is logged and skipped.
   void Scan(const std::vector<std::string>& models);
 
-  using Loaded = ImageService::LoadedAdapter;
+  using Loaded = LoadedAdapter;
   // Loads the adapter of that name with the file's current contents. Until then, and after an error, requests get the
   // previous one. FAILED_PRECONDITION: there is no folder. INVALID_ARGUMENT: the name is invalid or exists twice, or
   // the file is not an adapter of its model. NOT_FOUND with the nearest existing name.

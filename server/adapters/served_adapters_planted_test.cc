@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "control/parameters/adapter_use.h"
 #include "server/adapters/served_adapters.h"
 #include "tests/support/planted_bug.h"
 #include "tests/support/safetensors_bytes.h"

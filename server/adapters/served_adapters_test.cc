@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/files/sha256.h"
+#include "control/parameters/adapter_use.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/test_folder.h"
 

@@ -10,6 +10,8 @@
 #include "base/macros/status_macros.h"
 #include "base/text/number_text.h"
 #include "control/host/device.h"
+#include "control/model/model_description.h"
+#include "control/parameters/placement.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

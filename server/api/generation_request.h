@@ -12,17 +12,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "control/model/model_description.h"
-#include "control/parameters/job_parameters.h"
-#include "control/parameters/placement.h"
 #include "server/api/field_checks.h"
 #include "server/api/request_limits.h"
+
+namespace tessera::control {
+enum class Dtype;
+struct JobParameters;
+struct ModelDescription;
+}  // namespace tessera::control
 
 namespace tessera::server {
 
 struct ImageRequest;
-
-inline constexpr size_t kMaxPromptBytes = control::kPrompt.most_bytes;
 
 // Returns the parameters of the first image. Parameters without effect are kept (server/api/unused_parameters.h removes
 // them). `names` selects the field names that errors use.

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "control/model/model_description.h"
+#include "control/parameters/placement.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
@@ -125,11 +127,11 @@ TEST(GenerationRequestTest, RefusesGuidanceThatIsNoNumberOrNegativeOrEndless) {
 
 TEST(GenerationRequestTest, AcceptsAnEmptyPromptAndOneOfExactlyTheLargestLength) {
   EXPECT_EQ(ErrorOf({.prompt = ""}), "");
-  EXPECT_EQ(ErrorOf({.prompt = std::string(kMaxPromptBytes, 'a')}), "");
+  EXPECT_EQ(ErrorOf({.prompt = std::string(control::kPrompt.most_bytes, 'a')}), "");
 }
 
 TEST(GenerationRequestTest, SaysHowManyBytesAPromptHasTooMany) {
-  EXPECT_THAT(ErrorOf({.prompt = std::string(kMaxPromptBytes + 1, 'a')}),
+  EXPECT_THAT(ErrorOf({.prompt = std::string(control::kPrompt.most_bytes + 1, 'a')}),
               HasSubstr("prompt has 32769 bytes; valid values are at most 32768"));
 }
 
@@ -282,7 +284,7 @@ TEST(GenerationRequestTest, RefusesOptionsOutOfRange) {
       {{.crop_left = most}, "crop left is 9223372036854775807"},
       {{.prompt_2 = "\xFF"}, "prompt 2 is not valid UTF-8"},
       {{.prompt_3 = std::string("a\0", 2)}, "prompt 3 has a NUL byte"},
-      {{.negative_prompt_2 = std::string(kMaxPromptBytes + 1, 'a')}, "negative prompt 2 has 32769 bytes"},
+      {{.negative_prompt_2 = std::string(control::kPrompt.most_bytes + 1, 'a')}, "negative prompt 2 has 32769 bytes"},
       {{.negative_prompt_3 = "\xC3"}, "negative prompt 3 is not valid UTF-8"},
   };
   for (const auto& [request, message] : cases) EXPECT_THAT(ErrorOf(request), HasSubstr(message));

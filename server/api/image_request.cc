@@ -14,6 +14,12 @@
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "base/text/random_bytes.h"
+#include "control/model/model_description.h"
+#include "server/api/field_checks.h"
+#include "server/api/generation_request.h"
+#include "server/api/image_service.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
@@ -144,8 +150,8 @@ absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterU
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
                                            const RequestLimits& limits, uint64_t random_seed) {
   if (request.prompt.empty()) {
-    return base::ErrorOfField("prompt",
-                              absl::StrCat(" is empty; it must be a text of 1 to ", kMaxPromptBytes, " bytes"));
+    return base::ErrorOfField(
+        "prompt", absl::StrCat(" is empty; it must be a text of 1 to ", control::kPrompt.most_bytes, " bytes"));
   }
   ASSIGN_OR_RETURN(const SizeText size, ReadSize(request.size));
   const int64_t count = request.count.value_or(1);

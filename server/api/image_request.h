@@ -12,22 +12,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "server/api/generation_request.h"
-#include "server/api/image_service.h"
-#include "server/api/job.h"
+#include "server/api/request_limits.h"
 
 namespace tessera::server {
 
 struct ImageRequest;
-
-// A server's limits, which apply in addition to those of its models.
-struct RequestLimits {
-  int64_t max_images = 10;       // per request
-  int64_t max_pixels = 1 << 24;  // per image
-  int64_t max_steps = 1000;
-
-  bool operator==(const RequestLimits&) const = default;
-};
+struct JobRequest;
+struct ServedAdapter;
+struct ServedModel;
+enum class ImageFormat : uint8_t;
 
 // `random_seed` is used if the request has no seed.
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,

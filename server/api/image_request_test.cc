@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "base/fields/field_error.h"
+#include "server/api/field_checks.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "tests/support/fake_model.h"

@@ -6,8 +6,6 @@
 // one that never existed. All error messages are shown to callers.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,107 +15,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "base/files/byte_source.h"
-#include "control/host/device_memory.h"
-#include "control/model/model_description.h"
-#include "server/api/job.h"
-#include "server/api/node_info.h"
-#include "server/api/storage_state.h"
+#include "server/api/job_event.h"
+#include "server/api/served_model.h"
+#include "server/image/image_format.h"
 
 namespace tessera::server {
 
-// A low-rank adapter that requests for a model may name (server/adapters/served_adapters.h).
-struct ServedAdapter {
-  std::string name;
-  std::string digest;  // SHA-256 of its file, 64 hexadecimal digits
-  uint64_t bytes = 0;  // the file's size
-  int64_t step = 0;    // the training step recorded in the file; 0: none
-  absl::Time added = absl::UnixEpoch();
-
-  bool operator==(const ServedAdapter&) const = default;
-};
-
-struct ServedModel {
-  std::string id;                    // the model's name in requests
-  std::vector<std::string> aliases;  // other names for it in requests
-  // Also accept the names of OpenAI's image models that no other model has, so that their clients need no other name.
-  bool answers_to_openai_names = false;
-  std::vector<ServedAdapter> adapters;  // by name
-  // Never null. Shared, because every request copies the list of models.
-  std::shared_ptr<const control::ModelDescription> description = std::make_shared<const control::ModelDescription>();
-  absl::Time added = absl::UnixEpoch();
-  bool ready = false;  // a group has it loaded and warm
-  // The reason why the model cannot currently be read; its description is then empty and requests for it get this
-  // error. OK for a readable model.
-  absl::Status unreadable;
-};
-
-enum class GroupState : uint8_t { kStarting, kLoading, kCertifying, kReady, kRefused, kRestarting, kStopped };
-
-inline constexpr std::array<absl::string_view, 7> kGroupStates = {"starting", "loading",    "certifying", "ready",
-                                                                  "refused",  "restarting", "stopped"};
-
-constexpr absl::string_view GroupStateName(GroupState state) { return kGroupStates[static_cast<size_t>(state)]; }
-
-struct GroupInfo {
-  std::string name;
-  std::string model;
-  std::string layout;
-  std::string dtype;
-  std::vector<std::string> devices;
-  GroupState state = GroupState::kStarting;
-  std::string reason;       // the reason for the state, if it has one
-  std::string certificate;  // certified, uncertified, off
-  int64_t restarts = 0;
-  // The memory of the ranks' devices, by rank; nullopt if the device has no separate memory or does not report it.
-  std::vector<std::optional<control::DeviceMemory>> device_memories = {};
-};
-
-// Queued and running work of one model.
-struct ModelQueue {
-  std::string model;
-  int64_t queued_jobs = 0;
-  int64_t running_jobs = 0;
-  double device_seconds = 0;  // predicted time of both
-  absl::Duration oldest_wait;
-};
-
-struct ServerInfo {
-  std::string version;
-  absl::Time started = absl::InfinitePast();
-  // Totals of all models.
-  int64_t queued_jobs = 0;
-  int64_t running_jobs = 0;
-  double queued_device_seconds = 0;
-  absl::Duration oldest_wait;
-  std::vector<ModelQueue> queues;
-  int64_t images_done = 0, images_failed = 0;  // ended since the start
-  bool draining = false;
-  StorageState storage = StorageState::kOk;
-  int64_t unstored_images = 0;  // finished by workers and waiting to be stored; counted as running
-  int64_t result_bytes = 0;     // bytes of the images that are kept
-  std::vector<GroupInfo> groups;
-  std::vector<NodeInfo> nodes;  // all nodes that have ever joined, by name
-};
-
-struct Submitted {
-  Job job;
-  bool existed = false;  // true if an earlier submission used the same idempotency key
-};
-
-struct JobPage {
-  std::vector<Job> jobs;  // newest first
-  std::string next;       // ListOptions::after for the next page; empty on the last page
-};
-
-struct ListOptions {
-  int32_t limit = 20;  // 1 … kMaxListLimit
-  std::string after;   // `next` of the previous page; an unknown value is NOT_FOUND
-  std::optional<JobState> state;
-};
-
-inline constexpr int32_t kMaxListLimit = 100;
+struct Caller;
+struct IdempotencyKey;
+struct Job;
+struct JobPage;
+struct JobRequest;
+struct ListOptions;
+struct ServerInfo;
+struct Submitted;
 
 // The file of a finished image, which can be read in pieces. It must not outlive the service.
 struct ImageFile {
@@ -177,10 +89,6 @@ class ImageService {
   // Loads the adapter of this name from the adapter folder, or the current version of its file. Later requests use this
   // version; jobs accepted earlier keep the version they were accepted with. Errors as in ServedAdapters::Load; after
   // an error nothing has changed.
-  struct LoadedAdapter {
-    std::string model;
-    ServedAdapter adapter;
-  };
   virtual absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) { return NoAdapters(); }
   // Later requests can no longer name it. NOT_FOUND with the nearest name of a loaded adapter.
   virtual absl::Status UnloadAdapter(const std::string& name) { return NoAdapters(); }

@@ -4,13 +4,6 @@
 
 namespace tessera::server {
 
-absl::StatusOr<std::string> EncodeOutput(const control::Frames& image, const OutputOptions& output,
-                                         const std::string& parameters) {
-  EncodeOptions options = {.parameters = parameters, .webp_lossless = !output.quality.has_value()};
-  options.quality = output.quality.value_or(options.quality);
-  return EncodeImage(image, output.format, options);
-}
-
 std::vector<int32_t> PreviewSteps(int32_t steps, int32_t partial_images) {
   const int32_t count = std::min(partial_images, steps - 1);
   std::vector<int32_t> after;

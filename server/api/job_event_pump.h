@@ -14,7 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/threads/task_pool.h"
+#include "server/api/caller.h"
 #include "server/api/image_service.h"
+#include "server/api/job.h"
 
 namespace tessera::server {
 

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/server_info.h"
 
 namespace tessera::server {
 namespace {

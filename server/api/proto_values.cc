@@ -4,7 +4,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "control/model/model_description.h"
 #include "control/parameters/message_fields.h"
+#include "server/api/field_checks.h"
+#include "server/api/job_request.h"
+#include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 
 namespace tessera::server {
@@ -75,7 +79,7 @@ v1::Image ToProto(const FinishedImage& image) {
 
 v1::Job ToProto(const Job& job) {
   v1::Job message;
-  const JobRequest& request = job.request;
+  const JobRequest& request = *job.request;
   const control::JobParameters& parameters = request.parameters;
   message.set_id(job.id);
   message.set_state(StateToProto(job.state));

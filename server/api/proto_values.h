@@ -3,8 +3,10 @@
 
 #include "absl/status/statusor.h"
 #include "server/api/image_request.h"
-#include "server/api/image_service.h"
-#include "server/api/request_fields.h"
+#include "server/api/job.h"
+#include "server/api/request_values.h"
+#include "server/api/served_model.h"
+#include "server/api/server_info.h"
 #include "tessera/v1/image_service.pb.h"
 
 namespace tessera::server {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/fields/field_error.h"
 #include "base/text/nearest_name.h"
+#include "server/api/field_checks.h"
 
 namespace tessera::server {
 

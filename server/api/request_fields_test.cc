@@ -14,8 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "control/model/model_description.h"
 #include "server/api/generation_request.h"
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/support/fake_model.h"
 
 namespace tessera::server {

@@ -16,4 +16,13 @@ inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 inline constexpr size_t kMaxModelNameBytes = 256;
 inline constexpr int64_t kMaxDeadlineMs = int64_t{7} * 24 * 3600 * 1000;
 
+// A server's limits, which apply in addition to those of its models.
+struct RequestLimits {
+  int64_t max_images = 10;       // per request
+  int64_t max_pixels = 1 << 24;  // per image
+  int64_t max_steps = 1000;
+
+  bool operator==(const RequestLimits&) const = default;
+};
+
 }  // namespace tessera::server

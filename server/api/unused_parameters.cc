@@ -3,6 +3,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::server {
 namespace {

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_description.h"
-#include "control/parameters/job_parameters.h"
+namespace tessera::control {
+struct JobParameters;
+struct ModelDescription;
+}  // namespace tessera::control
 
 namespace tessera::server {
 

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+
 namespace tessera::server {
 namespace {
 

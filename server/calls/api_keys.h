@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/files/file_identity.h"
-#include "server/api/job.h"
+#include "server/api/caller.h"
 
 namespace tessera::server {
 

@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/api/image_request.h"
-#include "server/api/job.h"
+#include "server/api/caller.h"
+#include "server/api/request_limits.h"
 #include "server/calls/api_keys.h"
 
 namespace tessera::server {

@@ -17,7 +17,7 @@
 #include "base/fields/duration_field.h"
 #include "base/fields/fields.h"
 #include "base/log/log_line.h"
-#include "control/parameters/load_parameters.h"
+#include "control/parameters/placement.h"
 #include "server/api/request_limits.h"
 #include "server/verification/certify_policy.h"
 

@@ -15,11 +15,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"
 
 namespace tessera::server {
+
+class ImageService;
 
 struct GrpcServerOptions {
   std::string address = "127.0.0.1";

@@ -22,6 +22,8 @@
 #include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
 #include "server/api/proto_values.h"
+#include "server/api/request_fields.h"
+#include "server/image/image_file.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/test_image_service.h"

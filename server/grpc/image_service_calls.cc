@@ -17,11 +17,12 @@
 #include "base/macros/status_macros.h"
 #include "base/text/utf8.h"
 #include "base/time/steady_time.h"
+#include "server/api/field_checks.h"
 #include "server/api/job_event_pump.h"
 #include "server/api/proto_values.h"
 #include "server/api/service_error.h"
-#include "server/api/submission.h"
 #include "server/calls/call_ids.h"
+#include "server/calls/submission.h"
 #include "tessera/v1/image_service.grpc.pb.h"
 
 namespace tessera::server {

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "server/api/job_request.h"
 #include "server/api/proto_values.h"
 #include "tests/support/fake_model.h"
 
@@ -22,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   tessera::server::Job answer;
-  answer.request = *job;
-  if (!tessera::server::ToProto(answer).IsInitialized() || answer.request.parameters.prompt.empty()) std::abort();
+  answer.request = std::make_shared<const tessera::server::JobRequest>(*job);
+  if (!tessera::server::ToProto(answer).IsInitialized() || answer.request->parameters.prompt.empty()) std::abort();
   return 0;
 }

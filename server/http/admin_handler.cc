@@ -128,7 +128,7 @@ HttpResponse AdminHandler::ChangeAdapter(const HttpRequest& request, CallRecord&
   boost::json::object answer = {{"status", "ok"}, {"lora_name", *name}};
   if (request.Path() == kLoadAdapter) {
     const absl::Duration begun = base::SteadyNow();
-    const absl::StatusOr<ImageService::LoadedAdapter> loaded = service_.LoadAdapter(*name);
+    const absl::StatusOr<LoadedAdapter> loaded = service_.LoadAdapter(*name);
     if (!loaded.ok()) return Failure(HttpErrorOf(loaded.status()), record);
     answer["parent"] = loaded->model;
     answer["digest"] = loaded->adapter.digest;

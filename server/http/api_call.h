@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/threads/task_pool.h"
+#include "server/api/caller.h"
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"

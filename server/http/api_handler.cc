@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "server/api/field_checks.h"
 #include "server/calls/call_ids.h"
 #include "server/config/web_url.h"
 #include "server/http/api_routes.h"

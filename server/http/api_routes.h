@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/api/job.h"
 #include "server/http/api_call.h"
 #include "server/http/image_request_json.h"
 

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/text/utf8.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
 #include "tests/support/fake_model.h"

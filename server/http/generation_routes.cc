@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "server/api/field_checks.h"
 #include "server/api/job_event_pump.h"
-#include "server/api/submission.h"
+#include "server/calls/submission.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
 #include "server/http/job_json.h"

@@ -8,7 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/api/job.h"
 #include "server/http/error_response.h"
+#include "server/image/image_file.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/wait_until.h"
 

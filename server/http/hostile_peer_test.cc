@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "server/api/job.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/wait_until.h"
 

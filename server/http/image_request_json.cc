@@ -11,6 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
 #include "base/text/number_text.h"
+#include "server/api/field_checks.h"
+#include "server/api/request_fields.h"
 #include "server/http/flat_json.h"
 
 namespace tessera::server {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/api/image_request.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_values.h"
 
 namespace tessera::server {
 

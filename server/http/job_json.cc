@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/json/plain_json.h"
+#include "server/api/job_request.h"
 #include "server/api/proto_values.h"
 
 namespace tessera::server {
@@ -125,12 +126,12 @@ void AddAnswer(object& result, const AnswerContext& context) {
   const Job& job = context.job;
   const std::string& quality = context.body.request.quality;
   result["background"] = "opaque";
-  result["output_format"] = OutputFormatName(job.request.output.format);
-  result["size"] = SizeText(job.request.parameters.width, job.request.parameters.height);
+  result["output_format"] = OutputFormatName(job.request->output.format);
+  result["size"] = SizeText(job.request->parameters.width, job.request->parameters.height);
   result["quality"] = quality.empty() ? "auto" : quality;
   result["job"] = job.id;
-  result["model"] = job.request.model;
-  if (!job.request.user.empty()) result["safety_identifier"] = job.request.user;
+  result["model"] = job.request->model;
+  if (!job.request->user.empty()) result["safety_identifier"] = job.request->user;
 }
 
 // Placeholder for the bytes of a file in a JSON text; it never occurs in UTF-8.

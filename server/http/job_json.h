@@ -5,7 +5,9 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/api/image_service.h"
+#include "server/api/job.h"
+#include "server/api/served_model.h"
+#include "server/api/server_info.h"
 #include "server/http/error_response.h"
 #include "server/http/image_request_json.h"
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/api/job.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/http/admin_handler.h"
@@ -148,7 +149,7 @@ TEST(JobRoutesTest, AJobWhoseDeadlineHasPassedFails) {
 }
 
 TEST(JobRoutesTest, ModelsAreFoundByIdAndAlias) {
-  ApiFixture api({.service = {.groups = {{.name = "org/one", .aliases = {"gpt-image-1"}}, {.name = "two"}}}});
+  ApiFixture api({.service = {.models = {{.name = "org/one", .aliases = {"gpt-image-1"}}, {.name = "two"}}}});
   EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/org/one").body).at("id")), "org/one");
   EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/org%2Fone").body).at("id")), "org/one");
   EXPECT_EQ(Text(Parse(api.Call("GET", "/v1/models/gpt-image-1").body).at("alias_of")), "org/one");

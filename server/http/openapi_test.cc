@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/json/plain_json.h"
+#include "server/api/job.h"
 #include "server/http/image_request_json.h"
 #include "server/http/request_schema.h"
 #include "tests/support/api_fixture.h"

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/job.h"
 #include "tests/support/api_fixture.h"
 
 namespace tessera::server {

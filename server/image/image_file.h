@@ -11,14 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "control/pictures/picture_frames.h"
+#include "server/image/image_format.h"
 
 namespace tessera::server {
 
 inline constexpr int kMaxImageSide = 32768;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 29;
 inline constexpr size_t kMaxParametersBytes = size_t{4} << 20;
-
-enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
 
 struct EncodeOptions {
   std::string parameters;  // UTF-8 without NUL; empty: no metadata is written
@@ -31,12 +30,6 @@ struct DecodedImage {
   ImageFormat format = ImageFormat::kPng;
   std::string parameters;  // UTF-8; empty if the file has none
 };
-
-// Returns "PNG", "JPEG" or "WebP".
-[[nodiscard]] std::string_view ImageFormatName(ImageFormat format);
-
-// Returns the format of the extension of `path`, in either case; INVALID_ARGUMENT names the valid extensions.
-[[nodiscard]] absl::StatusOr<ImageFormat> FormatFromPath(std::string_view path);
 
 // Returns whether EncodeImage would accept an image of this size with these parameters, so that a caller can refuse a
 // request before the image is computed. JPEG limits an EXIF block to 64 kB, which is about 32,000 characters of

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "server/image/image_file.h"
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::StatusOr<tessera::server::DecodedImage> decoded =

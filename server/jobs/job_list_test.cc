@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
+#include "server/api/job.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/fake_clock.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/api/job.h"
+
 namespace tessera::server {
 
 JobState StateOf(absl::Span<const TaskState> tasks) {
@@ -37,7 +39,7 @@ QueuedTask QueuedTaskOf(const JobRecord& job, const TaskRecord& task) {
           .created = job.created,
           .deadline = job.deadline,
           .trace_parent = job.trace_parent,
-          .request = &job.request};
+          .request = job.request.get()};
 }
 
 int64_t ImageBytesOf(const JobRecord& job) {

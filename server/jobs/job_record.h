@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,10 +13,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "server/api/job.h"
+#include "server/image/image_format.h"
 #include "server/jobs/task_state.h"
 
 namespace tessera::server {
+
+struct JobRequest;
+enum class JobState : uint8_t;
 
 inline constexpr size_t kMaxTenantBytes = 256;
 
@@ -63,7 +67,7 @@ struct TaskRecord {
 struct JobRecord {
   std::string id;  // in the form of record_ids.h
   std::string tenant;
-  JobRequest request;
+  std::shared_ptr<const JobRequest> request;  // never null in a stored record
   std::string trace_parent;
   absl::Time created = absl::InfinitePast();
   std::optional<absl::Time> deadline;
@@ -85,13 +89,6 @@ absl::Status ReasonOf(const absl::Status& error);
 // Returns the job's first error, or OK.
 absl::Status ErrorOf(const JobRecord& job);
 
-struct NewJob {
-  std::string tenant;  // 1 … kMaxTenantBytes bytes
-  JobRequest request;  // validated; count 1 … kMaxImageCount
-  std::optional<IdempotencyKey> idempotency;
-  std::string trace_parent;
-};
-
 // A queued task with the fields that a scheduler needs.
 struct QueuedTask {
   uint64_t id = 0;
@@ -107,10 +104,5 @@ struct QueuedTask {
 
 // Returns one of the job's tasks; valid as long as the record lives.
 QueuedTask QueuedTaskOf(const JobRecord& job, const TaskRecord& task);
-
-struct ClaimedTask {
-  TaskAttempt claim;
-  control::JobParameters parameters;  // contains this task's seed
-};
 
 }  // namespace tessera::server

@@ -6,6 +6,7 @@
 #include "base/fields/field_error.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
+#include "server/api/job.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {
@@ -52,7 +53,7 @@ absl::Status RecordFrom(const SqlRow& row, const RecordIds& ids, JobRow& job, Jo
   StoredJob stored;
   if (damage.ok()) damage = ParseStoredJob(job.request, stored);
   if (!damage.ok()) return damage;
-  record.request = std::move(stored.request);
+  record.request = std::make_shared<const JobRequest>(std::move(stored.request));
   record.trace_parent = std::move(stored.trace_parent);
   return absl::OkStatus();
 }
@@ -201,8 +202,15 @@ absl::StatusOr<std::vector<JobRecord>> ReadJobs(SqlDatabase& database, const cha
     }
     std::vector<TaskRecord>& tasks = jobs.back().tasks;
     tasks.push_back(TaskRecordFrom(row, ids, job, damage, server));
-    jobs.back().request.count = static_cast<int32_t>(tasks.size());
   }));
+  for (JobRecord& record : jobs) {
+    const auto count = static_cast<int32_t>(record.tasks.size());
+    if (record.request != nullptr && record.request->count == count) continue;
+    JobRequest request =
+        record.request != nullptr ? *record.request : JobRequest();  // nothing is known of a damaged job
+    request.count = count;
+    record.request = std::make_shared<const JobRequest>(std::move(request));
+  }
   return jobs;
 }
 

@@ -38,6 +38,10 @@
 
 namespace tessera::server {
 
+struct ClaimedTask;
+struct IdempotencyKey;
+struct NewJob;
+
 struct SubmittedJob {
   JobRecord job;
   bool existed = false;  // the job is an earlier submission under the same idempotency key

@@ -13,6 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
+#include "server/api/job.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
@@ -163,13 +165,13 @@ TEST_P(JobStoreTest, GivesAJobBackAsItWasSubmitted) {
   Reopen();
   const absl::StatusOr<JobRecord> job = store_->Get(kTenant, submitted->job.id);
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->request.parameters.prompt, request.parameters.prompt);
-  EXPECT_EQ(job->request.parameters.negative_prompt, request.parameters.negative_prompt);
-  EXPECT_EQ(job->request.parameters.options, request.parameters.options);
-  EXPECT_EQ(job->request.parameters.seed, request.parameters.seed);
-  EXPECT_EQ(job->request.output, request.output);
-  EXPECT_EQ(job->request.priority, -3);
-  EXPECT_EQ(job->request.user, "u-1");
+  EXPECT_EQ(job->request->parameters.prompt, request.parameters.prompt);
+  EXPECT_EQ(job->request->parameters.negative_prompt, request.parameters.negative_prompt);
+  EXPECT_EQ(job->request->parameters.options, request.parameters.options);
+  EXPECT_EQ(job->request->parameters.seed, request.parameters.seed);
+  EXPECT_EQ(job->request->output, request.output);
+  EXPECT_EQ(job->request->priority, -3);
+  EXPECT_EQ(job->request->user, "u-1");
   EXPECT_EQ(job->trace_parent, "00-ab-cd-01");
   EXPECT_EQ(job->created, now);
   EXPECT_EQ(job->deadline, now + absl::Seconds(90));
@@ -661,7 +663,7 @@ TEST_P(JobStoreTest, RefusesWhatIsOutOfRangeAtTheDoor) {
 TEST_P(JobStoreTest, ALongQueueIsRecoveredInItsOrderWhateverIsDamagedInIt) {
   const auto same = [](const QueuedTask& task, const JobRecord& job) {
     return task.job == job.id && task.tenant == job.tenant &&
-           task.index == static_cast<int32_t>(task.id - job.tasks[0].id) && task.request->count == job.request.count &&
+           task.index == static_cast<int32_t>(task.id - job.tasks[0].id) && task.request->count == job.request->count &&
            task.created == job.created;
   };
   // Rows are read in batches of 512: test the edges of one batch, then several.

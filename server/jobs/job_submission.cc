@@ -7,6 +7,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/random_bytes.h"
 #include "server/api/request_limits.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {
@@ -62,7 +63,7 @@ absl::StatusOr<PreparedJob> PrepareJob(NewJob job, absl::Time now) {
   row.tasks = stored.request.count;
   row.created = now;
   if (stored.request.timeout) row.deadline = row.created + *stored.request.timeout;
-  prepared.request = std::move(stored.request);
+  prepared.request = std::make_shared<const JobRequest>(std::move(stored.request));
   prepared.trace_parent = std::move(stored.trace_parent);
   return prepared;
 }

@@ -21,7 +21,7 @@ namespace tessera::server {
 struct PreparedJob {
   JobRow row;
   std::string key_hash, key_digest;  // empty: the job has no key
-  JobRequest request;
+  std::shared_ptr<const JobRequest> request;
   std::string trace_parent;
 };
 

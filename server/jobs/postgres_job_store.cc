@@ -11,10 +11,13 @@
 #include "base/macros/status_macros.h"
 #include "base/text/random_bytes.h"
 #include "base/time/steady_time.h"
+#include "server/api/job.h"
 #include "server/jobs/job_submission.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/postgres_schema.h"
 #include "server/jobs/result_names.h"
 #include "server/jobs/stored_job.h"
+#include "server/jobs/stored_task.h"
 
 namespace tessera::server {
 namespace {

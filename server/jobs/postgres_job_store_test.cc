@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/substitute.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/postgres_schema.h"
 #include "tests/jobs/job_oracle.h"
 #include "tests/jobs/shared_stores.h"

@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "base/macros/status_macros.h"
+#include "server/api/job.h"
 #include "server/jobs/postgres_schema.h"
 #include "server/jobs/stored_job.h"
+#include "server/jobs/stored_task.h"
 
 namespace tessera::server {
 namespace {

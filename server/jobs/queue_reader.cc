@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/threads/start_thread.h"
+#include "server/jobs/stored_task.h"
 
 namespace tessera::server {
 namespace {

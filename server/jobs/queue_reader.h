@@ -7,15 +7,10 @@
 #include "absl/status/status.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_rows.h"
-#include "server/jobs/stored_job.h"
 
 namespace tessera::server {
 
-// A queued task. If `row.request` is an error, its job cannot be read.
-struct StoredTask {
-  QueueEntry row;
-  StoredJob job;
-};
+struct StoredTask;  // server/jobs/stored_task.h
 
 // `read` calls its argument with the database, on a thread of this function. `visit` is called on the caller's thread
 // in the order of the tasks.

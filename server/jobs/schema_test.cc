@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
+#include "server/api/job.h"
 #include "server/jobs/job_record.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/sqlite_rows.h"
@@ -58,7 +60,7 @@ TEST(JobStoreSchema, BringsAnOldVersionUpToDateWithItsJobs) {
   EXPECT_EQ(recovery->queued, 1);
   const absl::StatusOr<JobRecord> job = (*store)->Get("alice", "job-1-00112233445566778899aabbccddeeff");
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->request.parameters.prompt, "red apple");
+  EXPECT_EQ(job->request->parameters.prompt, "red apple");
   EXPECT_EQ(job->tasks[0].blame, Blame());
   EXPECT_TRUE((*store)->Claim(1).ok());
 }
@@ -172,7 +174,7 @@ TEST(JobStoreSchema, LetsIdsOfBeforeStandAndHidesTheNumbersOfLaterOnes) {
       other[19] = other[19] == '0' ? '1' : '0';  // last digit of the number
       EXPECT_EQ((*store)->Get("alice", other).status().code(), absl::StatusCode::kNotFound);
     }
-    const absl::StatusOr<SubmittedJob> submitted = (*store)->Submit({.tenant = "alice", .request = job->request});
+    const absl::StatusOr<SubmittedJob> submitted = (*store)->Submit({.tenant = "alice", .request = *job->request});
     ASSERT_TRUE(submitted.ok()) << submitted.status();
     later.push_back(submitted->job.id);
     EXPECT_EQ(later.back().size(), 52u) << later.back();

@@ -8,12 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/private_files.h"
 #include "base/macros/status_macros.h"
+#include "server/api/job.h"
 #include "server/jobs/job_submission.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/queue_reader.h"
 #include "server/jobs/result_names.h"
 #include "server/jobs/schema.h"
 #include "server/jobs/store_report.h"
 #include "server/jobs/stored_job.h"
+#include "server/jobs/stored_task.h"
 
 namespace tessera::server {
 namespace {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/macros/status_macros.h"
+#include "server/api/job.h"
 #include "server/jobs/stored_job.h"
 
 namespace tessera::server {

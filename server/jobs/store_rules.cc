@@ -6,6 +6,7 @@
 #include "base/files/sha256.h"
 #include "server/jobs/result_names.h"
 #include "server/jobs/stored_job.h"
+#include "server/jobs/stored_task.h"
 
 namespace tessera::server {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/text/utf8.h"
 #include "control/parameters/job_parameters_wire.h"
 #include "server/api/generation_request.h"
+#include "server/api/job.h"
 #include "tessera/internal/stored_job.pb.h"
 
 namespace tessera::server {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/api/job_request.h"
 #include "server/jobs/job_record.h"
 
 namespace tessera::server {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/api/job.h"
 #include "tessera/internal/stored_job.pb.h"
 #include "tests/jobs/job_workload.h"
 

@@ -11,6 +11,7 @@
 #include "base/macros/status_macros.h"
 #include "base/threads/start_thread.h"
 #include "base/time/steady_time.h"
+#include "server/api/server_info.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
 #include "server/calls/process_metrics.h"

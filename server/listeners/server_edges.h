@@ -11,11 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log/log_line.h"
-#include "server/api/image_service.h"
 #include "server/calls/api_keys.h"
 #include "server/config/server_config.h"
 
 namespace tessera::server {
+
+class ImageService;
 
 struct EdgeReports {
   base::EventLog call;                                 // each call over HTTP or gRPC

@@ -10,6 +10,8 @@
 #include "base/json/json.h"
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
+#include "control/model/group_share.h"
+#include "control/model/model_cost.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {

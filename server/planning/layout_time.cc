@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "base/macros/status_macros.h"
+#include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/model/model_description.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/plan/stage_balance.h"
 #include "server/workers/layout_choice.h"

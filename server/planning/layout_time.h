@@ -6,11 +6,15 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "control/model/model_description.h"
+#include "control/parameters/placement.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"
 #include "server/planning/machine.h"
 #include "server/workers/layout_figures.h"
+
+namespace tessera::control {
+struct ModelDescription;
+}
 
 namespace tessera::server {
 

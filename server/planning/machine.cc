@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/placement.h"
 
 namespace tessera::server {
 namespace {

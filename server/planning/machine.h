@@ -9,7 +9,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/fields/enum_names.h"
-#include "control/parameters/placement.h"
+
+namespace tessera::control {
+enum class Dtype;
+}
 
 namespace tessera::server {
 

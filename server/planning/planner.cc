@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/macros/status_macros.h"
 #include "base/text/byte_text.h"
+#include "control/model/model_description.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::server {

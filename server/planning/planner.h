@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "control/model/model_description.h"
 #include "server/planning/layout_time.h"
 
 namespace tessera::server {

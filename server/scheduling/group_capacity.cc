@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text/byte_text.h"
+#include "control/model/group_share.h"
+#include "control/model/model_cost.h"
 
 namespace tessera::server {
 namespace {
@@ -14,10 +16,14 @@ std::string BytesText(double bytes) { return base::ByteText(static_cast<uint64_t
 
 }  // namespace
 
+void GroupCapacity::SetModel(const std::string& model, const control::ModelCost& cost) {
+  models_[model] = std::make_shared<const control::ModelCost>(cost);
+}
+
 const control::ModelCost& GroupCapacity::CostOf(const std::string& model) const {
   static const control::ModelCost kUnknown;
   const auto cost = models_.find(model);
-  return cost == models_.end() ? kUnknown : cost->second;
+  return cost == models_.end() ? kUnknown : *cost->second;
 }
 
 bool GroupCapacity::Fits(const ScheduledGroup& group, const ShapeClass& shape, int32_t tasks) const {

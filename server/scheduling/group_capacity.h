@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,6 +13,10 @@
 #include "server/scheduling/scheduler_options.h"
 #include "server/scheduling/shape_class.h"
 
+namespace tessera::control {
+struct ModelCost;
+}
+
 namespace tessera::server {
 
 class GroupCapacity final {
@@ -19,8 +24,8 @@ class GroupCapacity final {
   GroupCapacity(const SchedulerOptions& options, const GroupTable& groups) : options_(options), groups_(groups) {}
 
   // Must be called before groups of the model are added. The cost may change while its tasks wait.
-  void SetModel(const std::string& model, const control::ModelCost& cost) { models_[model] = cost; }
-  const std::map<std::string, control::ModelCost>& models() const { return models_; }
+  void SetModel(const std::string& model, const control::ModelCost& cost);
+  const std::map<std::string, std::shared_ptr<const control::ModelCost>>& models() const { return models_; }
   const control::ModelCost& CostOf(const std::string& model) const;
 
   // Fits: whether this many tasks can be one batch. MayShareBatch: whether they should be.
@@ -51,7 +56,7 @@ class GroupCapacity final {
 
   const SchedulerOptions& options_;
   const GroupTable& groups_;
-  std::map<std::string, control::ModelCost> models_;
+  std::map<std::string, std::shared_ptr<const control::ModelCost>> models_;
 };
 
 }  // namespace tessera::server

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "control/model/group_share.h"
 #include "server/scheduling/learned_speed.h"
 #include "server/scheduling/scheduled_task.h"
 #include "server/scheduling/scheduler_options.h"

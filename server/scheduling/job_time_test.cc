@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "control/model/model_cost.h"
 #include "server/scheduling/learned_speed.h"
 #include "tests/scheduling/scheduler_simulation.h"
 

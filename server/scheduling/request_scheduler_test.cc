@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_cost.h"
 #include "tests/scheduling/scheduler_simulation.h"
 
 namespace tessera::server {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_cost.h"
 #include "server/scheduling/request_scheduler.h"
 #include "tests/scheduling/scheduler_simulation.h"
 

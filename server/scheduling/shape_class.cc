@@ -1,6 +1,13 @@
 #include "server/scheduling/shape_class.h"
 
+#include "control/model/model_cost.h"
+#include "control/parameters/job_parameters.h"
+
 namespace tessera::server {
+
+control::ImageWork ShapeClass::work() const {
+  return {.size = {.height = height, .width = width}, .text_tokens = text_tokens, .rows = rows};
+}
 
 ShapeClass ShapeOf(const std::string& name, const control::ModelCost& cost, const control::JobParameters& parameters) {
   const control::ImageWork work = control::WorkOf(cost, parameters);

@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "control/model/model_cost.h"
-#include "control/parameters/job_parameters.h"
+namespace tessera::control {
+struct ImageWork;
+struct JobParameters;
+struct ModelCost;
+}  // namespace tessera::control
 
 namespace tessera::server {
 
@@ -25,9 +28,7 @@ struct ShapeClass {
 
   auto operator<=>(const ShapeClass&) const = default;
 
-  control::ImageWork work() const {
-    return {.size = {.height = height, .width = width}, .text_tokens = text_tokens, .rows = rows};
-  }
+  control::ImageWork work() const;
 };
 
 // Returns the class of a validated task. `name` is the model's name in requests.

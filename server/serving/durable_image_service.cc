@@ -13,6 +13,7 @@
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
 #include "server/adapters/adapter_check.h"
+#include "server/api/job.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/serving/group_record.h"
@@ -227,7 +228,7 @@ control::ModelDescription DurableImageService::DescriptionOf(const std::string& 
   return found == nullptr ? control::ModelDescription() : *found->description;
 }
 
-absl::StatusOr<ImageService::LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {
+absl::StatusOr<LoadedAdapter> DurableImageService::LoadAdapter(const std::string& name) {
   return storage_.adapters->Load(name, ModelIds());
 }
 

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/time/clock.h"
+#include "server/api/caller.h"
 #include "server/api/image_service.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/serving/group_fleet.h"
@@ -31,6 +32,7 @@
 #include "server/serving/serving_context.h"
 #include "server/serving/shared_queue.h"
 #include "server/serving/wanted_groups.h"
+#include "server/serving/watch_hub.h"
 
 namespace tessera::server {
 

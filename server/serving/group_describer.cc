@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file_identity.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 
 namespace tessera::server {
 namespace {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "control/model/model_description.h"
 #include "server/serving/service_options.h"
 
 namespace tessera::server {

@@ -10,6 +10,8 @@
 #include "base/text/byte_text.h"
 #include "base/time/steady_time.h"
 #include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/model/model_cost.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/group_record.h"
 #include "server/workers/rank_placement.h"

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "control/host/device_memory.h"
 #include "control/parameters/load_parameters.h"
 #include "server/verification/certificate.h"
 #include "server/workers/worker_identity.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_replace.h"
+#include "control/host/device_memory.h"
 
 namespace tessera::server {
 namespace {

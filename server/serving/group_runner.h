@@ -18,23 +18,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/log/log_line.h"
-#include "server/api/image_service.h"
+#include "server/api/server_info.h"
+#include "server/serving/group_owner.h"
 #include "server/serving/group_session.h"
 #include "server/trace/group_trace.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera::server {
-
-class GroupOwner : public StepOwner {
- public:
-  // `memory_budget` is that of the rank with the least memory; absent as in Loaded.
-  virtual void OnReady(GroupId group, const std::optional<control::MemoryBudget>& memory_budget) = 0;
-  // The group has died with all its tasks. `blameless`: no job is the cause, because the group was stopped for
-  // untrustworthy results or was replaced.
-  virtual void OnDied(GroupId group, const absl::Status& reason, bool blameless) = 0;
-  // The group cannot start and takes no tasks until it is ready. It keeps trying.
-  virtual void OnRefused(GroupId group) = 0;
-};
 
 class GroupRunner final {
  public:

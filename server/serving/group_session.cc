@@ -5,8 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "base/time/steady_time.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_commands.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_fields.h"
+#include "server/verification/verification.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::server {

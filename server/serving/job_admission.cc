@@ -7,8 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/macros/status_macros.h"
+#include "server/api/caller.h"
 #include "server/api/generation_request.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/service_error.h"
+#include "server/jobs/new_job.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"
 

@@ -13,6 +13,9 @@
 
 namespace tessera::server {
 
+struct Caller;
+struct Submitted;
+
 class JobAdmission final {
  public:
   JobAdmission(const ServingContext& context, JobLifecycle& jobs, const JobOutcomes& outcomes,

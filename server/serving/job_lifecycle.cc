@@ -8,9 +8,12 @@
 #include "base/fields/field_error.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "server/api/job.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/store_rules.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"
+#include "server/serving/watch_hub.h"
 #include "server/workers/last_output.h"
 
 namespace tessera::server {
@@ -326,7 +329,7 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   }
   context_.metrics.Observe(ImageStage::kQueue, context_.store.Now() - task->plan.enqueued);
   context_.trace.OnClaimed(task->image);
-  return RunnableTask{.image = task->image, .parameters = *task->parameters};
+  return RunnableTask{.image = task->image, .parameters = task->parameters};
 }
 
 std::vector<int32_t> JobLifecycle::OnStarted(GroupId group, TaskId id, const control::JobStarted& started) {

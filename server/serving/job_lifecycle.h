@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/protocol/commands.h"
-#include "server/serving/group_runner.h"
+#include "control/protocol/job_replies.h"
+#include "server/serving/group_owner.h"
 #include "server/serving/job_outcomes.h"
 #include "server/serving/serving_context.h"
 

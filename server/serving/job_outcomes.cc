@@ -9,9 +9,14 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/threads/batch_scheduling.h"
-#include "server/api/image_metadata.h"
-#include "server/image/fitted_parameters.h"
+#include "control/pictures/picture_frames.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
+#include "server/metadata/fitted_parameters.h"
+#include "server/metadata/image_metadata.h"
+#include "server/metadata/parameters_text.h"
 #include "server/serving/storage_error.h"
+#include "server/serving/watch_hub.h"
 #include "server/workers/last_output.h"
 
 namespace tessera::server {

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/threads/task_pool.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/job_replies.h"
 #include "server/serving/serving_context.h"
 
 namespace tessera::server {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "server/image/image_format.h"
 #include "server/jobs/job_record.h"
 #include "server/scheduling/request_scheduler.h"
 #include "server/trace/trace_file.h"

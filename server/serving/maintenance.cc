@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/threads/start_thread.h"
+#include "server/api/job.h"
 #include "server/serving/storage_error.h"
+#include "server/serving/watch_hub.h"
 
 namespace tessera::server {
 namespace {

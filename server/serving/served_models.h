@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/api/image_service.h"
+#include "server/api/served_model.h"
 
 namespace tessera::server {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "server/api/image_service.h"
+#include "server/api/server_info.h"
 
 namespace tessera::server {
 

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "server/api/generation_request.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/service_error.h"
 #include "server/api/unused_parameters.h"
 
@@ -16,7 +18,7 @@ void AddImage(const TaskRecord& task, Job& job) {
   const ImageOrigin& origin = task.image->origin;
   job.images.push_back({.index = task.index,
                         .id = task.image->id,
-                        .seed = job.request.parameters.seed + static_cast<uint64_t>(task.index),
+                        .seed = job.request->parameters.seed + static_cast<uint64_t>(task.index),
                         .width = origin.width,
                         .height = origin.height,
                         .format = origin.format,
@@ -46,8 +48,12 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
              .expires = context.store.ExpiryOf(record),
              .steps_done = tasks.StepsDone(record.id),
              .error = ErrorOf(record)};
-  const ServedModels::Model model = context.models.Find(record.request.model);
-  if (model != nullptr) job.warnings = DropUnusedParameters(job.request.parameters, *model->description);
+  const ServedModels::Model model = context.models.Find(record.request->model);
+  if (model != nullptr) {
+    JobRequest request = *record.request;
+    job.warnings = DropUnusedParameters(request.parameters, *model->description);
+    job.request = std::make_shared<const JobRequest>(std::move(request));
+  }
   for (const TaskRecord& task : record.tasks) {
     if (task.started.has_value()) job.started = std::min(job.started.value_or(*task.started), *task.started);
     if (IsEnded(job.state) && task.ended.has_value()) {
@@ -60,7 +66,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
       }
     }
     const LiveTask* live = tasks.Find(task.id);
-    const int32_t steps = live != nullptr ? live->plan.steps : control::ExpectedSteps(record.request.parameters);
+    const int32_t steps = live != nullptr ? live->plan.steps : control::ExpectedSteps(record.request->parameters);
     job.steps_total += steps;
     if (live != nullptr && live->attempt.has_value()) {
       const parallel::Layout layout = context.groups.Find(lock, live->group).layout;
@@ -72,7 +78,7 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
     AddImage(task, job);
   }
   if (model != nullptr) {
-    std::vector<std::string> warnings = SizeWarnings(record.request.parameters, *model->description);
+    std::vector<std::string> warnings = SizeWarnings(record.request->parameters, *model->description);
     job.warnings.insert(job.warnings.begin(), warnings.begin(), warnings.end());
   }
   if (job.state != JobState::kQueued) job.queue_position.reset();

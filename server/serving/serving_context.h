@@ -14,10 +14,12 @@
 #include "server/serving/served_models.h"
 #include "server/serving/service_metrics.h"
 #include "server/serving/service_monitor.h"
-#include "server/serving/watch_hub.h"
 #include "server/trace/queue_trace.h"
 
 namespace tessera::server {
+
+struct Job;
+class WatchHub;
 
 // A group as its jobs see it.
 struct ServingGroup {

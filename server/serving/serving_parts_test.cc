@@ -4,6 +4,11 @@
 #include <optional>
 #include <vector>
 
+#include "server/api/caller.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
+#include "server/serving/watch_hub.h"
+
 namespace tessera::server {
 namespace {
 

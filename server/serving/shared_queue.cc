@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/macros/planted.h"
+#include "server/api/job.h"
+#include "server/serving/watch_hub.h"
 
 namespace tessera::server {
 namespace {
@@ -48,8 +50,8 @@ void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecor
   const bool runs = task.state == TaskState::kRunning;
   if (runs && !task.elsewhere) return;  // the claim was made here, and this process knows more of it
   if (live == nullptr) {
-    if (!IsServed(job.request.model)) {
-      unserved_[task.id] = job.request.model;
+    if (!IsServed(job.request->model)) {
+      unserved_[task.id] = job.request->model;
       return;
     }
     unserved_.erase(task.id);

@@ -9,6 +9,7 @@
 #include "base/threads/start_thread.h"
 #include "base/time/clock.h"
 #include "base/time/steady_time.h"
+#include "control/model/model_description.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/shape_class.h"
 #include "server/workers/last_output.h"

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "server/api/image_service.h"
+#include "server/api/job.h"
 
 namespace tessera::server {
 

@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "base/macros/planted.h"
+#include "server/api/job.h"
 #include "server/serving/storage_error.h"
+#include "server/serving/watch_hub.h"
 
 namespace tessera::server {
 namespace {

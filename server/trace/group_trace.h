@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/job_replies.h"
 #include "server/trace/trace_file.h"
 
 namespace tessera::server {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/macros/status_macros.h"
+#include "server/verification/verification.h"
 
 namespace tessera::server {
 namespace {

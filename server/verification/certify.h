@@ -7,9 +7,11 @@
 #include "absl/status/statusor.h"
 #include "server/verification/certificate.h"
 #include "server/verification/certify_policy.h"
-#include "server/verification/verification.h"
 
 namespace tessera::server {
+
+struct VerificationHost;
+struct VerificationRequest;
 
 // INVALID_ARGUMENT for an unknown text; an empty text means auto.
 absl::StatusOr<CertifyPolicy> ParseCertifyPolicy(const std::string& text);

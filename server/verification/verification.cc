@@ -15,6 +15,7 @@
 #include "base/machine/machine_processors.h"
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
+#include "control/protocol/job_commands.h"
 #include "server/workers/step_loop.h"
 #include "server/workers/worker_process.h"
 
@@ -76,7 +77,7 @@ class CanaryRun final : public StepOwner {
   void WaitForWork(GroupId, absl::Duration) override {}
   absl::StatusOr<RunnableTask> Claim(GroupId, TaskId) override {
     RunnableTask claimed;
-    claimed.parameters = job_;
+    claimed.parameters = std::make_shared<const control::JobParameters>(job_);
     return claimed;
   }
   std::vector<int32_t> OnStarted(GroupId, TaskId, const control::JobStarted& started) override {

@@ -13,11 +13,18 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "control/model/model_description.h"
 #include "control/model/step_record.h"
 #include "control/parameters/adapter_use.h"
-#include "control/protocol/commands.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
 #include "server/verification/certificate.h"
 #include "server/workers/worker_group.h"
+
+namespace tessera::control {
+struct JobParameters;
+struct LatentValues;
+}  // namespace tessera::control
 
 namespace tessera::server {
 

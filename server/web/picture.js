@@ -1,5 +1,5 @@
 // Reads the parameters that a picture was made with: the text "parameters" of a PNG, or the user comment of a JPEG's or WebP's EXIF
-// block, in the form of server/image/parameters_text.h; and the fields of a request that it stands for.
+// block, in the form of server/metadata/parameters_text.h; and the fields of a request that it stands for.
 
 const ascii = (bytes) => String.fromCharCode(...bytes);
 const utf8 = (bytes) => new TextDecoder().decode(bytes);

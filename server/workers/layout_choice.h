@@ -8,8 +8,12 @@
 
 #include "absl/status/statusor.h"
 #include "control/host/host_topology.h"
-#include "control/model/model_description.h"
 #include "parallel/plan/layout.h"
+
+namespace tessera::control {
+enum class Dtype;
+struct ModelDescription;
+}  // namespace tessera::control
 
 namespace tessera::server {
 

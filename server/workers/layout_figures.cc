@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::server {

@@ -6,9 +6,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "control/model/model_description.h"
 #include "parallel/plan/layout.h"
 #include "parallel/plan/layout_bytes.h"
+
+namespace tessera::control {
+enum class Dtype;
+struct ModelDescription;
+struct TransformerShape;
+}  // namespace tessera::control
 
 namespace tessera::server {
 

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "control/model/model_description.h"
+#include "control/parameters/placement.h"
+
 namespace tessera::server {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "control/protocol/job_commands.h"
 
 namespace tessera::server {
 namespace {
@@ -87,7 +88,7 @@ absl::Status StepLoop::Start(const std::vector<TaskId>& tasks) {
       continue;
     }
     const absl::Time now = trace_.Now();
-    const absl::StatusOr<uint64_t> sequence = workers_.SendStartJob(task, claimed->parameters);
+    const absl::StatusOr<uint64_t> sequence = workers_.SendStartJob(task, *claimed->parameters);
     if (!sequence.ok()) {
       RETURN_IF_ERROR(FailStart(task, sequence.status()));
       continue;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +29,7 @@ namespace tessera::server {
 // A task that the loop can run.
 struct RunnableTask {
   TracedImage image;
-  control::JobParameters parameters;  // with the task's seed
+  std::shared_ptr<const control::JobParameters> parameters;  // with the task's seed
 };
 
 // Plans a group's work and receives the results.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "control/parameters/job_parameters.h"
 #include "tests/support/scripted_step_loop.h"
 
 namespace tessera::server {

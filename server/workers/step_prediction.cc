@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "control/model/model_cost.h"
+#include "control/parameters/job_parameters.h"
+
 namespace tessera::server {
 namespace {
 
@@ -18,13 +21,17 @@ absl::Duration Seconds(double seconds) {
 
 }  // namespace
 
+void StepPrediction::Describe(const control::ModelCost& cost) {
+  cost_ = std::make_shared<const control::ModelCost>(cost);
+}
+
 void StepPrediction::Place(bool on_cpu) {
   seconds_per_flop_ = 1 / (on_cpu ? kSlowCpu : kSlowDevice);
   observed_ = false;
 }
 
 void StepPrediction::Start(uint64_t job, const control::JobParameters& parameters) {
-  if (!cost_.has_value()) return;
+  if (cost_ == nullptr) return;
   const control::ImageWork work = control::WorkOf(*cost_, parameters);
   jobs_[job] = {.step = control::StepFlops(*cost_, work), .decode = control::DecodeFlops(*cost_, work)};
 }

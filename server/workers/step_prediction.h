@@ -5,19 +5,22 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "control/model/model_cost.h"
-#include "control/parameters/job_parameters.h"
+
+namespace tessera::control {
+struct JobParameters;
+struct ModelCost;
+}  // namespace tessera::control
 
 namespace tessera::server {
 
 class StepPrediction final {
  public:
   // Sets the model's cost. Before this is called, all predicted times are 0.
-  void Describe(const control::ModelCost& cost) { cost_ = cost; }
+  void Describe(const control::ModelCost& cost);
   // Sets where the model runs and discards earlier observations.
   void Place(bool on_cpu);
 
@@ -38,7 +41,7 @@ class StepPrediction final {
 
   double StepFlopsOf(absl::Span<const uint64_t> jobs) const;
 
-  std::optional<control::ModelCost> cost_;
+  std::shared_ptr<const control::ModelCost> cost_;  // null: unknown
   double seconds_per_flop_ = 0;
   bool observed_ = false;
   std::map<uint64_t, Flops> jobs_;

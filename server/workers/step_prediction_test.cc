@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "control/model/model_cost.h"
+#include "control/parameters/job_parameters.h"
+
 namespace tessera::server {
 namespace {
 

@@ -10,6 +10,10 @@
 #include "absl/types/span.h"
 #include "control/protocol/worker_client.h"
 
+namespace tessera::control {
+struct JobParameters;
+}
+
 namespace tessera::server {
 
 class StepWorkers {

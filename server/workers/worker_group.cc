@@ -16,6 +16,7 @@
 #include "base/time/steady_time.h"
 #include "control/host/communicators.h"
 #include "control/host/device.h"
+#include "control/protocol/commands.h"
 #include "parallel/plan/mesh.h"
 #include "parallel/segment/mesh_groups.h"
 #include "server/workers/last_output.h"

@@ -29,6 +29,15 @@
 #include "server/workers/step_workers.h"
 #include "server/workers/worker_process.h"
 
+namespace tessera::control {
+struct DeviceIdentity;
+struct JobParameters;
+struct Loaded;
+struct LoadParameters;
+struct ModelDescription;
+struct Trained;
+}  // namespace tessera::control
+
 namespace tessera::server {
 
 struct WorkerGroupOptions {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "control/model/group_share.h"
 #include "control/model/model_cost.h"
 #include "models/loading/load_plan.h"
 #include "models/weights/model_folder.h"

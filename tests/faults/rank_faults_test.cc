@@ -21,6 +21,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
 #include "server/workers/worker_group.h"
 #include "tests/front/child_process.h"
 #include "tests/support/fault_runs.h"

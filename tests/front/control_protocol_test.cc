@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "control/protocol/command_handler.h"
+#include "control/protocol/commands.h"
 #include "control/protocol/control_channel.h"
 #include "control/protocol/worker_client.h"
 #include "tests/support/listening_socket.h"

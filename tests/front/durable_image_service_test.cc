@@ -13,9 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/api/image_request.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "server/image/image_file.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/support/picture_of.h"
 #include "tests/support/safetensors_bytes.h"
@@ -169,7 +172,7 @@ TEST_F(DurableImageServiceTest, WhatHasNoEffectIsSaidAndNeitherShownNorRecorded)
   const server::Job job = WaitForEnd(Submit(request));
   EXPECT_THAT(job.warnings,
               ::testing::ElementsAre("the negative prompt is not used: it needs a true CFG scale above 1"));
-  EXPECT_EQ(job.request.parameters.negative_prompt, std::nullopt);
+  EXPECT_EQ(job.request->parameters.negative_prompt, std::nullopt);
   EXPECT_EQ(server::DecodeImage(FileOf(job))->parameters.find("leaf"), std::string::npos);
 }
 
@@ -200,7 +203,7 @@ TEST_F(DurableImageServiceTest, AnAcceptedJobGetsTheAdapterOfThenAfterItsFileWas
   Start("load=hang", options);
   const std::string accepted = Submit(request());
   folder_.Write("adapters/style.safetensors", second);
-  const absl::StatusOr<server::ImageService::LoadedAdapter> loaded = service_->LoadAdapter("style");
+  const absl::StatusOr<server::LoadedAdapter> loaded = service_->LoadAdapter("style");
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->model, "tiny");
   EXPECT_EQ(service_->ListModels()[0].adapters[0].digest, loaded->adapter.digest);

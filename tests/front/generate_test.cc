@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "control/parameters/job_parameters.h"
 #include "tests/front/child_process.h"
 #include "tests/support/test_folder.h"
 #include "tests/support/wait_until.h"
@@ -39,7 +40,8 @@ class HoldingOwner final : public server::GroupOwner {
   }
   absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId) override {
     server::RunnableTask task;
-    task.parameters = {.prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"};
+    task.parameters = std::make_shared<const control::JobParameters>(control::JobParameters{
+        .prompt = "x", .height = 16, .width = 16, .steps = 4, .guidance_scale = 1, .sampler = "ddim"});
     return task;
   }
   std::vector<int32_t> OnStarted(server::GroupId, server::TaskId, const control::JobStarted&) override { return {}; }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "control/parameters/job_parameters.h"
 #include "server/workers/step_loop.h"
 #include "tests/front/fake_worker_test.h"
 #include "tests/support/scripted_step_loop.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/front/command_line_fixture.h"
 
 namespace tessera {

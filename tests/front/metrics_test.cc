@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/time/steady_time.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/calls/api_keys.h"
 #include "server/listeners/server_edges.h"
 #include "server/scheduling/shape_class.h"
@@ -119,7 +121,7 @@ class MetricsTest : public ::testing::Test {
 
   // Returns the predicted seconds of `steps` steps and the decoder, on one rank without measured steps.
   double Seconds(const std::string& job, int steps) {
-    const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request.parameters;
+    const control::JobParameters parameters = service_->Get({.tenant = "me"}, job)->request->parameters;
     const control::ModelCost cost = service_->ListModels()[0].description->cost;
     const control::ImageWork work = control::WorkOf(cost, parameters);
     return (steps * control::StepFlops(cost, work) + control::DecodeFlops(cost, work)) /

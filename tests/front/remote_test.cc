@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/sdk/event_stream.h"
 #include "client/sdk/server_url.h"
+#include "server/api/job.h"
+#include "server/api/server_info.h"
 #include "server/http/tls_certificates.h"
 #include "tests/front/command_line_fixture.h"
 #include "tests/support/api_fixture.h"

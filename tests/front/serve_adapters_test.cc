@@ -26,7 +26,7 @@
 #include "absl/strings/strip.h"
 #include "base/json/json.h"
 #include "server/image/image_file.h"
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 #include "tests/front/child_process.h"
 #include "tests/support/http_test_client.h"
 #include "tests/support/test_folder.h"

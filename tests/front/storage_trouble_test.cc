@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/service_error.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/sqlite.h"

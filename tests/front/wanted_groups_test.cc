@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/api/service_error.h"
+#include "server/serving/watch_hub.h"
 #include "tests/front/fake_worker_test.h"
 #include "tests/support/fake_job_store.h"
 

@@ -9,6 +9,11 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/training_commands.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
+#include "control/model/model_cost.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/pixart/resolution_bins.h"

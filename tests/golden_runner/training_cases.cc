@@ -8,6 +8,7 @@
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "models/families/families.h"
+#include "models/loading/load_options.h"
 #include "runtime/training/density.h"
 #include "runtime/training/gradients.h"
 #include "runtime/training/objective.h"

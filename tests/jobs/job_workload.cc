@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/jobs/new_job.h"
 
 namespace tessera {
 

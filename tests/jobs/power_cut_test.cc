@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "server/api/job.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/jobs/faulty_disk.h"
 #include "tests/jobs/job_oracle.h"

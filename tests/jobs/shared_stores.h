@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/postgres_job_store.h"
 #include "tests/jobs/fake_clock.h"
 #include "tests/jobs/faulty_disk.h"

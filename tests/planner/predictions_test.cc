@@ -7,7 +7,15 @@
 #include <mutex>
 
 #include "base/fields/binary_fields.h"
+#include "control/host/device.h"
+#include "control/model/group_share.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/placement.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"
 #include "runtime/engine/model_info.h"

@@ -17,6 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
+#include "control/protocol/command_handler.h"
+#include "control/protocol/commands.h"
 #include "control/protocol/control_channel.h"
 #include "control/protocol/frames.h"
 #include "control/protocol/message_stream.h"

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/job.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/new_job.h"
 
 namespace tessera {
 
@@ -35,7 +37,8 @@ class FakeJobStore final : public server::JobStore {
   absl::StatusOr<server::SubmittedJob> Submit(const server::NewJob& job) override {
     const std::lock_guard lock(mutex_);
     if (!Writes().ok()) return Writes();
-    server::JobRecord record = {.tenant = job.tenant, .request = job.request, .created = now_};
+    server::JobRecord record = {
+        .tenant = job.tenant, .request = std::make_shared<const server::JobRequest>(job.request), .created = now_};
     record.id = absl::StrCat("job-", jobs_.size() + 1);
     if (job.request.timeout) record.deadline = now_ + *job.request.timeout;
     for (int32_t index = 0; index < job.request.count; ++index) {
@@ -62,7 +65,7 @@ class FakeJobStore final : public server::JobStore {
     task.state = server::TaskState::kRunning;
     task.started = now_;
     return server::ClaimedTask{.claim = {.task = id, .attempt = ++task.attempt},
-                               .parameters = jobs_.at(job_of_.at(id)).request.parameters};
+                               .parameters = jobs_.at(job_of_.at(id)).request->parameters};
   }
   absl::Status Finish(const server::TaskAttempt& attempt, const std::string& file,
                       const server::ImageOrigin& origin) override {

@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "models/families/families.h"
+#include "models/families/prompt_request.h"
+#include "models/loading/load_options.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"
 #include "runtime/denoising/denoiser.h"

@@ -21,6 +21,7 @@
 #include <set>
 #include <utility>
 
+#include "control/host/device_memory.h"
 #include "kernels/device_runtimes.h"
 #include "tests/support/pretend_graph.h"
 #include "tests/support/pretend_memory.h"

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "models/families/family_description.h"
 #include "parallel/functional.h"
 #include "tests/support/tensor_bytes.h"
 #include "tests/support/training_runs.h"

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "control/parameters/job_parameters.h"
 #include "server/workers/step_loop.h"
 
 namespace tessera {
@@ -118,7 +119,7 @@ class FakeStepOwner final : public server::StepOwner {
   void WaitForWork(server::GroupId, absl::Duration) override { heard.push_back("idle"); }
   absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId) override {
     server::RunnableTask claimed;
-    claimed.parameters = parameters;
+    claimed.parameters = std::make_shared<const control::JobParameters>(parameters);
     return claimed;
   }
   std::vector<int32_t> OnStarted(server::GroupId, server::TaskId task, const control::JobStarted&) override {

@@ -13,8 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "control/model/model_description.h"
 #include "server/adapters/served_adapters.h"
+#include "server/api/caller.h"
 #include "server/api/image_request.h"
+#include "server/api/job_request.h"
 #include "server/api/request_fields.h"
 #include "server/api/service_error.h"
 #include "server/scheduling/shape_class.h"
@@ -23,6 +26,7 @@
 #include "server/serving/job_outcomes.h"
 #include "server/serving/maintenance.h"
 #include "server/serving/shared_queue.h"
+#include "server/serving/watch_hub.h"
 #include "server/serving/watched_job.h"
 #include "tests/support/fake_job_store.h"
 #include "tests/support/wait_until.h"

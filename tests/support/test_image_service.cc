@@ -6,7 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/api/caller.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
+#include "server/api/server_info.h"
 #include "server/api/service_error.h"
+#include "server/serving/durable_image_service.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/safetensors_bytes.h"
 #include "tests/support/wait_until.h"
@@ -46,15 +51,14 @@ TestImageService::TestImageService(TestServiceOptions options) : options_(std::m
   setenv("TESSERA_WORKER", FAKE_WORKER, 1);
   setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
   server::DurableServiceOptions durable = {.data_folder = folder_ / "data",
-                                           .groups = options_.groups,
                                            .limits = {.max_queued_jobs = options_.max_queued},
                                            .first_back_off = absl::Milliseconds(1),
                                            .openai_names = false,
                                            .log = [](const std::string&) {}};
-  for (size_t i = 0; i < durable.groups.size(); ++i) {
-    const std::string folder = absl::StrCat("model", i);
+  for (const TestModel& model : options_.models) {
+    const std::string folder = absl::StrCat("model", durable.groups.size());
     folder_.Write(folder + "/model_index.json", "{}");
-    durable.groups[i].load.model = folder_ / folder;
+    durable.groups.push_back({.name = model.name, .aliases = model.aliases, .load = {.model = folder_ / folder}});
   }
   for (const std::string& name : options_.adapters) {
     folder_.Write("adapters/" + name + ".safetensors", OneTensor(name));
@@ -91,6 +95,36 @@ absl::StatusOr<server::Submitted> TestImageService::Submit(const server::Caller&
   }
   return submitted;
 }
+
+absl::StatusOr<std::optional<server::Submitted>> TestImageService::FindSubmission(
+    const server::Caller& caller, const server::IdempotencyKey& idempotency) {
+  return service_->FindSubmission(caller, idempotency);
+}
+
+void TestImageService::CountRejection(const absl::Status& refused) { service_->CountRejection(refused); }
+
+absl::StatusOr<server::Job> TestImageService::Get(const server::Caller& caller, absl::string_view job) {
+  return service_->Get(caller, job);
+}
+
+absl::StatusOr<server::JobPage> TestImageService::List(const server::Caller& caller,
+                                                       const server::ListOptions& options) {
+  return service_->List(caller, options);
+}
+
+absl::StatusOr<server::Job> TestImageService::Cancel(const server::Caller& caller, absl::string_view job) {
+  return service_->Cancel(caller, job);
+}
+
+absl::StatusOr<server::LoadedAdapter> TestImageService::LoadAdapter(const std::string& name) {
+  return service_->LoadAdapter(name);
+}
+
+absl::Status TestImageService::UnloadAdapter(const std::string& name) { return service_->UnloadAdapter(name); }
+
+absl::Status TestImageService::Probe() { return service_->Probe(); }
+
+std::string TestImageService::MetricsText() { return service_->MetricsText(); }
 
 absl::StatusOr<std::unique_ptr<server::JobWatch>> TestImageService::Watch(const server::Caller& caller,
                                                                           absl::string_view job,

@@ -16,17 +16,28 @@
 #include <string>
 #include <vector>
 
-#include "server/serving/durable_image_service.h"
+#include "server/api/image_service.h"
+#include "server/api/node_info.h"
 #include "tests/support/test_folder.h"
+
+namespace tessera::server {
+class DurableImageService;
+enum class JobState : uint8_t;
+}  // namespace tessera::server
 
 namespace tessera {
 
+struct TestModel {
+  std::string name;
+  std::vector<std::string> aliases = {};
+};
+
 struct TestServiceOptions {
-  std::vector<server::ServedGroupOptions> groups = {{.name = "fake"}};  // without their models' folders
-  std::vector<std::string> adapters;                                    // names of files in the adapter folder
-  std::string script;                                                   // instructions for the worker
-  bool paused = false;                                                  // the worker makes only the steps of AllowSteps
-  int64_t max_queued = 1000;                                            // images of unfinished jobs
+  std::vector<TestModel> models = {{.name = "fake"}};
+  std::vector<std::string> adapters;                            // names of files in the adapter folder
+  std::string script;                                           // instructions for the worker
+  bool paused = false;                                          // the worker makes only the steps of AllowSteps
+  int64_t max_queued = 1000;                                    // images of unfinished jobs
   size_t min_file_bytes = 0;                                    // of an image file, which is padded to this size
   std::function<base::SharedBytes(base::SharedBytes)> file_of;  // replaces the bytes of an opened image
   std::function<void()> before_submit;                          // called by every Submit; may block
@@ -41,29 +52,21 @@ class TestImageService final : public server::ImageService {
   absl::StatusOr<server::Submitted> Submit(const server::Caller& caller, const server::JobRequest& request,
                                            const std::optional<server::IdempotencyKey>& idempotency) override;
   absl::StatusOr<std::optional<server::Submitted>> FindSubmission(const server::Caller& caller,
-                                                                  const server::IdempotencyKey& idempotency) override {
-    return service_->FindSubmission(caller, idempotency);
-  }
-  void CountRejection(const absl::Status& refused) override { service_->CountRejection(refused); }
-  absl::StatusOr<server::Job> Get(const server::Caller& caller, absl::string_view job) override {
-    return service_->Get(caller, job);
-  }
-  absl::StatusOr<server::JobPage> List(const server::Caller& caller, const server::ListOptions& options) override {
-    return service_->List(caller, options);
-  }
-  absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override {
-    return service_->Cancel(caller, job);
-  }
+                                                                  const server::IdempotencyKey& idempotency) override;
+  void CountRejection(const absl::Status& refused) override;
+  absl::StatusOr<server::Job> Get(const server::Caller& caller, absl::string_view job) override;
+  absl::StatusOr<server::JobPage> List(const server::Caller& caller, const server::ListOptions& options) override;
+  absl::StatusOr<server::Job> Cancel(const server::Caller& caller, absl::string_view job) override;
   absl::StatusOr<std::unique_ptr<server::JobWatch>> Watch(const server::Caller& caller, absl::string_view job,
                                                           server::WatchedEvents events, Listener listener) override;
   absl::StatusOr<server::ImageFile> OpenImage(const server::Caller& caller, absl::string_view image) override;
   std::vector<server::ServedModel> ListModels() override;
-  absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override { return service_->LoadAdapter(name); }
-  absl::Status UnloadAdapter(const std::string& name) override { return service_->UnloadAdapter(name); }
+  absl::StatusOr<server::LoadedAdapter> LoadAdapter(const std::string& name) override;
+  absl::Status UnloadAdapter(const std::string& name) override;
   server::ServerInfo Info() override;
   absl::Status Ready() override;
-  absl::Status Probe() override { return service_->Probe(); }
-  std::string MetricsText() override { return service_->MetricsText(); }
+  absl::Status Probe() override;
+  std::string MetricsText() override;
 
   // Permits this many more steps. Has an effect only with `paused`.
   void AllowSteps(int64_t steps);

@@ -12,7 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/loading/load_options.h"
 #include "parallel/segment/mesh_groups.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "runtime/engine/model_info.h"

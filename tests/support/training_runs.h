@@ -16,7 +16,10 @@
 #include <vector>
 
 #include "models/families/families.h"
+#include "models/families/family_description.h"
+#include "models/families/prompt_request.h"
 #include "models/loading/eight_bits.h"
+#include "models/loading/load_options.h"
 #include "models/loading/sharded_weights.h"
 #include "parallel/plan/stage_balance.h"
 #include "parallel/segment/mesh_groups.h"

@@ -15,6 +15,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/utf8.h"
 #include "server/api/field_checks.h"
+#include "server/api/request_fields.h"
 #include "server/http/image_request_json.h"
 
 namespace tessera::client {

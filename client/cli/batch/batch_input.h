@@ -1,7 +1,7 @@
 // BatchReader reads the items of a batch one by one from a file or from standard input.
 //
 // Three formats are supported: JSON objects, one per line, either with the fields of a request
-// (server/api/request_fields.h) or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with
+// (server/api/request_values.h) or as OpenAI's batch lines with custom_id, method, url and body; CSV (RFC 4180) with
 // the names of those fields in its first row; and prompts, one per line. An item that cannot be read is an error of
 // that item only.
 #pragma once
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_values.h"
 
 namespace tessera::client {
 

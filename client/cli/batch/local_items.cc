@@ -13,8 +13,11 @@
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "client/cli/serve/served_group.h"
+#include "control/model/model_description.h"
 #include "server/api/field_checks.h"
 #include "server/api/image_request.h"
+#include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/serving/durable_image_service.h"
 #include "server/verification/certify.h"
 

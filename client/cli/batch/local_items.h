@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/batch/item_maker.h"
-#include "client/cli/models/model_options.h"
+#include "client/cli/session/model_options.h"
 
 namespace tessera::client {
 

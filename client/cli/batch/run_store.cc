@@ -9,6 +9,7 @@
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
 #include "server/api/image_request.h"
+#include "server/jobs/new_job.h"
 
 namespace tessera::client {
 
@@ -23,7 +24,7 @@ absl::StatusOr<server::SubmittedJob> RunStore::Submit(const server::NewJob& job)
   live.key = job.idempotency->key;
   live.record = {.id = absl::StrCat("item-", live.key),
                  .tenant = job.tenant,
-                 .request = job.request,
+                 .request = std::make_shared<const server::JobRequest>(job.request),
                  .trace_parent = job.trace_parent,
                  .created = Now()};
   if (job.request.timeout.has_value()) live.record.deadline = live.record.created + *job.request.timeout;
@@ -38,7 +39,7 @@ std::vector<control::JobParameters> RunStore::NextJobs() const {
   const std::lock_guard lock(mutex_);
   std::vector<control::JobParameters> next;
   for (const auto& [first, live] : jobs_) {
-    if (live.record.tasks[0].state == TaskState::kQueued) next.push_back(live.record.request.parameters);
+    if (live.record.tasks[0].state == TaskState::kQueued) next.push_back(live.record.request->parameters);
   }
   return next;
 }
@@ -67,7 +68,7 @@ absl::StatusOr<server::ClaimedTask> RunStore::Claim(uint64_t id) {
   task.state = TaskState::kRunning;
   task.started = Now();
   server::ClaimedTask claimed = {.claim = {.task = id, .attempt = ++task.attempt},
-                                 .parameters = live->record.request.parameters};
+                                 .parameters = live->record.request->parameters};
   claimed.parameters.seed += static_cast<uint64_t>(task.index);
   return claimed;
 }
@@ -117,8 +118,8 @@ absl::Status RunStore::Finish(const server::TaskAttempt& attempt, const std::str
     const Live& live = *FindJob(attempt.task);
     int64_t item = 0;
     if (!absl::SimpleAtoi(live.key, &item)) return absl::InternalError("the key of the job is not an index");
-    image.file = RunImageName(item, task->index, live.record.request.count, origin.format);
-    image.seed = live.record.request.parameters.seed + static_cast<uint64_t>(task->index);
+    image.file = RunImageName(item, task->index, live.record.request->count, origin.format);
+    image.seed = live.record.request->parameters.seed + static_cast<uint64_t>(task->index);
   }
   image.digest = absl::BytesToHexString(base::Sha256Of(file));
   if (const absl::Status written = folder_.WriteImage(image.file, file); !written.ok()) {

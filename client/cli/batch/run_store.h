@@ -13,6 +13,7 @@
 #include "base/time/clock.h"
 #include "client/cli/batch/run_folder.h"
 #include "server/jobs/job_store.h"
+#include "server/jobs/new_job.h"
 
 namespace tessera::client {
 

@@ -29,10 +29,10 @@
 #include "client/cli/batch/run_folder.h"
 #include "client/cli/batch/run_sheet.h"
 #include "client/cli/command.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/remote/server_connection.h"
+#include "client/cli/session/model_options.h"
 #include "server/api/field_checks.h"
 
 namespace tessera::client {

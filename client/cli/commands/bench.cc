@@ -9,12 +9,14 @@
 #include "base/time/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/session/layout_session.h"
+#include "client/cli/session/model_options.h"
+#include "control/parameters/job_parameters.h"
 #include "server/api/generation_request.h"
+#include "server/api/request_values.h"
 #include "server/verification/verification.h"
 
 namespace tessera::client {

@@ -10,15 +10,19 @@
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/generation_trace.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/session/layout_session.h"
+#include "client/cli/session/model_options.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
 #include "server/api/generation_request.h"
-#include "server/api/image_metadata.h"
 #include "server/api/unused_parameters.h"
+#include "server/metadata/image_metadata.h"
+#include "server/metadata/parameters_text.h"
 
 namespace tessera::client {
 namespace {
@@ -173,7 +177,7 @@ class Generation {
                         .lossless = parallel::IsLossless(standing_.layout, picture->started.steps),
                         .bytes = written.bytes,
                         .cached = picture->started.cached,
-                        .options = job.options,
+                        .options = &job.options,
                         .seconds = absl::ToDoubleSeconds(base::SteadyNow() - start),
                         .decode_seconds = picture->decode_seconds});
     return absl::OkStatus();

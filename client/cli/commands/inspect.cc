@@ -12,13 +12,14 @@
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"
+#include "client/cli/output/prompt_options_json.h"
 #include "client/cli/output/reporter.h"
-#include "client/cli/prompt_options_json.h"
+#include "client/cli/session/model_options.h"
+#include "control/model/model_description.h"
 #include "server/api/unused_parameters.h"
 #include "server/image/image_file.h"
-#include "server/image/parameters_text.h"
+#include "server/metadata/parameters_text.h"
 
 namespace tessera::client {
 namespace {

@@ -16,6 +16,7 @@
 #include "client/sdk/json_messages.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_service.h"
+#include "server/api/job.h"
 
 namespace tessera::client {
 namespace {

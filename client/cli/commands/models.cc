@@ -8,8 +8,8 @@
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/output/json_line.h"
+#include "client/cli/session/model_options.h"
 
 namespace tessera::client {
 namespace {

@@ -16,13 +16,16 @@
 #include "base/text/byte_text.h"
 #include "client/cli/command.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/reporter.h"
 #include "client/cli/planning/host_calibration.h"
+#include "client/cli/session/model_options.h"
 #include "control/host/gpu_driver.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
 #include "server/api/generation_request.h"
+#include "server/api/request_values.h"
 #include "server/planning/planner.h"
 
 namespace tessera::client {

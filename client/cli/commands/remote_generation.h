@@ -6,8 +6,8 @@
 
 #include "client/cli/exit_code.h"
 #include "client/cli/generation_options.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/remote/server_connection.h"
-#include "client/cli/session/interrupts.h"
 
 namespace tessera::client {
 

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/command.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/output/reporter.h"
+#include "client/cli/session/model_options.h"
 #include "client/cli/train/train_init.h"
 #include "client/cli/train/training_run.h"
 

@@ -12,12 +12,13 @@
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"
 #include "client/cli/models/model_location.h"
-#include "client/cli/models/model_options.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/json_line.h"
+#include "client/cli/output/prompt_options_json.h"
 #include "client/cli/output/reporter.h"
-#include "client/cli/prompt_options_json.h"
 #include "client/cli/session/layout_session.h"
+#include "client/cli/session/model_options.h"
+#include "server/verification/verification.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::client {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/job_replies.h"
 #include "server/trace/group_trace.h"
 #include "server/trace/trace_file.h"
 

@@ -4,7 +4,8 @@
 #include <cstdio>
 
 #include "client/cli/output/json_line.h"
-#include "client/cli/prompt_options_json.h"
+#include "client/cli/output/prompt_options_json.h"
+#include "control/parameters/job_parameters.h"
 
 namespace tessera::client {
 

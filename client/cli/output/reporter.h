@@ -10,8 +10,14 @@
 
 #include "absl/status/status.h"
 #include "client/cli/exit_code.h"
-#include "client/cli/session/interrupts.h"
-#include "control/protocol/commands.h"
+#include "client/cli/interrupts.h"
+#include "control/parameters/loaded.h"
+#include "control/protocol/job_replies.h"
+
+namespace tessera::control {
+struct JobParameters;
+struct PromptOptions;
+}  // namespace tessera::control
 
 namespace tessera::client {
 
@@ -37,9 +43,9 @@ struct PictureEvent {
   std::string path;
   bool lossless = true;  // the layout used no stale activations: every other such layout gives the same image
   size_t bytes = 0;
-  bool cached = false;  // the encoded prompts were in the cache
-  control::PromptOptions options;
-  double seconds = 0;  // from the image's start until its file is written
+  bool cached = false;                              // the encoded prompts were in the cache
+  const control::PromptOptions* options = nullptr;  // of its job; null if a server made it
+  double seconds = 0;                               // from the image's start until its file is written
   double decode_seconds = 0;
 };
 

@@ -9,7 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/image/parameters_text.h"
+#include "control/parameters/job_parameters.h"
+#include "server/metadata/parameters_text.h"
 
 namespace tessera::client {
 namespace {
@@ -105,7 +106,7 @@ void TextReporter::OnImage(const PictureEvent& event) {
     std::printf("%s\n", event.path.c_str());
   } else {
     std::printf("%s (seed %lu, %dx%d, %d steps%s%s, %.2f s)\n", event.path.c_str(), event.seed, event.width,
-                event.height, event.steps, OptionText(event.options).c_str(),
+                event.height, event.steps, (event.options == nullptr ? "" : OptionText(*event.options)).c_str(),
                 event.cached ? ", prompt from the cache" : "", event.seconds);
   }
   std::fflush(stdout);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 #include "server/planning/calibration.h"
 
 namespace tessera::client {

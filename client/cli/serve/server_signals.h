@@ -5,7 +5,7 @@
 #include <mutex>
 #include <optional>
 
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 
 namespace tessera::client {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/log/log_line.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 #include "server/config/server_config.h"
 
 namespace tessera::client {

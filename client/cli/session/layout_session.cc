@@ -4,6 +4,7 @@
 
 #include "base/macros/status_macros.h"
 #include "server/api/generation_request.h"
+#include "server/verification/verification.h"
 #include "server/workers/worker_process.h"
 
 namespace tessera::client {

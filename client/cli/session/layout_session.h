@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/cli/models/model_options.h"
+#include "client/cli/interrupts.h"
 #include "client/cli/output/reporter.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/session/model_options.h"
 #include "client/cli/session/worker_session.h"
 #include "server/verification/certify.h"
 

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/loaded.h"
 #include "server/api/field_checks.h"
 #include "server/verification/verification.h"
 #include "server/workers/step_loop.h"
@@ -42,7 +44,7 @@ class WorkerSession::Batch final : public server::StepOwner {
   absl::StatusOr<server::RunnableTask> Claim(server::GroupId, server::TaskId task) override {
     if (!error_.ok()) return error_;
     server::RunnableTask claimed;
-    claimed.parameters = batch_[task - first_];
+    claimed.parameters = std::make_shared<const control::JobParameters>(batch_[task - first_]);
     return claimed;
   }
   std::vector<int32_t> OnStarted(server::GroupId, server::TaskId task, const control::JobStarted& started) override {

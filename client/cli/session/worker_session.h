@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 #include "server/workers/worker_group.h"
 
 namespace tessera::client {

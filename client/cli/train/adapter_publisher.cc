@@ -10,6 +10,7 @@
 #include "base/text/nearest_name.h"
 #include "base/time/steady_time.h"
 #include "client/cli/remote/server_connection.h"
+#include "server/api/field_checks.h"
 
 namespace tessera::client {
 namespace {

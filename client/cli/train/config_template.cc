@@ -9,6 +9,7 @@
 #include "base/fields/enum_names.h"
 #include "base/fields/json_fields.h"
 #include "base/text/byte_text.h"
+#include "control/model/model_description.h"
 #include "control/training/model_training.h"
 
 namespace tessera::client {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 #include "control/training/dataset.h"
 
 namespace tessera::client {

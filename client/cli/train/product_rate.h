@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
 
 namespace tessera::client {
 

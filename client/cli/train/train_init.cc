@@ -13,6 +13,7 @@
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "client/cli/train/config_template.h"
+#include "control/model/model_description.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/cli/models/model_options.h"
-#include "client/cli/session/interrupts.h"
+#include "client/cli/interrupts.h"
+#include "client/cli/session/model_options.h"
 
 namespace tessera::client {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/training_commands.h"
 #include "control/training_log/event_file.h"
 #include "control/training_log/metrics_log.h"
 

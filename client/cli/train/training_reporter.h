@@ -7,7 +7,7 @@
 
 #include "client/cli/output/reporter.h"
 #include "client/cli/train/adapter_publisher.h"
-#include "control/protocol/commands.h"
+#include "control/protocol/training_commands.h"
 
 namespace tessera::client {
 

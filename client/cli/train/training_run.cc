@@ -24,13 +24,15 @@
 #include "client/cli/train/training_plan.h"
 #include "client/cli/train/training_reporter.h"
 #include "control/host/device.h"
+#include "control/model/model_description.h"
+#include "control/parameters/load_parameters.h"
 #include "control/training/config.h"
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
 #include "server/api/generation_request.h"
-#include "server/api/image_metadata.h"
 #include "server/api/request_fields.h"
-#include "server/image/parameters_text.h"
+#include "server/metadata/image_metadata.h"
+#include "server/metadata/parameters_text.h"
 #include "server/workers/layout_choice.h"
 
 namespace tessera::client {

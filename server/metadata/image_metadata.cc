@@ -1,0 +1,53 @@
+#include "server/metadata/image_metadata.h"
+
+#include "base/text/utf8.h"
+#include "control/host/device.h"
+#include "control/model/model_description.h"
+#include "control/parameters/job_parameters.h"
+#include "control/parameters/load_parameters.h"
+#include "server/api/request_fields.h"
+#include "server/api/unused_parameters.h"
+#include "server/metadata/parameters_text.h"
+
+namespace tessera::server {
+
+ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins) {
+  const auto& [sampler, model_name, model, placement, layout, weights] = origins;
+  control::JobParameters job = asked;
+  DropUnusedParameters(job, model);
+  ImageParameters metadata;
+  CopyFields(job, metadata);
+  metadata.sampler = sampler;
+  if (!TakesGuidance(model)) metadata.guidance_scale.reset();
+  metadata.model = base::ReplaceInvalidUtf8(model_name);
+  metadata.model_digest = model.digest;
+  metadata.weights_digest = weights;
+  metadata.dtype = base::EnumName(placement.dtype);
+  metadata.device = placement.device;
+  metadata.layout = parallel::LayoutText(layout);
+  if (control::IsDevice(placement.device, control::DeviceKind::kCpu)) metadata.instruction_set = model.instruction_set;
+  const control::Placement &used = placement.placement, usual;
+  if (used.text_encoders != usual.text_encoders) metadata.text_encoders = base::EnumName(used.text_encoders);
+  if (used.autoencoder != usual.autoencoder) metadata.autoencoder = base::EnumName(used.autoencoder);
+  if (!model.default_clean_caption) metadata.clean_caption.reset();
+  if (job.max_sequence_length == 0) metadata.max_sequence_length.reset();
+  for (control::AdapterUse& adapter : metadata.adapters) adapter.file.clear();
+  metadata.version = kProgramVersion;
+  return metadata;
+}
+
+ImageRequest RequestOf(const ImageParameters& metadata) {
+  ImageRequest request;
+  CopyFields(metadata, request);
+  // Options with their defaults may be unknown to the model.
+  const control::PromptOptions usual;
+  base::ForEachField(
+      [&request](const auto& field, const auto& value, const auto& usual_value) {
+        if (value != usual_value) return;
+        VisitField(field.name, request, [](const auto&, auto& asked) { asked = std::decay_t<decltype(asked)>(); });
+      },
+      metadata.options, usual);
+  return request;
+}
+
+}  // namespace tessera::server
