@@ -8,14 +8,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import urllib.request
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "server"))
-from browser import Browser, wait_until  # noqa: E402
-from fake_server import Server  # noqa: E402
-from sites import EmptySite, PathProxy  # noqa: E402
+from browser import Browser, wait_until
+from page_case import TESSERA, PageCase, Server
+from sites import EmptySite, PathProxy
 
-TESSERA = sys.argv[1]
 # Words of OpenAI's clients that the page leaves out (server/web/form.js).
 LEFT_OUT = {"complexity", "style", "moderation", "background", "safety_identifier"}
 LARGEST_SEED = 2**64 - 1
@@ -53,104 +50,8 @@ for (let node = walker.nextNode(); node; node = walker.nextNode()) {
 return found;
 """
 
-# Watches the progress of the job on the stage: every value that was shown, and whether a preview was.
-OBSERVE = """
-window.seen = { values: [], previews: new Set() };
-new MutationObserver(() => {
-  const bar = document.querySelector('#about .progress');
-  if (bar) window.seen.values.push(Number(bar.getAttribute('aria-valuenow')));
-  const picture = document.querySelector('#pictures [data-kind=preview] img');
-  if (picture) window.seen.previews.add(picture.src);
-}).observe(document.getElementById('stage'), { subtree: true, childList: true, attributes: true });
-"""
-
 # The elements at which a screen reader stops, by role.
 STOPS = {"button", "link", "textbox", "combobox", "progressbar", "image", "dialog"}
-
-
-class PageCase(unittest.TestCase):
-    """Opens a new page for each test, in one browser and of one server."""
-
-    config = ""
-    script = "step-time=5"
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.gate = pathlib.Path(cls.folder.name, "gate")
-        cls.server = Server(TESSERA, cls.config, f"{cls.script} gate={cls.gate}")
-        cls.addClassCleanup(cls.server.stop)
-        cls.browser = Browser()
-        cls.addClassCleanup(cls.browser.close)
-
-    def setUp(self):
-        self.gate.unlink(missing_ok=True)
-        self.browser.be_a_desktop()
-        self.browser.open(f"{self.server.url}/web/icon.svg")
-        self.browser.run("localStorage.clear(); sessionStorage.clear();")
-        self.browser.messages()
-        self.open()
-
-    def tearDown(self):
-        self.gate.touch()
-        # No script fails, and nothing goes against the policy.
-        self.assertEqual(self.complaints(), [])
-
-    def complaints(self):
-        # A refused call is the server's answer, not a fault of the page.
-        return [text for text in self.browser.messages() if "Failed to load resource" not in text]
-
-    def open(self):
-        self.browser.open(self.server.url)
-        self.wait_for_form()
-
-    def wait_for_form(self):
-        ready = "return !document.querySelector('#composer').hasAttribute('aria-busy')"
-        wait_until("the form is there", lambda: self.browser.run(ready))
-
-    def call(self, path, body=None, key=None):
-        headers = {"Content-Type": "application/json"}
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(self.server.url + path, body and json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.read()
-
-    def jobs(self):
-        return json.loads(self.call("/v1/jobs?limit=100"))["data"]
-
-    def finished(self, **request):
-        """A job of another client, when it is done."""
-        job = json.loads(self.call("/v1/jobs", request))["id"]
-        return wait_until(
-            "the job is done",
-            lambda: (now := json.loads(self.call(f"/v1/jobs/{job}")))["status"] == "done" and now,
-        )
-
-    def submit(self, **fields):
-        for name, value in fields.items():
-            self.browser.type(f"#field-{name}", str(value))
-        self.browser.click("#submit")
-
-    def wait_for_image(self, prompt):
-        """Waits until the stage shows a finished image of the prompt, and it is loaded."""
-        wait_until(
-            f"an image of {prompt}",
-            lambda: self.browser.run(
-                "const p = document.querySelector('#pictures [data-kind=finished] img');"
-                "return document.querySelector('#about .state.done') !== null && p !== null && p.naturalWidth > 0"
-                " && document.getElementById('stage-title').textContent === arguments[0];",
-                prompt,
-            ),
-        )
-
-    def make(self, prompt, **fields):
-        self.submit(prompt=prompt, **fields)
-        self.wait_for_image(prompt)
-
-    def tiles(self):
-        return self.browser.run("return document.querySelectorAll('#tiles .tile').length")
 
 
 class FormTest(PageCase):
@@ -237,125 +138,6 @@ class FormTest(PageCase):
             size = self.browser.value("#field-size")
             with self.subTest(name, size=size):
                 self.assertEqual(self.finished(prompt="an apple", size=size)["size"], size)
-
-
-class JobTest(PageCase):
-    script = "step-time=20"
-
-    def test_an_image_is_made_with_progress_and_previews(self):
-        self.browser.run(OBSERVE)
-        self.make("a red apple", num_inference_steps=12)
-        values = self.browser.run("return window.seen.values")
-        self.assertEqual(values, sorted(values))
-        between = {value for value in values if 0 < value < 100}
-        self.assertGreater(len(between), 2, values)
-        self.assertGreater(self.browser.run("return window.seen.previews.size"), 0)
-        job = self.jobs()[0]
-        self.assertEqual((job["prompt"], job["num_inference_steps"]), ("a red apple", 12))
-        # Its parameters are shown.
-        parameters = self.browser.text(".parameters")
-        for value in (job["model"], job["size"], job["seed"], 12):
-            self.assertIn(str(value), parameters)
-        self.assertEqual(self.browser.text("#announcements"), "1 image finished: a red apple")
-
-    def test_places_in_the_queue_are_shown_and_a_job_is_cancelled(self):
-        self.submit(prompt="a gated apple")
-        self.browser.wait_for_text("#about .state", "Started")
-        self.submit(prompt="second")
-        self.browser.wait_for_text("#about .state", "Next in the queue")
-        self.submit(prompt="third")
-        self.browser.wait_for_text("#about .state", "1 image before it")
-        self.browser.click("#cancel")
-        self.browser.wait_for_text("#about .state", "Cancelled")
-        self.assertEqual(self.jobs()[0]["status"], "cancelled")
-        # One that runs, too.
-        self.browser.click("#tiles li:last-child .tile")
-        self.assertEqual(self.browser.text("#stage-title"), "a gated apple")
-        self.browser.click("#cancel")
-        self.browser.wait_for_text("#about .state", "Cancelled")
-        self.gate.touch()
-        self.browser.click("#tiles li:nth-child(2) .tile")
-        self.wait_for_image("second")
-
-    def test_several_images_of_one_job_are_shown(self):
-        self.make("four apples", n=4)
-        wait_until(
-            "all are loaded",
-            lambda: self.browser.run("return [...document.querySelectorAll('#pictures img')].filter((i) => i.naturalWidth).length") == 4,
-        )
-        seeds = [image["seed"] for image in self.jobs()[0]["images"]]
-        self.browser.click("#pictures .figure:nth-child(3)")
-        self.assertIn(str(seeds[2]), self.browser.text(".parameters"))
-
-    def test_a_job_that_fails_says_why(self):
-        self.submit(prompt="[fail]")
-        self.browser.wait_for_text("#about .state", "Failed")
-        self.assertTrue(self.browser.text("#about .problem"))
-
-    def test_a_warning_is_shown(self):
-        self.make("an apple", negative_prompt="a worm")
-        self.assertIn("negative prompt is not used", self.browser.text("#about .warning"))
-
-    def test_the_gallery_is_there_after_a_reload_and_holds_this_browsers_jobs_alone(self):
-        self.finished(prompt="of another client")
-        self.make("first")
-        self.make("second")
-        self.browser.reload()
-        self.wait_for_form()
-        self.wait_for_image("second")
-        self.assertEqual(self.tiles(), 2)
-        loaded = "return [...document.querySelectorAll('#tiles img')].filter((i) => i.naturalWidth).length"
-        wait_until("the tiles are loaded", lambda: self.browser.run(loaded) == 2)
-        self.browser.click("#tiles li:last-child .tile")
-        self.wait_for_image("first")
-        self.browser.click("#remove")
-        wait_until("one is gone", lambda: self.tiles() == 1)
-        self.browser.reload()
-        self.wait_for_form()
-        self.wait_for_image("second")
-        self.assertEqual(self.tiles(), 1)
-
-    def test_a_job_under_way_is_watched_again_after_a_reload(self):
-        self.submit(prompt="a gated apple")
-        self.browser.wait_for_text("#about .state", "Started")
-        self.browser.reload()
-        self.wait_for_form()
-        self.browser.wait_for_text("#stage-title", "a gated apple")
-        self.gate.touch()
-        self.wait_for_image("a gated apple")
-
-    def test_what_the_server_keeps_no_longer_leaves_the_gallery(self):
-        self.make("still there")
-        self.browser.run(
-            "const jobs = JSON.parse(localStorage['tessera.jobs']);"
-            "localStorage['tessera.jobs'] = JSON.stringify([...jobs, {id: 'job-of-yesterday', request: {prompt: 'x'}, owner: ''}]);"
-        )
-        self.browser.reload()
-        self.wait_for_form()
-        self.browser.wait_for_text("#notice-text", "1 older job left the gallery")
-        self.assertEqual(self.tiles(), 1)
-
-    def test_again_with_another_seed(self):
-        self.make("an apple", num_inference_steps=3, seed=5)
-        self.browser.click("#again")
-        wait_until("there are two", lambda: self.tiles() == 2)
-        self.wait_for_image("an apple")
-        again, first = self.jobs()[:2]
-        self.assertEqual(first["seed"], 5)
-        self.assertNotEqual(again["seed"], 5)
-        for name in ("prompt", "num_inference_steps", "size", "model"):
-            self.assertEqual(again[name], first[name])
-
-    def test_a_server_that_dies_in_the_middle_is_found_again(self):
-        self.submit(prompt="a gated plum")
-        self.browser.wait_for_text("#about .state", "Started")
-        children = pathlib.Path(f"/proc/{self.server.process.pid}/task/{self.server.process.pid}/children")
-        os.kill(int(children.read_text().split()[0]), 9)
-        self.gate.touch()
-        self.wait_for_image("a gated plum")
-        self.assertEqual(len([job for job in self.jobs() if job["prompt"] == "a gated plum"]), 1)
-        # The browser reports broken connections, and nothing else.
-        self.assertEqual([text for text in self.complaints() if "ERR_" not in text], [])
 
 
 class PictureTest(PageCase):
