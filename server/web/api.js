@@ -109,6 +109,9 @@ export async function submit(body) {
   }
 }
 
+// A page of the caller's jobs, newest first; `after` is the `next` of the page before, or empty.
+export const jobs = (limit, after) => json(`v1/jobs?limit=${limit}&after=${after}`, { quiet: true });
+
 export async function image(id) {
   return (await call(`v1/images/${encodeURIComponent(id)}`)).blob();
 }

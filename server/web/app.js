@@ -100,8 +100,8 @@ const stage = new Stage(jobs, {
   },
   remove: (entry) => {
     const next = jobs.entries[jobs.entries.indexOf(entry) + 1] ?? jobs.entries.find((other) => other !== entry) ?? null;
-    jobs.remove(entry);
     choose(next);
+    jobs.remove(entry);
   },
 });
 const gallery = new Gallery(jobs, (entry) => {
@@ -112,7 +112,13 @@ const gallery = new Gallery(jobs, (entry) => {
 function choose(entry) {
   stage.show(entry);
   gallery.mark(entry);
+  jobs.select(entry);
 }
+
+// The chosen job may be removed in another tab, or no longer be kept by the server.
+jobs.addEventListener("list", () => {
+  if (stage.entry !== null && !jobs.entries.includes(stage.entry)) choose(jobs.entries[0] ?? null);
+});
 
 jobs.addEventListener("end", ({ entry }) => {
   const { job } = entry;
@@ -120,7 +126,7 @@ jobs.addEventListener("end", ({ entry }) => {
   announce(ends[job.status]);
   // An error that only the model finds is also shown at its field.
   if (job.error?.param && stage.entry === entry) form.showError({ field: job.error.param, message: job.error.message });
-  status.refresh();
+  status.refreshSoon();
 });
 
 async function submit(request) {
@@ -130,7 +136,7 @@ async function submit(request) {
   try {
     choose(await jobs.submit(request, form.numbers));
     announce("Accepted.");
-    status.refresh();
+    status.refreshSoon();
     if (matchMedia("(max-width: 60rem)").matches) byId("stage").scrollIntoView();
     return true;
   } catch (error) {
@@ -230,7 +236,7 @@ async function begin() {
   if (jobs.entries.length) choose(jobs.entries[0]);
   const expired = await loading;
   if (expired) notice(`${plural(expired, "older job")} left the gallery: the server keeps results for a limited time.`);
-  if (stage.entry && !jobs.entries.includes(stage.entry)) choose(jobs.entries[0] ?? null);
+  if (stage.entry === null && jobs.entries.length) choose(jobs.entries[0]);
 }
 
 async function beginUntilItWorks() {

@@ -5,6 +5,7 @@ import { byId, duration, element, plural, svg } from "./dom.js";
 
 const WATCHED_MS = 2000;
 const BESIDE_MS = 10000;
+const SOON_MS = 500;
 const RATE_WINDOW_S = 60;
 const KEPT_SAMPLES = 90;
 
@@ -14,6 +15,7 @@ export class ServerStatus {
     this.started = null;
     this.watched = false;
     this.timer = null;
+    this.soon = null;
     this.listeners = [];
     document.addEventListener("visibilitychange", () => this.refresh());
   }
@@ -27,8 +29,15 @@ export class ServerStatus {
     this.refresh();
   }
 
+  // Refreshes within a second, once for all calls until then.
+  refreshSoon() {
+    this.soon ??= setTimeout(() => this.refresh(), SOON_MS);
+  }
+
   async refresh() {
     clearTimeout(this.timer);
+    clearTimeout(this.soon);
+    this.soon = null;
     if (document.hidden) return;
     try {
       const info = await api.json("v1/server", { quiet: true });

@@ -1,6 +1,7 @@
 """A page of a real server with fake workers, in a real browser; the base of the page's tests."""
 
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -73,6 +74,11 @@ class PageCase(unittest.TestCase):
             "the job is done",
             lambda: (now := json.loads(self.call(f"/v1/jobs/{job}")))["status"] == "done" and now,
         )
+
+    def kill_the_server(self):
+        """Kills the process that serves; the one that supervises it starts another."""
+        children = pathlib.Path(f"/proc/{self.server.process.pid}/task/{self.server.process.pid}/children")
+        os.kill(int(children.read_text().split()[0]), 9)
 
     def submit(self, **fields):
         for name, value in fields.items():

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """web_page_jobs_test.py TESSERA [TEST …]: jobs on the page of a real server with fake workers, in a real browser."""
 
-import os
-import pathlib
+import json
 import sys
 import unittest
 
@@ -131,13 +130,149 @@ class JobTest(PageCase):
     def test_a_server_that_dies_in_the_middle_is_found_again(self):
         self.submit(prompt="a gated plum")
         self.browser.wait_for_text("#about .state", "Started")
-        children = pathlib.Path(f"/proc/{self.server.process.pid}/task/{self.server.process.pid}/children")
-        os.kill(int(children.read_text().split()[0]), 9)
+        self.kill_the_server()
         self.gate.touch()
         self.wait_for_image("a gated plum")
         self.assertEqual(len([job for job in self.jobs() if job["prompt"] == "a gated plum"]), 1)
         # The browser reports broken connections, and nothing else.
         self.assertEqual([text for text in self.complaints() if "ERR_" not in text], [])
+
+
+# Notes the path of every call of the page.
+COUNT_CALLS = """
+window.calls = [];
+const plain = window.fetch;
+window.fetch = (path, options) => {
+  window.calls.push(String(path));
+  return plain(path, options);
+};
+"""
+MANY = 60
+
+
+class GalleryTest(PageCase):
+    """Several tabs of a browser, and many jobs."""
+
+    script = "step-time=1"
+
+    def another_tab(self):
+        """Opens the page in a further tab and goes there; returns the first tab."""
+        first = self.browser.command("GET", "/window")
+        other = self.browser.command("POST", "/window/new", {"type": "tab"})["handle"]
+        self.go_to(other)
+
+        def close():
+            self.go_to(other)
+            self.browser.command("DELETE", "/window")
+            self.go_to(first)
+
+        self.addCleanup(close)
+        self.open()
+        return first, other
+
+    def go_to(self, tab):
+        self.browser.command("POST", "/window", {"handle": tab})
+
+    def captions(self):
+        return self.browser.run("return [...document.querySelectorAll('#tiles .caption')].map((each) => each.textContent)")
+
+    def wait_for_captions(self, *captions):
+        wait_until(f"the gallery has {captions}", lambda: self.captions() == list(captions))
+
+    def test_each_tab_shows_and_keeps_the_jobs_of_the_others(self):
+        self.make("first")
+        first, other = self.another_tab()
+        self.wait_for_captions("first")
+        self.make("second")
+        self.go_to(first)
+        self.wait_for_captions("second", "first")
+        self.make("third")
+        # The state of another tab's job is asked for, too.
+        wait_until("all are done", lambda: self.browser.run("return document.querySelectorAll('.tile[data-status=done]').length") == 3)
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_captions("third", "second", "first")
+        # A removed job is removed from all tabs, also from the stage, and does not come back.
+        self.browser.click("#tiles li:nth-child(2) .tile")
+        self.browser.click("#remove")
+        self.go_to(other)
+        self.wait_for_captions("third", "first")
+        self.assertNotEqual(self.browser.text("#stage-title"), "second")
+        self.make("fourth")
+        self.go_to(first)
+        self.wait_for_captions("fourth", "third", "first")
+
+    def test_a_tab_stores_its_jobs_again_that_another_tab_has_lost(self):
+        """Two tabs may write at once, or another tab may show a page of an earlier version."""
+        self.make("first")
+        first, other = self.another_tab()
+        self.browser.run("localStorage['tessera.jobs'] = '[]'")
+        stored = "return (JSON.parse(localStorage['tessera.jobs'])).length"
+        wait_until("it is there again", lambda: self.browser.run(stored) == 1)
+
+    def test_what_is_stored_by_something_else_is_left_out(self):
+        self.make("first")
+        self.browser.run(
+            "const jobs = JSON.parse(localStorage['tessera.jobs']);"
+            "localStorage['tessera.jobs'] = JSON.stringify([1, null, {id: 7}, {id: 'without-a-request', owner: ''}, ...jobs]);"
+        )
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("first")
+        self.assertEqual(self.captions(), ["first"])
+
+    def calls(self, begin=0):
+        return self.browser.run("return window.calls.slice(arguments[0])", begin)
+
+    def wait_for_calls(self, what, holds):
+        return wait_until(what, lambda: (calls := self.calls()) and holds(calls) and calls)
+
+    def test_many_jobs_are_watched_with_one_call_a_second_across_a_restart_of_the_server(self):
+        names = [f"gated {number}" for number in range(MANY)]
+        ids = [json.loads(self.call("/v1/jobs", {"prompt": name, "num_inference_steps": 1}))["id"] for name in names]
+        records = [{"id": job, "request": {"prompt": name}, "owner": ""} for job, name in zip(reversed(ids), reversed(names))]
+        self.browser.run("localStorage['tessera.jobs'] = arguments[0]", json.dumps(records))
+        script = self.browser.devtools("Page.addScriptToEvaluateOnNewDocument", source=COUNT_CALLS)["identifier"]
+        self.addCleanup(self.browser.devtools, "Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+        self.open()
+        self.assertEqual(self.tiles(), MANY)
+        lists = lambda calls: sum(call.startswith("v1/jobs?") for call in calls)  # noqa: E731
+        calls = self.wait_for_calls("four lists", lambda calls: lists(calls) >= 4)
+        # The selected job is asked for once, and its events are streamed.
+        self.assertEqual([call for call in calls if ids[-1] in call], [f"v1/jobs/{ids[-1]}", f"v1/jobs/{ids[-1]}/events"])
+        self.assertEqual([call for call in calls if any(job in call for job in ids[:-1])], [])
+        self.assertLess(len(calls), 4 + lists(calls) + 6, calls)
+        self.browser.wait_for_text("#about .state", "before it")
+        # Another one is selected.
+        self.browser.click(f"#tiles li:nth-child({MANY}) .tile")
+        self.browser.wait_for_text("#stage-title", names[0])
+        self.wait_for_calls("the events of the other", lambda calls: f"v1/jobs/{ids[0]}/events" in calls)
+        self.browser.wait_for_text("#about .state", "Started")
+        begin = len(self.calls())
+        self.kill_the_server()
+        self.gate.touch()
+        done = "return document.querySelectorAll('.tile[data-status=done]').length"
+        wait_until("all are done", lambda: self.browser.run(done) == MANY)
+        self.wait_for_image(names[0])
+        # Not one job was asked for but the selected one.
+        asked = [call for call in self.calls(begin) if any(call == f"v1/jobs/{job}" for job in ids)]
+        self.assertEqual(asked, [])
+        self.assertEqual([text for text in self.complaints() if "ERR_" not in text], [])
+        # Now nothing is asked for.
+        begin = len(self.calls())
+        self.browser.run("location.hash = 'status'")
+        self.wait_for_calls("two calls for the status", lambda _: self.calls(begin).count("v1/server") >= 2)
+        self.assertEqual(lists(self.calls(begin)), 0)
+
+    def test_a_job_that_is_not_among_the_newest_of_the_server_is_found(self):
+        """Other clients without a key have sent many since."""
+        self.make("mine")
+        for _ in range(301):
+            self.call("/v1/jobs", {"prompt": "of another", "num_inference_steps": 1})
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("mine")
+        self.assertEqual(self.captions(), ["mine"])
 
 
 if __name__ == "__main__":

@@ -231,7 +231,7 @@ class KeyTest(PageCase):
         keys = tempfile.NamedTemporaryFile("w", suffix=".txt")
         cls.addClassCleanup(keys.close)
         cls.secrets = []
-        for name in ("alice", "bob"):
+        for name in ("alice", "bob", "carol", "dave"):
             output = subprocess.run([TESSERA, "keys", name], check=True, capture_output=True, text=True).stdout
             cls.secrets.append(next(word for word in output.split() if word.startswith("sk-tessera-")))
             keys.write(output.strip().splitlines()[-1] + "\n")
@@ -277,6 +277,29 @@ class KeyTest(PageCase):
         self.make("an apple of bob")
         self.assertEqual(self.tiles(), 1)
         self.assertEqual(len(self.browser.run("return JSON.parse(localStorage['tessera.jobs'])")), 2)
+
+    def test_jobs_that_another_client_sent_with_the_key_are_in_the_gallery(self):
+        _, _, carol, dave = self.secrets
+        for secret, prompt in ((carol, "of carol's program"), (dave, "of dave's program")):
+            self.call("/v1/jobs", {"prompt": prompt, "num_inference_steps": 3, "guidance_scale": 2.5}, key=secret)
+        self.give(carol)
+        self.wait_for_form()
+        self.wait_for_image("of carol's program")
+        captions = "return [...document.querySelectorAll('#tiles .caption')].map((each) => each.textContent)"
+        self.assertEqual(self.browser.run(captions), ["of carol's program"])
+        self.browser.click("#again")
+        wait_until("it is made again", lambda: self.tiles() == 2)
+        again, first = json.loads(self.call("/v1/jobs", key=carol))["data"]
+        self.assertEqual((again["num_inference_steps"], again["guidance_scale"]), (3, 2.5))
+        self.assertNotEqual(again["seed"], first["seed"])
+        # One that is removed does not come back from the server's list.
+        self.browser.click("#tiles li:nth-child(2) .tile")
+        self.browser.click("#remove")
+        wait_until("one is gone", lambda: self.tiles() == 1)
+        self.browser.reload()
+        self.wait_for_form()
+        self.wait_for_image("of carol's program")
+        self.assertEqual(self.tiles(), 1)
 
     def test_a_key_is_forgotten_when_the_user_says_so(self):
         self.give(self.secrets[0])
