@@ -27,8 +27,11 @@ byId("notice-close").addEventListener("click", () => (byId("notice").hidden = tr
 
 function complain(error) {
   const later = error.retryAfter ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
-  notice(`${error.message}${later}`, "error");
+  notice(`${wordsOf(error)}${later}`, "error");
 }
+
+// An error's message, with the form's words where there is a form.
+const wordsOf = (error) => form?.wordsOf(error) ?? error.message;
 
 // ---- the key
 
@@ -103,6 +106,7 @@ const stage = new Stage(jobs, {
     choose(next);
     jobs.remove(entry);
   },
+  wordsOf: ({ message, param }) => wordsOf({ message, field: param }),
 });
 const gallery = new Gallery(jobs, (entry) => {
   choose(entry);
@@ -122,10 +126,11 @@ jobs.addEventListener("list", () => {
 
 jobs.addEventListener("end", ({ entry }) => {
   const { job } = entry;
-  const ends = { done: `${plural(job.images.length, "image")} finished: ${job.prompt}`, cancelled: "Cancelled.", failed: `Failed: ${job.error?.message}` };
+  const error = job.error && { field: job.error.param, message: job.error.message };
+  const ends = { done: `${plural(job.images.length, "image")} finished: ${job.prompt}`, cancelled: "Cancelled.", failed: `Failed: ${error && wordsOf(error)}` };
   announce(ends[job.status]);
   // An error that only the model finds is also shown at its field.
-  if (job.error?.param && stage.entry === entry) form.showError({ field: job.error.param, message: job.error.message });
+  if (error?.field && stage.entry === entry) form.showError(error);
   status.refreshSoon();
 });
 
@@ -150,7 +155,10 @@ async function submit(request) {
 
 byId("composer").addEventListener("submit", (event) => {
   event.preventDefault();
-  submit(form.request());
+  const problem = form.problem();
+  if (problem === null) return submit(form.request());
+  form.clearErrors();
+  form.showError(problem);
 });
 byId("composer").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {

@@ -1,6 +1,8 @@
 // The form of a request, made from the server's schema (GET /v1/schema): a field that the server learns appears by
 // itself, with its type, bounds, choices and description. What is written here is only how the best known ones look.
+import { AdapterPicker } from "./adapters.js";
 import { byId, element, icon } from "./dom.js";
+import { isNumber, numberOr, sizeOr } from "./typed.js";
 
 // Fields that are always visible below the prompts; the others are under "More options", in the schema's order.
 const ESSENTIAL = ["model", "size", "num_inference_steps", "guidance_scale", "seed", "n"];
@@ -13,6 +15,7 @@ const LABELS = {
   negative_prompt: "Negative prompt",
   partial_images: "Previews",
   deadline_ms: "Deadline (ms)",
+  loras: "Adapters (LoRA)",
   user: "Label",
 };
 // Values that the page sends by default.
@@ -38,9 +41,11 @@ function optionsOf(field, standard) {
   return [element("option", { value: "" }, usual), ...words.map((word) => element("option", { value: word }, word))];
 }
 
-// The control of a field; it is named as the field, so that it is found again by the name of an error.
+// What the control of a field has in common with others. Its name is the field's, so that an error's field finds it.
+const commonOf = (name, field) => ({ id: `field-${name}`, name, title: field.description, "aria-describedby": `hint-${name} error-${name}` });
+
 function controlOf(name, field) {
-  const common = { id: `field-${name}`, name, title: field.description, "aria-describedby": `hint-${name} error-${name}` };
+  const common = commonOf(name, field);
   const type = typeOf(field);
   if (name === "model" || name === "sampler") return element("select", common);
   if (field.enum) return element("select", common, ...optionsOf(field, "Default"));
@@ -61,6 +66,18 @@ function controlOf(name, field) {
   });
 }
 
+// Says what is wrong with a text for a number, or for a list of numbers; null if nothing is.
+function problemOf(field, text) {
+  const type = typeOf(field);
+  const whole = type === "integer" || field.items?.type === "integer" ? "whole number" : "number";
+  if (type === "array" && !listOf(text).every(isNumber)) return `'${text}'; it must be ${whole}s with commas between them`;
+  if (!["integer", "number"].includes(type) || isNumber(numberOr(text))) return null;
+  const range = numberHint(field);
+  return `'${text}'; it must be a ${whole}${range && ` from ${range}`}`;
+}
+
+const listOf = (text) => text.split(/[\s,]+/).filter(Boolean).map(numberOr);
+
 // "512x768" for a part of the model's own area, as near as its rules allow.
 function sizeOf(model, [across, down]) {
   const [width, height] = model.default_size.split("x").map(Number);
@@ -78,6 +95,7 @@ export class RequestForm {
   constructor(schema, models) {
     this.schema = schema;
     this.rows = new Map();
+    this.pickers = new Map(); // the controls that hold more than one text
     this.models = models.filter((model) => model.alias_of === null);
     const names = Object.keys(schema.properties).filter((name) => !LEFT_OUT.has(name));
     for (const name of names) this.rows.set(name, this.#row(name, schema.properties[name]));
@@ -108,9 +126,10 @@ export class RequestForm {
     const select = this.control("model");
     if (!select) return;
     const chosen = select.value;
-    select.replaceChildren(
-      ...this.models.map(({ id, ready }) => element("option", { value: id }, ready ? id : `${id} (not ready)`)),
-    );
+    const option = ({ id, ready, parent }) => element("option", { value: id }, `${id}${parent ? `, adapter of ${parent}` : ""}${ready ? "" : " (not ready)"}`);
+    const adapters = this.models.filter(({ parent }) => parent !== null);
+    select.replaceChildren(...this.models.filter(({ parent }) => parent === null).map(option));
+    if (adapters.length) select.append(element("optgroup", { label: "Adapters" }, ...adapters.map(option)));
     if (this.models.some((model) => model.id === chosen)) select.value = chosen;
     this.#followModel();
   }
@@ -119,19 +138,43 @@ export class RequestForm {
     return this.models.find((model) => model.id === this.control("model")?.value) ?? null;
   }
 
-  // The fields that are filled in, by name. A text that is not a number is sent unchanged: the server reports the error.
+  // The fields that are filled in, by name; the server checks the values.
   request() {
     const request = {};
     for (const [name, row] of this.rows) {
       const text = this.control(name).value;
-      if (row.hidden || (name !== "prompt" && text.trim() === "")) continue;
+      const picked = this.pickers.get(name)?.value;
+      if (picked?.length) request[name] = picked;
+      if (picked || row.hidden || (name !== "prompt" && text.trim() === "")) continue;
       const type = typeOf(this.schema.properties[name]);
       if (type === "boolean") request[name] = text === "true";
-      else if (type === "array") request[name] = text.split(/[\s,]+/).filter(Boolean).map(numberOr);
-      else if (type === "number" || type === "integer") request[name] = numberOr(text.trim());
+      else if (type === "array") request[name] = listOf(text);
+      else if (type === "number" || type === "integer") request[name] = numberOr(text);
+      else if (name === "size") request[name] = sizeOr(text);
       else request[name] = name === "prompt" || name === "negative_prompt" ? text : text.trim();
     }
     return request;
+  }
+
+  // The first value that has not the type of its field, as an error for showError; null if there is none.
+  problem() {
+    for (const [name, row] of this.rows) {
+      const picker = this.pickers.get(name);
+      const text = this.control(name).value.trim();
+      if (picker?.problem) return { field: name, message: picker.problem };
+      if (picker || row.hidden || text === "") continue;
+      const problem = problemOf(this.schema.properties[name], text);
+      if (problem) return { field: name, message: `${labelOf(name)} is ${problem}` };
+    }
+    return null;
+  }
+
+  // An error's message with the labels of the form in place of the names of fields. Quoted values stay as they are.
+  wordsOf({ message, field }) {
+    const known = (name) => Object.hasOwn(this.schema.properties, name);
+    const begins = field && known(field) && message.startsWith(field) && !/\w/.test(message.charAt(field.length));
+    const text = begins ? labelOf(field) + message.slice(field.length) : message;
+    return text.replace(/(?<!\w)'[^']*'|\b[a-z]+(?:_[a-z0-9]+)+\b/g, (word) => (known(word) ? labelOf(word) : word));
   }
 
   // Shows a request; fields that it does not have are emptied. Returns the names that the form has no place for.
@@ -143,6 +186,8 @@ export class RequestForm {
     this.#followModel();
     for (const name of this.rows.keys()) {
       if (name === "model") continue;
+      this.pickers.get(name)?.show(request[name] ?? []);
+      if (this.pickers.has(name)) continue;
       const control = this.control(name);
       const value = request[name] ?? (name in request ? "" : STARTING_VALUES[name] ?? "");
       control.value = Array.isArray(value) ? value.join(", ") : String(value);
@@ -156,6 +201,7 @@ export class RequestForm {
     if ([...advanced].some((control) => control.value && control.value !== (STARTING_VALUES[control.name] ?? ""))) {
       byId("more").open = true;
     }
+    this.#placePickers();
     return [...new Set(unknown)];
   }
 
@@ -172,15 +218,15 @@ export class RequestForm {
   showError(error) {
     const row = this.rows.get(error.field);
     if (!row || row.hidden) {
-      byId("form-error").textContent = error.message;
+      byId("form-error").textContent = this.wordsOf(error);
       return;
     }
-    byId(`error-${error.field}`).textContent = error.message;
+    byId(`error-${error.field}`).textContent = this.wordsOf(error);
     row.classList.add("wrong");
     if (row.closest("#more")) byId("more").open = true;
     const control = this.control(error.field);
     control.setAttribute("aria-invalid", "true");
-    control.focus();
+    (this.pickers.get(error.field) ?? control).focus();
   }
 
   #row(name, field) {
@@ -188,11 +234,28 @@ export class RequestForm {
     return element(
       "div",
       { class: "field", "data-field": name },
-      element("label", { for: `field-${name}` }, labelOf(name)),
-      controlOf(name, field),
+      element("label", { for: `field-${name}`, id: `label-${name}` }, labelOf(name)),
+      this.#controlOf(name, field),
       element("p", { class: "hint", id: `hint-${name}` }, hint),
       element("p", { class: "error", id: `error-${name}`, role: "alert" }),
     );
+  }
+
+  #controlOf(name, field) {
+    if (field.items?.type !== "object") return controlOf(name, field);
+    this.pickers.set(name, new AdapterPicker(field, commonOf(name, field)));
+    return this.pickers.get(name).node;
+  }
+
+  // A picker that has something to pick is always visible, below the model.
+  #placePickers() {
+    for (const [name, picker] of this.pickers) {
+      const row = this.rows.get(name);
+      const place = byId(picker.isEmpty ? "more-fields" : "essential-fields");
+      if (row.parentElement === place) continue;
+      if (picker.isEmpty || !this.rows.has("model")) place.append(row);
+      else this.rows.get("model").after(row);
+    }
   }
 
   #addSeedButton() {
@@ -228,7 +291,7 @@ export class RequestForm {
   #markSize() {
     const input = this.control("size");
     if (!input || !this.model) return;
-    const size = input.value.trim() || this.model.default_size;
+    const size = sizeOr(input.value) || this.model.default_size;
     let marked = false;
     for (const { shape, button } of this.shapes) {
       const is = !marked && sizeOf(this.model, shape) === size;
@@ -264,14 +327,11 @@ export class RequestForm {
       const needed = this.schema.properties[name]["x-read-with"];
       row.hidden = needed !== undefined && !model.options.includes(needed);
     }
+    const adapters = this.models.filter(({ id, parent }) => parent === (model.parent ?? model.id) && id !== model.id);
+    for (const picker of this.pickers.values()) picker.offer(adapters);
+    this.#placePickers();
     this.#markSize();
   }
-}
-
-// Stored as text where a number would be rounded: a seed has 64 bits.
-function numberOr(text) {
-  if (/^\d{16,}$/.test(text)) return text;
-  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
 // Makes the text area as high as its text.

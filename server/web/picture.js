@@ -155,6 +155,12 @@ export function parseText(text) {
   return { prompt: exact ?? prompts[0].join("\n"), negative, pairs };
 }
 
+// An adapter as NAME:SCALE:DIGEST.
+function adapterOf(text) {
+  const [name, scale, digest] = text.split(":");
+  return { name, scale: scale ?? 1, digest };
+}
+
 // Values of a request that makes the picture again, by the names of the schema's fields. `others` are pairs that stand
 // for no field, such as the layout.
 export function requestOf({ prompt, negative, pairs }, schema) {
@@ -170,6 +176,10 @@ export function requestOf({ prompt, negative, pairs }, schema) {
     const names = fieldsByKey.get(key);
     if (!names) {
       others.push([key, text]);
+      continue;
+    }
+    if (schema.properties[names[0]]?.items?.type === "object") {
+      request[names[0]] = text.split(" ").map(adapterOf);
       continue;
     }
     // Two fields in one pair are the sides of a size ("512x768") or the corner of a cut ("0 8").

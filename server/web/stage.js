@@ -8,6 +8,7 @@ const SMALLEST_SHOWN = 384; // pixels to which a small picture is enlarged
 function parametersOf(job, image) {
   const rows = [
     ["Model", job.model],
+    ["Adapters", job.loras.map(({ name, scale }) => `${name} × ${scale}`).join(", ")],
     ["Size", job.size],
     ["Steps", job.num_inference_steps],
     ["Guidance", job.guidance_scale],
@@ -43,7 +44,7 @@ export function statusText(entry) {
 }
 
 export class Stage {
-  // `actions`: cancel, again, edit, remove, each called with the entry.
+  // `actions`: cancel, again, edit, remove, each called with the entry, and wordsOf, which returns the text of an error.
   constructor(jobs, actions) {
     this.jobs = jobs;
     this.actions = actions;
@@ -167,7 +168,7 @@ export class Stage {
     }
     const parts = [head, element("h2", { id: "stage-title" }, job?.prompt ?? entry.request.prompt)];
     if (job?.negative_prompt) parts.push(element("p", { class: "without" }, element("span", {}, "Without "), job.negative_prompt));
-    if (job?.error) parts.push(element("p", { class: "problem", role: "alert" }, job.error.message));
+    if (job?.error) parts.push(element("p", { class: "problem", role: "alert" }, this.actions.wordsOf(job.error)));
     for (const warning of job?.warnings ?? []) parts.push(element("p", { class: "warning" }, icon("warning"), warning));
     if (job) {
       const rows = parametersOf(job, image);

@@ -111,7 +111,7 @@ class FormTest(PageCase):
 
     def test_an_error_is_shown_at_its_field(self):
         self.submit(prompt="an apple", n=99)
-        self.browser.wait_for_text("#error-n", "valid values are 1 to 10")
+        self.browser.wait_for_text("#error-n", "Images is 99; valid values are 1 to 10")
         self.assertEqual(self.browser.run("return document.activeElement.id"), "field-n")
         self.assertEqual(self.browser.run("return document.getElementById('field-n').ariaInvalid"), "true")
         # It is read with the field, and goes when the request is right.
@@ -121,16 +121,32 @@ class FormTest(PageCase):
 
     def test_an_error_of_a_field_under_more_options_opens_them(self):
         self.browser.click("#more summary")
-        self.browser.type("#field-priority", "urgent")
+        self.browser.type("#field-priority", "1000")
         self.browser.click("#more summary")
         self.assertFalse(self.browser.shown("#field-priority"))
         self.submit(prompt="an apple")
-        self.browser.wait_for_text("#error-priority", "priority")
+        self.browser.wait_for_text("#error-priority", "Priority is 1000")
         self.assertTrue(self.browser.shown("#field-priority"))
 
     def test_an_empty_prompt_is_refused_by_the_server_and_shown_at_the_field(self):
         self.browser.click("#submit")
-        self.browser.wait_for_text("#error-prompt", "prompt")
+        self.browser.wait_for_text("#error-prompt", "Prompt is empty")
+
+    def test_what_a_user_types_for_a_number_or_a_size_is_understood(self):
+        self.make("an apple", size="64 x 64", guidance_scale="4,5", num_inference_steps=" 3 ")
+        job = self.jobs()[0]
+        self.assertEqual((job["size"], job["guidance_scale"], job["num_inference_steps"]), ("64x64", 4.5, 3))
+        self.assertEqual(self.browser.run("return document.querySelector('[aria-label=Square]').ariaPressed"), "true")
+
+    def test_errors_have_the_words_of_the_page(self):
+        self.submit(prompt="an apple", num_inference_steps="many")
+        self.browser.wait_for_text("#error-num_inference_steps", "Steps is 'many'; it must be a whole number from 1 to")
+        self.assertEqual(self.browser.run("return document.activeElement.id"), "field-num_inference_steps")
+        self.submit(num_inference_steps=0)
+        self.browser.wait_for_text("#error-num_inference_steps", "Steps is 0; valid values are")
+        # What was typed stays as it is.
+        self.submit(num_inference_steps=1, size="guidance_scale")
+        self.browser.wait_for_text("#error-size", "Size is 'guidance_scale'; valid values are")
 
     def test_the_shapes_give_sizes_that_the_model_takes(self):
         for name in ("Square", "Portrait", "Landscape", "Wide"):
@@ -138,6 +154,135 @@ class FormTest(PageCase):
             size = self.browser.value("#field-size")
             with self.subTest(name, size=size):
                 self.assertEqual(self.finished(prompt="an apple", size=size)["size"], size)
+
+
+class AdapterTest(PageCase):
+    """Low-rank adapters of the model."""
+
+    NAMES = ["grain", "style"]
+
+    @classmethod
+    def setUpClass(cls):
+        files = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(files.cleanup)
+        for name in cls.NAMES:
+            cls.write(pathlib.Path(files.name), name)
+        cls.config = f"adapter_folder: {files.name}"
+        super().setUpClass()
+
+    @staticmethod
+    def write(folder, name):
+        """A safetensors file with one tensor of one value."""
+        header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        (folder / f"{name}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+
+    def pick(self, name, scale=None):
+        self.browser.click(f"[data-adapter={name}]")
+        if scale is not None:
+            self.browser.type(f"[aria-label='Scale of {name}']", scale)
+
+    def used(self):
+        return [(each["name"], each["scale"]) for each in self.jobs()[0]["loras"]]
+
+    def test_adapters_are_picked_with_their_scales_and_shown_with_the_image(self):
+        self.assertTrue(self.browser.shown("[data-adapter=style]"))
+        self.assertFalse(self.browser.shown("#field-loras"))  # two need no search
+        self.assertTrue(self.browser.run("return document.querySelector('[aria-label=\"Scale of style\"]').disabled"))
+        self.pick("style", "0,8")
+        self.pick("grain")
+        self.make("an apple")
+        self.assertEqual(self.used(), [("style", 0.8), ("grain", 1)])
+        self.assertIn("style × 0.8, grain × 1", self.browser.text(".parameters"))
+        # Again with them, and without them.
+        self.browser.click("#again")
+        wait_until("there are two", lambda: self.tiles() == 2)
+        self.wait_for_image("an apple")
+        self.assertEqual(self.used(), [("style", 0.8), ("grain", 1)])
+        self.browser.click("#reset")
+        self.make("a plain apple")
+        self.assertEqual(self.used(), [])
+        self.browser.click("#tiles li:last-child .tile")
+        self.browser.click("#edit")
+        picked = "return [...document.querySelectorAll('.adapters li')].map((e) => [e.textContent, e.firstChild.firstChild.checked, e.lastChild.value])"
+        self.assertEqual(self.browser.run(picked), [["grain", True, "1"], ["style", True, "0.8"]])
+
+    def test_a_wrong_scale_is_shown_at_the_adapters(self):
+        self.pick("style", "much")
+        self.submit(prompt="an apple")
+        self.browser.wait_for_text("#error-loras", "The scale of style is 'much'; it must be a number from -16 to 16")
+        self.assertEqual(self.browser.run("return document.activeElement.dataset.adapter"), "style")
+        self.browser.type("[aria-label='Scale of style']", "99")
+        self.browser.click("#submit")
+        self.browser.wait_for_text("#error-loras", "'style': scale is 99; it must be a number from -16 to 16")
+        self.assertEqual(self.tiles(), 0)
+
+    def test_the_list_of_models_marks_adapters(self):
+        options = self.browser.run("return [...document.querySelectorAll('#field-model option')].map((o) => [o.textContent, o.parentElement.label ?? ''])")
+        self.assertEqual(options, [["fake", ""], ["grain, adapter of fake", "Adapters"], ["style, adapter of fake", "Adapters"]])
+        self.browser.choose("#field-model", "style")
+        self.assertEqual(self.browser.run("return [...document.querySelectorAll('.adapters li')].map((e) => e.textContent)"), ["grain"])
+        self.pick("grain", "0.5")
+        self.make("an apple")
+        self.assertEqual(self.used(), [("style", 1), ("grain", 0.5)])
+
+    def test_adapters_are_picked_by_keyboard_and_on_a_phone(self):
+        self.browser.be_a_phone(320)
+        self.browser.run("document.getElementById('field-model').focus()")
+        self.browser.press("Tab", "Tab")
+        self.assertEqual(self.browser.run("return document.activeElement.dataset.adapter"), "style")
+        self.browser.press("Space", "Tab", "Control", "a")
+        self.browser.press(*"0.25")
+        self.browser.type("#field-prompt", "a small apple")
+        self.browser.press("Control", "Enter")
+        self.wait_for_image("a small apple")
+        self.assertEqual(self.used(), [("style", 0.25)])
+        self.assertTrue(self.browser.run("return document.documentElement.scrollWidth <= innerWidth"))
+        small = "return [...document.querySelectorAll('.adapters input')].filter((e) => Math.min(e.offsetWidth, e.offsetHeight) < arguments[0]).length"
+        self.assertEqual(self.browser.run(small, LEAST_TARGET), 0)
+
+    def test_a_picture_gives_back_its_adapters_and_names_those_that_are_not_served(self):
+        image = self.finished(prompt="an apple", loras=[{"name": "style", "scale": -0.5}])["images"][0]
+        made = self.call(f"/v1/images/{image['id']}")
+        path = pathlib.Path(self.folder.name, "made.png")
+        path.write_bytes(made)
+        self.browser.drop(path)
+        self.browser.wait_for_text("#notice-text", "The parameters of made.png are in the form.")
+        self.browser.click("#submit")
+        self.wait_for_image("an apple")
+        self.assertEqual(self.used(), [("style", -0.5)])
+        # A file of that digest may have another name here, and one of another digest is another adapter.
+        digest = self.jobs()[0]["loras"][0]["digest"]
+        for name, text, problem in (("renamed", b"stile:-0.5:" + digest.encode(), ""), ("other", b"alien:-0.5:" + b"0" * 64, "alien")):
+            with self.subTest(name):
+                path = pathlib.Path(self.folder.name, f"{name}.png")
+                path.write_bytes(made.replace(b"style:-0.5:" + digest.encode(), text))
+                self.browser.drop(path)
+                self.browser.wait_for_text("#notice-text", f"The parameters of {name}.png are in the form.")
+                self.browser.click("#submit")
+                if problem:
+                    self.browser.wait_for_text("#error-loras", "'alien' is unknown")
+                else:
+                    wait_until("there are two", lambda: self.tiles() == 2)
+                    self.assertEqual(self.used(), [("style", -0.5)])
+
+    def test_many_adapters_are_searched(self):
+        script = self.browser.devtools("Page.addScriptToEvaluateOnNewDocument", source="""
+            const plain = window.fetch;
+            window.fetch = async (path, options) => {
+              const response = await plain(path, options);
+              if (path !== 'v1/models') return response;
+              const models = await response.json();
+              const style = models.data.find(({ id }) => id === 'style');
+              for (let i = 0; i < 40; ++i) models.data.push({ ...style, id: `look-${i}` });
+              return new Response(JSON.stringify(models));
+            };""")["identifier"]
+        self.addCleanup(self.browser.devtools, "Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+        self.open()
+        self.pick("grain")
+        self.browser.type("#field-loras", "LOOK-3")
+        shown = "return [...document.querySelectorAll('.adapters li')].filter((e) => !e.hidden).map((e) => e.textContent)"
+        found = ["grain", "look-3", *(f"look-{i}" for i in range(30, 40))]
+        wait_until("they are found", lambda: self.browser.run(shown) == found)
 
 
 class PictureTest(PageCase):
