@@ -20,6 +20,7 @@
 #include "server/api/image_service.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
+#include "server/api/prompt_tags.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {
@@ -231,6 +232,9 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   if (named.adapter != nullptr) {
     asked.loras.insert(asked.loras.begin(), {.name = named.adapter->name});
   }
+  AdapterNames names;
+  for (const ServedAdapter& adapter : named.model->adapters) names.emplace(adapter.name, adapter.name);
+  if (const absl::Status tags = TakePromptTags(names, asked); !tags.ok()) return Named(tags, FieldNames::kApi);
   absl::StatusOr<JobRequest> job = ValidateUnnamed(asked, *named.model, limits, random_seed);
   if (!job.ok()) return Named(job.status(), FieldNames::kApi);
   return job;

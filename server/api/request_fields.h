@@ -105,10 +105,12 @@ RequestField(const char*, Value ImageRequest::*, Valid, RequestFacts) -> Request
 
 // The order is that of lists and command-line help.
 inline constexpr auto kRequestFields = std::tuple(
-    RequestField("prompt", &ImageRequest::prompt,
-                 {.option = "prompt",
-                  .help = "What the image shows; may be empty",
-                  .description = "What the image shows: UTF-8 without NUL, 1 to 32768 bytes."}),
+    RequestField(
+        "prompt", &ImageRequest::prompt,
+        {.option = "prompt",
+         .help = "What the image shows; may be empty",
+         .description = "What the image shows: UTF-8 without NUL, 1 to 32768 bytes. A tag <lora:NAME:SCALE> is taken "
+                        "out of it and stands for an entry of loras."}),
     RequestField(
         "negative_prompt", &ImageRequest::negative_prompt,
         {.option = "--negative",

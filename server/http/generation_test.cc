@@ -85,6 +85,27 @@ TEST(GenerationTest, AdaptersAreListedWithTheirModelAndAJobSaysWhichBytesItHas) 
   }
 }
 
+TEST(GenerationTest, ATagInThePromptIsAnAdapterOrIsRefused) {
+  ApiFixture api({.service = {.adapters = {"style"}}});
+  for (const char* body :
+       {R"({"prompt":"a cat <lora:style:0.5>"})", R"({"prompt":"<lora:style:0.5> a cat","model":"style"})"}) {
+    const boost::json::object job = Parse(api.Call("POST", "/v1/jobs", body).body);
+    EXPECT_EQ(Text(job.at("prompt")), "a cat");
+    ASSERT_EQ(job.at("loras").as_array().size(), 1u) << body;
+    EXPECT_EQ(job.at("loras").as_array()[0].at("scale").to_number<double>(), 0.5);
+  }
+  for (const auto& [body, message] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"prompt":"a <lora:styl:1>"})",
+            "prompt has '<lora:styl:1>': the adapter 'styl' is unknown; valid values are style"},
+           {R"({"prompt":"<lora:style:1>"})", "prompt is empty"}}) {
+    const TestResponse refused = api.Call("POST", "/v1/images/generations", body);
+    EXPECT_EQ(refused.status, 400);
+    const boost::json::object error = Parse(refused.body).at("error").as_object();
+    EXPECT_EQ(Text(error.at("param")), "prompt");
+    EXPECT_THAT(Text(error.at("message")), ::testing::HasSubstr(message));
+  }
+}
+
 TEST(GenerationTest, ARandomSeedIsReportedAndDiffersBetweenRequests) {
   ApiFixture api;
   const auto seed = [&] {
