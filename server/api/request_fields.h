@@ -148,7 +148,7 @@ inline constexpr auto kRequestFields = std::tuple(
     RequestField("seed", &ImageRequest::seed, base::Integer{0},
                  {.option = "--seed",
                   .help = "Seed of the first image (default: random, and printed)",
-                  .description = "Seed of the first image; absent: random. Every answer has it."}),
+                  .description = "Seed of the first image; absent or -1: random. Every answer has it."}),
     RequestField("steps", &ImageRequest::steps,
                  {.name = "num_inference_steps",
                   .option = "--steps",

@@ -108,11 +108,13 @@ TEST(GenerationTest, ATagInThePromptIsAnAdapterOrIsRefused) {
 
 TEST(GenerationTest, ARandomSeedIsReportedAndDiffersBetweenRequests) {
   ApiFixture api;
-  const auto seed = [&] {
-    const TestResponse response = api.Call("POST", "/v1/images/generations", R"({"prompt":"a"})");
-    return Parse(response.body).at("data").as_array()[0].at("seed").as_int64();
-  };
-  EXPECT_NE(seed(), seed());
+  for (const char* body : {R"({"prompt":"a"})", R"({"prompt":"a","seed":-1})"}) {
+    const auto seed = [&] {
+      const TestResponse response = api.Call("POST", "/v1/images/generations", body);
+      return Parse(response.body).at("data").as_array()[0].at("seed").as_int64();
+    };
+    EXPECT_NE(seed(), seed()) << body;
+  }
 }
 
 TEST(GenerationTest, ALinkLeadsToTheImage) {

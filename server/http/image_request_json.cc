@@ -139,20 +139,21 @@ absl::Status Read(const FlatJsonMember& member, int64_t& value, absl::string_vie
   return WrongType(member, absl::StrCat("a whole number", range));
 }
 
-absl::Status Read(const FlatJsonMember& member, uint64_t& value) {
+// Reads a seed: -1 means any, as in other programs, so it is the same as absent.
+absl::Status Read(const FlatJsonMember& member, std::optional<uint64_t>& value) {
   const JsonScalar* scalar = ScalarOf(member);
   if (scalar != nullptr && std::holds_alternative<uint64_t>(*scalar)) {
     value = std::get<uint64_t>(*scalar);
     return absl::OkStatus();
   }
-  constexpr absl::string_view kRange = " from 0 to 18446744073709551615";
+  constexpr absl::string_view kRange = " from 0 to 18446744073709551615, or -1 for any";
   int64_t integer = 0;
   RETURN_IF_ERROR(Read(member, integer, kRange));
-  if (integer < 0) {
+  if (integer < -1) {
     return FieldError(member.name,
-                      absl::StrCat(" is ", integer, "; it must be a whole number", kRange, ", the nearest is 0"));
+                      absl::StrCat(" is ", integer, "; it must be a whole number", kRange, ", the nearest is -1"));
   }
-  value = static_cast<uint64_t>(integer);
+  if (integer >= 0) value = static_cast<uint64_t>(integer);
   return absl::OkStatus();
 }
 

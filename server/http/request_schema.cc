@@ -58,6 +58,8 @@ const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& 
   } else if constexpr (std::is_same_v<Valid, base::Integer>) {
     schema["minimum"] = valid.low;
     schema["maximum"] = valid.high;
+    // -1 stands for any seed.
+    if constexpr (std::is_same_v<Value, std::optional<uint64_t>>) schema["minimum"] = -1;
     return "integer";
   } else if constexpr (std::is_same_v<Valid, base::Number>) {
     schema["minimum"] = static_cast<int64_t>(valid.low);
