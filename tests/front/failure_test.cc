@@ -44,6 +44,8 @@ TEST_F(FailureTest, InvalidValuesEndWithCode2AndNameTheField) {
   EXPECT_THAT(ErrorOf(2, {"x", "--threads", "-1"}), HasSubstr("threads is -1"));
   EXPECT_THAT(ErrorOf(2, {"x", "-n", "0"}), HasSubstr("count is 0"));
   EXPECT_THAT(ErrorOf(2, {"x", "--seed", "-1"}), HasSubstr("seed"));
+  EXPECT_THAT(ErrorOf(2, {"x <lora:style:0.8>"}), HasSubstr("prompt has '<lora:style:0.8>': the adapter 'style'"));
+  EXPECT_THAT(ErrorOf(2, {"x", "--negative", "<lora:style>"}), HasSubstr("negative prompt has '<lora:style>'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--preview", "0"}), HasSubstr("preview is 0"));
   EXPECT_THAT(ErrorOf(2, {"x", "--binning"}), HasSubstr("no table of sizes"));
   EXPECT_THAT(ErrorOf(2, {"x", "--steps", ""}), HasSubstr("--steps"));

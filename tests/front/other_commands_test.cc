@@ -49,6 +49,12 @@ TEST_F(ReplayTest, FindsTheAdaptersOfAnImageByTheirDigestsAndNamesOneThatIsMissi
   EXPECT_EQ(loras[0].as_object().at("name").as_string(), "style");
   EXPECT_EQ(loras[0].as_object().at("scale").to_number<double>(), 0.5);
 
+  // A tag in the prompt gives the scale, too.
+  ASSERT_EQ(
+      Run({"generate", "a <lora:style:0.5>", "--seed", "4", "--lora", "style.safetensors", "-o", "tag.png"}).exit_code,
+      0);
+  EXPECT_EQ(Read("tag.png"), Read("a.png"));
+
   EXPECT_THAT(Run({"replay", "a.png", "--lora", "renamed.safetensors"}).output, HasSubstr("identical: every byte"));
   const Result missing = Run({"replay", "a.png"});
   EXPECT_NE(missing.exit_code, 0);

@@ -62,6 +62,8 @@ class Generation {
     reporter_ = MakeReporter(
         {.json = options_.json, .quiet = options_.quiet, .images = request.ok() ? request->count.value_or(1) : 1});
     if (!request.ok()) return request.status();
+    RETURN_IF_ERROR(server::Named(server::TakePromptTags(AdapterNamesOf(request->loras), *request),
+                                  server::FieldNames::kCommandLine));
     const int64_t count = request->count.value_or(1);
     ASSIGN_OR_RETURN(preview_every_, PreviewInterval(options_.preview));
     ASSIGN_OR_RETURN(OutputFiles files, OutputFiles::Create(options_.output, options_.overwrite));

@@ -16,6 +16,11 @@ struct Opened {
   std::string path, digest;
 };
 
+std::string WithoutSlashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
 absl::StatusOr<Opened> Open(const std::string& path) {
   const std::string name = absl::StrCat("lora ", server::QuotedValue(path));
   ASSIGN_OR_RETURN(const server::AdapterFile file, server::CheckAdapterFile(path, name));
@@ -27,10 +32,17 @@ absl::StatusOr<Opened> Open(const std::string& path) {
 
 }  // namespace
 
+server::AdapterNames AdapterNamesOf(const std::vector<server::AdapterRequest>& adapters) {
+  server::AdapterNames names;
+  for (const server::AdapterRequest& adapter : adapters) {
+    names.emplace(control::AdapterNameOf(WithoutSlashes(adapter.name)), adapter.name);
+  }
+  return names;
+}
+
 absl::Status OpenAdapterFiles(std::vector<control::AdapterUse>& adapters) {
   for (auto adapter = adapters.begin(); adapter != adapters.end(); ++adapter) {
-    std::string path = adapter->name;
-    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    const std::string path = WithoutSlashes(adapter->name);
     ASSIGN_OR_RETURN(const Opened opened, Open(path));
     adapter->file = opened.path;
     adapter->digest = opened.digest;

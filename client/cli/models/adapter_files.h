@@ -9,6 +9,9 @@
 
 namespace tessera::client {
 
+// Returns the names by which tags in the prompt may name adapters given by file.
+server::AdapterNames AdapterNamesOf(const std::vector<server::AdapterRequest>& adapters);
+
 // Replaces each adapter's name, the path of its file or PEFT folder, with the file's name, and adds its absolute path
 // and its digest. The whole file is read. INVALID_ARGUMENT for two files with the same name and for a file that is not
 // an adapter, with the name; other errors as in base::ReadOnlyFile.

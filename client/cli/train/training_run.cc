@@ -186,6 +186,7 @@ class TrainingRun {
     if (sample.sample_every == 0) return jobs;
     for (const std::string& prompt : sample.prompts) {
       server::ImageRequest request = {.prompt = prompt, .seed = static_cast<uint64_t>(sample.seed)};
+      RETURN_IF_ERROR(server::Named(server::TakePromptTags({}, request), server::FieldNames::kCommandLine));
       if (sample.steps > 0) request.steps = sample.steps;
       if (sample.width > 0) request.width = sample.width;
       if (sample.height > 0) request.height = sample.height;
