@@ -17,14 +17,14 @@ namespace {
 
 template <class Value>
 absl::Status Read(const std::string& label, const std::string& text, Value& value) {
-  if constexpr (base::kIsOptional<Value>) {
+  if constexpr (std::is_same_v<Value, std::optional<uint64_t>>) {
+    ASSIGN_OR_RETURN(value, ParseSeed(text));
+  } else if constexpr (base::kIsOptional<Value>) {
     return Read(label, text, value.emplace());
   } else if constexpr (std::is_same_v<Value, std::string>) {
     value = text;
   } else if constexpr (std::is_same_v<Value, int64_t>) {
     ASSIGN_OR_RETURN(value, ParseInteger(label, text));
-  } else if constexpr (std::is_same_v<Value, uint64_t>) {
-    ASSIGN_OR_RETURN(value, ParseSeed(text));
   } else if constexpr (std::is_same_v<Value, double>) {
     ASSIGN_OR_RETURN(value, ParseNumber(label, text));
   } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
@@ -147,7 +147,7 @@ absl::StatusOr<server::ImageRequest> RequestOf(const GenerationOptions& options)
       },
       request);
   RETURN_IF_ERROR(status);
-  if (options.Typed("seed").empty()) request.seed = base::RandomNumber<uint32_t>();  // small enough to retype
+  if (!request.seed.has_value()) request.seed = base::RandomNumber<uint32_t>();  // small enough to retype
   return request;
 }
 

@@ -28,8 +28,8 @@ void AddGenerationOptions(CLI::App& app, GenerationOptions& options);
 // colon is the scale if it is a number.
 server::AdapterRequest ParseAdapter(const std::string& text);
 
-// Returns the request, with a random seed if none was typed. INVALID_ARGUMENT for text that cannot be parsed; the
-// validator checks the values.
+// Returns the request, with a random seed if none or any was typed. INVALID_ARGUMENT for text that cannot be parsed;
+// the validator checks the values.
 absl::StatusOr<server::ImageRequest> RequestOf(const GenerationOptions& options);
 
 }  // namespace tessera::client

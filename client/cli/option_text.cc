@@ -42,10 +42,13 @@ absl::StatusOr<std::vector<int64_t>> ParseIntegers(absl::string_view field, cons
   return values;
 }
 
-absl::StatusOr<uint64_t> ParseSeed(const std::string& text) {
+absl::StatusOr<std::optional<uint64_t>> ParseSeed(const std::string& text) {
+  if (text == kAnySeed) return std::nullopt;
   uint64_t value = 0;
   if (IsInteger(text) && absl::SimpleAtoi(text, &value)) return value;
-  return Malformed("seed", text, absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint64_t>::max()));
+  return Malformed(
+      "seed", text,
+      absl::StrCat("a whole number from 0 to ", std::numeric_limits<uint64_t>::max(), ", or ", kAnySeed, " for any"));
 }
 
 absl::StatusOr<double> ParseNumber(absl::string_view field, const std::string& text) {

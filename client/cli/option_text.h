@@ -16,7 +16,9 @@ struct ImageRequest;
 namespace tessera::client {
 
 absl::StatusOr<int64_t> ParseInteger(absl::string_view field, const std::string& text);
-absl::StatusOr<uint64_t> ParseSeed(const std::string& text);
+inline constexpr char kAnySeed[] = "-1";  // as other programs write it
+// Returns no value for kAnySeed.
+absl::StatusOr<std::optional<uint64_t>> ParseSeed(const std::string& text);
 absl::StatusOr<std::vector<int64_t>> ParseIntegers(absl::string_view field, const std::string& text);  // "7,8,9"
 absl::StatusOr<double> ParseNumber(absl::string_view field, const std::string& text);  // also nan and inf
 

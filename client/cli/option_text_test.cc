@@ -1,5 +1,6 @@
 #include "client/cli/option_text.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +33,12 @@ TEST(OptionTextTest, ReadsIntegersWithCommasBetweenThem) {
 TEST(OptionTextTest, TakesEverySeedOf64BitsAndNoOther) {
   EXPECT_EQ(*ParseSeed("18446744073709551615"), 18446744073709551615u);
   EXPECT_FALSE(ParseSeed("18446744073709551616").ok());
-  EXPECT_FALSE(ParseSeed("-1").ok());
+  EXPECT_EQ(*ParseSeed("-1"), std::nullopt);
+  for (const char* text : {"-2", "-01", "--1", "1.5", ""}) {
+    EXPECT_THAT(std::string(ParseSeed(text).status().message()),
+                testing::HasSubstr("it must be a whole number from 0 to 18446744073709551615, or -1 for any"))
+        << text;
+  }
 }
 
 TEST(OptionTextTest, LeavesNanAndInfinityToTheValidator) {

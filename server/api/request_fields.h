@@ -147,7 +147,7 @@ inline constexpr auto kRequestFields = std::tuple(
                  {.description = "Without effect.", .words = "low medium high"}),
     RequestField("seed", &ImageRequest::seed, base::Integer{0},
                  {.option = "--seed",
-                  .help = "Seed of the first image (default: random, and printed)",
+                  .help = "Seed of the first image; -1: random (default: random, and printed)",
                   .description = "Seed of the first image; absent or -1: random. Every answer has it."}),
     RequestField("steps", &ImageRequest::steps,
                  {.name = "num_inference_steps",

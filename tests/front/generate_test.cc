@@ -142,6 +142,13 @@ TEST_F(GenerateTest, WritesTheSameBytesForTheSameSeedOnEveryRun) {
   }
 }
 
+TEST_F(GenerateTest, TakesAnySeedForMinusOne) {
+  for (int run = 0; run < 2; ++run) {
+    ASSERT_EQ(Run({"generate", "x", "--seed", "-1", "-o", "{seed}.png"}).exit_code, 0);
+  }
+  EXPECT_THAT(Files(), testing::SizeIs(2));
+}
+
 TEST_F(GenerateTest, MakesTheFoldersOfWhatItWrites) {
   const Result result = Run({"generate", "red apple", "--seed", "1", "--preview", "2", "-o", "new/{prompt}/a.png",
                              "--trace", "traces/below/a.json"});

@@ -137,9 +137,7 @@ class Batch {
     ASSIGN_OR_RETURN(shard_, ShardOf(options_.shard));
     RunIdentity identity;
     if (!options_.seed.empty()) {
-      ASSIGN_OR_RETURN(const int64_t number, ParseInteger("seed", options_.seed));
-      if (number < 0) return server::FieldError("seed", absl::StrCat(" is ", number, "; it must not be negative"));
-      identity.seed = static_cast<uint64_t>(number);
+      ASSIGN_OR_RETURN(identity.seed, ParseSeed(options_.seed));
     }
     ASSIGN_OR_RETURN(const absl::Duration timeout, ServerTimeout(options_.server_timeout));
     if (!options_.sheet.empty()) RETURN_IF_ERROR(CheckSheetName(options_.sheet));

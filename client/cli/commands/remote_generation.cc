@@ -39,7 +39,8 @@ absl::StatusOr<v1::ImageRequest> MessageOf(const server::ImageRequest& request, 
   message.set_output_format(server::OutputFormatName(format));
   message.set_model(options.model);
   // A command repeated with the same key must be the same request.
-  if (options.generation.Typed("seed").empty() && !options.idempotency_key.empty()) message.clear_seed();
+  const std::string seed = options.generation.Typed("seed");
+  if ((seed.empty() || seed == kAnySeed) && !options.idempotency_key.empty()) message.clear_seed();
   if (options.preview_every > 0) message.set_partial_images(PreviewsOf(request.steps, options.preview_every));
   if (request.width.has_value()) message.set_size(absl::StrCat(*request.width, "x", *request.height));
   return message;
