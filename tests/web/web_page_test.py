@@ -133,9 +133,10 @@ class FormTest(PageCase):
         self.browser.wait_for_text("#error-prompt", "Prompt is empty")
 
     def test_what_a_user_types_for_a_number_or_a_size_is_understood(self):
-        self.make("an apple", size="64 x 64", guidance_scale="4,5", num_inference_steps=" 3 ")
+        self.make("an apple", size="64 x 64", guidance_scale="4,5", num_inference_steps=" 3 ", seed="-1")
         job = self.jobs()[0]
         self.assertEqual((job["size"], job["guidance_scale"], job["num_inference_steps"]), ("64x64", 4.5, 3))
+        self.assertGreater(job["seed"], 0)  # any
         self.assertEqual(self.browser.run("return document.querySelector('[aria-label=Square]').ariaPressed"), "true")
 
     def test_errors_have_the_words_of_the_page(self):
@@ -224,6 +225,14 @@ class AdapterTest(PageCase):
         self.pick("grain", "0.5")
         self.make("an apple")
         self.assertEqual(self.used(), [("style", 1), ("grain", 0.5)])
+
+    def test_a_tag_in_the_prompt_is_an_adapter_or_is_refused(self):
+        self.submit(prompt="an apple <lora:stile:0.8>")
+        self.browser.wait_for_text("#error-prompt", "Prompt has '<lora:stile:0.8>': the adapter 'stile' is unknown; valid values are grain, style")
+        self.browser.type("#field-prompt", "an apple <lora:style:0.8>")
+        self.browser.click("#submit")
+        self.wait_for_image("an apple")
+        self.assertEqual(self.used(), [("style", 0.8)])
 
     def test_adapters_are_picked_by_keyboard_and_on_a_phone(self):
         self.browser.be_a_phone(320)
