@@ -43,7 +43,6 @@ TEST_F(FailureTest, InvalidValuesEndWithCode2AndNameTheField) {
   EXPECT_THAT(ErrorOf(2, {"x", "--device", "tpu"}), HasSubstr("device is 'tpu'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--threads", "-1"}), HasSubstr("threads is -1"));
   EXPECT_THAT(ErrorOf(2, {"x", "-n", "0"}), HasSubstr("count is 0"));
-  EXPECT_THAT(ErrorOf(2, {"x", "--seed", "-2"}), HasSubstr("seed is '-2'; it must be a whole number from 0"));
   EXPECT_THAT(ErrorOf(2, {"x <lora:style:0.8>"}), HasSubstr("prompt has '<lora:style:0.8>': the adapter 'style'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--negative", "<lora:style>"}), HasSubstr("negative prompt has '<lora:style>'"));
   EXPECT_THAT(ErrorOf(2, {"x", "--preview", "0"}), HasSubstr("preview is 0"));

@@ -147,6 +147,9 @@ TEST_F(GenerateTest, TakesAnySeedForMinusOne) {
     ASSERT_EQ(Run({"generate", "x", "--seed", "-1", "-o", "{seed}.png"}).exit_code, 0);
   }
   EXPECT_THAT(Files(), testing::SizeIs(2));
+  const Result refused = Run({"generate", "x", "--seed", "-2"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("seed is '-2'; it must be a whole number from 0 to"));
 }
 
 TEST_F(GenerateTest, MakesTheFoldersOfWhatItWrites) {
