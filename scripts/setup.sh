@@ -20,7 +20,7 @@ build_packages=(
   ccache cmake ninja-build g++ pkg-config
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libgtest-dev libgmock-dev libboost1.81-dev libboost-json1.81-dev rapidjson-dev libsentencepiece-dev
-  libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libpq-dev libstb-dev libyaml-cpp-dev prometheus-cpp-dev
+  libpng-dev libjpeg62-turbo-dev libwebp-dev libicu-dev libssl-dev libcurl4-openssl-dev libcli11-dev zlib1g-dev libsqlite3-dev libpq-dev libstb-dev libyaml-cpp-dev prometheus-cpp-dev
   unzip ca-certificates python3 python3-pip
 )
 check_packages=(
@@ -188,12 +188,14 @@ if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
     fi
   done
 fi
-# Packages from Python's index for the tests of deploy/.
+# Packages from Python's index for the tests of deploy/ and of `tessera pull`.
 if ((checks)); then
-  requirements=scripts/deploy-test-requirements.txt
-  if ! scripts/python-environment.sh deploy-tests "$(sha256sum <"$requirements")" -r "$requirements" >>"$log" 2>&1; then
-    stop_with_log "pip could not fetch what scripts/deploy-test-requirements.txt names, which tests need."
-  fi
+  for environment in deploy pull; do
+    requirements=scripts/$environment-test-requirements.txt
+    if ! scripts/python-environment.sh "$environment-tests" "$(sha256sum <"$requirements")" -r "$requirements" >>"$log" 2>&1; then
+      stop_with_log "pip could not fetch what $requirements names, which tests need."
+    fi
+  done
 fi
 
 # ---- 3: LibTorch

@@ -21,6 +21,7 @@ CommandRun AddGenerate(CLI::App& app);
 CommandRun AddInspect(CLI::App& app);
 CommandRun AddReplay(CLI::App& app);
 CommandRun AddModels(CLI::App& app);
+CommandRun AddPull(CLI::App& app);
 CommandRun AddBatch(CLI::App& app);
 CommandRun AddTrain(CLI::App& app);
 CommandRun AddBench(CLI::App& app);

@@ -6,7 +6,8 @@
 # that of PATH/TO/adapters. A server is started on ports
 # that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
-# file NAME.png at the end of a line has to be a picture then.
+# file NAME.png at the end of a line has to be a picture then. "tessera pull" downloads a tiny model of that name from a hub
+# of this machine.
 set -eu
 . "$(dirname "$0")/../support/wait_until.sh"
 tessera=$1 root=$2
@@ -34,6 +35,16 @@ start_server() {
   admin=localhost:$(sed 's/.*"admin":\([0-9]*\).*/\1/' "$folder/listening")
 }
 
+# start_hub NAME: a hub with this model, which ends with this script.
+start_hub() {
+  [ -z "${HF_ENDPOINT-}" ] || return 0
+  mkfifo "$folder/hub.input" "$folder/hub.output"
+  python3 "$root/tests/pull/serve_model.py" "$1" "$root/tests/golden/pipelines/flux_schnell" <"$folder/hub.input" >"$folder/hub.output" &
+  exec 8>"$folder/hub.input" 7<"$folder/hub.output"
+  read -r HF_ENDPOINT <&7
+  export HF_ENDPOINT
+}
+
 end_server() {
   [ -n "$server" ] || return 0
   kill -TERM "$server"
@@ -46,6 +57,8 @@ for document in "$@"; do
   trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
   export XDG_CACHE_HOME="$folder/cache"  # what a command measures of this machine is not the user's
+  export HF_HOME="$folder/hub"           # nor is the cache of the models
+  unset HF_ENDPOINT
   sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl|docker run) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
     sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
@@ -53,6 +66,9 @@ for document in "$@"; do
     >"$folder/tessera.yaml"
   while IFS= read -r line; do
     echo "$document: $line"
+    case $line in
+      '"'*'" pull '*) start_hub "$(echo "$line" | sed 's/.*" pull //; s/ .*//')" ;;
+    esac
     case $line in
       *--print-config*) serves=0 ;;
       '"'*'" serve'*) serves=1 ;;
@@ -86,6 +102,7 @@ for document in "$@"; do
   done <"$folder/commands"
   end_server
   kept=
+  exec 8>&- 7<&-
   rm -rf "$folder"
 done
 echo "$count commands of $# documents ran"

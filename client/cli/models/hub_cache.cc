@@ -25,22 +25,15 @@ bool IsCommit(std::string_view text) {
   return !text.empty() && text.size() <= kMaxCommitBytes && std::all_of(text.begin(), text.end(), is_digit);
 }
 
-std::string PathInEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  std::string text = value == nullptr ? "" : value;
-  const char* home = std::getenv("HOME");
-  if ((text == "~" || text.starts_with("~/")) && home != nullptr) text.replace(0, 1, home);
-  return text;
-}
-
-std::string FolderName(const std::string& name) {
-  std::string folder = absl::StrCat(base::kHubFolderPrefix, name);
-  return folder.replace(folder.find('/'), 1, "--");
+// Returns "; PURPOSE with: tessera pull NAME", or why the model cannot be run.
+std::string PullAdvice(const std::string& name, const std::string& purpose) {
+  const std::string problem = control::RepositoryProblem(name);
+  return problem.empty() ? absl::StrCat("; ", purpose, " with: tessera pull ", name) : absl::StrCat("; ", problem);
 }
 
 absl::Status Incomplete(const std::string& name, const std::string& lack) {
-  return absl::FailedPreconditionError(absl::StrCat("the hub's cache has ", name, " without ", lack,
-                                                    "; complete the download with: hf download ", name));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the hub's cache has ", name, " without ", lack, PullAdvice(name, "complete the download")));
 }
 
 bool IsFile(const fs::path& path) {
@@ -55,15 +48,34 @@ bool IsFolder(const fs::path& path) {
 
 }  // namespace
 
+std::string PathInEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  std::string text = value == nullptr ? "" : value;
+  const char* home = std::getenv("HOME");
+  if ((text == "~" || text.starts_with("~/")) && home != nullptr) text.replace(0, 1, home);
+  return text;
+}
+
+std::string HubHomeFolder() {
+  if (const std::string folder = PathInEnvironment("HF_HOME"); !folder.empty()) return folder;
+  for (const auto& [variable, below] :
+       {std::pair("XDG_CACHE_HOME", "huggingface"), std::pair("HOME", ".cache/huggingface")}) {
+    if (const std::string folder = PathInEnvironment(variable); !folder.empty()) return fs::path(folder) / below;
+  }
+  return "";
+}
+
 std::string HubCacheFolder() {
   for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
     if (const std::string cache = PathInEnvironment(variable); !cache.empty()) return cache;
   }
-  for (const auto& [variable, below] : {std::pair("HF_HOME", "hub"), std::pair("XDG_CACHE_HOME", "huggingface/hub"),
-                                        std::pair("HOME", ".cache/huggingface/hub")}) {
-    if (const std::string folder = PathInEnvironment(variable); !folder.empty()) return fs::path(folder) / below;
-  }
-  return "";
+  const std::string home = HubHomeFolder();
+  return home.empty() ? "" : home + "/hub";
+}
+
+std::string HubModelFolder(const std::string& cache, const std::string& name) {
+  std::string folder = absl::StrCat(base::kHubFolderPrefix, name);
+  return fs::path(cache) / folder.replace(folder.find('/'), 1, "--");
 }
 
 absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::string& name) {
@@ -95,11 +107,11 @@ absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::str
 
 absl::StatusOr<std::string> FindInHubCache(const std::string& name) {
   const std::string cache = HubCacheFolder();
-  const fs::path folder = fs::path(cache) / FolderName(name);
+  const std::string folder = HubModelFolder(cache, name);
   if (cache.empty() || !IsFolder(folder)) {
     return absl::NotFoundError(absl::StrCat("model '", name, "' is neither a folder nor in the hub's cache",
                                             cache.empty() ? "" : absl::StrCat(" '", cache, "'"),
-                                            "; download it with: hf download ", name));
+                                            PullAdvice(name, "download it")));
   }
   return SnapshotIn(folder, name);
 }

@@ -1,4 +1,4 @@
-// Finds models in the cache of the Hugging Face hub's tools (`hf download`, diffusers):
+// Finds models in the cache of the Hugging Face hub's tools (`tessera pull`, `hf download`, diffusers):
 //
 //     CACHE/models--ORG--NAME/refs/main               the commit that was downloaded last
 //     CACHE/models--ORG--NAME/snapshots/COMMIT/…      its files, links into ../../blobs
@@ -14,16 +14,27 @@
 
 namespace tessera::client {
 
+// Returns the value of an environment variable in which "~" stands for HOME; empty if it is not set.
+std::string PathInEnvironment(const char* name);
+
+// Returns the folder of the hub's tools, from the first of HF_HOME, XDG_CACHE_HOME and HOME that is set; empty if none
+// is.
+std::string HubHomeFolder();
+
 // Returns the cache's folder, from the first of HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, HF_HOME, XDG_CACHE_HOME and HOME
 // that is set; empty if none is.
 std::string HubCacheFolder();
+
+// Returns the folder of the model "ORG/NAME" in the cache.
+std::string HubModelFolder(const std::string& cache, const std::string& name);
 
 // Returns the snapshot in the cache folder `folder` that refs/main names, else the only one. `name` is the model's
 // "ORG/NAME". FAILED_PRECONDITION, with the command that completes the download, if there is no such snapshot or it
 // lacks its model_index.json.
 absl::StatusOr<std::string> SnapshotIn(const std::string& folder, const std::string& name);
 
-// Returns the snapshot of the model "ORG/NAME" in the cache; NOT_FOUND with the command that downloads it.
+// Returns the snapshot of the model "ORG/NAME" in the cache; NOT_FOUND with the command that downloads it, or with its
+// family if that cannot be run.
 absl::StatusOr<std::string> FindInHubCache(const std::string& name);
 
 // Returns "ORG/NAME" if `path` is a snapshot of a model; nullopt for any other path.

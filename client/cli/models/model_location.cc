@@ -10,6 +10,8 @@
 #include "absl/strings/str_split.h"
 #include "base/text/hub_name.h"
 #include "client/cli/models/hub_cache.h"
+#include "client/cli/models/published_models.h"
+#include "control/model/pipelines.h"
 #include "server/api/generation_request.h"
 
 namespace tessera::client {
@@ -77,6 +79,19 @@ void AddModelsOf(const std::string& folders, std::vector<KnownModel>& models) {
   }
 }
 
+// Returns what to do if a published model may be meant: use the one that is here, or download one.
+std::string PublishedAdvice(const std::string& asked, const std::vector<std::string>& local) {
+  if (const std::string problem = control::RepositoryProblem(asked); !problem.empty())
+    return absl::StrCat("; ", problem);
+  std::string advice;
+  for (const PublishedModel* model : PublishedModelsLike(asked)) {
+    const bool is_here = std::ranges::find(local, model->name) != local.end();
+    absl::StrAppend(&advice, advice.empty() ? "; " : ", ", is_here ? "use --model " : "download with: tessera pull ",
+                    model->name);
+  }
+  return advice;
+}
+
 }  // namespace
 
 std::string ModelName(const std::string& path) {
@@ -123,10 +138,12 @@ absl::StatusOr<std::string> FindModel(const std::string& wanted, const std::stri
   }
   if (const std::optional<std::string> name = base::ReadHubName(asked)) return FindInHubCache(*name);
   if (names.empty() || asked.find('/') != std::string::npos) {
-    return absl::NotFoundError(absl::StrCat("model '", asked, "' does not exist; it must be a model folder"));
+    return absl::NotFoundError(
+        absl::StrCat("model '", asked, "' does not exist; it must be a model folder", PublishedAdvice(asked, names)));
   }
-  return absl::NotFoundError(
-      absl::StrCat("no folder of that name, and ", std::string(server::CheckName("model", asked, names).message())));
+  return absl::NotFoundError(absl::StrCat("no folder of that name, and ",
+                                          std::string(server::CheckName("model", asked, names).message()),
+                                          PublishedAdvice(asked, names)));
 }
 
 }  // namespace tessera::client

@@ -124,13 +124,33 @@ TEST_F(ModelLocationTest, TakesTheOnlySnapshotWhereNoRefNamesOneAndRefusesToChoo
 }
 
 TEST_F(ModelLocationTest, GivesTheCommandThatDownloadsWhatTheCacheLacks) {
-  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("download it with: hf download org/model"));
+  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("download it with: tessera pull org/model"));
   setenv("HF_HUB_CACHE", (folder_ / "cache").c_str(), 1);
-  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("download it with: hf download org/model"));
+  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("download it with: tessera pull org/model"));
   folder_.Write("cache/models--org--model/refs/main", "0a1b");
-  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("without its snapshot; complete the download with: hf download org/m"));
+  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("without its snapshot; complete the download with: tessera pull org/m"));
   folder_.Write("cache/models--org--model/snapshots/0a1b/vae/config.json", "{}");
-  EXPECT_THAT(ErrorOf("org/model"), HasSubstr("without its model_index.json; complete the download with: hf download"));
+  EXPECT_THAT(ErrorOf("org/model"),
+              HasSubstr("without its model_index.json; complete the download with: tessera pull"));
+}
+
+TEST_F(ModelLocationTest, SuggestsThePublishedModelsThatMayBeMeantAndWhetherTheyAreHere) {
+  EXPECT_THAT(ErrorOf("flux"),
+              HasSubstr("; download with: tessera pull black-forest-labs/FLUX.1-schnell, download with: "
+                        "tessera pull black-forest-labs/FLUX.1-dev"));
+  setenv("HF_HUB_CACHE", (folder_ / "cache").c_str(), 1);
+  AddCached("cache/models--black-forest-labs--FLUX.1-dev", "1", "1");
+  EXPECT_THAT(ErrorOf("flux"),
+              HasSubstr("tessera pull black-forest-labs/FLUX.1-schnell, use --model black-forest-labs/FLUX.1-dev"));
+}
+
+TEST_F(ModelLocationTest, AnUnsupportedFamilyIsNamedAndNoDownloadOfItIsSuggested) {
+  setenv("HF_HUB_CACHE", (folder_ / "cache").c_str(), 1);
+  folder_.Write("cache/models--stabilityai--sdxl-turbo/refs/main", "0a1b");
+  for (const char* name : {"stabilityai/stable-diffusion-xl-base-1.0", "stabilityai/sdxl-turbo", "sdxl"}) {
+    EXPECT_THAT(ErrorOf(name), HasSubstr("it is a model of Stable Diffusion XL, which Tessera does not run")) << name;
+    EXPECT_THAT(ErrorOf(name), Not(HasSubstr("pull"))) << name;
+  }
 }
 
 TEST_F(ModelLocationTest, ANameOfTheHubLeadsNowhereOutOfTheCache) {
@@ -141,7 +161,7 @@ TEST_F(ModelLocationTest, ANameOfTheHubLeadsNowhereOutOfTheCache) {
   for (const std::string name :
        {"../one", "org/..", "org/../../one", "models--..--one", "models--org--", "models--org--../../one", "org/a/b",
         "/one", "org/", "-org/model", "org/.model", "org/a..b", "org/a--b", "org/mo del", "org/m\n"}) {
-    EXPECT_THAT(ErrorOf(name), Not(HasSubstr("hf download"))) << name;
+    EXPECT_THAT(ErrorOf(name), Not(HasSubstr("tessera pull"))) << name;
     EXPECT_EQ(base::ReadHubName(name), std::nullopt) << name;
   }
   EXPECT_EQ(base::ReadHubName("o/" + std::string(97, 'a')), std::nullopt);

@@ -26,6 +26,9 @@ constexpr Variable kEnvironment[] = {
     {"HF_HUB_CACHE",
      "The cache of the Hugging Face hub, whose models are known by ORG/NAME (default: HF_HOME/hub, "
      "XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub)."},
+    {"HF_TOKEN",
+     "Access token of the hub, for models whose licence has to be accepted (default: that of `hf auth login`)."},
+    {"HF_ENDPOINT", "Mirror of the hub from which models are downloaded (default: https://huggingface.co)."},
     {"TESSERA_CERTIFICATES", "Folder of the certificates of layouts."},
     {"TESSERA_LIBTORCH", "Folder that holds torch/, with the LibTorch that the worker loads."},
     {"TESSERA_WORKER", "Worker program (default: tessera-worker in the folder of this program)."},
