@@ -43,12 +43,37 @@ std::string Suggestion(const std::string& typed, const std::vector<std::string>&
   return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
 }
 
+// What users of other programs type, and what Tessera has for it.
+struct ForeignCommand {
+  const char* typed;
+  const char* advice;
+};
+
+constexpr ForeignCommand kForeignCommands[] = {
+    {"run", "make an image with 'tessera generate', or serve a model with 'tessera serve'"},
+    {"list", "'tessera models' lists the models, 'tessera jobs' the jobs of a server"},
+    {"ls", "'tessera models' lists the models, 'tessera jobs' the jobs of a server"},
+    {"ps", "'tessera jobs' lists the jobs of a server"},
+    {"rm", "delete the model's folder, which 'tessera models' lists"},
+    {"remove", "delete the model's folder, which 'tessera models' lists"},
+    {"download", "'tessera pull' downloads a model"},
+    {"show", "'tessera inspect' shows a model or an image"},
+    {"stop", "'tessera cancel' stops a job of a server"},
+    {"start", "'tessera serve' starts a server"},
+    {"help", "'tessera --help' lists the commands"},
+};
+
 // Returns an error message for an unknown command; empty if the command is known or none was typed.
 std::string UnknownCommand(absl::Span<const Command> commands, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return "";
   std::vector<std::string> names;
   for (const Command& command : commands) names.emplace_back(command.name);
   if (std::find(names.begin(), names.end(), argv[1]) != names.end()) return "";
+  const std::string_view typed = argv[1];
+  const auto* foreign = std::ranges::find(kForeignCommands, typed, &ForeignCommand::typed);
+  if (foreign != std::end(kForeignCommands)) {
+    return absl::StrCat("unknown command ", server::QuotedValue(argv[1]), "; ", foreign->advice);
+  }
   return absl::StrCat("unknown command ", server::QuotedValue(argv[1]), Suggestion(argv[1], names));
 }
 
@@ -182,6 +207,10 @@ ExitCode RunCommandLine(absl::Span<const Command> commands, int argc, char** arg
   };
   if (const std::string unknown = UnknownCommand(commands, argc, argv); !unknown.empty()) {
     return refuse("tessera", unknown);
+  }
+  if (argc < 2) {
+    std::fputs(app.help().c_str(), stderr);
+    return ExitCode::kUsage;
   }
   try {
     app.parse(argc, argv);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "server/calls/api_keys.h"
@@ -229,9 +230,23 @@ TEST_F(ModelsTest, ListsTheModelsOfTheFoldersNamed) {
   EXPECT_EQ(result.exit_code, 0);
   std::vector<std::string> names;
   for (const boost::json::object& event : Events(result.output)) {
-    if (!event.at("embedded").as_bool()) names.emplace_back(event.at("name").as_string().c_str());
+    if (event.at("event") == "model" && !event.at("embedded").as_bool())
+      names.emplace_back(event.at("name").as_string().c_str());
   }
   EXPECT_THAT(names, ElementsAre("tiny"));
+}
+
+TEST_F(ModelsTest, ListsThePublishedModelsWithSizeLicenceUseAndLogin) {
+  std::map<std::string, boost::json::object> published;
+  for (const boost::json::object& event : Events(Run({"models", "--json"}).output)) {
+    if (event.at("event") == "published_model") published[event.at("name").as_string().c_str()] = event;
+  }
+  const boost::json::object& flux = published["black-forest-labs/FLUX.1-dev"];
+  EXPECT_EQ(flux.at("commercial_use"), "no");
+  EXPECT_EQ(flux.at("login"), true);
+  EXPECT_EQ(flux.at("here"), false);
+  EXPECT_GT(flux.at("about_bytes").as_int64(), 30'000'000'000);
+  EXPECT_THAT(Run({"models"}).output, HasSubstr("FLUX.1-schnell"));
 }
 
 TEST_F(ModelsTest, EveryCommandRefusesAFolderOfModelsThatIsNotThere) {
@@ -359,6 +374,7 @@ TEST_F(HelpTest, GivesTheVersion) {
 TEST_F(HelpTest, EndsWithCode2WithoutACommand) {
   EXPECT_EQ(Run({}).exit_code, 2);
   EXPECT_EQ(Run({"paint"}).exit_code, 2);
+  EXPECT_THAT(Run({}).errors, AllOf(HasSubstr("generate"), HasSubstr("pull"), HasSubstr("serve")));
 }
 
 TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
@@ -368,6 +384,9 @@ TEST_F(HelpTest, NamesWhatIsUnknownAndWhatMayBeMeant) {
   } kCases[] = {
       {{"genrate", "x"}, "tessera: unknown command 'genrate'; did you mean 'generate'?\n"},
       {{"xyzzy"}, "tessera: unknown command 'xyzzy'\n"},
+      {{"run", "flux"}, "tessera: unknown command 'run'; make an image with 'tessera generate'"},
+      {{"list"}, "tessera: unknown command 'list'; 'tessera models' lists the models"},
+      {{"rm", "flux"}, "tessera: unknown command 'rm'; delete the model's folder, which 'tessera models' lists"},
       {{"generate", "x", "--stpes", "4"}, "tessera generate: unknown option '--stpes'; did you mean '--steps'?\n"},
       // The argument after an unknown option counts as the prompt, so there seem to be two prompts.
       {{"generate", "--gidance", "4", "red apple"}, "unknown option '--gidance'; did you mean '--guidance'?\n"},

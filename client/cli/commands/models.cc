@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
 #include <memory>
@@ -30,11 +31,10 @@ std::string PipelineOf(const KnownModel& model) {
   return name != nullptr && name->is_string() ? std::string(name->get_string().c_str()) : "";
 }
 
-ExitCode ListModels(const ModelsOptions& options) {
-  const std::vector<KnownModel> models = KnownModels(options.folders);
+void ListLocal(const std::vector<KnownModel>& models, bool json) {
   for (const KnownModel& model : models) {
     const std::string pipeline = PipelineOf(model);
-    if (options.json) {
+    if (json) {
       PrintJsonLine({{"event", "model"},
                      {"name", JsonText(model.name)},
                      {"path", JsonText(model.path)},
@@ -45,9 +45,37 @@ ExitCode ListModels(const ModelsOptions& options) {
                   model.path.c_str(), model.embedded ? " (embedded)" : "");
     }
   }
-  if (models.empty() && !options.json) {
-    std::puts("No models are known. Name folders with --models-dir or in TESSERA_MODELS.");
+  if (models.empty() && !json) std::puts("No models are here. Name folders with --models-dir or in TESSERA_MODELS.");
+}
+
+void ListPublished(const std::vector<KnownModel>& local, bool json) {
+  if (!json) {
+    std::printf("\nModels that tessera pull NAME downloads:\n%-48s %-14s %-34s %-15s %s\n", "name", "size", "licence",
+                "commercial use", "login");
   }
+  for (const PublishedModel& model : PublishedModels()) {
+    const bool is_here = std::ranges::find(local, model.name, &KnownModel::name) != local.end();
+    const std::string use = CommercialUseOf(model.licence);
+    if (json) {
+      PrintJsonLine({{"event", "published_model"},
+                     {"name", model.name},
+                     {"pipeline", model.pipeline},
+                     {"about_bytes", static_cast<int64_t>(model.gigabytes * 1e9)},
+                     {"licence", model.licence},
+                     {"commercial_use", use},
+                     {"login", model.needs_login},
+                     {"here", is_here}});
+    } else {
+      std::printf("%-48s %-14s %-34s %-15s %s\n", model.name, is_here ? "here" : AboutSize(model).c_str(),
+                  model.licence, use.c_str(), model.needs_login ? "needed" : "not needed");
+    }
+  }
+}
+
+ExitCode ListModels(const ModelsOptions& options) {
+  const std::vector<KnownModel> models = KnownModels(options.folders);
+  ListLocal(models, options.json);
+  ListPublished(models, options.json);
   return ExitCode::kOk;
 }
 
