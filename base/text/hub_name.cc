@@ -43,7 +43,7 @@ std::optional<std::string> HubNameOfPath(std::string_view path) {
 }
 
 std::string HubDownloadCommand(std::string_view path) {
-  return absl::StrCat("hf download ", HubNameOfPath(path).value_or("ORG/NAME"));
+  return absl::StrCat("tessera pull ", HubNameOfPath(path).value_or("ORG/NAME"));
 }
 
 }  // namespace tessera::base

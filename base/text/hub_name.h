@@ -18,7 +18,7 @@ std::optional<std::string> ReadHubName(std::string_view text);
 // Returns "ORG/NAME" of the model in the hub's cache that `path` passes through; nothing for other paths.
 std::optional<std::string> HubNameOfPath(std::string_view path);
 
-// Returns the command that completes the download at `path`: "hf download ORG/NAME", with this placeholder if the path
+// Returns the command that completes the download at `path`: "tessera pull ORG/NAME", with this placeholder if the path
 // does not contain the name.
 std::string HubDownloadCommand(std::string_view path);
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "control/pipelines.h"
 
 namespace tessera::models {
 namespace {
@@ -24,8 +25,9 @@ absl::StatusOr<const FamilyEntry*> FindFamily(std::string_view pipeline) {
     if (entry.pipeline == pipeline) return &entry;
   }
   const auto append_name = [](std::string* out, const FamilyEntry& entry) { out->append(entry.pipeline); };
-  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", base::Quote(pipeline),
-                                                 "; known are ", absl::StrJoin(Families(), ", ", append_name)));
+  return absl::InvalidArgumentError(absl::StrCat("model_index.json: _class_name is ", base::Quote(pipeline), "; ",
+                                                 control::PipelineProblem(pipeline), "; the classes of these are ",
+                                                 absl::StrJoin(Families(), ", ", append_name)));
 }
 
 }  // namespace tessera::models

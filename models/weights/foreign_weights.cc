@@ -10,6 +10,7 @@
 #include "base/files/file.h"
 #include "base/files/git_lfs.h"
 #include "base/json/json.h"
+#include "control/model/pipelines.h"
 
 namespace tessera::models {
 namespace {
@@ -76,6 +77,13 @@ std::string FamilyOf(std::span<const StoredTensor> tensors) {
   return AnyName(tensors, {"double_blocks."}) ? " of FLUX" : "";
 }
 
+// Returns the family of a single file that cannot be run after a conversion either; empty if it may be.
+std::string UnsupportedFamilyOf(std::span<const StoredTensor> tensors) {
+  if (!AnyName(tensors, {"diffusion_model.input_blocks."})) return "";
+  return AnyName(tensors, {"conditioner.embedders.", ".label_emb."}) ? "Stable Diffusion XL"
+                                                                     : "Stable Diffusion 1 and 2";
+}
+
 }  // namespace
 
 bool IsCheckpointName(std::string_view file) {
@@ -101,6 +109,9 @@ absl::Status SingleFileError(const std::string& path) {
   const std::span<const StoredTensor> tensors =
       checkpoint.ok() ? std::span<const StoredTensor>(checkpoint->tensors()) : std::span<const StoredTensor>();
   if (IsLora(tensors)) return say("a LoRA, not a model; merge it into its base model with");
+  if (const std::string family = UnsupportedFamilyOf(tensors); !family.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(shown, ": ", control::FamilyProblem(family)));
+  }
   const std::string quantization = QuantizationOf(tensors);
   return say(absl::StrCat("a single-file checkpoint", FamilyOf(tensors),
                           quantization.empty() ? "" : absl::StrCat(" with weights in ", quantization),

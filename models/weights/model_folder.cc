@@ -13,6 +13,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/hub_name.h"
 #include "control/model/component_role.h"
+#include "control/model/pipelines.h"
 #include "models/weights/foreign_weights.h"
 
 namespace tessera::models {
@@ -45,6 +46,9 @@ absl::Status FileError(const fs::path& file) {
       return absl::FailedPreconditionError(
           absl::StrCat(QuotePath(file), " is one file of a model; the model is the folder ", QuotePath(model)));
     }
+  }
+  if (const std::string problem = control::RepositoryProblem(file.filename().string()); !problem.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(QuotePath(file), ": ", problem));
   }
   return SingleFileError(file.string());
 }
@@ -143,11 +147,13 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
     if (!IsFolder(fs::path(path) / component)) missing.push_back(component);
   }
   if (!missing.empty()) {
-    return absl::NotFoundError(absl::StrCat("model ", QuotePath(path), " has no folder for ",
-                                            missing.size() == 1 ? "component " : "components ",
-                                            absl::StrJoin(missing, ", "), ", which its model_index.json lists",
-                                            base::HubNameOfPath(path) ? "; complete the download with: " : "",
-                                            base::HubNameOfPath(path) ? base::HubDownloadCommand(path) : ""));
+    std::string advice = control::PipelineProblem(index.class_name);
+    if (advice.empty() && base::HubNameOfPath(path)) {
+      advice = absl::StrCat("complete the download with: ", base::HubDownloadCommand(path));
+    }
+    return absl::NotFoundError(absl::StrCat(
+        "model ", QuotePath(path), " has no folder for ", missing.size() == 1 ? "component " : "components ",
+        absl::StrJoin(missing, ", "), ", which its model_index.json lists", advice.empty() ? "" : "; ", advice));
   }
   return ModelFolder(path, std::move(index));
 }

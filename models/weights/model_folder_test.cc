@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "control/model/component_role.h"
 #include "tests/support/safetensors_bytes.h"
@@ -246,12 +247,28 @@ TEST(ModelFolderTest, ALinkOfTheHubsCacheToNowhereIsRecognisedWithTheCommandThat
     if (model.ok()) status.Update(model->Weights("transformer").status());
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << file;
     EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr(file + ": it is a link to a missing file"), HasSubstr("hf download org/a.model")));
+                AllOf(HasSubstr(file + ": it is a link to a missing file"), HasSubstr("tessera pull org/a.model")));
   }
   const TestFolder cache;
-  cache.Write("models--org--a.model/snapshots/0a1b/model_index.json", R"({"_class_name": "P", "vae": ["d", "V"]})");
+  cache.Write("models--org--a.model/snapshots/0a1b/model_index.json",
+              R"({"_class_name": "FluxPipeline", "vae": ["d", "V"]})");
   EXPECT_THAT(ErrorOf(cache / "models--org--a.model/snapshots/0a1b"),
-              AllOf(HasSubstr("component vae"), HasSubstr("hf download org/a.model")));
+              AllOf(HasSubstr("component vae"), HasSubstr("tessera pull org/a.model")));
+}
+
+TEST(ModelFolderTest, AnUnsupportedFamilyIsNamedAndNothingIsDownloadedOrConvertedForIt) {
+  const TestFolder folder;
+  folder.Write("models--org--xl/snapshots/0a1b/model_index.json",
+               R"({"_class_name": "StableDiffusionXLPipeline", "vae": ["d", "V"]})");
+  const std::string unet = folder.Write("unet.safetensors", OneTensor("model.diffusion_model.input_blocks.0.0.weight"));
+  const std::string named = folder.Write("sd_xl_base_1.0.ckpt", "x");
+  for (const auto& [path, family] :
+       {std::pair(folder / "models--org--xl/snapshots/0a1b", "Stable Diffusion XL"),
+        std::pair(unet, "Stable Diffusion 1 and 2"), std::pair(named, "Stable Diffusion XL")}) {
+    const std::string error = ErrorOf(path);
+    EXPECT_THAT(error, HasSubstr(absl::StrCat("a model of ", family, ", which Tessera does not run"))) << path;
+    EXPECT_THAT(error, AllOf(Not(HasSubstr("pull")), Not(HasSubstr("convert")))) << path;
+  }
 }
 
 TEST(ModelFolderTest, AFileOfAModelPointsToTheModel) {

@@ -7,8 +7,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "control/model/model_description.h"
+#include "control/model/pipelines.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
 #include "models/families/text_stage.h"
@@ -368,6 +370,13 @@ class SpoiledModel {
 TEST(BadModelTest, AnUnknownPipelineIsRefusedWithTheKnownOnes) {
   EXPECT_THAT(SpoiledModel("flux_dev").Replace("model_index.json", "FluxPipeline", "KandinskyPipeline").Error(),
               AllOf(HasSubstr("KandinskyPipeline"), HasSubstr("FluxPipeline"), HasSubstr("HunyuanDiTPipeline")));
+}
+
+TEST(BadModelTest, TheFamiliesAreThoseThatTheCommandLineKnows) {
+  ASSERT_EQ(models::Families().size(), std::size(control::kPipelineClasses));
+  for (const control::PipelineClass& known : control::kPipelineClasses) {
+    EXPECT_TRUE(models::FindFamily(known.class_name).ok()) << known.class_name;
+  }
 }
 
 TEST(BadModelTest, AComponentOfAnotherClassIsRefused) {
