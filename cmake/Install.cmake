@@ -4,7 +4,7 @@
 #   bin/tessera-worker          a few lines of shell that find LibTorch and start lib/tessera/tessera-worker
 #   lib/tessera/libtessera_cuda.so  the CUDA plug-in, where it was built
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
-#   lib/libtorch                link to the LibTorch of this clone; not in the bundle
+#   lib/libtorch                link to the LibTorch of this clone; in the CPU archive its libraries
 #   share/tessera/models/emoji  the embedded model
 #   share/man, share/bash-completion, share/zsh, share/fish  manual pages and completions, which the program itself prints
 #   include/tessera, lib/*.a, lib/cmake/Tessera, share/tessera/proto  the client library
@@ -40,7 +40,7 @@ tessera_install_with_libtorch(tessera-worker COMPONENT tessera)
 if(TARGET tessera-worker)
   set_target_properties(tessera-worker PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endif()
-# Only in the bundle: they prove another machine's results against tests/golden, and measure it.
+# Only in the CUDA archive: they prove another machine's results against tests/golden, and measure it.
 foreach(program tessera-golden bench_operators bench_shapes)
   tessera_install_with_libtorch(${program} COMPONENT golden EXCLUDE_FROM_ALL)
 endforeach()

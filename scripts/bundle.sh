@@ -1,42 +1,70 @@
 #!/usr/bin/env bash
-# Packs Tessera with its shared libraries, but without LibTorch, for another Linux machine (x86-64), as
-# dist/tessera-VERSION-linux-x86_64.tar.gz. Unpack it anywhere and set TESSERA_LIBTORCH to a LibTorch folder:
+# Packs the programs of a build with their shared libraries for another Linux machine (x86-64). The archive can be
+# unpacked anywhere, and it is the same to the byte for the same build and SOURCE_DATE_EPOCH.
 #
-#   TESSERA_LIBTORCH=/path/to/site-packages tessera-VERSION-linux-x86_64/bin/tessera generate "red apple"
+#   scripts/bundle.sh [--build FOLDER] [--out FOLDER] [--cuda]
+#     --build  a build folder; without it set-up builds the preset release, or cuda, and that is packed
+#     --out    where the archive shall be (dist)
+#     --cuda   tessera-VERSION-linux-x86_64-cuda.tar.gz: with the CUDA plug-in, the reference checks and
+#              scripts/first-card.sh, but without LibTorch, which for a GPU comes from its Python package
+#   without    tessera-VERSION-linux-x86_64.tar.gz: with LibTorch for the CPU; it needs nothing but glibc
 #
-#   scripts/bundle.sh [--preset release|cuda] [--no-setup]
-#     --no-setup  pack what build/PRESET already holds
+# Environment: TESSERA_PACKAGE_LIBTORCH=0 leaves LibTorch and the worker out and compresses little, to test the rest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-preset=release
-setup=1
+build= out=dist cuda=0
 while (($#)); do
   case $1 in
-    --preset) preset=${2:?--preset needs a name}; shift 2 ;;
-    --no-setup) setup=0; shift ;;
-    *) echo "bundle.sh: unknown argument $1; valid values: --preset release|cuda, --no-setup" >&2; exit 2 ;;
+    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --out) out=${2:?--out needs a folder}; shift 2 ;;
+    --cuda) cuda=1; shift ;;
+    *) echo "bundle.sh: unknown argument $1; valid values: --build FOLDER, --out FOLDER, --cuda" >&2; exit 2 ;;
   esac
 done
-build=build/$preset
-if ((setup)); then scripts/setup.sh --preset "$preset"; fi
+if [[ -z $build ]]; then
+  preset=release
+  if ((cuda)); then preset=cuda; fi
+  scripts/setup.sh --preset "$preset"
+  build=build/$preset
+fi
+with_libtorch=$((!cuda))
+if [[ ${TESSERA_PACKAGE_LIBTORCH:-1} == 0 ]]; then with_libtorch=0; fi
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
-libtorch=$(sed -n 's/^TESSERA_LIBTORCH_DIR:PATH=//p' "$build/CMakeCache.txt")
+libtorch=$(realpath "$(sed -n 's/^TESSERA_LIBTORCH_DIR:PATH=//p' "$build/CMakeCache.txt")")
+torch=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' scripts/libtorch-requirements.txt)
 name=tessera-$version-linux-x86_64
-mkdir -p dist
-stage=$(mktemp -d dist/.stage.XXXXXX)
+archive=$out/$name.tar.gz
+if ((cuda)); then archive=$out/$name-cuda.tar.gz; fi
+mkdir -p "$out"
+stage=$(mktemp -d "$out/.stage.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 tree=$stage/$name
-for component in tessera golden; do
-  cmake --install "$build" --prefix "$tree" --component "$component" --strip >"$stage/install.log" ||
+documents=$tree/share/doc/tessera
+install_component() {
+  cmake --install "$build" --prefix "$tree" --component "$1" --strip >"$stage/install.log" ||
     { cat "$stage/install.log" >&2; exit 1; }
-done
+}
+if ((with_libtorch)); then
+  deploy/docker/install.sh "$build" "$tree"
+else
+  install_component tessera
+fi
+if ((cuda)); then
+  if [[ ! -e $tree/lib/tessera/libtessera_cuda.so ]]; then
+    echo "bundle.sh: $build has no CUDA plug-in; scripts/setup.sh --preset cuda builds one" >&2
+    exit 1
+  fi
+  install_component golden
+  cp scripts/libtorch-requirements.txt "$tree/"
+else
+  rm -f "$tree/lib/tessera/libtessera_cuda.so"
+  if ((!with_libtorch)); then rm -rf "$tree/bin/tessera-worker" "$tree/lib"; fi
+fi
 
-cp scripts/libtorch-requirements.txt "$tree/"
-
-# Libraries of the system's C library are not packed: they must match the system's loader. By default libstdc++ is not
-# used from the bundle either, because ours needs a newer C library than everything else does.
+# Libraries of the system's C library are not packed: they must match the system's loader.
 belongs_to_libc() {
   case $1 in
     ld-linux-x86-64.so.* | libc.so.* | libm.so.* | libpthread.so.* | libdl.so.* | librt.so.* | libresolv.so.* | libutil.so.* | libnss_*) return 0 ;;
@@ -44,65 +72,68 @@ belongs_to_libc() {
   esac
 }
 
-# The libraries of all programs, as the loader finds them here. Libraries in the LibTorch folder are not packed, and
-# neither are those of the CUDA plug-in: they come with the LibTorch of a GPU machine and need not exist here.
+# The libraries of all programs, as the loader finds them here. Those of LibTorch are in its folder, and those of the CUDA
+# plug-in come with the LibTorch of a GPU machine and need not exist here.
+mkdir -p "$tree/lib" "$documents/libraries"
 programs=()
 while IFS= read -r -d '' file; do
   if [[ $(head -c 4 "$file" | od -An -tx1) == " 7f 45 4c 46" ]]; then programs+=("$file"); fi
-done < <(find "$tree/bin" "$tree/lib" -type f ! -name libtessera_cuda.so -print0)
+done < <(find "$tree/bin" "$tree/lib" -name libtorch -prune -o -type f ! -name libtessera_cuda.so -print0)
 declare -A libraries=()
 while read -r soname _ path _; do
   if [[ $path == not ]]; then echo "bundle.sh: $soname is not found on this machine" >&2; exit 1; fi
-  if [[ $path != /* || $(realpath "$path") == "$(realpath "$libtorch")"/* ]] || belongs_to_libc "$soname"; then continue; fi
+  path=$(realpath "$path")
+  if [[ $path != /* || $path == "$libtorch"/* || $path == "$(realpath "$tree")"/* ]] || belongs_to_libc "$soname"; then continue; fi
   libraries[$soname]=$path
-done < <(LD_LIBRARY_PATH=$libtorch/torch/lib ldd "${programs[@]}" | grep '=>')
-mkdir -p "$tree/lib" "$tree/share/doc/tessera/libraries"
+done < <(LD_LIBRARY_PATH=$libtorch/torch/lib ldd "${programs[@]}" | grep '=>' | sort -u)
+
+# libstdc++ needs a newer C library than all else does. With --cuda the system's is used, so that the archive also runs on
+# GPU machines with Ubuntu 22.04; lib/fallback serves systems that have none.
 for soname in "${!libraries[@]}"; do
-  file=$(realpath "${libraries[$soname]}")
+  place=$tree/lib/$soname
   case $soname in
-    libstdc++.so.* | libgcc_s.so.*) install -D -m 644 "$file" "$tree/lib/fallback/$soname" ;;
-    *) install -m 644 "$file" "$tree/lib/$soname" ;;
+    libstdc++.so.* | libgcc_s.so.*) if ((cuda)); then place=$tree/lib/fallback/$soname; fi ;;
   esac
-  # Packages name their files with or without the leading /usr.
-  package=$({ dpkg-query -S "$file" || dpkg-query -S "${file#/usr}"; } 2>/dev/null | sed -n '1s/:.*//p' || true)
-  if [[ -n $package && -e /usr/share/doc/$package/copyright ]]; then
-    cp -L "/usr/share/doc/$package/copyright" "$tree/share/doc/tessera/libraries/$package"
-  fi
+  install -D -m 644 "${libraries[$soname]}" "$place"
 done
+
+# The packages that they come from, and their licences. Packages name their files with or without the leading /usr.
+{ dpkg-query -S "${libraries[@]}" "${libraries[@]#/usr}" 2>/dev/null || true; } | sed 's/:.*//' | sort -u |
+  while read -r package; do
+    dpkg-query -W -f '${Package} ${Version}\n' "$package:amd64"
+    cp -L "/usr/share/doc/$package/copyright" "$documents/libraries/$package"
+  done >"$documents/packages.txt"
 
 # The newest symbols that are imported from the system's libraries decide which systems it runs on.
 newest() { objdump -T "${@:2}" | sed -n "s/.*$1_\([0-9.]*\).*/\1/p" | sort -Vu | tail -n 1; }
 glibc=$(newest GLIBC "${programs[@]}" "$tree"/lib/*.so*)
-glibcxx=$(newest GLIBCXX "${programs[@]}" "$tree"/lib/*.so*)
-fallback_glibc=$(newest GLIBC "$tree"/lib/fallback/*.so*)
-torch=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$libtorch/torch/version.py")
+{
+  if ((cuda)); then
+    cat <<EOF
+Tessera $version for Linux on x86-64 with an NVIDIA GPU: glibc $glibc and libstdc++ of GCC 12 or newer (Debian 12, Ubuntu 22.04
+and later). Without such a libstdc++, but with glibc $(newest GLIBC "$tree"/lib/fallback/*.so*), set LD_LIBRARY_PATH to lib/fallback.
 
-cat >"$tree/README.txt" <<EOF
-Tessera $version for Linux on x86-64 with glibc $glibc and a libstdc++ with GLIBCXX_$glibcxx (that of GCC 12), or newer: Debian 12,
-Ubuntu 22.04 and later. Without such a libstdc++, but with glibc $fallback_glibc, lib/fallback has one: set
-LD_LIBRARY_PATH to it.
+LibTorch and CUDA's libraries are not in here, because they take 5 GB. They come with torch $torch from Python's index:
 
-It needs LibTorch ${torch%+*}, which is not in here. TESSERA_LIBTORCH names the folder that holds torch/: that of any Python
-environment with torch ${torch%+*} (\`pip show torch\`, "Location"), which for --device cuda must hold its CUDA libraries
-too; or, for the CPU, one that any pip makes from the list in here:
+  python3 -m venv ~/tessera-libtorch
+  ~/tessera-libtorch/bin/pip install torch==$torch
+  export TESSERA_LIBTORCH=\$(echo ~/tessera-libtorch/lib/python3*/site-packages)
+  bin/tessera generate "red apple" --device cuda
 
-  pip install --target libtorch --no-deps --no-compile --require-hashes --only-binary=:all: --implementation cp \\
-    --python-version 3.11 --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \\
-    --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -r libtorch-requirements.txt
-
-  export TESSERA_LIBTORCH=/path/to/libtorch
-  bin/tessera generate "red apple"
-
-A link lib/libtorch to that folder does as well. The folder can be moved; nothing else of the system is used but its
-C and C++ libraries and, for --device cuda, the NVIDIA driver. Licences: share/doc/tessera.
+TESSERA_LIBTORCH names the folder that holds torch/; a link lib/libtorch to it does as well. For the CPU alone it is enough
+to install libtorch-requirements.txt, which pins LibTorch by hash, with pip's options --target and --no-deps.
 EOF
+  else
+    cat <<EOF
+Tessera $version for Linux on x86-64 with glibc $glibc or newer: Debian 12 and later. Nothing else of the system is used.
 
-archive=dist/$name.tar.gz
-tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"$archive.part"
-mv "$archive.part" "$archive"
+  bin/tessera generate "red apple"
+EOF
+  fi
+  echo
+  echo "The folder can be moved. Licences: share/doc/tessera."
+} >"$tree/README.txt"
+
+scripts/reproducible-tar.sh "$stage" "$name" "$archive" "$epoch"
 size=$(stat -c %s "$archive")
 printf '%s: %d.%d MB, %d libraries, glibc %s or newer\n' "$archive" $((size / 1000000)) $((size / 100000 % 10)) "${#libraries[@]}" "$glibc"
-if ((size >= 60000000)); then
-  echo "bundle.sh: the archive is larger than 60 MB" >&2
-  exit 1
-fi

@@ -4,7 +4,7 @@
 #
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
-#                     cuda: also nvcc, unpacked into .deps/ where the machine has none of LibTorch's CUDA version
+#                     cuda, package-cuda: also nvcc, unpacked into .deps/ where the machine has none of LibTorch's CUDA version
 #     --checks        also what the checks and the tests need: clang's tools, Go, chromium, Python packages in an environment of
 #                     their own, and nginx, prometheus, kubectl, PostgreSQL and nvcc, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
@@ -42,9 +42,9 @@ while (($#)); do
   esac
 done
 case $preset in
-  release | single | cuda) needs_libtorch=1 ;;
+  release | single | cuda | package | package-cuda) needs_libtorch=1 ;;
   no-torch | debug | tsan | fuzz) needs_libtorch=0 ;;
-  *) echo "setup.sh: unknown preset $preset; valid values: release, single, no-torch, debug, tsan, fuzz, cuda" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown preset $preset; valid values: release, single, no-torch, debug, tsan, fuzz, cuda, package, package-cuda" >&2; exit 2 ;;
 esac
 
 mkdir -p build/logs
@@ -253,7 +253,7 @@ machine_nvcc() {
     if [[ -x $nvcc && $("$nvcc" --version) == *"release $1."* ]]; then echo "$nvcc"; return; fi
   done
 }
-if ((!needs_libtorch)) || ((!checks)) && [[ $preset != cuda ]]; then
+if ((!needs_libtorch)) || ((!checks)) && [[ $preset != *cuda ]]; then
   finish "not needed"
 else
   cuda_release=$(sed -n "s/^cuda.*'\([0-9]*\)\..*/\1/p" .deps/libtorch/torch/version.py)

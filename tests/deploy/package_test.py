@@ -1,13 +1,18 @@
-"""The Debian package, but for LibTorch: what is in it, what it says about itself, lintian, its service for systemd.
-scripts/package-check.py installs the whole of it.
+"""The files of a release (scripts/release.sh), but for LibTorch: what is in them, and that they are the same each time; of the
+Debian package also what it says about itself, lintian, and its service for systemd. scripts/package-check.py installs the whole.
 
     package_test.py TESSERA BUILD     from the repository's root
 """
+import filecmp
+import gzip
+import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -24,12 +29,15 @@ def run(*command, **options):
 
 
 def setUpModule():
-    global place, package, tree
+    global VERSION, place, made, package, tree
     folder = tempfile.TemporaryDirectory()
     unittest.addModuleCleanup(folder.cleanup)
     place = pathlib.Path(folder.name)
-    run("cpack", "-G", "DEB", "-B", place / "made", cwd=BUILD, env={**os.environ, "TESSERA_PACKAGE_LIBTORCH": "0"})
-    package, = (place / "made").glob("*.deb")
+    made = place / "made"
+    VERSION = run(TESSERA, "--version").split()[1]
+    run("scripts/release.sh", VERSION, "--build", BUILD, "--no-cuda", "--out", made,
+        env={**os.environ, "TESSERA_PACKAGE_LIBTORCH": "0"})
+    package, = made.glob("*.deb")
     tree = place / "tree"
     run("dpkg-deb", "--extract", package, tree)
 
@@ -42,11 +50,147 @@ def field(name):
     return run("dpkg-deb", "--field", package, name).strip()
 
 
+class ReleaseTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.name = f"tessera-{VERSION}-linux-x86_64"
+        cls.archive, cls.sdk = made / f"{cls.name}.tar.gz", made / f"tessera-sdk-{VERSION}-linux-x86_64.tar.gz"
+        cls.bill = made / f"tessera-{VERSION}.spdx.json"
+        cls.unpacked = place / "elsewhere"
+        with tarfile.open(cls.archive) as archive:
+            archive.extractall(cls.unpacked)
+        cls.folder = cls.unpacked / cls.name
+
+    def validate(self, bill):
+        text = ("import sys; from spdx_tools.spdx.parser.parse_anything import parse_file as parse; "
+                "from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document as validate; "
+                "print([found.validation_message for found in validate(parse(sys.argv[1]))])")
+        return run(PYTHON, "-c", text, bill).strip()
+
+    def test_it_has_every_file_and_their_checksums(self):
+        names = {package.name, self.archive.name, self.sdk.name, self.bill.name, "NOTES.md"}
+        self.assertEqual({file.name for file in made.iterdir()}, names | {"SHA256SUMS"})
+        checked = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=made)
+        self.assertEqual({line.split(":")[0] for line in checked.splitlines()}, names)
+
+    def test_its_notes_are_this_versions_part_of_the_changelog(self):
+        notes = (made / "NOTES.md").read_text()
+        self.assertIn(f"## {VERSION}\n\n{notes}", pathlib.Path("CHANGELOG.md").read_text())
+        self.assertNotIn("\n## ", notes)
+
+    def test_the_same_build_gives_the_same_archive(self):
+        when = run("git", "log", "-1", "--format=%ct").strip()
+        run("scripts/bundle.sh", "--build", BUILD, "--out", place / "again",
+            env={**os.environ, "TESSERA_PACKAGE_LIBTORCH": "0", "SOURCE_DATE_EPOCH": when, "TZ": "Asia/Tokyo"})
+        self.assertTrue(filecmp.cmp(place / "again" / self.archive.name, self.archive, shallow=False))
+
+    def test_a_file_that_differs_gives_another_archive(self):
+        for text in ("one", "two"):
+            (place / "pack").mkdir(exist_ok=True)
+            (place / "pack/file").write_text(text)
+            run("scripts/reproducible-tar.sh", place, "pack", place / f"{text}.tar.gz", "0")
+        self.assertNotEqual((place / "one.tar.gz").read_bytes(), (place / "two.tar.gz").read_bytes())
+
+    def test_its_archives_say_nothing_of_the_machine_that_made_them(self):
+        when = int(run("git", "log", "-1", "--format=%ct"))
+        for file in (self.archive, self.sdk):
+            with tarfile.open(file) as archive:
+                members = archive.getmembers()
+            self.assertEqual([member.name for member in members], sorted(member.name for member in members))
+            self.assertEqual({member.name.split("/")[0] for member in members}, {file.name.removesuffix(".tar.gz")})
+            self.assertEqual({(member.uid, member.gid, member.uname, member.gname, member.mtime) for member in members},
+                             {(0, 0, "", "", when)})
+            self.assertLessEqual({member.mode for member in members if not member.issym()}, {0o755, 0o644})
+            self.assertFalse([member.name for member in members if member.issym() and member.linkname.startswith("/")])
+            self.assertEqual(file.read_bytes()[4:8], bytes(4), "gzip's own time")
+            self.assertFalse(str(BUILD).encode() in gzip.decompress(file.read_bytes()), f"{file.name} names the build folder")
+
+    def test_its_programs_find_all_libraries_but_the_systems_c_library_next_to_them(self):
+        program = self.folder / "bin/tessera"
+        self.assertEqual(run("env", "-i", program, "--version").split()[1], VERSION)
+        for line in run("env", "-i", "/usr/bin/ldd", program).splitlines():
+            name, _, path = line.strip().partition(" => ")
+            if path and not path.startswith(str(self.unpacked)):
+                self.assertRegex(name, r"^lib(c|m|dl|pthread|resolv|rt)\.so\.")
+
+    def test_the_example_of_the_sdk_is_configured_as_its_readme_says(self):
+        with tarfile.open(self.sdk) as archive:
+            archive.extractall(place)
+        folder = place / self.sdk.name.removesuffix(".tar.gz")
+        line, = re.findall(r"(?m)^  (cmake .*)$", (folder / "README.txt").read_text())
+        run("bash", "-c", line, cwd=folder)
+        self.assertIn(str(folder / "lib/cmake/Tessera"), (folder / "build/CMakeCache.txt").read_text())
+
+    def test_its_bill_of_materials_is_valid_and_names_what_the_archive_carries(self):
+        self.assertEqual(self.validate(self.bill), "[]")
+        bill = json.loads(self.bill.read_text())
+        listed = {(entry["name"], entry["versionInfo"]): entry for entry in bill["packages"]}
+        carried = [tuple(line.split()) for line in (self.folder / "share/doc/tessera/packages.txt").read_text().splitlines()]
+        self.assertGreater(len(carried), 30)
+        contained = {entry["relatedSpdxElement"] for entry in bill["relationships"] if entry["relationshipType"] == "CONTAINS"}
+        texts = {entry["licenseId"] for entry in bill["hasExtractedLicensingInfos"]}
+        for key in carried:
+            self.assertIn(listed[key]["SPDXID"], contained, key)
+            self.assertIn(listed[key]["licenseDeclared"], texts, key)
+        pins = re.findall(r"(?m)^(\S+)==(\S+) --hash=sha256:(\S+)$", pathlib.Path("scripts/libtorch-requirements.txt").read_text())
+        for name, version, digest in pins:
+            self.assertEqual(listed[name, version]["checksums"][0]["checksumValue"], digest)
+
+    def test_every_library_of_the_archive_comes_from_a_package_that_is_listed(self):
+        packages = [line.split()[0] for line in (self.folder / "share/doc/tessera/packages.txt").read_text().splitlines()]
+        installed = {pathlib.Path(path).name for path in run("dpkg-query", "-L", *(f"{name}:amd64" for name in packages)).splitlines()}
+        self.assertLessEqual({library.name for library in (self.folder / "lib").iterdir()}, installed)
+
+    def test_a_bill_that_is_not_valid_is_noticed(self):
+        bill = json.loads(self.bill.read_text())
+        bill["packages"][0]["downloadLocation"] = "here"
+        (place / "bad.spdx.json").write_text(json.dumps(bill))
+        self.assertNotEqual(self.validate(place / "bad.spdx.json"), "[]")
+
+    def test_a_version_that_is_not_the_projects_is_refused(self):
+        for version, reason in (("9.9.9", f"CMakeLists.txt says {VERSION}"), ("1.0", "three numbers")):
+            done = subprocess.run(["scripts/release.sh", version], capture_output=True, text=True, timeout=DEADLINE)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(reason, done.stderr)
+
+
+class WorkflowTest(unittest.TestCase):
+    """The workflow for a forge cannot run here; this is what can be known of it without one."""
+
+    FILE = pathlib.Path(".github/workflows/release.yml")
+
+    def check(self, text):
+        file = place / "workflow.yml"
+        file.write_text(text)
+        return subprocess.run([PYTHON, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", file],
+                              capture_output=True, text=True, timeout=DEADLINE)
+
+    def test_it_follows_the_forges_schema(self):
+        done = self.check(self.FILE.read_text())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_a_key_that_the_forge_does_not_know_is_noticed(self):
+        self.assertIn("runs_on", self.check(self.FILE.read_text().replace("runs-on", "runs_on", 1)).stdout)
+
+    def test_its_commands_are_valid_and_name_what_is_there(self):
+        workflow = yaml.safe_load(self.FILE.read_text())
+        commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+        for command in commands:
+            run("bash", "-n", "-c", command)
+        text = "\n".join(commands)
+        self.assertTrue(os.access(re.search(r"scripts/\S+\.sh", text)[0], os.X_OK))
+        for kind in workflow["jobs"]["images"]["strategy"]["matrix"]["kind"]:
+            self.assertTrue(pathlib.Path(f"deploy/docker/Dockerfile.{kind}").exists())
+        published = shlex.split(re.search(r"gh release create.*", text.replace("\\\n", ""), re.DOTALL)[0])
+        patterns = [word for word in published if word.startswith("release/")]
+        for file in made.iterdir():
+            self.assertTrue(any(pathlib.PurePath("release", file.name).match(pattern) for pattern in patterns), file.name)
+
+
 class ControlTest(unittest.TestCase):
     def test_it_is_the_version_of_the_program_under_debians_usual_name(self):
-        version = run(TESSERA, "--version").split()[1]
-        self.assertEqual(package.name, f"tessera_{version}_amd64.deb")
-        self.assertEqual((field("Package"), field("Version"), field("Architecture")), ("tessera", version, "amd64"))
+        self.assertEqual(package.name, f"tessera_{VERSION}_amd64.deb")
+        self.assertEqual((field("Package"), field("Version"), field("Architecture")), ("tessera", VERSION, "amd64"))
 
     def test_it_depends_on_what_the_libraries_of_its_programs_come_from(self):
         depends = {entry.split()[0] for entry in field("Depends").split(", ")}
@@ -165,4 +309,5 @@ class DocumentTest(unittest.TestCase):
 
 if __name__ == "__main__":
     TESSERA, BUILD = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+    PYTHON = pathlib.Path(".deps/deploy-tests/bin/python").absolute()
     unittest.main(argv=sys.argv[:1] + sys.argv[3:])
