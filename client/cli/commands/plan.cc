@@ -109,7 +109,7 @@ void PrintPlans(const server::Plans& plans, bool fitting) {
   for (const server::Plan& plan : plans.plans) widest = std::max(widest, Title(plan).size());
   const int width = static_cast<int>(widest);
   if (fitting) {
-    std::printf("\n%-*s  %9s  %11s  %10s  %10s\n", width, "plan", "s/image", "images/hour", "memory", "sent/step");
+    std::printf("\npredicted:\n%-*s  %9s  %11s  %10s  %10s\n", width, "plan", "s/image", "images/hour", "memory", "sent/step");
   } else {
     std::printf("\ndo not fit into memory:\n");
   }
@@ -134,8 +134,8 @@ void PrintTable(const server::Plans& plans, const PlannedFor& about) {
               about.link_name());
   if (plans.recommended.has_value()) {
     const server::Plan& best = plans.plans[*plans.recommended];
-    std::printf("recommended: %s: %.3f s an image, %.0f images an hour\n", Title(best).c_str(), best.time.image(),
-                best.images_per_hour);
+    std::printf("recommended: %s: predicted %.3f s an image, %.0f images an hour\n", Title(best).c_str(),
+                best.time.image(), best.images_per_hour);
   } else {
     std::printf("recommended: none\n");
   }
