@@ -10,7 +10,8 @@
 #                 layouts, batches and soak with each instruction set, real clients of other makers against the
 #                 server, the conversion of foreign weights, a server under mixed load for ten minutes, an image whose
 #                 steps take minutes, a style that the built-in model is taught, the CPU image's file tree with this
-#                 build, run, and the Debian package, installed and removed in a tree of Debian 12
+#                 build, run, and the files of a release: made twice and compared, the archive used in bare trees of
+#                 Debian 12 and 13, the package installed and removed in Debian 12
 #
 # The parsers of outside bytes meet their corpus under AddressSanitizer when they or it have changed since that was last
 # found clean on this machine, and always with --long.
@@ -122,7 +123,7 @@ if ((long)); then
       --output "$(mktemp -d)/large.png"
     stage "Ten minutes of mixed load" scripts/soak.sh 10
     stage "The CPU image's file tree by its Dockerfile" "${as_root[@]}" scripts/image-tree.py --installed "build/$preset"
-    stage "The Debian package, installed and removed" "${as_root[@]}" scripts/package-check.py "build/$preset"
+    stage "The files of a release, used in trees of Debian 12 and 13" "${as_root[@]}" scripts/package-check.py "build/$preset"
   fi
 else
   echo "Tests with random faults run with seed ${TESSERA_FAULT_SEED:-1} alone"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the Debian package of a build, installs it into a fresh tree of Debian 12, uses it as its service would, removes
-and purges it, and checks what is left after each. Debian's packages come from its mirror.
+"""Makes the files of a release of a build, twice, and compares them. Unpacks the archive into trees of Debian 12 and 13 that hold
+only the packages that every Debian has, and uses it there. Installs the package into a fresh tree of Debian 12, uses it as its
+service would, removes and purges it, and checks what is left after each. Debian's packages come from its mirror.
 
     scripts/package-check.py [--keep FOLDER] BUILD
-      --keep       leave the package there
+      --keep       leave the files there
 
 Needs root, for chroot and mounts, and mmdebstrap and lintian (scripts/setup.sh --checks).
 """
@@ -38,9 +39,9 @@ def run(*command, **options):
 
 
 class Tree:
-    def __init__(self, path):
+    def __init__(self, path, suite="bookworm", variant="minbase"):
         self.path = path
-        run("mmdebstrap", "--variant=minbase", "--quiet", "bookworm", path)
+        run("mmdebstrap", f"--variant={variant}", "--quiet", suite, path)
         for name in ("etc/resolv.conf", "etc/hosts"):
             shutil.copy(f"/{name}", path / name)
 
@@ -79,14 +80,43 @@ class Tree:
 
 
 def make(build, place):
-    print("Package", flush=True)
-    run("cpack", "-G", "DEB", "-B", place, cwd=build, stdout=subprocess.DEVNULL)
+    print("Files of a release, twice", flush=True)
+    root = pathlib.Path(__file__).resolve().parents[1]
+    version = re.search(r"(?m)^CMAKE_PROJECT_VERSION:STATIC=(.*)$", (build / "CMakeCache.txt").read_text())[1]
+    for out in (place, place.with_name("again")):
+        run(root / "scripts/release.sh", version, "--no-cuda", "--build", build, "--out", out, stdout=subprocess.DEVNULL)
+    sums, again = ((out / "SHA256SUMS").read_text() for out in (place, place.with_name("again")))
+    check("both times they are the same to the byte", sums == again, f"{sums}\n{again}")
+    shutil.rmtree(place.with_name("again"))
     package, = place.glob("*.deb")
     done = subprocess.run(["lintian", "--no-cfg", "--allow-root", "--fail-on", "error,warning", str(package)],
                           capture_output=True, text=True)
-    check(f"{package.stat().st_size / 1e6:.0f} MB, and lintian has nothing to say", done.returncode == 0 and not done.stdout,
-          done.stdout + done.stderr)
-    return package
+    check(f"the package has {package.stat().st_size / 1e6:.0f} MB, and lintian has nothing to say",
+          done.returncode == 0 and not done.stdout, done.stdout + done.stderr)
+    return package, place / f"tessera-{version}-linux-x86_64.tar.gz"
+
+
+def try_archive(archive, suite, build, work):
+    """Uses the archive as an ordinary user in a tree without any package that is not essential."""
+    print(f"The archive in a bare {suite}", flush=True)
+    tree = Tree(work / suite, suite, "essential")
+    folder = tree.path / "srv/somewhere else"
+    folder.mkdir()
+    run("tar", "-C", folder, "-xzf", archive)
+    home = f"/srv/somewhere else/{archive.name.removesuffix('.tar.gz')}"
+    program = shlex.quote(f"{home}/bin/tessera")
+    outside = set(re.findall(r"(?m)^\t(\S+) => /(?!srv)", tree.must(
+        f"cd {shlex.quote(home)} && for file in bin/tessera lib/tessera/tessera-worker; do ldd $file; done")))
+    libc = {f"lib{name}" for name in ("c.so.6", "m.so.6", "dl.so.2", "pthread.so.0", "resolv.so.2", "rt.so.1", "util.so.1")}
+    check("of the system it loads only glibc", "libc.so.6" in outside and outside <= libc, outside)
+    tree.must("install -d -o nobody -m 700 /tmp/work")
+    make_picture = "generate 'red apple' --seed 1 --output"
+    tree.must(f"cd /tmp/work && HOME=/tmp/work {program} {make_picture} apple.png", user="nobody", network=False)
+    run(build / "bin/tessera", *shlex.split(make_picture), work / f"{suite}.png", stdout=subprocess.DEVNULL)
+    check("it makes the picture that the build makes",
+          (tree.path / "tmp/work/apple.png").read_bytes() == (work / f"{suite}.png").read_bytes())
+    serve(tree, f"{program} serve", "HOME=/tmp/work", "/tmp/work", "nobody")
+    shutil.rmtree(tree.path)
 
 
 def unit_settings(tree):
@@ -95,12 +125,19 @@ def unit_settings(tree):
     return values["ExecStart"], values["Environment"], values["WorkingDirectory"]
 
 
-def serve(tree):
-    """Runs the unit's command as its user, as systemd would; requests a picture over the loopback; ends it by SIGTERM."""
+def serve_as_unit(tree):
+    """Runs the unit's command as its user, as systemd would."""
     program, environment, folder = unit_settings(tree)
     tree.must(f"install -d -o tessera -g tessera -m 750 {folder}")
     tree.must("install -d -o tessera -g tessera -m 700 /run/tessera")
-    server = subprocess.Popen(tree.command(f"cd {folder} && umask 077 && exec env {environment} {program}", user="tessera", network=False),
+    serve(tree, program, environment, folder, "tessera")
+    state = tree.path / folder.lstrip("/") / "data"
+    check("queue and pictures are their owner's alone", state.stat().st_mode & 0o077 == 0)
+
+
+def serve(tree, program, environment, folder, user):
+    """Runs the command; requests a picture over the loopback; ends it by SIGTERM."""
+    server = subprocess.Popen(tree.command(f"cd {folder} && umask 077 && exec env {environment} {program}", user=user, network=False),
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         children = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children")
@@ -119,15 +156,13 @@ def serve(tree):
                 fail(f"FAILED: the service becomes ready\n{server.communicate()[0]}")
             time.sleep(0.2)
         answer = call("/v1/images/generations", "-H", "Content-Type: application/json", "-d", '{"prompt": "red apple", "seed": 1}')
-        check("as the unit starts it, it serves a picture", "b64_json" in answer, answer[:300])
+        check(f"started by {user}, it serves a picture", "b64_json" in answer, answer[:300])
         os.kill(int(children.read_text().split()[0]), 15)
         output, _ = server.communicate(timeout=DEADLINE)
         check("SIGTERM ends it in order", server.returncode == 0, output)
     finally:
         if server.poll() is None:
             server.kill()
-    state = tree.path / folder.lstrip("/") / "data"
-    check("queue and pictures are their owner's alone", state.stat().st_mode & 0o077 == 0)
 
 
 def main():
@@ -142,9 +177,12 @@ def main():
             fail(f"{tool} is missing: scripts/setup.sh --checks installs it")
     work = pathlib.Path(tempfile.mkdtemp(prefix="tessera-package-"))
     try:
-        package = make(options.build.resolve(), work / "made")
+        build = options.build.resolve()
+        package, archive = make(build, work / "made")
         if options.keep:
-            shutil.copy(package, options.keep)
+            shutil.copytree(work / "made", options.keep, dirs_exist_ok=True)
+        for suite in ("bookworm", "trixie"):
+            try_archive(archive, suite, build, work)
         print("Debian 12 from its mirror", flush=True)
         tree = Tree(work / "tree")
         tree.must("apt-get update")
@@ -162,7 +200,7 @@ def main():
         check("the account cannot log in", re.search(r"(?m)^tessera:.*:/usr/sbin/nologin$", (tree.path / "etc/passwd").read_text()))
         tree.must("cd /tmp && tessera generate 'red apple' --seed 1 --output pictures/apple.png")
         check("the command line makes a picture", (tree.path / "tmp/pictures/apple.png").read_bytes()[:4] == b"\x89PNG")
-        serve(tree)
+        serve_as_unit(tree)
 
         (tree.path / "etc/tessera/tessera.yaml").write_text((tree.path / "etc/tessera/tessera.yaml").read_text() + "# ours\n")
         tree.must(f"{install} 2>&1 && dpkg --verify tessera || true")
@@ -173,14 +211,14 @@ def main():
         check("removed, queue, pictures and configuration are there",
               any((tree.path / "var/lib/tessera/data").iterdir()) and (tree.path / "etc/tessera/tessera.yaml").exists())
         tree.must(install)
-        serve(tree)
+        serve_as_unit(tree)
         tree.must("dpkg --purge tessera")
         left = tree.files() - before
         check("purged, nothing is left", not left, "\n".join(sorted(left)))
         check("purged, its account is gone", (tree.path / "etc/passwd").read_text() == accounts)
     finally:
         shutil.rmtree(work)
-    print("The package installs, serves and leaves")
+    print("The archive runs on Debian 12 and 13, and the package installs, serves and leaves")
 
 
 if __name__ == "__main__":

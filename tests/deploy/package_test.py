@@ -281,6 +281,36 @@ class ServiceTest(unittest.TestCase):
             self.assertIn(f"{line}\n", text)
 
 
+class InstallPageTest(unittest.TestCase):
+    """docs/install.md: scripts/package-check.py installs what its commands install."""
+
+    PAGE = pathlib.Path("docs/install.md").read_text()
+
+    def test_the_files_it_lists_and_uses_are_those_of_a_release(self):
+        cuda = f"tessera-{VERSION}-linux-x86_64-cuda.tar.gz"  # of a build with the plug-in
+        listed = set(re.findall(r"`([^`]*)`", "\n".join(re.findall(r"(?m)^\| (`[^|]*`) \|", self.PAGE))))
+        self.assertEqual(listed, {file.name for file in made.iterdir()} | {cuda})
+        for used in re.findall(r"dist/[0-9.]+/(\S+)", self.PAGE):
+            self.assertIn(used, listed)
+
+    def test_its_commands_are_known_and_valid(self):
+        commands = re.findall(r"(?m)^    (\S.*)$", self.PAGE)
+        for command in commands:
+            run("bash", "-n", "-c", command)
+            first = command.split()[0]
+            self.assertTrue(first in {"export", "cd", "sudo", "tar", "python3", "cmake"} or os.access(first, os.X_OK) or
+                            first == f"tessera-{VERSION}-linux-x86_64/bin/tessera", f"{command!r} is shown and not checked")
+        self.assertIn(f"scripts/release.sh {VERSION}", commands)
+        self.assertIn(re.search(r"torch==[0-9.]+", pathlib.Path("scripts/libtorch-requirements.txt").read_text())[0], self.PAGE)
+
+    def test_the_readme_is_narrow_and_neither_shows_a_file_that_is_not_public(self):
+        readme = pathlib.Path("README.md").read_text()
+        self.assertEqual([line for line in readme.splitlines() if len(line) > 100], [])
+        for page in (readme, self.PAGE):
+            self.assertNotRegex(page, r"releases/download|ghcr\.io|docker pull|apt-get install tessera")
+            self.assertIn("Nothing is published yet", page)
+
+
 class DocumentTest(unittest.TestCase):
     PAGE = pathlib.Path("docs/deploy-debian.md").read_text()
 

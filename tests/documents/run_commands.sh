@@ -1,6 +1,7 @@
 #!/bin/sh
 # run_commands.sh TESSERA ROOT DOCUMENT…: runs every command that a document shows, as a reader would: in order, in one
-# empty folder for each document. A command is an indented line that begins with "tessera", "mkdir" or "curl"; what
+# empty folder for each document. A command is an indented line that begins with "tessera", "mkdir", "curl", "export", "eval" or
+# "./run-demo.sh" (which is run if the programs are those of its build folder); README.md shows no others. What
 # "docker run" runs in a container is run without one ("--detach": as with "&"). A model that
 # a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place, and tests/documents/adapters
 # that of PATH/TO/adapters. A server is started on ports
@@ -12,6 +13,8 @@ set -eu
 . "$(dirname "$0")/../support/wait_until.sh"
 tessera=$1 root=$2
 shift 2
+commands='^    (tessera|mkdir|curl|docker run|export|eval|\./run-demo\.sh) '
+PATH=$(dirname "$tessera"):$PATH  # as the export that a document shows
 count=0
 server=
 kept=
@@ -59,7 +62,11 @@ for document in "$@"; do
   export XDG_CACHE_HOME="$folder/cache"  # what a command measures of this machine is not the user's
   export HF_HOME="$folder/hub"           # nor is the cache of the models
   unset HF_ENDPOINT
-  sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E '^    (tessera|mkdir|curl|docker run) ' | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
+  if [ "$document" = README.md ]; then
+    unknown=$(sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep '^    ' | grep -vE "$commands" || true)
+    [ -z "$unknown" ] || { echo "$document shows a command that is not run: $unknown"; exit 1; }
+  fi
+  sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E "$commands" | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
     sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
@@ -68,6 +75,10 @@ for document in "$@"; do
     echo "$document: $line"
     case $line in
       '"'*'" pull '*) start_hub "$(echo "$line" | sed 's/.*" pull //; s/ .*//')" ;;
+      *./run-demo.sh*)
+        [ "$tessera" -ef "$root/build/release/bin/tessera" ] || continue
+        line=$(echo "$line" | sed "s|^ *\./|\"$root\"/|") ;;
+      *' eval '*) line="bash -c '$line'" ;;
     esac
     case $line in
       *--print-config*) serves=0 ;;
