@@ -3,8 +3,9 @@
 only the packages that every Debian has, and uses it there. Installs the package into a fresh tree of Debian 12, uses it as its
 service would, removes and purges it, and checks what is left after each. Debian's packages come from its mirror.
 
-    scripts/package-check.py [--keep FOLDER] BUILD
-      --keep       leave the files there
+    scripts/package-check.py [--files FOLDER | --keep FOLDER] BUILD
+      --files      check these files, which scripts/release.sh made of the build
+      --keep       leave the files that were made there
 
 Needs root, for chroot and mounts, and mmdebstrap and lintian (scripts/setup.sh --checks).
 """
@@ -79,21 +80,21 @@ class Tree:
         return found
 
 
-def make(build, place):
+def make(build, version, place):
     print("Files of a release, twice", flush=True)
     root = pathlib.Path(__file__).resolve().parents[1]
-    version = re.search(r"(?m)^CMAKE_PROJECT_VERSION:STATIC=(.*)$", (build / "CMakeCache.txt").read_text())[1]
     for out in (place, place.with_name("again")):
         run(root / "scripts/release.sh", version, "--no-cuda", "--build", build, "--out", out, stdout=subprocess.DEVNULL)
     sums, again = ((out / "SHA256SUMS").read_text() for out in (place, place.with_name("again")))
     check("both times they are the same to the byte", sums == again, f"{sums}\n{again}")
     shutil.rmtree(place.with_name("again"))
-    package, = place.glob("*.deb")
+
+
+def check_package(package):
     done = subprocess.run(["lintian", "--no-cfg", "--allow-root", "--fail-on", "error,warning", str(package)],
                           capture_output=True, text=True)
     check(f"the package has {package.stat().st_size / 1e6:.0f} MB, and lintian has nothing to say",
           done.returncode == 0 and not done.stdout, done.stdout + done.stderr)
-    return package, place / f"tessera-{version}-linux-x86_64.tar.gz"
 
 
 def try_archive(archive, suite, build, work):
@@ -168,6 +169,7 @@ def serve(tree, program, environment, folder, user):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--files", metavar="FOLDER", type=pathlib.Path)
     parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path)
     options = parser.parse_args()
     if os.geteuid() != 0:
@@ -178,11 +180,16 @@ def main():
     work = pathlib.Path(tempfile.mkdtemp(prefix="tessera-package-"))
     try:
         build = options.build.resolve()
-        package, archive = make(build, work / "made")
+        version = re.search(r"(?m)^CMAKE_PROJECT_VERSION:STATIC=(.*)$", (build / "CMakeCache.txt").read_text())[1]
+        files = options.files or work / "made"
+        if not options.files:
+            make(build, version, files)
         if options.keep:
-            shutil.copytree(work / "made", options.keep, dirs_exist_ok=True)
+            shutil.copytree(files, options.keep, dirs_exist_ok=True)
         for suite in ("bookworm", "trixie"):
-            try_archive(archive, suite, build, work)
+            try_archive(files / f"tessera-{version}-linux-x86_64.tar.gz", suite, build, work)
+        package = files / f"tessera_{version}_amd64.deb"
+        check_package(package)
         print("Debian 12 from its mirror", flush=True)
         tree = Tree(work / "tree")
         tree.must("apt-get update")

@@ -21,8 +21,8 @@ import yaml
 DEADLINE = 300
 
 
-def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=DEADLINE, **options)
+def run(*command, timeout=DEADLINE, **options):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, **options)
     if done.returncode != 0:
         raise AssertionError(f"{command} ends with {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
@@ -35,7 +35,7 @@ def setUpModule():
     place = pathlib.Path(folder.name)
     made = place / "made"
     VERSION = run(TESSERA, "--version").split()[1]
-    run("scripts/release.sh", VERSION, "--build", BUILD, "--no-cuda", "--out", made,
+    run("scripts/release.sh", VERSION, "--build", BUILD, "--no-cuda", "--out", made, timeout=3 * DEADLINE,
         env={**os.environ, "TESSERA_PACKAGE_LIBTORCH": "0"})
     package, = made.glob("*.deb")
     tree = place / "tree"
