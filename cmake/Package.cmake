@@ -1,6 +1,10 @@
 # `cpack -G DEB` in the build folder makes tessera_VERSION_amd64.deb of deploy/debian/: the programs with the LibTorch that
 # they load, manual pages, completions, a configuration and a service. Its tree is laid out by a script alone.
-set(TESSERA_MAINTAINER "Tessera maintainers <maintainers@tessera.example>" CACHE STRING "Who answers for packages, as NAME <ADDRESS>")
+set(maintainer "Tessera maintainers <maintainers@tessera.example>")
+if(DEFINED ENV{TESSERA_MAINTAINER})
+  set(maintainer "$ENV{TESSERA_MAINTAINER}")
+endif()
+set(TESSERA_MAINTAINER "${maintainer}" CACHE STRING "Who answers for packages, as NAME <ADDRESS>")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/package-tree.cmake.in ${PROJECT_BINARY_DIR}/package-tree.cmake @ONLY)
 
 set(debian ${PROJECT_SOURCE_DIR}/deploy/debian)

@@ -14,8 +14,9 @@
 #                plug-in was built
 #     --out      where the files shall be (dist/VERSION)
 #
-# Times in the files are those of the commit. The same commit gives the same bytes on the same Debian packages, wherever
-# the clone is. TESSERA_MAINTAINER names who answers for the package, as NAME <ADDRESS>.
+# Times in the files are those of the commit, and the same build gives the same bytes. The compilers map the source's path
+# and the programs have no path of the build, so that another clone can give them too. TESSERA_MAINTAINER in
+# the environment names who answers for the package, as NAME <ADDRESS>; it counts when the build is configured.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
