@@ -110,13 +110,13 @@ def try_archive(archive, suite, build, work):
         f"cd {shlex.quote(home)} && for file in bin/tessera lib/tessera/tessera-worker; do ldd $file; done")))
     libc = {f"lib{name}" for name in ("c.so.6", "m.so.6", "dl.so.2", "pthread.so.0", "resolv.so.2", "rt.so.1", "util.so.1")}
     check("of the system it loads only glibc", "libc.so.6" in outside and outside <= libc, outside)
-    tree.must("install -d -o nobody -m 700 /tmp/work")
+    tree.must("install -d -o daemon -m 700 /tmp/work")
     make_picture = "generate 'red apple' --seed 1 --output"
-    tree.must(f"cd /tmp/work && HOME=/tmp/work {program} {make_picture} apple.png", user="nobody", network=False)
+    tree.must(f"cd /tmp/work && HOME=/tmp/work {program} {make_picture} apple.png", user="daemon", network=False)
     run(build / "bin/tessera", *shlex.split(make_picture), work / f"{suite}.png", stdout=subprocess.DEVNULL)
     check("it makes the picture that the build makes",
           (tree.path / "tmp/work/apple.png").read_bytes() == (work / f"{suite}.png").read_bytes())
-    serve(tree, f"{program} serve", "HOME=/tmp/work", "/tmp/work", "nobody")
+    serve(tree, f"{program} serve", "HOME=/tmp/work", "/tmp/work", "daemon")
     shutil.rmtree(tree.path)
 
 
