@@ -77,10 +77,11 @@ TEST_F(PlanCommandTest, SaysWhatTheListOfLayoutsSays) {
 TEST_F(PlanCommandTest, TheTableNamesThePlanAndTheReason) {
   const Result result = Plan({"--gpus", "3", "--link", "ethernet", "--gpu", "rtx-4090"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
-  EXPECT_THAT(result.output, AllOf(HasSubstr("3 x RTX-4090 (ethernet)"), HasSubstr("recommended: "),
-                                   ContainsRegex("recommended: [^:]*: predicted [0-9.]+ s an image, [0-9]+ images an hour"),
-                                   HasSubstr("shortest time"), ContainsRegex("predicted:\nplan .*images/hour"),
-                                   Not(HasSubstr("do not fit"))));
+  EXPECT_THAT(
+      result.output,
+      AllOf(HasSubstr("3 x RTX-4090 (ethernet)"), HasSubstr("recommended: "),
+            ContainsRegex("recommended: [^:]*: predicted [0-9.]+ s an image, [0-9]+ images an hour"),
+            HasSubstr("shortest time"), ContainsRegex("predicted:\nplan .*images/hour"), Not(HasSubstr("do not fit"))));
 }
 
 TEST_F(PlanCommandTest, AnObjectiveThatNothingKeepsRecommendsNothing) {

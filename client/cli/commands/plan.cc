@@ -109,7 +109,8 @@ void PrintPlans(const server::Plans& plans, bool fitting) {
   for (const server::Plan& plan : plans.plans) widest = std::max(widest, Title(plan).size());
   const int width = static_cast<int>(widest);
   if (fitting) {
-    std::printf("\npredicted:\n%-*s  %9s  %11s  %10s  %10s\n", width, "plan", "s/image", "images/hour", "memory", "sent/step");
+    std::printf("\npredicted:\n%-*s  %9s  %11s  %10s  %10s\n", width, "plan", "s/image", "images/hour", "memory",
+                "sent/step");
   } else {
     std::printf("\ndo not fit into memory:\n");
   }
