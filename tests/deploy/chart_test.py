@@ -7,8 +7,6 @@ import re
 import tempfile
 import unittest
 
-import kubernetes_validate
-
 import chart
 import manifests
 import rules
@@ -43,45 +41,45 @@ OVERLAYS = manifests.OVERLAYS + manifests.MANY_HOSTS
 
 HOSTS = chart.arguments_of("many-hosts")
 INFINIBAND = chart.arguments_of("many-hosts-infiniband")
-WEIGHTS = ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example", "-set", "weights.list=list"]
+WEIGHTS = ["--set", "weights.enabled=true", "--set", "weights.url=https://weights.example", "--set", "weights.list=list"]
 
 REFUSED = [
-    ("two servers with an embedded queue each", ["-set", "replicas=2"], "postgresql"),
-    ("KEDA with an embedded queue", ["-set", "autoscaling.keda.enabled=true"], "postgresql"),
-    ("a password in the DSN", ["-set", "postgresql.dsn=host=db password=secret"], "postgresql.dsn"),
-    ("a password in the DSN's URL", ["-set", "postgresql.dsn=postgresql://me:secret@db/tessera"], "postgresql.dsn"),
-    ("no server at all", ["-set", "replicas=0"], "replicas"),
-    ("a misspelt value", ["-set", "replica=1"], "replica"),
-    ("a misspelt value of a group", ["-set", "image.pullpolicy=Always"], "image"),
-    ("the tag latest", ["-set", "image.tag=latest"], "image.tag"),
-    ("a digest that is none", ["-set", "image.digest=sha256:12"], "image.digest"),
-    ("a port of the chart's own", ["-set", "config.listen.http.port=80"], "config"),
-    ("a separate queue", ["-set", "config.data_folder=/tmp"], "config"),
-    ("memory without a unit", ["-set", "resources.memory=4"], "resources.memory"),
-    ("a GPU that is no resource", ["-set", "gpu.resourceName=mig-3g.40gb"], "gpu.resourceName"),
-    ("weights without a list", ["-set", "weights.enabled=true", "-set", "weights.url=https://weights.example"], "weights.list"),
-    ("weights over plain HTTP", ["-set", "weights.url=http://weights.example"], "weights.url"),
-    ("a batch without prompts", ["-set", "batch.enabled=true"], "batch"),
-    ("training without a configuration", ["-set", "train.enabled=true"], "train"),
-    ("training that is killed while it writes", ["-set", "train.graceSeconds=5"], "train.graceSeconds"),
-    ("a batch of no shard", ["-set", "batch.shards=0"], "batch.shards"),
+    ("two servers with an embedded queue each", ["--set", "replicas=2"], "postgresql"),
+    ("KEDA with an embedded queue", ["--set", "autoscaling.keda.enabled=true"], "postgresql"),
+    ("a password in the DSN", ["--set", "postgresql.dsn=host=db password=secret"], "postgresql.dsn"),
+    ("a password in the DSN's URL", ["--set", "postgresql.dsn=postgresql://me:secret@db/tessera"], "postgresql.dsn"),
+    ("no server at all", ["--set", "replicas=0"], "replicas"),
+    ("a misspelt value", ["--set", "replica=1"], "replica"),
+    ("a misspelt value of a group", ["--set", "image.pullpolicy=Always"], "image"),
+    ("the tag latest", ["--set", "image.tag=latest"], "image.tag"),
+    ("a digest that is none", ["--set", "image.digest=sha256:12"], "image.digest"),
+    ("a port of the chart's own", ["--set", "config.listen.http.port=80"], "config"),
+    ("a separate queue", ["--set", "config.data_folder=/tmp"], "config"),
+    ("memory without a unit", ["--set", "resources.memory=4"], "resources.memory"),
+    ("a GPU that is no resource", ["--set", "gpu.resourceName=mig-3g.40gb"], "gpu.resourceName"),
+    ("weights without a list", ["--set", "weights.enabled=true", "--set", "weights.url=https://weights.example"], "weights.list"),
+    ("weights over plain HTTP", ["--set", "weights.url=http://weights.example"], "weights.url"),
+    ("a batch without prompts", ["--set", "batch.enabled=true"], "batch"),
+    ("training without a configuration", ["--set", "train.enabled=true"], "train"),
+    ("training that is killed while it writes", ["--set", "train.graceSeconds=5"], "train.graceSeconds"),
+    ("a batch of no shard", ["--set", "batch.shards=0"], "batch.shards"),
     ("weights that several hosts cannot read", [*HOSTS, *WEIGHTS], "weights.accessMode"),
-    ("a server and its nodes without nodes", [*HOSTS, "-set", "hosts.size=1"], "hosts.size"),
-    ("nodes without a server", [*HOSTS, "-set", "server.enabled=false"], "server.enabled"),
-    ("several sets of hosts", [*HOSTS, "-set", "replicas=2", "-set", "postgresql.enabled=true"], "replicas"),
-    ("KEDA with a set of hosts", [*HOSTS, "-set", "autoscaling.keda.enabled=true", "-set", "postgresql.enabled=true"], "autoscaling.keda"),
-    ("nodes that give up before a name can be resolved", [*HOSTS, "-set", "hosts.joinTimeoutSeconds=30"], "hosts.joinTimeoutSeconds"),
-    ("GPUs of several hosts without InfiniBand", [*HOSTS, "-set", "gpu.count=8"], "infiniband"),
-    ("InfiniBand in one pod", ["-set", "gpu.count=8", "-set", "infiniband.enabled=true"], "hosts"),
-    ("InfiniBand without GPUs", [*HOSTS, "-set", "infiniband.enabled=true"], "gpu.count"),
-    ("an adapter that is no resource", ["-set", "infiniband.resourceName=hca"], "infiniband.resourceName"),
-    ("ranks of several hosts that meet inside the pod", ["-set", "infiniband.interface=lo"], "infiniband.interface"),
-    ("a line of GIDs that there is not", [*INFINIBAND, "-set", "infiniband.gidIndex=-2"], "infiniband.gidIndex"),
-    ("less than no adapter for each GPU", [*INFINIBAND, "-set", "infiniband.countPerGpu=-1"], "infiniband.countPerGpu"),
+    ("a server and its nodes without nodes", [*HOSTS, "--set", "hosts.size=1"], "hosts.size"),
+    ("nodes without a server", [*HOSTS, "--set", "server.enabled=false"], "server.enabled"),
+    ("several sets of hosts", [*HOSTS, "--set", "replicas=2", "--set", "postgresql.enabled=true"], "replicas"),
+    ("KEDA with a set of hosts", [*HOSTS, "--set", "autoscaling.keda.enabled=true", "--set", "postgresql.enabled=true"], "autoscaling.keda"),
+    ("nodes that give up before a name can be resolved", [*HOSTS, "--set", "hosts.joinTimeoutSeconds=30"], "hosts.joinTimeoutSeconds"),
+    ("GPUs of several hosts without InfiniBand", [*HOSTS, "--set", "gpu.count=8"], "infiniband"),
+    ("InfiniBand in one pod", ["--set", "gpu.count=8", "--set", "infiniband.enabled=true"], "hosts"),
+    ("InfiniBand without GPUs", [*HOSTS, "--set", "infiniband.enabled=true"], "gpu.count"),
+    ("an adapter that is no resource", ["--set", "infiniband.resourceName=hca"], "infiniband.resourceName"),
+    ("ranks of several hosts that meet inside the pod", ["--set", "infiniband.interface=lo"], "infiniband.interface"),
+    ("a line of GIDs that there is not", [*INFINIBAND, "--set", "infiniband.gidIndex=-2"], "infiniband.gidIndex"),
+    ("less than no adapter for each GPU", [*INFINIBAND, "--set", "infiniband.countPerGpu=-1"], "infiniband.countPerGpu"),
     ("a network that no object can name", [*INFINIBAND, "infiniband: {networks: [Rail_0]}"], "infiniband.networks"),
     ("networks of adapters that are not asked for", ["infiniband: {networks: [rail-0]}"], "infiniband.enabled"),
-    ("a listener for nodes without nodes", ["-set", "config.nodes.lost_after=9s"], "hosts"),
-    ("another port for nodes", [*HOSTS, "-set", "config.nodes.listen.port=8083"], "config.nodes"),
+    ("a listener for nodes without nodes", ["--set", "config.nodes.lost_after=9s"], "hosts"),
+    ("another port for nodes", [*HOSTS, "--set", "config.nodes.listen.port=8083"], "config.nodes"),
 ]
 
 # Mistakes in devices of config.groups that the schema cannot find, and the names in the error.
@@ -90,31 +88,31 @@ REFUSED_DEVICES = [
     ("a node beyond the last", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-2/cpu:0]}]}"], ["node-2/cpu:0", "node-1"]),
     ("a node of another name", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-a/cpu:0]}]}"], ["node-a/cpu:0", "node-1"]),
     ("a device that a node does not lend", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-1/cpu:1]}]}"], ["node-1/cpu:1", "cpu:0"]),
-    ("a GPU that a node does not have", [*INFINIBAND, "-set", "gpu.count=7"], ["node-1/cuda:7", "cuda:6"]),
-    ("a node of no group", [*HOSTS, "-set", "hosts.size=4"], ["node-2, node-3", "hosts.size 4"]),
+    ("a GPU that a node does not have", [*INFINIBAND, "--set", "gpu.count=7"], ["node-1/cuda:7", "cuda:6"]),
+    ("a node of no group", [*HOSTS, "--set", "hosts.size=4"], ["node-2, node-3", "hosts.size 4"]),
 ]
 
 # Values, and what they do to the server's StatefulSet, its pod and its container.
 DONE = [
-    (["-set", "image.repository=registry:5000/tessera"], lambda s, p, c: c["image"] == "registry:5000/tessera:0.1.0"),
-    (["-set", "image.tag=0.1.0-cuda"], lambda s, p, c: c["image"] == "tessera:0.1.0-cuda"),
-    (["-set", f"image.digest=sha256:{'a' * 64}"], lambda s, p, c: c["image"] == f"tessera@sha256:{'a' * 64}"),
-    (["-set", "image.pullPolicy=Always"], lambda s, p, c: c["imagePullPolicy"] == "Always"),
+    (["--set", "image.repository=registry:5000/tessera"], lambda s, p, c: c["image"] == "registry:5000/tessera:0.1.0"),
+    (["--set", "image.tag=0.1.0-cuda"], lambda s, p, c: c["image"] == "tessera:0.1.0-cuda"),
+    (["--set", f"image.digest=sha256:{'a' * 64}"], lambda s, p, c: c["image"] == f"tessera@sha256:{'a' * 64}"),
+    (["--set", "image.pullPolicy=Always"], lambda s, p, c: c["imagePullPolicy"] == "Always"),
     (["imagePullSecrets: [{name: registry}]"], lambda s, p, c: p["imagePullSecrets"] == [{"name": "registry"}]),
     (["nodeSelector: {disk: fast}"], lambda s, p, c: p["nodeSelector"] == {"disk": "fast"}),
     (["tolerations: [{key: gpu, operator: Exists}]"], lambda s, p, c: p["tolerations"] == [{"key": "gpu", "operator": "Exists"}]),
     (["affinity: {nodeAffinity: {}}"], lambda s, p, c: p["affinity"] == {"nodeAffinity": {}}),
-    (["-set", "runtimeClassName=nvidia"], lambda s, p, c: p["runtimeClassName"] == "nvidia"),
-    (["-set", "priorityClassName=high"], lambda s, p, c: p["priorityClassName"] == "high"),
+    (["--set", "runtimeClassName=nvidia"], lambda s, p, c: p["runtimeClassName"] == "nvidia"),
+    (["--set", "priorityClassName=high"], lambda s, p, c: p["priorityClassName"] == "high"),
     (["extraEnv: [{name: NCCL_DEBUG, value: INFO}]"], lambda s, p, c: {"name": "NCCL_DEBUG", "value": "INFO"} in c["env"]),
     (["podAnnotations: {a/b: c}"], lambda s, p, c: s["spec"]["template"]["metadata"]["annotations"]["a/b"] == "c"),
-    (["-set", "existingSecret=others"], lambda s, p, c: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
-    (["-set", "preStopSeconds=20", "-set", "drainSeconds=300"], lambda s, p, c: p["terminationGracePeriodSeconds"] == 335),
-    (["-set", "shm.size=2Gi"], lambda s, p, c: {"medium": "Memory", "sizeLimit": "2Gi"} in [v.get("emptyDir") for v in p["volumes"]]),
-    (["-set", "persistence.storageClassName=fast", "-set", "persistence.size=1Ti"],
+    (["--set", "existingSecret=others"], lambda s, p, c: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
+    (["--set", "preStopSeconds=20", "--set", "drainSeconds=300"], lambda s, p, c: p["terminationGracePeriodSeconds"] == 335),
+    (["--set", "shm.size=2Gi"], lambda s, p, c: {"medium": "Memory", "sizeLimit": "2Gi"} in [v.get("emptyDir") for v in p["volumes"]]),
+    (["--set", "persistence.storageClassName=fast", "--set", "persistence.size=1Ti"],
      lambda s, p, c: s["spec"]["volumeClaimTemplates"][0]["spec"] == {
          "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Ti"}}}),
-    (["-set", "postgresql.enabled=true", "-set", "replicas=3"], lambda s, p, c: s["spec"]["replicas"] == 3),
+    (["--set", "postgresql.enabled=true", "--set", "replicas=3"], lambda s, p, c: s["spec"]["replicas"] == 3),
     (["gpu: {count: 2, resourceName: nvidia.com/mig-3g.40gb}", "config: {groups: [{model: emoji, devices: ['cuda:0', 'cuda:1']}]}"],
      lambda s, p, c: c["resources"]["limits"]["nvidia.com/mig-3g.40gb"] == "2"),
 ]
@@ -122,21 +120,21 @@ DONE = [
 
 # Values in addition to many-hosts-infiniband.yaml, and their effect on the containers and the pods of a server and of a node.
 DONE_ON_EVERY_HOST = [
-    (["-set", "hosts.existingSecret=others"], lambda c, p: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
-    (["-set", "infiniband.interface=net1"], lambda c, p: {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in c["env"]),
-    (["-set", "infiniband.adapters==mlx5_0"], lambda c, p: {"name": "NCCL_IB_HCA", "value": "=mlx5_0"} in c["env"]),
-    (["-set", "infiniband.resourceName=rdma/roce", "-set", "infiniband.count=2"], lambda c, p: c["resources"]["limits"].get("rdma/roce") == "2"),
-    (["-set", "infiniband.countPerGpu=1"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == c["resources"]["requests"]["rdma/hca"] == "8"),
-    (["-set", "infiniband.countPerGpu=2", "-set", "infiniband.count=3", "-set", "infiniband.resourceName=rdma/ib"],
+    (["--set", "hosts.existingSecret=others"], lambda c, p: {"secretName": "others", "defaultMode": 288} in [v.get("secret") for v in p["volumes"]]),
+    (["--set", "infiniband.interface=net1"], lambda c, p: {"name": "NCCL_SOCKET_IFNAME", "value": "net1"} in c["env"]),
+    (["--set", "infiniband.adapters==mlx5_0"], lambda c, p: {"name": "NCCL_IB_HCA", "value": "=mlx5_0"} in c["env"]),
+    (["--set", "infiniband.resourceName=rdma/roce", "--set", "infiniband.count=2"], lambda c, p: c["resources"]["limits"].get("rdma/roce") == "2"),
+    (["--set", "infiniband.countPerGpu=1"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == c["resources"]["requests"]["rdma/hca"] == "8"),
+    (["--set", "infiniband.countPerGpu=2", "--set", "infiniband.count=3", "--set", "infiniband.resourceName=rdma/ib"],
      lambda c, p: c["resources"]["limits"].get("rdma/ib") == "16"),
-    (["-set", "infiniband.count=4"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == "4"),
-    (["-set", "infiniband.gidIndex=3"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
-    (["-set", "infiniband.gidIndex=0"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "0"} in c["env"]),
-    (["-set", "gpu.nvls=false"], lambda c, p: {"name": "NCCL_NVLS_ENABLE", "value": "0"} in c["env"]),
-    (["-set", "runtimeClassName="], lambda c, p: "runtimeClassName" not in p),
+    (["--set", "infiniband.count=4"], lambda c, p: c["resources"]["limits"]["rdma/hca"] == "4"),
+    (["--set", "infiniband.gidIndex=3"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
+    (["--set", "infiniband.gidIndex=0"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "0"} in c["env"]),
+    (["--set", "gpu.nvls=false"], lambda c, p: {"name": "NCCL_NVLS_ENABLE", "value": "0"} in c["env"]),
+    (["--set", "runtimeClassName="], lambda c, p: "runtimeClassName" not in p),
     (["extraEnv: [{name: NCCL_IB_GID_INDEX, value: '3'}]"], lambda c, p: {"name": "NCCL_IB_GID_INDEX", "value": "3"} in c["env"]),
-    (["-set", "priorityClassName=high"], lambda c, p: p.get("priorityClassName") == "high"),
-    (["-set", "image.tag=0.1.1-cuda"], lambda c, p: c["image"] == p["initContainers"][0]["image"] == "tessera:0.1.1-cuda"),
+    (["--set", "priorityClassName=high"], lambda c, p: p.get("priorityClassName") == "high"),
+    (["--set", "image.tag=0.1.1-cuda"], lambda c, p: c["image"] == p["initContainers"][0]["image"] == "tessera:0.1.1-cuda"),
 ]
 
 
@@ -152,13 +150,13 @@ class ChartTest(unittest.TestCase):
             if re.match("[a-zA-Z]+: ", text):
                 path = pathlib.Path(folder.name) / f"values-{number}.yaml"
                 path.write_text(text)
-                out += ["-values", str(path)]
+                out += ["--values", str(path)]
             else:
                 out.append(text)
         return out
 
     def assertValid(self, objects):
-        for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+        for version in manifests.KUBERNETES_VERSIONS:
             self.assertEqual([error for thing in objects for error in manifests.schema_errors(thing, version)], [])
         self.assertEqual(rules.violations(objects), [])
 
@@ -175,19 +173,27 @@ class ChartTest(unittest.TestCase):
     def test_every_overlay_is_valid_under_another_release_name(self):
         for overlay in OVERLAYS:
             with self.subTest(overlay=overlay):
-                objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
+                objects = chart.render(*chart.arguments_of(overlay), release="night-1")
                 self.assertValid(objects)
                 for thing in objects:
                     self.assertTrue(thing["metadata"]["name"].startswith("night-1-tessera"), thing["metadata"]["name"])
 
+    def test_the_oldest_and_the_newest_helm_render_the_same(self):
+        for overlay in OVERLAYS:
+            with self.subTest(overlay=overlay):
+                oldest, newest = (chart.run(*chart.arguments_of(overlay), version=version).stdout
+                                  for version in (manifests.OLDEST_PROGRAMS, manifests.NEWEST_PROGRAMS))
+                self.assertIn("kind: ", newest)
+                self.assertEqual(oldest, newest)
+
     def test_another_object_than_the_overlays_is_noticed(self):
         wanted = manifests.comparable(manifests.overlay_objects("cpu"))
-        for values in (["-set", "drainSeconds=61"], ["-set", "networkPolicy.enabled=false"], ["-set", "metrics.serviceMonitor.enabled=true"],
-                       ["-set", "config.log_level=debug"], ["-set", "shm.size=2Gi"]):
+        for values in (["--set", "drainSeconds=61"], ["--set", "networkPolicy.enabled=false"], ["--set", "metrics.serviceMonitor.enabled=true"],
+                       ["--set", "config.log_level=debug"], ["--set", "shm.size=2Gi"]):
             self.assertNotEqual(as_kustomize(chart.render(*chart.arguments_of("cpu"), *values)), wanted, values)
 
     def test_a_batch_on_gpus_with_weights_of_its_own_is_valid(self):
-        objects = chart.render(*chart.arguments_of("gpu"), "-set", "server.enabled=false", "-set", "batch.enabled=true", "-set",
+        objects = chart.render(*chart.arguments_of("gpu"), "--set", "server.enabled=false", "--set", "batch.enabled=true", "--set",
                                "batch.input=prompts.jsonl", *self.arguments(["batch: {args: [--model, /models/model]}"]))
         self.assertValid(objects)
         pod = pod_of(named(objects, "Job", "tessera-batch"))
@@ -197,8 +203,8 @@ class ChartTest(unittest.TestCase):
         self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
 
     def test_training_on_gpus_with_weights_of_its_own_is_valid(self):
-        objects = chart.render(*chart.arguments_of("gpu"), *chart.FILES["train"], "-set", "server.enabled=false", "-set",
-                               "train.enabled=true", "-set", "train.graceSeconds=900",
+        objects = chart.render(*chart.arguments_of("gpu"), *chart.FILES["train"], "--set", "server.enabled=false", "--set",
+                               "train.enabled=true", "--set", "train.graceSeconds=900",
                                *self.arguments(["train: {args: [--device, cuda]}"]))
         self.assertValid(objects)
         pod = pod_of(named(objects, "Job", "tessera-train"))
@@ -208,7 +214,7 @@ class ChartTest(unittest.TestCase):
         self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
 
     def test_without_network_policies_that_alone_is_against_our_rules(self):
-        objects = chart.render("-set", "networkPolicy.enabled=false")
+        objects = chart.render("--set", "networkPolicy.enabled=false")
         self.assertEqual([name for name, _ in rules.violations(objects)], ["every_pod_has_a_network_policy"])
 
     def test_every_value_does_what_it_says(self):
@@ -284,25 +290,25 @@ class ChartTest(unittest.TestCase):
                 self.assertFalse({"NCCL_IB_GID_INDEX", "NCCL_NVLS_ENABLE"} & names, "NCCL decides where nothing is said")
 
     def test_how_long_a_node_may_be_silent_is_the_operators(self):
-        nodes = manifests.parse_configuration(named(chart.render(*HOSTS, "-set", "config.nodes.lost_after=9s"), "ConfigMap",
+        nodes = manifests.parse_configuration(named(chart.render(*HOSTS, "--set", "config.nodes.lost_after=9s"), "ConfigMap",
                                                     "tessera-config")["data"]["tessera.yaml"])["nodes"]
         self.assertEqual((nodes["lost_after"], nodes["listen"]["port"]), ("9s", 8082))
 
     def test_several_hosts_may_have_their_queue_in_postgresql(self):
-        objects = chart.render(*INFINIBAND, "-set", "postgresql.enabled=true")
+        objects = chart.render(*INFINIBAND, "--set", "postgresql.enabled=true")
         self.assertValid(objects)
         egress = named(objects, "NetworkPolicy", "tessera")["spec"]["egress"]
         self.assertEqual([sorted(way) for way in egress], [["ports"], ["ports"], ["to"]])
 
     def test_a_batch_with_several_hosts_meets_inside_its_pod(self):
-        objects = chart.render(*INFINIBAND, "-set", "batch.enabled=true", "-set", "batch.input=prompts.jsonl")
+        objects = chart.render(*INFINIBAND, "--set", "batch.enabled=true", "--set", "batch.input=prompts.jsonl")
         self.assertValid(objects)
         self.assertNotIn("rdma/hca", pod_of(named(objects, "Job", "tessera-batch"))["containers"][0]["resources"]["limits"])
 
     def test_several_servers_and_keda_are_valid_with_postgresql(self):
-        shared = ["-set", "postgresql.enabled=true"]
-        self.assertIsNone(chart.check_values(*shared, "-set", "replicas=2"))
-        self.assertIsNone(chart.check_values(*shared, "-set", "autoscaling.keda.enabled=true"))
+        shared = ["--set", "postgresql.enabled=true"]
+        self.assertIsNone(chart.check_values(*shared, "--set", "replicas=2"))
+        self.assertIsNone(chart.check_values(*shared, "--set", "autoscaling.keda.enabled=true"))
         self.assertIsNone(chart.check_values())
 
     def test_another_configuration_makes_other_pods(self):
@@ -311,14 +317,14 @@ class ChartTest(unittest.TestCase):
             return workload["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
 
         self.assertEqual(checksum(), checksum())
-        self.assertNotEqual(checksum(), checksum("-set", "config.log_level=debug"))
+        self.assertNotEqual(checksum(), checksum("--set", "config.log_level=debug"))
 
     def test_another_list_of_weights_makes_another_job(self):
         def job(*arguments):
             return manifests.of_kind(chart.render(*chart.arguments_of("gpu"), *arguments), "Job")[0]["metadata"]["name"]
 
         self.assertEqual(job(), job())
-        self.assertNotEqual(job(), job("-set", "weights.list=other"))
+        self.assertNotEqual(job(), job("--set-literal", "weights.list=other"))
 
     def test_every_value_has_a_comment_and_is_in_the_schema(self):
         lines = (chart.CHART / "values.yaml").read_text().splitlines()
@@ -341,13 +347,12 @@ class ChartTest(unittest.TestCase):
 
     def test_notes_name_what_was_rendered(self):
         for overlay in OVERLAYS:
-            done = chart.run("-notes", *chart.arguments_of(overlay), "-name", "night-1")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            objects = chart.render(*chart.arguments_of(overlay), "-name", "night-1")
-            for kind, name in re.findall(r"(?:kubectl [a-z -]+ )(statefulset/|leaderworkerset/|service/|job )([a-z0-9-]+)", done.stdout):
+            shown = chart.notes(*chart.arguments_of(overlay), release="night-1")
+            objects = chart.render(*chart.arguments_of(overlay), release="night-1")
+            for kind, name in re.findall(r"(?:kubectl [a-z -]+ )(statefulset/|leaderworkerset/|service/|job )([a-z0-9-]+)", shown):
                 kind = {"statefulset/": "StatefulSet", "leaderworkerset/": "LeaderWorkerSet", "service/": "Service", "job ": "Job"}[kind]
                 self.assertIsNotNone(named(objects, kind, name), f"{overlay}: {kind} {name}")
-            self.assertIn("kubectl", done.stdout)
+            self.assertIn("kubectl", shown)
 
 
 if __name__ == "__main__":

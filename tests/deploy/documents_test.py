@@ -1,5 +1,5 @@
-"""Runs every command of docs/deploy-kubernetes.md, in order, in a copy of deploy/: kubectl is Debian's and talks to an API
-that validates what it gets; `kubectl port-forward` leads to a real server with the objects that the commands created."""
+"""Runs every command of docs/deploy-kubernetes.md, in order, in a copy of deploy/: kubectl and helm talk to an API that
+validates what it gets; `kubectl port-forward` leads to a real server with the objects that the commands created."""
 
 import base64
 import contextlib
@@ -8,7 +8,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -33,15 +32,17 @@ class DocumentsTest(unittest.TestCase):
         self.addCleanup(stack.close)
         self.stack = stack
         self.cluster = stack.enter_context(FakeCluster())
+        # Helm adopts no object that kubectl has made, so the page's commands for it are for a cluster without them.
+        self.helm_cluster = stack.enter_context(FakeCluster())
         self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         shutil.copytree(manifests.ROOT / "deploy", self.folder / "deploy", symlinks=True)
         programs = self.folder / "bin"
         programs.mkdir()
-        (programs / "kubectl").symlink_to(manifests.kubectl())
+        for name in ("kubectl", "helm"):
+            (programs / name).symlink_to(manifests.program_of(name))
         (programs / "tessera").symlink_to(pathlib.Path(manifests.program()).resolve())
-        (programs / "helm").write_text(f'#!/bin/sh\nexec {sys.executable} {manifests.ROOT}/tests/deploy/helm_stand_in.py "$@"\n')
-        (programs / "helm").chmod(0o755)
-        (self.folder / "kubeconfig").write_text(self.cluster.kubeconfig())
+        for name, cluster in (("kubeconfig", self.cluster), ("helm-kubeconfig", self.helm_cluster)):
+            (self.folder / name).write_text(cluster.kubeconfig())
         for name in ("token", "tls.crt", "tls.key", "ca.crt"):  # the reader's
             (self.folder / name).write_text(f"{name} of the source")
         self.environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(self.folder),
@@ -63,13 +64,15 @@ class DocumentsTest(unittest.TestCase):
         forward = re.fullmatch(r"kubectl port-forward service/(\S+) (\d+):(\d+) &", line)
         if forward is not None:
             return self.port_forward(forward[1], int(forward[3]))
-        helm = line.startswith("helm ")
         model = manifests.ROOT / "tests/golden/pipelines/flux_dev"
         line = line.replace("PATH/TO/MODEL", str(model)).replace("/tmp/", f"{self.folder}/").replace("curl -s ", "curl -sS --fail ")
         if self.server is not None:
             line = line.replace("localhost:8080", f"localhost:{self.server.ports['http']}")
-        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=manifests.ROOT if helm else self.folder,
-                              env=self.environment, capture_output=True, text=True, timeout=300)
+        environment = dict(self.environment)
+        if line.startswith("helm "):
+            environment["KUBECONFIG"] = str(self.folder / "helm-kubeconfig")
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=self.folder, env=environment, capture_output=True,
+                              text=True, timeout=300)
         self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout}\n{done.stderr}")
         if line.endswith(".png"):
             self.assertEqual((self.folder / line.split()[-1]).read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
@@ -82,6 +85,8 @@ class DocumentsTest(unittest.TestCase):
             print(line, flush=True)
             self.run_command(line)
         seen = self.cluster.seen
+        self.assertIn(("StatefulSet", "tessera"), self.helm_cluster.seen)
+        self.assertIn(("LeaderWorkerSet", "tessera-hosts"), self.helm_cluster.seen)
         for overlay in ("cpu", "gpu", *manifests.MANY_HOSTS):
             for thing in manifests.overlay_objects(overlay):
                 self.assertIn((thing["kind"], thing["metadata"]["name"]), seen, overlay)

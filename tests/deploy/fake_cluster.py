@@ -1,16 +1,17 @@
-"""Serves the part of Kubernetes' API that kubectl needs to create, apply, watch and delete the objects of deploy/.
+"""Serves the part of Kubernetes' API that kubectl and helm need to create, apply, watch and delete the objects of deploy/.
 
 Every object is validated strictly before it is stored, as the API server does it. There are no controllers: a workload is
 ready as soon as it exists.
 """
 
+import base64
 import http.server
 import json
 import threading
 import urllib.parse
 import uuid
 
-import kubernetes_validate
+import yaml
 
 import manifests
 
@@ -29,6 +30,50 @@ KINDS = {
 }
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def protobuf_fields(data):
+    """Returns the values of a message by their field numbers, each as a list."""
+    fields, position = {}, 0
+
+    def number():
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(data):
+        tag = number()
+        value = number()
+        if tag & 7 == 2:
+            value, position = data[position:position + value], position + value
+        elif tag & 7 != 0:
+            raise ValueError(f"wire type {tag & 7}")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def protobuf_map(entries):
+    return {fields[1][0].decode(): fields.get(2, [b""])[0] for fields in map(protobuf_fields, entries)}
+
+
+def secret_of(data):
+    """The Secret in a body of protobuf, as kubectl and helm create it; the numbers are those of Kubernetes' generated.proto."""
+    unknown = protobuf_fields(data.removeprefix(b"k8s\0"))
+    kind = protobuf_fields(unknown[1][0])[2][0].decode()
+    if kind != "Secret":
+        raise ValueError(f"a {kind} in protobuf")
+    secret = protobuf_fields(unknown[2][0])
+    metadata = protobuf_fields(secret[1][0])
+    return {"apiVersion": "v1", "kind": kind, "type": secret.get(3, [b"Opaque"])[0].decode() or "Opaque",
+            "metadata": {"name": metadata[1][0].decode(),
+                         "labels": {key: value.decode() for key, value in protobuf_map(metadata.get(11, [])).items()}},
+            "data": {key: base64.b64encode(value).decode() for key, value in protobuf_map(secret.get(2, [])).items()}}
 
 
 def merge(under, over):
@@ -62,7 +107,7 @@ def complete(thing):
 
 def errors(thing):
     plain = {key: value for key, value in thing.items() if key != "status"}
-    return manifests.schema_errors(plain, kubernetes_validate.latest_version())
+    return manifests.schema_errors(plain, manifests.KUBERNETES_VERSIONS[-1])
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -106,7 +151,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return (kinds[0] if kinds else None), (rest[1] if len(rest) > 1 else None), query
 
     def body(self):
-        return json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}"
+        return secret_of(data) if data.startswith(b"k8s\0") else yaml.safe_load(data)
 
     def do_GET(self):
         path = self.path.partition("?")[0]
@@ -123,9 +169,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(thing) if thing else self.fail(404, "NotFound", f'{KINDS[kind][1]} "{name}" not found')
         if "watch=" in query:  # nothing changes by itself
             return self.answer(b"")
-        selector = urllib.parse.parse_qs(query).get("fieldSelector", [""])[0]
+        asked = urllib.parse.parse_qs(query)
+        field = asked.get("fieldSelector", [""])[0]
+        labels = [label.split("=") for label in asked.get("labelSelector", [""])[0].split(",") if label]
         items = [thing for (of, called), thing in sorted(self.server.objects.items())
-                 if of == kind and selector in ("", f"metadata.name={called}")]
+                 if of == kind and field in ("", f"metadata.name={called}") and
+                 all(thing["metadata"].get("labels", {}).get(key) == value for key, value in labels)]
         return self.answer({"kind": f"{kind}List", "apiVersion": KINDS[kind][0], "metadata": {"resourceVersion": "1"}, "items": items})
 
     def store(self, thing, status):
@@ -146,9 +195,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_PATCH(self):
         kind, name, _ = self.place()
         thing = self.server.objects.get((kind, name))
+        patch = self.body()
+        if self.headers["Content-Type"] == "application/apply-patch+yaml":  # Helm's: the whole object
+            return self.store(patch, 201 if thing is None else 200)
         if thing is None:
             return self.fail(404, "NotFound", f"{name} is not there")
-        patch = self.body()
         if kind == "Job" and "template" in patch.get("spec", {}):
             return self.fail(400, "BadRequest", "spec.template: field is immutable")
         applied = patch.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED)
@@ -162,6 +213,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             thing["metadata"].update(kept)
             thing["metadata"].setdefault("annotations", {})[LAST_APPLIED] = applied
         return self.store(thing, 200)
+
+    def do_PUT(self):
+        return self.store(self.body(), 200)
 
     def do_DELETE(self):
         self.body()

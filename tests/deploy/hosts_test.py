@@ -8,8 +8,6 @@ import subprocess
 import tempfile
 import unittest
 
-import kubernetes_validate
-
 import chart
 import manifests
 import rules
@@ -51,7 +49,7 @@ def sets():
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as more:
             more.write(MORE[name])
             more.flush()
-            yield f"the chart with {name}.yaml and more hosts", chart.render(*chart.arguments_of(name), "-values", more.name)
+            yield f"the chart with {name}.yaml and more hosts", chart.render(*chart.arguments_of(name), "--values", more.name)
 
 
 def set_of(things):
@@ -170,14 +168,14 @@ class HostsTest(unittest.TestCase):
     def test_every_object_is_valid_and_keeps_our_rules(self):
         for name, things in sets():
             with self.subTest(name=name):
-                for version in (manifests.OLDEST_KUBERNETES, kubernetes_validate.latest_version()):
+                for version in manifests.KUBERNETES_VERSIONS:
                     self.assertEqual([error for thing in things for error in manifests.schema_errors(thing, version)], [])
                 self.assertEqual(rules.violations(things), [])
 
     def test_a_field_that_a_pod_of_the_set_does_not_have_is_noticed(self):
         things = objects()
         template(things)["workerTemplate"]["spec"]["containers"][0]["argumets"] = []
-        self.assertIn("argumets", " ".join(manifests.schema_errors(set_of(things), manifests.OLDEST_KUBERNETES)))
+        self.assertIn("argumets", " ".join(manifests.schema_errors(set_of(things), manifests.KUBERNETES_VERSIONS[0])))
 
     def test_its_parts_fit_each_other(self):
         for name, things in sets():
@@ -193,7 +191,7 @@ class HostsTest(unittest.TestCase):
             self.assertIn({"name": "NCCL_IB_GID_INDEX", "value": "3"}, container["env"])
             networks = part["spec"]["template"]["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
             self.assertEqual(len(networks.split(",")), 8)
-        by_values = chart.render(*chart.arguments_of(INFINIBAND), "-set", "infiniband.countPerGpu=1", "-set", "infiniband.gidIndex=3")
+        by_values = chart.render(*chart.arguments_of(INFINIBAND), "--set", "infiniband.countPerGpu=1", "--set", "infiniband.gidIndex=3")
         self.assertEqual([pod_of(part)["containers"][0]["resources"] for part in leader_and_worker(set_of(by_values))],
                          [pod_of(part)["containers"][0]["resources"] for part in leader_and_worker(set_of(things))])
 

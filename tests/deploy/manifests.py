@@ -21,8 +21,11 @@ KUBERNETES = ROOT / "deploy/kubernetes"
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 # Overlays too, of a LeaderWorkerSet, which not every cluster knows.
 MANY_HOSTS = ["many-hosts", "many-hosts-infiniband"]
-# backoffLimitPerIndex is on by default from 1.29.
-OLDEST_KUBERNETES = "1.29"
+# The oldest version of Kubernetes, in which backoffLimitPerIndex is on by default, that of the newest helm and kubectl here, and
+# the newest whose schemas are here.
+KUBERNETES_VERSIONS = ("1.29", "1.35", kubernetes_validate.latest_version())
+# The versions of Kubernetes whose helm and kubectl are here.
+OLDEST_PROGRAMS, NEWEST_PROGRAMS = "v29", "v35"
 
 
 class ConfigurationLoader(yaml.SafeLoader):
@@ -39,18 +42,18 @@ def parse_configuration(text):
     return yaml.load(text, Loader=ConfigurationLoader)
 
 
-def kubectl():
-    """Debian's, which set-up unpacks. A newer one of this machine renders the same (ManifestsTest)."""
-    path = ROOT / ".deps/kubernetes-client/usr/bin/kubectl"
+def program_of(name, version=None):
+    """helm or kubectl, which set-up unpacks, of Kubernetes' version."""
+    path = ROOT / ".deps/kubernetes" / (version or NEWEST_PROGRAMS) / name
     if not path.exists():
-        raise SystemExit("kubectl is missing: scripts/setup.sh --checks fetches it")
+        raise SystemExit(f"{name} is missing: scripts/setup.sh --checks fetches it")
     return str(path)
 
 
-def kustomize(folder, program=None):
-    """The objects of an overlay's folder."""
-    done = subprocess.run([program or kubectl(), "kustomize", str(folder)], capture_output=True, text=True)
-    if done.returncode != 0:
+def kustomize(folder, version=None):
+    """The objects of an overlay's folder. What kubectl warns of is an error."""
+    done = subprocess.run([program_of("kubectl", version), "kustomize", str(folder)], capture_output=True, text=True)
+    if done.returncode != 0 or done.stderr:
         raise AssertionError(f"{folder} cannot be rendered: {done.stderr}")
     return parse(done.stdout)
 
