@@ -41,6 +41,10 @@ OVERLAYS = manifests.OVERLAYS + manifests.MANY_HOSTS
 
 HOSTS = chart.arguments_of("many-hosts")
 INFINIBAND = chart.arguments_of("many-hosts-infiniband")
+INGRESS = ["--set", "ingress.enabled=true", "--set", "ingress.host=images.example"]
+ROUTE = ["--set", "httpRoute.enabled=true", "--set", "httpRoute.host=images.example", "--set", "httpRoute.parentRefs[0].name=public"]
+HUB = ["--set", "weights.enabled=true", "--set", "weights.repository=ORG/NAME", "--set", "weights.revision=v1.0"]
+MANY = ["--set", "weights.accessMode=ReadWriteMany"]
 WEIGHTS = ["--set", "weights.enabled=true", "--set", "weights.url=https://weights.example", "--set", "weights.list=list"]
 
 REFUSED = [
@@ -59,6 +63,18 @@ REFUSED = [
     ("a GPU that is no resource", ["--set", "gpu.resourceName=mig-3g.40gb"], "gpu.resourceName"),
     ("weights without a list", ["--set", "weights.enabled=true", "--set", "weights.url=https://weights.example"], "weights.list"),
     ("weights over plain HTTP", ["--set", "weights.url=http://weights.example"], "weights.url"),
+    ("weights of the hub and of a list", [*WEIGHTS, "--set", "weights.repository=ORG/NAME"], "weights.url"),
+    ("a repository that is no name", ["--set", "weights.repository=https://huggingface.co/ORG/NAME"], "weights.repository"),
+    ("a revision that a shell would read", ["--set", "weights.revision=a b"], "weights.revision"),
+    ("a misspelt key of a group", ["config: {groups: [{model: emoji, device: [cpu]}]}"], "device"),
+    ("no group", ["config: {groups: []}"], "config.groups"),
+    ("a group without a model", ["config: {groups: [{name: emoji}]}"], "model"),
+    ("a dtype that there is not", ["config: {groups: [{model: emoji, dtype: fp16}]}"], "dtype"),
+    ("an ingress of no host", ["--set", "ingress.enabled=true"], "ingress.host"),
+    ("an ingress and a route", [*INGRESS, *ROUTE], "httpRoute.enabled"),
+    ("an ingress to no server", [*INGRESS, "--set", "server.enabled=false"], "server.enabled"),
+    ("a route of no gateway", ["--set", "httpRoute.enabled=true", "--set", "httpRoute.host=images.example"], "httpRoute.parentRefs"),
+    ("a mount without a path", ["extraVolumeMounts: [{name: adapters}]"], "extraVolumeMounts"),
     ("a batch without prompts", ["--set", "batch.enabled=true"], "batch"),
     ("training without a configuration", ["--set", "train.enabled=true"], "train"),
     ("training that is killed while it writes", ["--set", "train.graceSeconds=5"], "train.graceSeconds"),
@@ -82,13 +98,23 @@ REFUSED = [
     ("another port for nodes", [*HOSTS, "--set", "config.nodes.listen.port=8083"], "config.nodes"),
 ]
 
-# Mistakes in devices of config.groups that the schema cannot find, and the names in the error.
-REFUSED_DEVICES = [
+# Mistakes that the schema cannot find, of devices and of volumes, and the names in the error.
+REFUSED_BY_TEMPLATES = [
     ("a device of a node without nodes", ["config: {groups: [{model: emoji, devices: [node-1/cpu:0]}]}"], ["node-1/cpu:0", "hosts.enabled"]),
     ("a node beyond the last", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-2/cpu:0]}]}"], ["node-2/cpu:0", "node-1"]),
     ("a node of another name", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-a/cpu:0]}]}"], ["node-a/cpu:0", "node-1"]),
     ("a device that a node does not lend", [*HOSTS, "config: {groups: [{model: emoji, devices: [node-1/cpu:1]}]}"], ["node-1/cpu:1", "cpu:0"]),
     ("a GPU that a node does not have", [*INFINIBAND, "--set", "gpu.count=7"], ["node-1/cuda:7", "cuda:6"]),
+    ("GPUs that no group uses", ["--set", "gpu.count=8"], ["gpu.count is 8", "cuda:0"]),
+    ("more GPUs than groups use", [*chart.arguments_of("gpu"), "--set", "gpu.count=9"], ["gpu.count is 9", "cuda:8"]),
+    ("fewer GPUs than groups use", [*chart.arguments_of("gpu"), "--set", "gpu.count=4"], ["cuda:4", "gpu.count 4", "cuda:3"]),
+    ("GPUs of groups alone", ["config: {groups: [{model: emoji, devices: ['cuda:0']}]}"], ["cuda:0", "set gpu.count"]),
+    ("two servers with weights of one node", [*HUB, "--set", "postgresql.enabled=true", "--set", "replicas=2"], ["weights.accessMode", "2 pods"]),
+    ("servers of KEDA with weights of one node",
+     [*HUB, "--set", "postgresql.enabled=true", "--set", "autoscaling.keda.enabled=true"], ["weights.accessMode", "4 pods"]),
+    ("a server and a run with weights of one node", [*WEIGHTS, *chart.FILES["train"], "--set", "train.enabled=true"], ["2 pods"]),
+    ("shards with weights of one node", [*chart.arguments_of("batch"), *WEIGHTS], ["weights.accessMode", "4 pods"]),
+    ("shards with images of one node", [*chart.arguments_of("batch"), "--set", "batch.accessMode=ReadWriteOnce"], ["batch.accessMode", "4 pods"]),
     ("a node of no group", [*HOSTS, "--set", "hosts.size=4"], ["node-2, node-3", "hosts.size 4"]),
 ]
 
@@ -193,7 +219,7 @@ class ChartTest(unittest.TestCase):
             self.assertNotEqual(as_kustomize(chart.render(*chart.arguments_of("cpu"), *values)), wanted, values)
 
     def test_a_batch_on_gpus_with_weights_of_its_own_is_valid(self):
-        objects = chart.render(*chart.arguments_of("gpu"), "--set", "server.enabled=false", "--set", "batch.enabled=true", "--set",
+        objects = chart.render(*chart.arguments_of("gpu"), *MANY, "--set", "server.enabled=false", "--set", "batch.enabled=true", "--set",
                                "batch.input=prompts.jsonl", *self.arguments(["batch: {args: [--model, /models/model]}"]))
         self.assertValid(objects)
         pod = pod_of(named(objects, "Job", "tessera-batch"))
@@ -211,7 +237,8 @@ class ChartTest(unittest.TestCase):
         self.assertEqual(pod["containers"][0]["args"][2:], ["--resume", "latest", "--device", "cuda"])
         self.assertEqual(pod["terminationGracePeriodSeconds"], 900)
         self.assertEqual(pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "8")
-        self.assertIn(".complete", pod["initContainers"][0]["command"][-1])
+        self.assertEqual(pod["initContainers"][0]["command"][-1], "/etc/tessera/weights/fill-weights.sh")
+        self.assertEqual([job["metadata"]["name"] for job in manifests.of_kind(objects, "Job")], ["tessera-train"])
 
     def test_without_network_policies_that_alone_is_against_our_rules(self):
         objects = chart.render("--set", "networkPolicy.enabled=false")
@@ -241,8 +268,8 @@ class ChartTest(unittest.TestCase):
                 self.assertIsNotNone(error)
                 self.assertIn(place, error)
 
-    def test_devices_that_no_node_has_are_refused(self):
-        for mistake, values, names in REFUSED_DEVICES:
+    def test_devices_that_are_not_there_and_volumes_of_one_node_for_several_pods_are_refused(self):
+        for mistake, values, names in REFUSED_BY_TEMPLATES:
             with self.subTest(mistake=mistake):
                 done = chart.run(*self.arguments(values))
                 self.assertNotEqual(done.returncode, 0)
@@ -321,10 +348,87 @@ class ChartTest(unittest.TestCase):
 
     def test_another_list_of_weights_makes_another_job(self):
         def job(*arguments):
-            return manifests.of_kind(chart.render(*chart.arguments_of("gpu"), *arguments), "Job")[0]["metadata"]["name"]
+            return manifests.of_kind(chart.render(*chart.arguments_of("gpu"), *MANY, *arguments), "Job")[0]["metadata"]["name"]
 
         self.assertEqual(job(), job())
         self.assertNotEqual(job(), job("--set-literal", "weights.list=other"))
+
+    def test_another_list_of_weights_makes_another_pod_that_fetches_them(self):
+        def checksum(*arguments):
+            workload = named(chart.render(*chart.arguments_of("gpu"), *arguments), "StatefulSet", "tessera")
+            return workload["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+
+        self.assertNotEqual(checksum(), checksum("--set-literal", "weights.list=other"))
+
+    def test_one_pod_pulls_a_model_of_the_hub_itself(self):
+        objects = chart.render(*HUB, "--set", "weights.existingSecret=hub")
+        self.assertValid(objects)
+        pod = pod_of(named(objects, "StatefulSet", "tessera"))
+        pull, doctor = pod["initContainers"]
+        self.assertEqual((pull["image"], pull["args"]), ("tessera:0.1.0", ["pull", "ORG/NAME", "--revision", "v1.0"]))
+        token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token", "optional": True}}}
+        self.assertIn(token, pull["env"])
+        self.assertNotIn("HF_TOKEN", json.dumps([doctor, pod["containers"]]))
+        for container in (pull, doctor, pod["containers"][0]):
+            self.assertIn({"name": "HF_HOME", "value": "/models/huggingface"}, container["env"])
+            mount = next(mount for mount in container["volumeMounts"] if mount["name"] == "weights")
+            self.assertEqual((mount["mountPath"], mount.get("readOnly", False)), ("/models", container is not pull))
+        ports = [port["port"] for way in named(objects, "NetworkPolicy", "tessera")["spec"]["egress"] for port in way["ports"]]
+        self.assertEqual(ports, [53, 53, 443])
+        self.assertEqual(manifests.of_kind(objects, "Job"), [])
+
+    def test_a_job_pulls_a_model_of_the_hub_for_several_pods_where_they_run(self):
+        objects = chart.render(*HUB, *MANY, *self.arguments(["nodeSelector: {disk: fast}", "tolerations: [{operator: Exists}]"]))
+        self.assertValid(objects)
+        job = manifests.of_kind(objects, "Job")[0]
+        pod = pod_of(named(objects, "StatefulSet", "tessera"))
+        command = pod_of(job)["containers"][0]["command"][-1]
+        self.assertIn("tessera pull ORG/NAME --revision v1.0 && ", command)
+        self.assertIn(f"[ -e {command.rsplit('>', 1)[1]} ]", pod["initContainers"][0]["command"][-1])
+        self.assertEqual([pod_of(job)[key] for key in ("nodeSelector", "tolerations")], [pod[key] for key in ("nodeSelector", "tolerations")])
+        self.assertEqual(named(objects, "NetworkPolicy", "tessera")["spec"]["egress"], [])
+
+    def test_more_volumes_are_those_of_every_pod_that_computes(self):
+        values = self.arguments(["extraVolumes: [{name: adapters, persistentVolumeClaim: {claimName: a}}, {name: tls, secret: {secretName: t}}]",
+                                 "extraVolumeMounts: [{name: adapters, mountPath: /adapters}, {name: tls, mountPath: /tls, readOnly: true}]"])
+        objects = chart.render(*INFINIBAND, *MANY, *values, "--set", "batch.enabled=true", "--set", "batch.input=prompts.jsonl")
+        objects += chart.render(*values, *chart.arguments_of("train"))
+        objects += chart.render(*values)
+        pods = [part for part in manifests.workloads(objects) if "weights" not in part["metadata"]["name"]]
+        self.assertEqual(len(pods), 5)
+        for part in pods:
+            self.assertIn({"name": "adapters", "persistentVolumeClaim": {"claimName": "a"}}, pod_of(part)["volumes"])
+            self.assertIn({"name": "tls", "mountPath": "/tls", "readOnly": True}, pod_of(part)["containers"][0]["volumeMounts"])
+        for part in (part for part in pods if part["kind"] == "StatefulSet"):
+            self.assertEqual([name for name, _ in rules.violations([part, *objects]) if name == "servers_are_examined_first"], [])
+
+    def test_callers_outside_reach_it_by_an_ingress_that_does_not_buffer(self):
+        objects = chart.render(*INGRESS, "--set", "ingress.className=nginx", *self.arguments(["ingress: {annotations: {a/b: c}}"]))
+        self.assertValid(objects)
+        ingress = named(objects, "Ingress", "tessera")
+        annotations = ingress["metadata"]["annotations"]
+        self.assertEqual((annotations["nginx.ingress.kubernetes.io/proxy-buffering"], annotations["a/b"]), ("off", "c"))
+        self.assertEqual(ingress["spec"]["tls"], [{"hosts": ["images.example"], "secretName": "tessera-tls"}])
+        self.assert_reached_from(objects, "ingress-nginx")
+
+    def test_callers_outside_reach_it_by_a_gateway_without_a_timeout(self):
+        objects = chart.render(*ROUTE)
+        self.assertValid(objects)
+        route = named(objects, "HTTPRoute", "tessera")["spec"]
+        self.assertEqual((route["hostnames"], route["rules"][0]["timeouts"]), (["images.example"], {"request": "0s", "backendRequest": "0s"}))
+        self.assertEqual(route["rules"][0]["backendRefs"], [{"name": "tessera", "port": 8080}])
+        self.assert_reached_from(objects, "gateways")
+
+    def assert_reached_from(self, objects, namespace):
+        peers = named(objects, "NetworkPolicy", "tessera")["spec"]["ingress"][0]["from"]
+        self.assertIn({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}, peers)
+        configuration = manifests.parse_configuration(named(objects, "ConfigMap", "tessera-config")["data"]["tessera.yaml"])
+        self.assertEqual(configuration["public_url"], "https://images.example")
+
+    def test_the_keys_of_a_group_are_the_programs(self):
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())["definitions"]["group"]["properties"]
+        keys = re.findall(r"^\| `groups\[\]\.(\w+)` \|", (manifests.ROOT / "docs/serve.md").read_text(), re.MULTILINE)
+        self.assertEqual(sorted(schema), sorted(keys))
 
     def test_every_value_has_a_comment_and_is_in_the_schema(self):
         lines = (chart.CHART / "values.yaml").read_text().splitlines()

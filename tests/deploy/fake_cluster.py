@@ -25,6 +25,7 @@ KINDS = {
     "Job": ("batch/v1", "jobs"),
     "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "Ingress": ("networking.k8s.io/v1", "ingresses"),
     "ServiceMonitor": ("monitoring.coreos.com/v1", "servicemonitors"),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }

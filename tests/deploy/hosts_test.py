@@ -196,11 +196,18 @@ class HostsTest(unittest.TestCase):
                          [pod_of(part)["containers"][0]["resources"] for part in leader_and_worker(set_of(things))])
 
     def test_a_cluster_without_nvidias_operator_takes_its_file_out(self):
-        things = manifests.edited(INFINIBAND, lambda text: re.sub(r"  - target: .*\n    path: nvidia-operator.yaml.*\n", "", text))
+        things = manifests.edited(INFINIBAND, lambda text: re.sub(r"  - path: nvidia-operator.*\n", "", text))
         self.assertEqual((rules.violations(things), list(problems(things))), ([], []))
         for before, part in zip(leader_and_worker(set_of(objects(INFINIBAND))), leader_and_worker(set_of(things))):
             self.assertFalse({"runtimeClassName", "nodeSelector"} & set(pod_of(part)))
             self.assertLessEqual({"runtimeClassName", "nodeSelector"}, set(pod_of(before)))
+        self.assertNotIn("nodeSelector", pod_of(named(things, "Job", "tessera-weights")))
+        self.assertIn("nodeSelector", pod_of(named(objects(INFINIBAND), "Job", "tessera-weights")))
+
+    def test_a_volume_of_one_node_for_several_hosts_is_noticed(self):
+        things = objects(INFINIBAND)
+        named(things, "PersistentVolumeClaim", "tessera-weights")["spec"]["accessModes"] = ["ReadWriteOnce"]
+        self.assertIn("one_pod_mounts_a_volume_of_one_node", [name for name, _ in rules.violations(things)])
 
     def test_planted_mistakes_are_noticed(self):
         planted = [(folder, *entry) for folder in manifests.MANY_HOSTS for entry in PLANTED]

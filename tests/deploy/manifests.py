@@ -168,6 +168,13 @@ def seconds(duration):
 def schema_errors(thing, version):
     """Why this is not an object of that Kubernetes version, fields that it does not know among it; empty where it is. The CRD of
     a LeaderWorkerSet leaves its pods to Kubernetes' own schema."""
+    return list(schema_errors_of_text(json.dumps(thing), version))
+
+
+@functools.cache
+def schema_errors_of_text(text, version):
+    """As schema_errors: releases have most objects in common."""
+    thing = json.loads(text)
     group = thing["apiVersion"].split("/")[0]
     try:
         name = f"{thing['apiVersion'].replace('/', '-')}-{thing['kind']}.json"

@@ -61,6 +61,19 @@ PLANTED = [
     ("no readiness probe", "cpu", lambda o: server(o).pop("readinessProbe"), "servers_are_probed"),
     ("a probe of a path that does not exist", "cpu",
      lambda o: server(o)["livenessProbe"]["httpGet"].update(path="/healthz"), "servers_are_probed"),
+    ("no doctor", "cpu", lambda o: pod_of(named(o, "StatefulSet", "tessera")).pop("initContainers"), "servers_are_examined_first"),
+    ("a doctor before the weights are there", "gpu",
+     lambda o: pod_of(named(o, "StatefulSet", "tessera"))["initContainers"].reverse(), "servers_are_examined_first"),
+    ("a doctor without the server's GPUs", "gpu",
+     lambda o: [pod_of(named(o, "StatefulSet", "tessera"))["initContainers"][-1]["resources"][which].pop("nvidia.com/gpu")
+                for which in ("requests", "limits")], "servers_are_examined_first"),
+    ("a Job and a server with a volume of one node", "gpu",
+     lambda o: o.append(named(overlay_objects("many-hosts-infiniband"), "Job", "tessera-weights")),
+     "one_pod_mounts_a_volume_of_one_node"),
+    ("shards with a volume of one node", "batch",
+     lambda o: change(o, "PersistentVolumeClaim", "tessera-batch", accessModes=["ReadWriteOnce"]), "one_pod_mounts_a_volume_of_one_node"),
+    ("servers that KEDA adds, with a volume of one node", "shared-queue",
+     lambda o: change(o, "PersistentVolumeClaim", "tessera-shared", accessModes=["ReadWriteOnce"]), "one_pod_mounts_a_volume_of_one_node"),
     ("limits above requests", "cpu", lambda o: server(o)["resources"]["limits"].update(memory="8Gi"), "requests_are_limits"),
     ("an init container without limits", "gpu",
      lambda o: pod_of(named(o, "StatefulSet", "tessera"))["initContainers"][0].pop("resources"), "requests_are_limits"),
@@ -182,9 +195,9 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual(["runtimeClassName" in pod, "nodeSelector" in pod], [there, there])
 
     def test_every_base_and_option_is_part_of_an_overlay(self):
-        text = "".join((manifests.KUBERNETES / "overlays" / name / "kustomization.yaml").read_text() for name in manifests.OVERLAYS)
+        text = "".join(path.read_text() for path in manifests.KUBERNETES.rglob("kustomization.yaml"))
         for folder in [*manifests.KUBERNETES.glob("base/*"), *manifests.KUBERNETES.glob("optional/*")]:
-            self.assertIn(f"../../{folder.relative_to(manifests.KUBERNETES)}", text)
+            self.assertRegex(text, rf"- (\.\./)+({folder.parent.name}/)?{folder.name}\n")
 
     def test_the_oldest_and_the_newest_kubectl_render_the_same(self):
         for overlay in manifests.OVERLAYS:

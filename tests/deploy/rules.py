@@ -1,11 +1,12 @@
 """Rules for every set of objects in addition to the schemas. A rule is a function from objects to sentences about what
 is wrong; RULES has them all."""
 
+import json
 import re
 
 import yaml
 
-from manifests import configuration_of, containers_of, named, of_kind, pod_of, seconds, title, workloads
+from manifests import configuration_of, containers_of, leader_and_worker, named, of_kind, pod_of, seconds, title, workloads
 
 LABELS = ["name", "instance", "component", "version", "managed-by"]
 CHECKPOINT_GRACE = 60  # least seconds for a step and a checkpoint
@@ -83,6 +84,46 @@ def servers_are_probed(objects):
                 get = container.get(probe, {}).get("httpGet", {})
                 if (get.get("path"), get.get("port")) != (path, "admin"):
                     yield f"{title(workload)}: the {probe} of {container['name']} does not ask the admin port for {path}"
+
+
+@rule
+def servers_are_examined_first(objects):
+    """The last init container is `tessera doctor` with all that the server has."""
+    for workload in servers(objects):
+        server = pod_of(workload)["containers"][0]
+        doctor = ([{}] + pod_of(workload).get("initContainers", []))[-1]
+        if doctor.get("args") != ["doctor", *server["args"][1:]]:
+            yield f"{title(workload)} does not end its init containers with a doctor that reads the server's configuration"
+            continue
+        for key in ("image", "env", "resources", "securityContext", "volumeMounts"):
+            ours, its = (sorted(map(json.dumps, value)) if isinstance(value, list) else value for value in (server[key], doctor.get(key, [])))
+            if ours != its:
+                yield f"{title(workload)}: the doctor has another {key} than the server"
+
+
+@rule
+def one_pod_mounts_a_volume_of_one_node(objects):
+    """Of two pods on two nodes the second would wait for ever for a volume that is ReadWriteOnce."""
+    most = [(workload, most_pods(objects, workload)) for workload in of_kind(objects, "StatefulSet", "Deployment", "DaemonSet", "Job")]
+    for group in of_kind(objects, "LeaderWorkerSet"):
+        replicas, size = group["spec"]["replicas"], group["spec"]["leaderWorkerTemplate"]["size"]
+        most += zip(leader_and_worker(group), (replicas, replicas * (size - 1)))
+    for claim in of_kind(objects, "PersistentVolumeClaim"):
+        pods = sum(number for workload, number in most if any(
+            volume.get("persistentVolumeClaim", {}).get("claimName") == claim["metadata"]["name"]
+            for volume in pod_of(workload).get("volumes", [])))
+        if pods > 1 and claim["spec"]["accessModes"] != ["ReadWriteMany"]:
+            yield f"{title(claim)} is {claim['spec']['accessModes']}, and {pods} pods mount it"
+
+
+def most_pods(objects, workload):
+    """How many pods of the workload there are at most at one time."""
+    spec = workload["spec"]
+    if workload["kind"] == "Job":
+        return min(spec.get("completions", 1), spec.get("parallelism", 1))
+    scaled = [s["spec"]["maxReplicaCount"] for s in of_kind(objects, "ScaledObject")
+              if s["spec"]["scaleTargetRef"]["name"] == workload["metadata"]["name"]]
+    return scaled[0] if scaled else spec.get("replicas", 1)
 
 
 @rule

@@ -93,6 +93,11 @@ securityContext:
 {{- with .Values.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
+{{- include "tessera.nodes" . }}
+{{- end -}}
+
+{{- /* The nodes on which a pod may run; the Job of the weights has them, too, because only they may reach the volume. */ -}}
+{{- define "tessera.nodes" -}}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -124,25 +129,16 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{- /* The init container that waits until every file of the weights has its digest. */ -}}
-{{- define "tessera.waitForWeights" -}}
-initContainers:
-  - name: weights
-    image: {{ include "tessera.image" . }}
-    imagePullPolicy: {{ .Values.image.pullPolicy }}
-    command: [/bin/sh, -c, "until [ -e /models/{{ .Values.weights.name }}/.complete ]; do echo waiting for the weights; sleep 5; done"]
-    resources:
-      requests: {cpu: 100m, memory: 64Mi}
-      limits: {cpu: 100m, memory: 64Mi}
-    securityContext:
-      {{- include "tessera.containerSecurity" (list) | nindent 6 }}
-    volumeMounts:
-      - {name: weights, mountPath: /models, readOnly: true}
+{{- define "tessera.extraMounts" -}}
+{{- with .Values.extraVolumeMounts }}
+{{- toYaml . }}
+{{- end }}
 {{- end -}}
 
-{{- define "tessera.weightsVolume" -}}
-- name: weights
-  persistentVolumeClaim: {claimName: {{ include "tessera.fullname" . }}-weights, readOnly: true}
+{{- define "tessera.extraVolumes" -}}
+{{- with .Values.extraVolumes }}
+{{- toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "tessera.scratchVolumes" -}}
@@ -170,6 +166,11 @@ resources:
   "keys_file" "/etc/tessera/keys/keys.txt"
   "data_folder" "/var/lib/tessera/data"
   "drain_time" (printf "%ds" (int64 .Values.drainSeconds)) -}}
+{{- $host := "" -}}
+{{- if .Values.ingress.enabled -}}{{- $host = .Values.ingress.host -}}{{- else if .Values.httpRoute.enabled -}}{{- $host = .Values.httpRoute.host -}}{{- end -}}
+{{- if and $host (not .Values.config.public_url) -}}
+{{- $_ := set $own "public_url" (printf "https://%s" $host) -}}
+{{- end -}}
 {{- if .Values.postgresql.enabled -}}
 {{- $_ := set $own "data_folder" "/var/lib/tessera-shared/data" -}}
 {{- $_ := set $own "store" (dict "dsn" .Values.postgresql.dsn "password_file" "/etc/tessera/postgresql/password") -}}
@@ -182,7 +183,7 @@ resources:
   "authority" "/etc/tessera/nodes/ca.crt"
   "token_file" "/etc/tessera/nodes/token") -}}
 {{- end -}}
-{{- range $key := keys (omit .Values.config "nodes") -}}
+{{- range $key := keys (omit .Values.config "nodes" "public_url") -}}
 {{- if hasKey $own $key -}}{{ fail (printf "config.%s is set by the chart itself" $key) }}{{- end -}}
 {{- end -}}
 {{- toYaml (merge $own .Values.config) -}}

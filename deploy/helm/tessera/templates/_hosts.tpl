@@ -32,8 +32,36 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- include "tessera.checkOwnDevices" . -}}
 {{- with keys $missing | sortAlpha -}}
 {{- fail (printf "no group of config.groups names a device of %s; fix config.groups or hosts.size %d" (join ", " .) (int $hosts.size)) -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Refuses groups that name other GPUs of the server's pod than gpu.count gives it, and a GPU that no group uses. GPU-… and MIG-…
+are names that only the node knows. */ -}}
+{{- define "tessera.checkOwnDevices" -}}
+{{- $count := int .Values.gpu.count -}}
+{{- $used := dict -}}
+{{- range $group := .Values.config.groups -}}
+{{- range $device := $group.devices -}}
+{{- if regexMatch "^(cuda|GPU-|MIG-)" $device -}}
+{{- if eq $count 0 -}}{{- fail (printf "config.groups names %s; set gpu.count to the number of GPUs of the pod" $device) -}}{{- end -}}
+{{- if and (regexMatch "^cuda:[0-9]+$" $device) (ge (int (trimPrefix "cuda:" $device)) $count) -}}
+{{- fail (printf "config.groups names %s; the pod's GPUs with gpu.count %d are cuda:0 to cuda:%d" $device $count (sub $count 1)) -}}
+{{- end -}}
+{{- $_ := set $used $device true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $byName := false -}}
+{{- range $device := keys $used -}}{{- if not (hasPrefix "cuda:" $device) -}}{{- $byName = true -}}{{- end -}}{{- end -}}
+{{- if not $byName -}}
+{{- range $number := until $count -}}
+{{- if not (hasKey $used (printf "cuda:%d" $number)) -}}
+{{- fail (printf "gpu.count is %d, and no group of config.groups names cuda:%d; name it under devices, or set gpu.count to the GPUs that groups use" $count $number) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -98,8 +126,9 @@
 {{- define "tessera.nodePod" -}}
 {{ include "tessera.pod" (list . (include "tessera.fullname" .)) }}
 {{- include "tessera.placement" . | nindent 0 }}
-{{- if .Values.weights.enabled }}
-{{- include "tessera.waitForWeights" . | nindent 0 }}
+{{- with include "tessera.weightsInit" . }}
+initContainers:
+  {{- . | nindent 2 }}
 {{- end }}
 containers:
   - name: tessera
@@ -116,6 +145,7 @@ containers:
     env:
       - {name: HOME, value: /tmp}
       {{- include "tessera.ranksEnv" . | nindent 6 }}
+      {{- include "tessera.weightsEnv" . | nindent 6 }}
       {{- with .Values.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -127,13 +157,11 @@ containers:
       - {name: nodes, mountPath: /etc/tessera/nodes, readOnly: true}
       - {name: tmp, mountPath: /tmp}
       - {name: shm, mountPath: /dev/shm}
-      {{- if .Values.weights.enabled }}
-      - {name: weights, mountPath: /models, readOnly: true}
-      {{- end }}
+      {{- include "tessera.weightsMount" . | nindent 6 }}
+      {{- include "tessera.extraMounts" . | nindent 6 }}
 volumes:  # mode 288 is 0440
   {{- include "tessera.nodesVolume" . | nindent 2 }}
   {{- include "tessera.scratchVolumes" . | nindent 2 }}
-  {{- if .Values.weights.enabled }}
   {{- include "tessera.weightsVolume" . | nindent 2 }}
-  {{- end }}
+  {{- include "tessera.extraVolumes" . | nindent 2 }}
 {{- end -}}
