@@ -1,13 +1,16 @@
 # Debian 12 packages. scripts/setup.sh installs them; the list is there.
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
-find_package(Protobuf 3.21 CONFIG QUIET)
+# A newer gRPC, of a prefix in CMAKE_PREFIX_PATH, comes with a newer Protobuf; both are accepted, and not tested.
+find_package(Protobuf CONFIG QUIET)
 if(NOT Protobuf_FOUND)
   find_package(Protobuf REQUIRED)
 endif()
 find_package(gRPC CONFIG REQUIRED)
 # It comes with -pthread, under which the precompiled header of LibTorch cannot be used; the C library has threads anyway.
-set_target_properties(re2::re2 PROPERTIES INTERFACE_COMPILE_OPTIONS "")
+if(TARGET re2::re2)
+  set_target_properties(re2::re2 PROPERTIES INTERFACE_COMPILE_OPTIONS "")
+endif()
 find_package(CLI11 REQUIRED)
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(CURL 7.85 REQUIRED)

@@ -3,6 +3,7 @@ engine is needed; scripts/image-tree.py builds the image's tree and runs it.
 
     container_files_test.py TESSERA BUILD     from the repository's root
 """
+import json
 import os
 import pathlib
 import re
@@ -21,8 +22,8 @@ import fake_server  # noqa: E402
 
 DOCKER = pathlib.Path("deploy/docker")
 DOCKERFILES = {kind: (DOCKER / f"Dockerfile.{kind}").read_text() for kind in ("cpu", "cuda")}
-COMPOSE = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml", "compose.cuda.yaml")}
-CONFIGS = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("tessera.yaml", "anonymous.yaml")}
+COMPOSE = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("compose.yaml", "compose.cuda.yaml", "compose.grpc.yaml")}
+CONFIGS = {name: yaml.safe_load((DOCKER / name).read_text()) for name in ("tessera.yaml", "anonymous.yaml", "grpc.yaml")}
 
 
 def last_stage(text):
@@ -126,8 +127,10 @@ class DockerfileTest(unittest.TestCase):
             self.assertEqual(set(re.findall(r"^FROM (\S+)", text, re.M)), {"${BASE}"}, kind)
             self.assertRegex(text, r"(?m)^ARG BASE=[\w/.]+:(?!latest)[\w.-]+$")
         for file in COMPOSE.values():
-            for service in file["services"].values():
-                self.assertRegex(service["image"], r":(?!latest)[\w.-]+$")
+            for name, service in file["services"].items():
+                # A file on top of another leaves the image to it.
+                image = service.get("image", COMPOSE["compose.yaml"]["services"].get(name, {}).get("image"))
+                self.assertRegex(image, r":(?!latest)[\w.-]+$")
 
     def test_both_images_run_alike(self):
         cpu, cuda = (last_stage(DOCKERFILES[kind]) for kind in ("cpu", "cuda"))
@@ -180,6 +183,11 @@ class ConfigurationTest(unittest.TestCase):
         self.assertTrue(anonymous.pop("allow_anonymous"))
         self.assertTrue(with_keys.pop("keys_file"))
         self.assertEqual(with_keys, anonymous)
+
+    def test_that_with_grpc_differs_in_the_listener_on_loopback_alone(self):
+        usual, grpc = (json.loads(json.dumps(CONFIGS[name])) for name in ("tessera.yaml", "grpc.yaml"))
+        self.assertEqual((usual["listen"].pop("grpc"), grpc["listen"].pop("grpc")), (False, {"address": "127.0.0.1", "port": 8081}))
+        self.assertEqual(usual, grpc)
 
     def test_they_agree_with_the_images(self):
         for config in CONFIGS.values():
@@ -267,6 +275,21 @@ class ComposeTest(unittest.TestCase):
         self.assertEqual(more["tessera"]["image"], "tessera:cuda")
 
 
+    def test_the_grpc_file_puts_a_proxy_in_front_that_alone_reaches_the_server(self):
+        more = COMPOSE["compose.grpc.yaml"]["services"]
+        server, proxy = more["tessera"], more["grpc"]
+        mounted = dict(volume.split(":")[1::-1] for volume in [*server["volumes"], *proxy["volumes"]])
+        self.assertEqual(CONFIGS[pathlib.Path(mounted[server["command"][-1]]).name], CONFIGS["grpc.yaml"])
+        text = (DOCKER / mounted[proxy["command"][-1]]).read_text()
+        for file in re.findall(r"ssl_certificate(?:_key)? (\S+);", text):
+            self.assertIn(file, mounted)
+        place = CONFIGS["grpc.yaml"]["listen"]["grpc"]
+        self.assertEqual(set(re.findall(r"grpc_pass grpc://(\S+);", text)), {f"{place['address']}:{place['port']}"})
+        self.assertEqual((server["ports"], proxy["network_mode"], "ports" in proxy),
+                         ([f"{port}:{port}" for port in re.findall(r"listen (\d+) ssl", text)], "service:tessera", False))
+        self.assertEqual((proxy["read_only"], proxy["cap_drop"], proxy["security_opt"]), (True, ["ALL"], ["no-new-privileges:true"]))
+
+
 class DocumentTest(unittest.TestCase):
     """docs/deploy-containers.md. Its commands of `tessera` and `curl` are run by tests/documents/run_commands.sh."""
 
@@ -302,7 +325,7 @@ class DocumentTest(unittest.TestCase):
                 options, context = self.arguments(command, words)
                 self.assertEqual(context, ["."])
                 built[options["-t"]] = options["-f"]
-        composed = [file["services"]["tessera"] for file in COMPOSE.values()]
+        composed = [file["services"]["tessera"] for file in COMPOSE.values() if "build" in file["services"]["tessera"]]
         self.assertEqual(built, {service["image"]: service["build"]["dockerfile"] for service in composed})
 
     def test_it_runs_commands_that_there_are_with_files_that_the_image_holds(self):
@@ -328,7 +351,7 @@ class DocumentTest(unittest.TestCase):
             self.assertEqual(self.arguments("up", words[1:])[1], [])
             self.assertTrue(pathlib.Path(folder, "compose.yaml").exists())
             count += 1
-        self.assertEqual(count, 2)
+        self.assertEqual(count, 3)
 
     def test_it_names_every_alert(self):
         rules = pathlib.Path("deploy/monitoring/alerts.yml").read_text()

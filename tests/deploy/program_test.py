@@ -4,13 +4,14 @@ import http.client
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import tempfile
 import unittest
 
 import manifests
 from manifests import KUBERNETES, ROOT, configuration_of, containers_of, named, of_kind, overlay_objects, pod_of, workloads
-from rules import runs_tessera
+from rules import runs_tessera, texts_mounted
 from server import Server, wait_until
 
 
@@ -85,6 +86,69 @@ class ProgramTest(unittest.TestCase):
                     for variable in (entry["name"] for entry in container.get("env", [])):
                         known = variable in others or f'"{variable}"' in sources or variable in script
                         self.assertTrue(known, f"{overlay}: {variable}")
+
+    def test_callers_of_grpc_reach_the_server_through_the_proxy_of_the_pod_alone(self):
+        objects = overlay_objects("grpc")
+        workload = named(objects, "StatefulSet", "tessera")
+        proxy = pod_of(workload)["containers"][1]
+        keys = tessera("keys", "me").stdout
+        secret = re.search(r"sk-tessera-\S+", keys)[0]
+        with tempfile.TemporaryDirectory() as folder, Server(configuration_of(objects, workload), keys.splitlines()[-1], "127.0.0.1") as server:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "tls.key",
+                            "-out", "tls.crt", "-subj", "/CN=images.example", "-addext", "subjectAltName=DNS:images.example"],
+                           cwd=folder, check=True, capture_output=True)
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            text = next(texts_mounted(objects, workload, proxy["command"][-1]))
+            for old, new in ((" /tmp/", f" {folder}/"), (f"listen {proxy['ports'][0]['containerPort']} ", f"listen 127.0.0.1:{port} "), ("/etc/tessera/grpc-tls/", f"{folder}/"),
+                             ("127.0.0.1:8081", f"127.0.0.1:{server.ports['grpc']}")):
+                self.assertIn(old, text)
+                text = text.replace(old, new)
+            path = pathlib.Path(folder) / "nginx.conf"
+            path.write_text(text)
+            nginx = subprocess.Popen([ROOT / ".deps/nginx/usr/sbin/nginx", *proxy["command"][1:-1], str(path)], stderr=subprocess.PIPE, text=True)
+            try:
+                self.assertTrue(wait_until(lambda: nginx.poll() is not None or self.accepts(port)))
+                self.assertIsNone(nginx.poll(), nginx.poll() is not None and nginx.stderr.read())
+                self.assert_answers(folder, port, secret)
+            finally:
+                nginx.terminate()
+                nginx.communicate(timeout=60)
+
+    def accepts(self, port):
+        with socket.socket() as connection:
+            return connection.connect_ex(("127.0.0.1", port)) == 0
+
+    def assert_answers(self, folder, port, secret):
+        def call(method, message=b"", key=secret, scheme="https"):
+            """The status of HTTP and of gRPC, and the messages of the answer."""
+            done = subprocess.run(
+                ["curl", "-sS", "--http2", "--max-time", "60", "--cacert", f"{folder}/tls.crt", "--resolve", f"images.example:{port}:127.0.0.1",
+                 "-H", "content-type: application/grpc", "-H", "te: trailers", "-H", f"authorization: Bearer {key}", "--data-binary", "@-",
+                 "-D", f"{folder}/headers", f"{scheme}://images.example:{port}/{method}"],
+                input=b"\0" + len(message).to_bytes(4, "big") + message, capture_output=True)
+            headers = pathlib.Path(folder, "headers").read_text() if done.returncode == 0 else ""
+            status = re.search(r"^HTTP/\S+ (\d+)", headers), re.search(r"(?m)^grpc-status: (\d+)", headers)
+            messages, body = [], done.stdout
+            while status[1] is not None and len(body) >= 5:
+                size = int.from_bytes(body[1:5], "big")
+                messages.append(body[5:5 + size])
+                body = body[5 + size:]
+            return *(int(found[1]) if found else None for found in status), messages
+
+        status, grpc, models = call("tessera.v1.ImageService/ListModels")
+        self.assertEqual((status, grpc), (200, 0))
+        self.assertIn(b"emoji", models[0])
+        prompt = b"red apple"
+        image = b"\x12" + bytes([len(prompt)]) + prompt
+        _, grpc, events = call("tessera.v1.ImageService/Generate", b"\x0a" + bytes([len(image)]) + image)
+        self.assertEqual(grpc, 0)
+        self.assertGreater(len(events), 2)
+        self.assertIn(b"\x89PNG", b"".join(events))
+        self.assertEqual(call("grpc.health.v1.Health/Check")[1:], (0, [b"\x08\x01"]))
+        self.assertEqual(call("tessera.v1.ImageService/ListModels", key="sk-tessera-none")[1], 16)  # UNAUTHENTICATED
+        self.assertEqual(call("grpc.reflection.v1.ServerReflection/ServerReflectionInfo")[0], 404)
+        self.assertNotEqual(call("tessera.v1.ImageService/ListModels", scheme="http")[0], 200)
 
     def test_a_kubelet_and_prometheus_get_their_answers_by_the_pods_address(self):
         objects = overlay_objects("cpu")

@@ -79,7 +79,7 @@ def every_object_has_the_usual_labels(objects):
 @rule
 def servers_are_probed(objects):
     for workload in servers(objects):
-        for container in pod_of(workload)["containers"]:
+        for container in filter(runs_tessera, pod_of(workload)["containers"]):
             for probe, path in [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")]:
                 get = container.get(probe, {}).get("httpGet", {})
                 if (get.get("path"), get.get("port")) != (path, "admin"):
@@ -284,10 +284,17 @@ def the_configuration_fits_the_pod(objects):
         configuration = configuration_of(objects, workload)
         places = {**configuration["listen"], **{name: nodes["listen"] for name, nodes in configuration.items() if name == "nodes"}}
         listens = {name: place["port"] for name, place in places.items() if place != "off"}
-        if listens != port_names(workload):
-            yield f"{title(workload)}: it listens on {listens}, and the pod's ports are {port_names(workload)}"
+        proxied = listens.pop("grpc", None)
+        proxies = [container for container in pod_of(workload)["containers"] if container["name"] == "grpc"]
+        ports = {name: port for name, port in port_names(workload).items() if not proxies or name != "grpc"}
+        if (proxied is not None) != bool(proxies):
+            yield f"{title(workload)}: gRPC is on in the configuration or in the pod alone"
+        for proxy in proxies:
+            yield from proxy_problems(objects, workload, proxy, places["grpc"])
+        if listens != ports:
+            yield f"{title(workload)}: it listens on {listens}, and the pod's ports are {ports}"
         for name, place in places.items():
-            if isinstance(place, dict) and place.get("address") not in ("0.0.0.0", "::"):
+            if isinstance(place, dict) and name != "grpc" and place.get("address") not in ("0.0.0.0", "::"):
                 yield f"{title(workload)}: {name} listens on {place.get('address')}, which nothing outside the pod reaches"
         container = pod_of(workload)["containers"][0]
         mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -303,6 +310,17 @@ def the_configuration_fits_the_pod(objects):
             for port in service["spec"]["ports"]:
                 if port["targetPort"] not in port_names(workload):
                     yield f"{title(service)} leads to the port {port['targetPort']}, which the pod lacks"
+
+
+def proxy_problems(objects, workload, proxy, place):
+    """Why callers do not reach gRPC through the proxy, or reach it past the proxy."""
+    text = next(texts_mounted(objects, workload, proxy["command"][-1]))
+    if place == "off" or place["address"] != "127.0.0.1":
+        yield f"{title(workload)}: gRPC listens on {place}, and not for its proxy alone"
+    elif set(re.findall(r"grpc_pass grpc://([0-9.:]+);", text)) != {f"{place['address']}:{place['port']}"}:
+        yield f"{title(workload)}: the proxy passes gRPC to another address than {place}"
+    if re.findall(r"listen (\d+) ssl http2;", text) != [str(proxy["ports"][0]["containerPort"])]:
+        yield f"{title(workload)}: the proxy listens on other ports than the pod's, or without TLS"
 
 
 @rule

@@ -161,7 +161,7 @@ resources:
 {{- $own := dict
   "listen" (dict
     "http" (dict "address" "0.0.0.0" "port" 8080)
-    "grpc" "off"
+    "grpc" (ternary (dict "address" "127.0.0.1" "port" 8081) "off" .Values.grpc.enabled)
     "admin" (dict "address" "0.0.0.0" "port" 9090))
   "keys_file" "/etc/tessera/keys/keys.txt"
   "data_folder" "/var/lib/tessera/data"

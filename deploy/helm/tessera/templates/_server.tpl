@@ -88,6 +88,9 @@ containers:
     lifecycle:
       preStop:
         exec: {command: [sleep, {{ .Values.preStopSeconds | int64 | toString | quote }}]}
+  {{- if .Values.grpc.enabled }}
+  {{- include "tessera.grpcContainer" . | nindent 2 }}
+  {{- end }}
 volumes:  # mode 288 is 0440
   - name: config
     configMap: {name: {{ include "tessera.fullname" . }}-config, defaultMode: 288}
@@ -101,6 +104,9 @@ volumes:  # mode 288 is 0440
   {{- include "tessera.scratchVolumes" . | nindent 2 }}
   {{- include "tessera.weightsVolume" . | nindent 2 }}
   {{- include "tessera.extraVolumes" . | nindent 2 }}
+  {{- if .Values.grpc.enabled }}
+  {{- include "tessera.grpcVolumes" . | nindent 2 }}
+  {{- end }}
   {{- if .Values.postgresql.enabled }}
   - name: shared
     persistentVolumeClaim: {claimName: {{ include "tessera.fullname" . }}-shared}
