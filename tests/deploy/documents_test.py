@@ -43,7 +43,7 @@ class DocumentsTest(unittest.TestCase):
         (programs / "tessera").symlink_to(pathlib.Path(manifests.program()).resolve())
         for name, cluster in (("kubeconfig", self.cluster), ("helm-kubeconfig", self.helm_cluster)):
             (self.folder / name).write_text(cluster.kubeconfig())
-        for name in ("token", "ca.crt"):  # the reader's
+        for name in ("token", "ca.crt", "password"):  # the reader's
             (self.folder / name).write_text(f"{name} of the source")
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", "tls.key", "-out",
                         "tls.crt", "-subj", "/CN=images.example"], cwd=self.folder, check=True, capture_output=True)
@@ -89,7 +89,7 @@ class DocumentsTest(unittest.TestCase):
         seen = self.cluster.seen
         self.assertIn(("StatefulSet", "tessera"), self.helm_cluster.seen)
         self.assertIn(("LeaderWorkerSet", "tessera-hosts"), self.helm_cluster.seen)
-        for overlay in ("cpu", "gpu", "grpc", *manifests.MANY_HOSTS):
+        for overlay in [*manifests.OVERLAYS, *manifests.MANY_HOSTS]:
             for thing in manifests.overlay_objects(overlay):
                 self.assertIn((thing["kind"], thing["metadata"]["name"]), seen, overlay)
             for workload in manifests.workloads(manifests.overlay_objects(overlay)):

@@ -27,6 +27,7 @@ KINDS = {
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
     "Ingress": ("networking.k8s.io/v1", "ingresses"),
     "ServiceMonitor": ("monitoring.coreos.com/v1", "servicemonitors"),
+    "ScaledObject": ("keda.sh/v1alpha1", "scaledobjects"),
     "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
 
