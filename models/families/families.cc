@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "control/pipelines.h"
+#include "control/model/pipelines.h"
 
 namespace tessera::models {
 namespace {

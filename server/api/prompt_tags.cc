@@ -13,10 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/field_error.h"
-#include "base/nearest_name.h"
-#include "base/number_text.h"
-#include "base/status_macros.h"
+#include "base/fields/field_error.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
+#include "base/text/number_text.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

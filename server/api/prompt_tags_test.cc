@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/field_error.h"
+#include "base/fields/field_error.h"
 #include "server/api/request_fields.h"
 
 namespace tessera::server {

@@ -6,7 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 
 namespace tessera::client {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/hub_name.h"
+#include "base/text/hub_name.h"
 #include "control/model/pipelines.h"
 
 namespace tessera::client {

@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/task_pool.h"
+#include "base/threads/task_pool.h"
 #include "client/cli/pull/blob_file.h"
 #include "client/cli/pull/content_digest.h"
 #include "client/cli/pull/http_client.h"

@@ -12,7 +12,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 namespace {

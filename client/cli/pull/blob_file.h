@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file_descriptor.h"
+#include "base/files/file_descriptor.h"
 
 namespace tessera::client {
 

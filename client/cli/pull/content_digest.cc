@@ -4,7 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/nearest_name.h"
+#include "base/text/nearest_name.h"
 
 namespace tessera::client {
 

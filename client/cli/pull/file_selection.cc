@@ -8,9 +8,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
 
 namespace tessera::client {
 namespace {

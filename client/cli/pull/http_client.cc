@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/cli/pull/web_url.h"
-#include "server/api/image_metadata.h"
+#include "server/metadata/image_metadata.h"
 
 namespace tessera::client {
 namespace {

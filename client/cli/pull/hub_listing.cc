@@ -7,12 +7,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/nearest_name.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
-#include "base/utf8.h"
+#include "base/files/file.h"
+#include "base/files/sha256.h"
+#include "base/json/json.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
+#include "base/text/utf8.h"
 
 namespace tessera::client {
 namespace {

@@ -8,11 +8,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/nearest_name.h"
-#include "base/random_bytes.h"
-#include "base/sha256.h"
-#include "base/status_macros.h"
-#include "base/steady_time.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
+#include "base/text/random_bytes.h"
+#include "base/time/steady_time.h"
 #include "client/cli/pull/content_digest.h"
 
 namespace tessera::client {

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/nearest_name.h"
-#include "base/status_macros.h"
+#include "base/files/file.h"
+#include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
 #include "client/cli/models/hub_cache.h"
 #include "client/cli/pull/web_url.h"
 

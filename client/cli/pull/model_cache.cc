@@ -11,10 +11,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/atomic_file.h"
-#include "base/file_descriptor.h"
-#include "base/hub_name.h"
-#include "base/status_macros.h"
+#include "base/files/atomic_file.h"
+#include "base/files/file_descriptor.h"
+#include "base/macros/status_macros.h"
+#include "base/text/hub_name.h"
 #include "client/cli/models/hub_cache.h"
 
 namespace tessera::client {

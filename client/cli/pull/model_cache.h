@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/process_lock.h"
+#include "base/files/process_lock.h"
 #include "client/cli/pull/hub_requests.h"
 
 namespace tessera::client {

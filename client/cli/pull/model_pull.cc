@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "base/byte_text.h"
-#include "base/status_macros.h"
+#include "base/macros/status_macros.h"
+#include "base/text/byte_text.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/models/hub_cache.h"
 #include "client/cli/models/published_models.h"
