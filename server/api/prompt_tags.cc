@@ -17,7 +17,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "base/text/number_text.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_values.h"
 
 namespace tessera::server {
 namespace {

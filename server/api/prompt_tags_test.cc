@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
-#include "server/api/request_fields.h"
+#include "server/api/request_values.h"
 
 namespace tessera::server {
 namespace {

@@ -20,6 +20,7 @@
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/load_parameters.h"
 #include "server/api/generation_request.h"
+#include "server/api/prompt_tags.h"
 #include "server/api/unused_parameters.h"
 #include "server/metadata/image_metadata.h"
 #include "server/metadata/parameters_text.h"

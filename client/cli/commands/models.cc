@@ -9,6 +9,7 @@
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/published_models.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/session/model_options.h"
 

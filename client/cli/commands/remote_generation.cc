@@ -12,6 +12,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/random_bytes.h"
 #include "base/time/steady_time.h"
+#include "client/cli/option_text.h"
 #include "client/cli/output/output_files.h"
 #include "client/cli/output/reporter.h"
 #include "server/api/proto_values.h"

@@ -6,6 +6,8 @@
 
 #include "absl/status/status.h"
 #include "control/parameters/adapter_use.h"
+#include "server/api/prompt_tags.h"
+#include "server/api/request_values.h"
 
 namespace tessera::client {
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/text/hub_name.h"
+#include "control/model/pipelines.h"
 
 namespace tessera::client {
 namespace {

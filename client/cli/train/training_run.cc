@@ -30,6 +30,7 @@
 #include "control/training/dataset.h"
 #include "control/training/model_training.h"
 #include "server/api/generation_request.h"
+#include "server/api/prompt_tags.h"
 #include "server/api/request_fields.h"
 #include "server/metadata/image_metadata.h"
 #include "server/metadata/parameters_text.h"
