@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 
-
 namespace tessera::kernels {
 namespace {
 

@@ -17,6 +17,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "base/text/number_text.h"
+#include "control/parameters/adapter_use.h"
 #include "server/api/request_values.h"
 
 namespace tessera::server {
