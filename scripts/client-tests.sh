@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the server's interfaces with real clients: the openai package in versions of both generations, grpcio, the
-# Python example, and schemathesis with the OpenAPI document, without keys, with a key, and without the key that is
-# required. Each package has its own virtual environment under .deps/.
+# Python example, SGLang's load client, and schemathesis with the OpenAPI document, without keys, with a key, and without
+# the key that is required. Each package has its own virtual environment under .deps/.
 # Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME] [--newest]
@@ -38,6 +38,14 @@ if ((newest)); then
   "$work/newest/bin/python" -m pip install --quiet --disable-pip-version-check openai
   "$work/newest/bin/python" tests/server/openai_tests.py "$tessera"
 fi
+
+scripts/python-environment.sh sglang-load "$(sha256sum <scripts/sglang-load-requirements.txt)" -r scripts/sglang-load-requirements.txt
+wheels=.deps/sglang-load/wheels
+wheel=$wheels/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl
+[[ -e $wheel ]] || .deps/sglang-load/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest "$wheels" \
+  --platform manylinux_2_34_x86_64 --python-version 3.11 --only-binary :all: sglang==0.5.23
+echo "00b3cd5b265ac76c64185fbb6b95424f324ddd9f428d0306b77bc9db9d859937  $wheel" | sha256sum --check --quiet
+.deps/sglang-load/bin/python tests/server/sglang_load_test.py "$tessera" "$wheel"
 
 "$tessera" keys client-tests >"$work/key"
 secret=$(sed -n 's/^ *\(sk-tessera-\)/\1/p' "$work/key")

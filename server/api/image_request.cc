@@ -213,6 +213,7 @@ absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const Se
       if (valid.size() < kMaxShownNames) valid.push_back(adapter.name);
     }
   }
+  if (name == "default") return NamedModel{.model = &models.front()};  // SGLang's clients name no other
   if (IsOpenAiImageModel(name)) {
     const auto model = std::find_if(models.begin(), models.end(),
                                     [](const ServedModel& served) { return served.answers_to_openai_names; });

@@ -94,8 +94,9 @@ TEST(ImageRequestTest, CompressionIsTheQualityOfLossyFormatsAndNothingOfPng) {
 }
 
 TEST(ImageRequestTest, QualityIsAPresetOfStepsWithinWhatIsAllowed) {
-  const std::map<std::string, int32_t> steps = {{"", 4},     {"auto", 4}, {"low", 2},    {"medium", 4}, {"standard", 4},
-                                                {"high", 8}, {"hd", 8},   {"xhigh", 12}, {"max", 16}};
+  const std::map<std::string, int32_t> steps = {{"", 4},         {"auto", 4},  {"low", 2},     {"medium", 4},
+                                                {"standard", 4}, {"high", 8},  {"hd", 8},      {"xhigh", 12},
+                                                {"max", 16},     {"exact", 4}, {"lossless", 4}};
   for (const auto& [quality, expected] : steps) {
     ImageRequest request = Request();
     request.quality = quality;
@@ -134,6 +135,20 @@ TEST(ImageRequestTest, NamesOfOpenAisModelsAreTheDefaultModelsUnlessAnotherHasTh
   for (const char* name : {"gpt-5", "gpt-image", "my-gpt-image-1", "sora-2", "GPT-IMAGE-1"}) {
     EXPECT_EQ(found(name), "NOT_FOUND") << name;
   }
+}
+
+TEST(ImageRequestTest, DefaultIsTheFirstModelUnlessAnotherHasTheName) {
+  ServedModel first = FakeModel("first"), second = FakeModel("second");
+  const auto found = [&](const std::string& name) -> std::string {
+    const std::vector<ServedModel> models = {first, second};
+    const absl::StatusOr<const ServedModel*> model = FindModel(name, models);
+    return model.ok() ? (*model)->id : absl::StatusCodeToString(model.status().code());
+  };
+  EXPECT_EQ(found("default"), "first");
+  EXPECT_EQ(found(""), "first");
+  EXPECT_EQ(found("Default"), "NOT_FOUND");
+  second.aliases = {"default"};
+  EXPECT_EQ(found("default"), "second");
 }
 
 ServedModel ModelWithAdapters() {

@@ -119,8 +119,8 @@ inline constexpr auto kRequestFields = std::tuple(
     RequestField(
         "model", &ImageRequest::model, base::Text{.most_bytes = kMaxModelNameBytes},
         {.description =
-             "Id or alias of a model, or the name of an adapter of one, which is then used at scale 1; absent or "
-             "empty: the first of GET /v1/models, which OpenAI's names of image models also select, "
+             "Id or alias of a model, or the name of an adapter of one, which is then used at scale 1; absent, "
+             "empty or default: the first of GET /v1/models, which OpenAI's names of image models also select, "
              "unless the server's configuration turns that off."}),
     RequestField("count", &ImageRequest::count, base::Integer{1, kMaxImageCount},
                  {.name = "n",
@@ -142,7 +142,7 @@ inline constexpr auto kRequestFields = std::tuple(
         {.description =
              "A preset of steps: low is half the model's own number, high and hd twice, xhigh three times, max "
              "four times, up to the model's most.",
-         .words = "auto low medium high xhigh max standard hd"}),
+         .words = "auto low medium high xhigh max standard hd exact lossless"}),
     RequestField("complexity", &ImageRequest::complexity,
                  {.description = "Without effect.", .words = "low medium high"}),
     RequestField("seed", &ImageRequest::seed, base::Integer{0},

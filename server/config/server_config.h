@@ -227,7 +227,7 @@ struct ServerConfig {
   bool openai_names = true;
   std::string adapter_folder;
   bool web_page = true;
-  bool api_health = false;
+  bool api_health = true;
   bool api_metrics = false;
   base::LogLevel log_level = base::LogLevel::kInfo;
   std::string data_folder = "tessera-data";

@@ -241,7 +241,7 @@ certify: "auto"
 ready_when: "groups"
 openai_names: true
 web_page: true
-api_health: false
+api_health: true
 api_metrics: false
 log_level: "info"
 data_folder: "tessera-data"

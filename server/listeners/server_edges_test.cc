@@ -159,13 +159,13 @@ TEST(ServerEdgesTest, AListenerThatIsOffHasNoPort) {
   EXPECT_EQ((*edges)->admin_port(), 0);
 }
 
-TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsIfConfiguredWithoutAKeyAndUnderAnyName) {
+TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsWithoutAKeyAndUnderAnyName) {
   TestImageService service;
   const TestFolder folder;
   ServerConfig config = AnyPorts();
   config.keys_file = KeysFile(folder, "keys.txt").path;
   config.hosts = {"images.example"};
-  config.api_health = config.api_metrics = true;
+  config.api_metrics = true;
   auto edges = ServerEdges::Start(config, service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   const auto ask = [&](const std::string& path) {
@@ -187,9 +187,11 @@ TEST(ServerEdgesTest, TheApiAnswersHealthAndMetricsIfConfiguredWithoutAKeyAndUnd
   EXPECT_EQ(ask("/health").status, 503);
 }
 
-TEST(ServerEdgesTest, TheApiHasNeitherHealthNorMetricsUnlessConfigured) {
+TEST(ServerEdgesTest, TheApiHasNoMetricsUnlessConfiguredAndNoHealthIfThatIsOff) {
   TestImageService service;
-  auto edges = ServerEdges::Start(AnyPorts(), service, {});
+  ServerConfig config = AnyPorts();
+  config.api_health = false;
+  auto edges = ServerEdges::Start(config, service, {});
   ASSERT_TRUE(edges.ok()) << edges.status();
   for (const char* path : {"/health", "/metrics"}) {
     EXPECT_EQ(HttpTestClient((*edges)->http_port()).Call("GET", path).status, 404) << path;
