@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/text/hub_name.h"
 #include "control/model/pipelines.h"
 
@@ -65,10 +66,11 @@ TEST(PublishedModelsTest, TheTableOfTheReadmeIsMadeFromTheModels) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const size_t start = text.find(begin), end = text.find("\n\n", start);
   ASSERT_NE(start, std::string::npos);
-  std::string table = "| model | size | licence | commercial use | login |\n|---|---|---|---|---|\n";
+  // Without spaces, because the README is at most 100 columns wide.
+  std::string table = "|model on the hub|GB|licence|commercial use|login|\n|---|---|---|---|---|\n";
   for (const PublishedModel& model : PublishedModels()) {
-    absl::StrAppend(&table, "| `", model.name, "` | ", AboutSize(model), " | ", model.licence, " | ",
-                    CommercialUseOf(model.licence), " | ", model.needs_login ? "needed" : "not needed", " |\n");
+    absl::StrAppend(&table, "|`", model.name, "`|", absl::StrFormat("%.1f", model.gigabytes), "|", model.licence, "|",
+                    CommercialUseOf(model.licence), "|", model.needs_login ? "yes" : "no", "|\n");
   }
   const std::string made = text.substr(0, start) + begin + table + text.substr(end + 1);
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream(path) << made;
