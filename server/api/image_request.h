@@ -26,8 +26,9 @@ enum class ImageFormat : uint8_t;
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
                                                 const RequestLimits& limits, uint64_t random_seed);
 
-// Returns the model with this id or alias; the first model for an empty name, and for `default`; else the model with an adapter of this
-// name, or the model that answers to OpenAI's names if this is one of them. NOT_FOUND lists the valid names.
+// Returns the model with this id or alias; the first model for an empty name, and for `default`; else the model with an
+// adapter of this name, or the model that answers to OpenAI's names if this is one of them. NOT_FOUND lists the valid
+// names.
 absl::StatusOr<const ServedModel*> FindModel(absl::string_view name, absl::Span<const ServedModel> models);
 
 // The meaning of a name: a model or an adapter of a model.
