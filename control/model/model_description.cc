@@ -52,4 +52,6 @@ JobParameters DefaultJob(const ModelDescription& model) {
           .max_sequence_length = model.default_max_sequence_length};
 }
 
+ImageWork DefaultWork(const ModelDescription& model) { return WorkOf(model.cost, DefaultJob(model)); }
+
 }  // namespace tessera::control

@@ -133,5 +133,7 @@ uint64_t ParametersOf(const ModelDescription& model, ComponentRole role);
 
 // The job that a request without options becomes.
 JobParameters DefaultJob(const ModelDescription& model);
+// Returns WorkOf for that job.
+ImageWork DefaultWork(const ModelDescription& model);
 
 }  // namespace tessera::control

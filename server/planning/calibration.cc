@@ -10,8 +10,6 @@
 #include "base/json/json.h"
 #include "base/json/json_writer.h"
 #include "base/macros/status_macros.h"
-#include "control/model/group_share.h"
-#include "control/model/model_cost.h"
 #include "parallel/plan/layout.h"
 
 namespace tessera::server {

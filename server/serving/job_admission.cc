@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 #include "server/api/caller.h"
 #include "server/api/generation_request.h"
 #include "server/api/job.h"

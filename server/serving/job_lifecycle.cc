@@ -8,6 +8,7 @@
 #include "base/fields/field_error.h"
 #include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
+#include "control/model/model_description.h"
 #include "server/api/job.h"
 #include "server/jobs/new_job.h"
 #include "server/jobs/store_rules.h"

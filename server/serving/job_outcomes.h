@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "base/threads/task_pool.h"
+#include "control/pictures/picture_frames.h"
 #include "control/protocol/job_replies.h"
 #include "server/serving/serving_context.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fields/content_fields.h"
+#include "server/api/job_request.h"
 
 namespace tessera::server {
 

@@ -6,6 +6,7 @@
 
 #include "base/macros/planted.h"
 #include "server/api/job.h"
+#include "server/api/job_request.h"
 #include "server/serving/watch_hub.h"
 
 namespace tessera::server {

@@ -6,7 +6,6 @@
 #include "base/macros/status_macros.h"
 #include "control/host/device.h"
 #include "control/model/model_description.h"
-#include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
 #include "server/workers/rank_placement.h"
 
@@ -38,11 +37,10 @@ absl::StatusOr<std::optional<parallel::Layout>> ReadLayout(const LayoutRequest& 
 }
 
 parallel::LayoutModel LayoutModelOf(const control::ModelDescription& model, control::Dtype dtype) {
-  parallel::LayoutModel numbers = {
-      .heads = std::max(model.heads, 1),
-      .blocks = std::max(model.blocks, 1),
-      .max_cfg_branches = 2,
-      .usual_cfg_branches = static_cast<int>(control::WorkOf(model.cost, control::DefaultJob(model)).rows)};
+  parallel::LayoutModel numbers = {.heads = std::max(model.heads, 1),
+                                   .blocks = std::max(model.blocks, 1),
+                                   .max_cfg_branches = 2,
+                                   .usual_cfg_branches = static_cast<int>(control::DefaultWork(model).rows)};
   const auto bytes_per_weight = static_cast<uint64_t>(control::ElementBytes(dtype));
   for (const control::ModelComponent& component : model.components) {
     (component.role == control::ComponentRole::kTransformer ? numbers.block_bytes : numbers.other_bytes) +=

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "control/model/model_description.h"
-#include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
 #include "server/workers/layout_choice.h"
 
@@ -28,7 +27,7 @@ absl::StatusOr<parallel::ForwardPass> DefaultPass(const control::ModelDescriptio
     return absl::InvalidArgumentError(absl::StrCat("size is ", width, "x", height, "; it must be a size of 1 to ",
                                                    kMaxImageTokens, " tokens of ", side, "x", side, " pixels"));
   }
-  const control::ImageWork work = control::WorkOf(model.cost, control::DefaultJob(model));
+  const control::ImageWork work = control::DefaultWork(model);
   return parallel::ForwardPass{.image_tokens = tokens,
                                .text_tokens = std::vector<int64_t>(static_cast<size_t>(work.rows), work.text_tokens),
                                .element_bytes = control::ElementBytes(dtype),
