@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text/utf8.h"
@@ -60,10 +59,7 @@ std::string NearestName(absl::string_view typed, absl::Span<const std::string> n
 }
 
 std::string QuotedValue(absl::string_view value) {
-  std::string shown = ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes));
-  for (char& c : shown) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = '?';
-  }
+  const std::string shown = ReplaceControlCharacters(ReplaceInvalidUtf8(value.substr(0, kMaxQuotedBytes)));
   return absl::StrCat("'", shown, value.size() > kMaxQuotedBytes ? "…'" : "'");
 }
 

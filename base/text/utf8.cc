@@ -1,7 +1,10 @@
 #include "base/text/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+
+#include "absl/strings/ascii.h"
 
 namespace tessera::base {
 
@@ -52,6 +55,12 @@ std::string ReplaceInvalidUtf8(absl::string_view text) {
     }
   }
   return out;
+}
+
+std::string ReplaceControlCharacters(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return text;
 }
 
 }  // namespace tessera::base

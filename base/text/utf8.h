@@ -18,4 +18,7 @@ size_t FirstInvalidUtf8(absl::string_view text);
 // Replaces each byte that is not part of a well-formed sequence with a question mark.
 std::string ReplaceInvalidUtf8(absl::string_view text);
 
+// Replaces each ASCII control character with a question mark, so that the text is one line and moves no cursor.
+std::string ReplaceControlCharacters(std::string text);
+
 }  // namespace tessera::base

@@ -38,5 +38,10 @@ TEST(Utf8Test, ReplacesOnlyTheBytesThatAreWrong) {
   EXPECT_EQ(ReplaceInvalidUtf8("a\xFF\xC3\xA9\xE2\x82z"), "a?\xC3\xA9??z");
 }
 
+TEST(Utf8Test, ReplacesControlCharactersAndNothingElse) {
+  EXPECT_EQ(ReplaceControlCharacters("a\nb\tc\x1b[2J\x7f"), "a?b?c?[2J?");
+  EXPECT_EQ(ReplaceControlCharacters(std::string("\0 ~ café", 9)), "? ~ café");
+}
+
 }  // namespace
 }  // namespace tessera::base

@@ -14,6 +14,7 @@
 #include "base/text/byte_text.h"
 #include "base/text/hub_name.h"
 #include "base/text/nearest_name.h"
+#include "base/text/utf8.h"
 #include "base/time/steady_time.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
@@ -64,7 +65,8 @@ class PullReport {
       std::printf("model           %s, %s\n", plan.model.name.c_str(), plan.pipeline.c_str());
       std::printf("revision        %s, commit %s\n", plan.model.revision.c_str(), plan.commit.c_str());
       std::printf("licence         %s; commercial use: %s\n",
-                  plan.licence.empty() ? "not named" : Printable(plan.licence).c_str(), use.c_str());
+                  plan.licence.empty() ? "not named" : base::ReplaceControlCharacters(plan.licence).c_str(),
+                  use.c_str());
       std::printf("login           %s\n", plan.gated ? "needed" : "not needed");
       std::printf("files           %zu of %zu, %s; to download: %s\n", plan.files, plan.listed_files,
                   base::ByteText(plan.bytes).c_str(),
@@ -103,7 +105,7 @@ class PullReport {
       PrintJsonLine({{"event", "activity"}, {"text", JsonText(text)}});
     } else if (!options_.quiet) {
       EndLine();
-      std::fprintf(stderr, "tessera: %s\n", Printable(text).c_str());
+      std::fprintf(stderr, "tessera: %s\n", base::ReplaceControlCharacters(text).c_str());
     }
   }
 
@@ -128,14 +130,6 @@ class PullReport {
   }
 
  private:
-  // A licence's name comes from outside.
-  static std::string Printable(std::string text) {
-    for (char& c : text) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return text;
-  }
-
   void Warn(const std::string& text) {
     if (options_.json) {
       PrintJsonLine({{"event", "warning"}, {"message", JsonText(text)}});

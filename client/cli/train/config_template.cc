@@ -9,6 +9,7 @@
 #include "base/fields/enum_names.h"
 #include "base/fields/json_fields.h"
 #include "base/text/byte_text.h"
+#include "base/text/utf8.h"
 #include "control/model/model_description.h"
 #include "control/training/model_training.h"
 
@@ -20,7 +21,10 @@ constexpr size_t kCommentColumn = 44;
 // Collects lines of YAML with their comments aligned in one column.
 class Lines {
  public:
-  void Comment(const std::string& text) { absl::StrAppend(&text_, indent_, "# ", OneLine(text), "\n"); }
+  // File names are written into comments and may contain any characters.
+  void Comment(const std::string& text) {
+    absl::StrAppend(&text_, indent_, "# ", base::ReplaceControlCharacters(text), "\n");
+  }
   void Blank() { text_ += '\n'; }
 
   template <base::Described T>
@@ -64,13 +68,6 @@ class Lines {
       absl::StrAppend(&line, "  # ", comment);
     }
     absl::StrAppend(&text_, line, "\n");
-  }
-  // File names are written into comments and may contain any characters.
-  static std::string OneLine(std::string text) {
-    for (char& c : text) {
-      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-    }
-    return text;
   }
 
   std::string text_;
