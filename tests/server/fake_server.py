@@ -12,12 +12,14 @@ GROUPS = "groups: [{model: fake, aliases: [gpt-image-1, dall-e-3]}]"
 
 
 class Server:
-    def __init__(self, tessera, more_config="", script="step-time=5", becomes_ready=True, groups=GROUPS):
+    def __init__(self, tessera, more_config="", script="step-time=5", becomes_ready=True, groups=GROUPS,
+                 has_config=True):
         self.folder = tempfile.TemporaryDirectory()
         config = pathlib.Path(self.folder.name, "tessera.yaml")
         config.write_text(f"listen: {{http: {{port: 0}}, grpc: {{port: 0}}, admin: {{port: 0}}}}\n{groups}\n{more_config}")
         self.process = subprocess.Popen(
-            [os.path.abspath(tessera), "serve", "--config", config, "--fake-workers", "--fake-script", script],
+            [os.path.abspath(tessera), "serve", *(["--config", config] if has_config else ["--port", "0"]), "--fake-workers",
+             "--fake-script", script],
             cwd=self.folder.name, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.ports = json.loads(self.process.stdout.readline())
         self.url = f"http://127.0.0.1:{self.ports['http']}"

@@ -10,11 +10,10 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-import urllib.error
-import urllib.request
 import zipfile
+
+from fake_server import Server
 
 TESSERA, WHEEL = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 BENCHMARKS = "sglang/multimodal_gen/benchmarks/"
@@ -44,35 +43,18 @@ class LoadTest(unittest.TestCase):
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
-        cls.process = subprocess.Popen(
-            [TESSERA, "serve", "--port", "0", "--fake-workers", "--fake-script", "step-time=5"], cwd=root,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        cls.port = json.loads(cls.process.stdout.readline())["http"]
-        deadline = time.monotonic() + 60
-        while not cls.is_ready():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the server is not ready")
-            time.sleep(0.01)
-
-    @classmethod
-    def is_ready(cls):
-        try:
-            return urllib.request.urlopen(f"http://127.0.0.1:{cls.port}/readyz", timeout=60).status == 200
-        except urllib.error.HTTPError:
-            return False
+        cls.server = Server(TESSERA, has_config=False)
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.terminate()
-        cls.process.wait(60)
-        cls.process.stdout.close()
+        cls.server.stop()
         cls.folder.cleanup()
 
     def load(self, *options):
         result = pathlib.Path(self.folder.name, "result.json")
         run = subprocess.run(
             [sys.executable, "-m", "sglang.multimodal_gen.benchmarks.bench_serving", "--host", "127.0.0.1", "--port",
-             str(self.port), "--dataset", "random", "--task", "text-to-image", "--num-prompts", "6", "--max-concurrency",
+             str(self.server.ports["http"]), "--dataset", "random", "--task", "text-to-image", "--num-prompts", "6", "--max-concurrency",
              "3", "--disable-tqdm", "--output-file", result, *options],
             cwd=self.folder.name, capture_output=True, text=True, timeout=300,
             env={**os.environ, "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"})
