@@ -21,7 +21,7 @@ import urllib.parse
 import uuid
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-# Debian packages without a library of their own: their headers are compiled into the programs.
+# Debian packages without a library: their headers are compiled into the programs.
 HEADERS = ("libboost1.81-dev", "libcli11-dev", "libstb-dev", "rapidjson-dev")
 NONE = "NOASSERTION"
 

@@ -1,4 +1,4 @@
-"""`tessera pull` against a hub of its own (hub.py), which first has to satisfy the hub's own client, `hf download`.
+"""`tessera pull` against a hub for the test (hub.py), which first has to satisfy the hub's own client, `hf download`.
 
 pull_test.py TESSERA PYTHON: PYTHON has huggingface_hub."""
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxSuggestions = 4;
 
-// Sizes are of the weights once: transformer, text encoders and autoencoder in the precision in which they are
+// Each size counts the weights once: transformer, text encoders and autoencoder in the precision in which they are
 // published.
 constexpr PublishedModel kPublishedModels[] = {
     {"black-forest-labs/FLUX.1-schnell", "FluxPipeline", 33.7, "apache-2.0", true},

@@ -49,7 +49,7 @@ struct BlobDownloads::File {
   int refusals = 0;
   size_t active = 0;           // requests
   bool has_ranges = true;      // false: the whole file is requested at once
-  bool was_continued = false;  // some bytes are of an earlier run
+  bool was_continued = false;  // an earlier run downloaded some bytes
   bool is_finished = false;
 };
 

@@ -29,7 +29,7 @@ bool IsSet(const char* name) {
   return value == "1" || value == "ON" || value == "YES" || value == "TRUE";
 }
 
-// A character that ends a line would add a header of its own to every request.
+// A character that ends a line would add another header to every request.
 absl::StatusOr<std::string> CheckedToken(const std::string& token, const std::string& source) {
   const bool is_text =
       std::ranges::all_of(token, [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
