@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "bench/random_family.h"
-#include "control/model/group_share.h"
 #include "models/dit/dit_transformer.h"
 #include "parallel/host/mesh_communicators.h"
 #include "parallel/plan/layout.h"

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "control/model/group_share.h"
 #include "models/families/prompt_request.h"
 #include "models/loading/param_table.h"
 #include "models/pixart/pixart_transformer.h"

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "control/model/block_name.h"
-#include "control/model/group_share.h"
 #include "control/model/model_description.h"
 #include "control/parameters/placement.h"
 #include "parallel/plan/stage_balance.h"

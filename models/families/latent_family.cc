@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
-#include "control/model/group_share.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
 #include "models/finite.h"

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "base/macros/planted.h"
-#include "control/model/group_share.h"
 #include "parallel/attention/policies.h"
 #include "parallel/functional.h"
 #include "parallel/plan/stage_balance.h"

@@ -6,7 +6,6 @@
 #include <ostream>
 #include <tuple>
 
-#include "control/model/group_share.h"
 #include "control/model/model_description.h"
 #include "models/families/families.h"
 #include "models/families/family_description.h"

@@ -17,7 +17,6 @@
 #include "base/time/steady_time.h"
 #include "control/host/device.h"
 #include "control/host/device_memory.h"
-#include "control/model/group_share.h"
 #include "control/model/model_description.h"
 #include "control/training/model_training.h"
 #include "kernels/cpu/isa.h"

@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "control/model/group_share.h"
 #include "models/families/family_description.h"
 #include "runtime/training/initial_weights.h"
 #include "runtime/training/optimizer.h"

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <string>
 
-#include "control/model/group_share.h"
 #include "models/families/family_description.h"
 #include "tests/support/repeated_block.h"
 

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "control/model/group_share.h"
 #include "control/model/model_cost.h"
 #include "models/loading/load_plan.h"
 #include "models/weights/model_folder.h"

@@ -3,7 +3,6 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
-#include "control/model/group_share.h"
 #include "parallel/host/mesh_communicators.h"
 #include "runtime/denoising/mesh_forward.h"
 #include "tests/support/thread_ranks.h"
