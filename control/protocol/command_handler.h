@@ -81,20 +81,20 @@ class CommandHandler {
   virtual bool steps_ahead() const { return false; }
 
   // Decodes the job's current latents (before the last step: a preview). The job does not change. The channel calls the
-  // returned function before the next command. If decodes_beside_steps(), it calls it on another thread instead, one
+  // returned function before the next command. If decodes_during_steps(), it calls it on another thread instead, one
   // image after another and concurrently with later commands other than Load, for this job and others, its EndJob
   // included. Only rank 0 passes rows.
   virtual absl::StatusOr<Decoding> Decode(uint64_t job) = 0;
-  virtual bool decodes_beside_steps() const { return false; }
+  virtual bool decodes_during_steps() const { return false; }
 
   // Returns the job's current latents on rank 0; other ranks may return no values.
   virtual absl::StatusOr<LatentValues> Latents(uint64_t job) = 0;
 
   // Predicts the model's output at the job's next step, guidance included, from these latents in place of the job's
-  // own, which do not change. The prediction is computed in one batch with the jobs `beside`, at their latents.
+  // own, which do not change. The prediction is computed in one batch with the jobs of `batch`, at their latents.
   // INVALID_ARGUMENT unless shapes agree.
   virtual absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
-                                               absl::Span<const uint64_t> beside) = 0;
+                                               absl::Span<const uint64_t> batch) = 0;
 
   // Frees a job; an unknown one is not an error.
   virtual absl::Status EndJob(uint64_t job) = 0;

@@ -314,7 +314,7 @@ class LogExecutor {
             .IgnoreError();
         continue;
       }
-      if (number_ == kCommandNumber<DecodeJob> && handler_.decodes_beside_steps()) {
+      if (number_ == kCommandNumber<DecodeJob> && handler_.decodes_during_steps()) {
         DecodeConcurrently(frame->fields);
       } else if (number_ == kCommandNumber<MakeSteps> && handler_.steps_ahead()) {
         StepAhead(frame->fields);

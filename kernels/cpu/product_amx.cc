@@ -91,7 +91,7 @@ class LateStore {
     if (row_ == end_) return;
     const float* sums = sums_ + row_ * kColumns;
     store_.Store(row_, _mm512_load_ps(sums), _mm512_load_ps(sums + 16));
-    store_.PrefetchBeside(row_);
+    store_.PrefetchNextPanel(row_);
     ++row_;
   }
 

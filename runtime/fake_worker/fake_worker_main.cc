@@ -250,16 +250,16 @@ class FakeHandler final : public control::CommandHandler {
       return MakePixels(decoded, is_probe ? 0 : Work("decode-time"), rows);
     };
   }
-  bool decodes_beside_steps() const override { return serial_; }
+  bool decodes_during_steps() const override { return serial_; }
 
   absl::StatusOr<control::LatentValues> Latents(uint64_t id) override {
     return control::LatentValues{.shape = {1, 1, 2}, .values = {static_cast<double>(DigestOf(jobs_.at(id))), 1}};
   }
 
   absl::StatusOr<control::LatentValues> Predict(uint64_t, const control::LatentValues& latents,
-                                                absl::Span<const uint64_t> beside) override {
+                                                absl::Span<const uint64_t> batch) override {
     control::LatentValues prediction = latents;
-    if (!beside.empty() && script_.Has("batch-drift")) prediction.values[0] += 1;
+    if (!batch.empty() && script_.Has("batch-drift")) prediction.values[0] += 1;
     return prediction;
   }
 

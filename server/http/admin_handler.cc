@@ -147,7 +147,7 @@ absl::Status AdminHandler::CheckAccess(const HttpRequest& request, CallRecord& r
   switch (options_.access) {
     case AdminAccess::kEveryone:
       return absl::OkStatus();
-    case AdminAccess::kNobody:
+    case AdminAccess::kNone:
       return absl::PermissionDeniedError(
           "this call uses the devices or changes what is served, and other machines can reach this listener: set "
           "admin_keys_file to a file with a line of `tessera keys NAME`, or listen.admin to a loopback address");

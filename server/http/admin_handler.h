@@ -20,7 +20,7 @@ namespace tessera::server {
 enum class AdminAccess : uint8_t {
   kEveryone,  // every client that the listener's address lets in
   kKeys,      // clients with a key of the gate
-  kNobody,    // no client: the listener is reachable from other machines, and there are no keys
+  kNone,      // no client: the listener is reachable from other machines, and there are no keys
 };
 
 class AdminHandler final : public HttpHandler {

@@ -314,7 +314,7 @@ TEST(AdminHandlerTest, LoadsAndUnloadsAdaptersByNameAndTakesNoPath) {
 
 TEST(AdminHandlerTest, WhoMayNotMakeTheDevicesWorkMayNotChangeAdaptersEither) {
   TestImageService service({.adapters = {"style"}});
-  AdminHandler handler(service, {.access = AdminAccess::kNobody});
+  AdminHandler handler(service, {.access = AdminAccess::kNone});
   auto server = HttpServer::Start({}, handler);
   ASSERT_TRUE(server.ok()) << server.status();
   HttpTestClient client((*server)->port());

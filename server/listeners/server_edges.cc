@@ -173,7 +173,7 @@ class Edges final : public ServerEdges {
 
   AdminHandler::Options AdminOptionsOf(const ServerConfig& config) {
     const AdminAccess without_keys =
-        IsLoopbackAddress(config.listen.admin.address) ? AdminAccess::kEveryone : AdminAccess::kNobody;
+        IsLoopbackAddress(config.listen.admin.address) ? AdminAccess::kEveryone : AdminAccess::kNone;
     return {.hosts = HostRulesOf(config, config.listen.admin),
             .metrics = [this] { return MetricsText(); },
             .record = [this](const CallRecord& record) { Record(record); },

@@ -47,19 +47,19 @@ double AdmissionControl::UnfinishedFlops(const std::string& model) const {
   return flops;
 }
 
-absl::Duration AdmissionControl::WaitBehind(const std::string& model, double flops) const {
+absl::Duration AdmissionControl::WaitFor(const std::string& model, double flops) const {
   const double throughput = capacity_.Throughput(model);
   if (throughput <= 0) return absl::InfiniteDuration();
   return absl::Seconds(std::max(0.0, flops) / throughput);
 }
 
 Admission AdmissionControl::WithinBounds(const std::string& model, double flops, int32_t tasks) const {
-  const absl::Duration wait = WaitBehind(model, UnfinishedFlops(model));
+  const absl::Duration wait = WaitFor(model, UnfinishedFlops(model));
   const int64_t promised = tasks_.waiting() + promised_tasks_ + tasks;
   if (options_.max_waiting > 0 && promised > options_.max_waiting) {
     return Full(absl::StrCat("the queue is full: ", options_.max_waiting, " images may wait; the wait is about ",
                              SecondsText(wait)),
-                WaitBehind(model, static_cast<double>(promised - options_.max_waiting) * flops), false);
+                WaitFor(model, static_cast<double>(promised - options_.max_waiting) * flops), false);
   }
   if (options_.max_expected_wait > absl::ZeroDuration() && wait > options_.max_expected_wait &&
       wait != absl::InfiniteDuration()) {
@@ -77,9 +77,9 @@ Admission AdmissionControl::WithinBoundsOf(const std::string& key, const KeyBoun
   if (bounds.max_waiting > 0 && has + tasks > bounds.max_waiting) {
     return Full(
         absl::StrCat("this key may have ", bounds.max_waiting, " images queued or running at once and has ", has),
-        WaitBehind(model, flops), true);
+        WaitFor(model, flops), true);
   }
-  const absl::Duration own = WaitBehind(model, state.flops + state.promised_flops + tasks * flops);
+  const absl::Duration own = WaitFor(model, state.flops + state.promised_flops + tasks * flops);
   if (bounds.max_device_seconds > 0 && absl::ToDoubleSeconds(own) > bounds.max_device_seconds) {
     return Full(absl::StrCat("this key may have ", bounds.max_device_seconds,
                              " s of work queued at once; with this it would be ", SecondsText(own)),
@@ -157,7 +157,7 @@ std::optional<absl::Duration> AdmissionControl::ExpectedWait(TaskId id) const {
   if (!any_ready) return absl::InfiniteDuration();
   const WaitingTasks& queue = tasks_.Waiting(model);
   const double ahead = queue.flops() * static_cast<double>(*position) / static_cast<double>(queue.size());
-  return WaitBehind(model, ahead + RunningFlops(model));
+  return WaitFor(model, ahead + RunningFlops(model));
 }
 
 double AdmissionControl::QueuedDeviceSeconds(const std::string& model) const {

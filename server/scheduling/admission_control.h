@@ -76,7 +76,7 @@ class AdmissionControl final {
                            int32_t tasks) const;
   double RunningFlops(const std::string& model) const;
   double UnfinishedFlops(const std::string& model) const;
-  absl::Duration WaitBehind(const std::string& model, double flops) const;
+  absl::Duration WaitFor(const std::string& model, double flops) const;
 
   SchedulerOptions options_;
   const GroupTable& groups_;

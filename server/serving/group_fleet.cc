@@ -221,7 +221,7 @@ void GroupFleet::OnReady(const Lock& lock, GroupId id, const std::optional<contr
   RequestScheduler& scheduler = monitor_.scheduler(lock);
   Replica& replica = At(id);
   if (std::exchange(replica.refused, false)) scheduler.groups().Add(replica.description);
-  const auto ranks = static_cast<double>(RanksBeside(replica.group));
+  const auto ranks = static_cast<double>(MostRanksPerDevice(replica.group));
   replica.is_loaded = true;
   is_rest_known_ = false;
   MeasureRest(lock);
@@ -294,7 +294,7 @@ void GroupFleet::MeasureRest(const Lock& lock) {
   ShareMemory(lock);
 }
 
-int64_t GroupFleet::RanksBeside(const GroupRunnerOptions& group) const {
+int64_t GroupFleet::MostRanksPerDevice(const GroupRunnerOptions& group) const {
   const auto device_of = [](const GroupRunnerOptions& of, int rank) {
     const std::string name = DeviceOfRank(of.load.device, rank, of.layout.ranks());
     return std::pair(control::SplitDevice(name).node, DeviceOf(of, rank));

@@ -79,7 +79,7 @@ class GroupFleet final : public ServingGroups {
   // Notes what all processes take, once no image is being made since the loaded groups have changed.
   void MeasureRest(const Lock& lock);
   // The ranks of all groups that are on one of this group's devices: the most of them.
-  int64_t RanksBeside(const GroupRunnerOptions& group) const;
+  int64_t MostRanksPerDevice(const GroupRunnerOptions& group) const;
 
   // Guarded by the monitor. Bytes that all processes take while no image is made, as of the last time.
   double rest_ = 0;

@@ -43,9 +43,9 @@ struct Worker final : control::CommandHandler {
   }
   absl::StatusOr<control::LatentValues> Latents(uint64_t) override { return latents; }
   absl::StatusOr<control::LatentValues> Predict(uint64_t, const control::LatentValues& asked,
-                                                absl::Span<const uint64_t> beside) override {
+                                                absl::Span<const uint64_t> batch) override {
     control::LatentValues prediction = asked;
-    for (const uint64_t job : beside) prediction.values[0] += static_cast<double>(job);
+    for (const uint64_t job : batch) prediction.values[0] += static_cast<double>(job);
     for (double& value : prediction.values) value *= -2;
     return prediction;
   }

@@ -77,9 +77,9 @@ class RecordingHandler : public CommandHandler {
     return LatentValues{.shape = {1, 2, 2}, .values = {0.5, -1, 1e300, 4}};
   }
   absl::StatusOr<LatentValues> Predict(uint64_t job, const LatentValues& latents,
-                                       absl::Span<const uint64_t> beside) override {
-    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " "), " beside ",
-                        absl::StrJoin(beside, " ")));
+                                       absl::Span<const uint64_t> batch) override {
+    Record(absl::StrCat("predict ", job, " from ", absl::StrJoin(latents.values, " "), " with ",
+                        absl::StrJoin(batch, " ")));
     return latents;
   }
   absl::Status EndJob(uint64_t job) override {
@@ -110,7 +110,7 @@ class RecordingHandler : public CommandHandler {
     return TrainingSaved{.exported = path};
   }
 
-  bool decodes_beside_steps() const override { return concurrent_; }
+  bool decodes_during_steps() const override { return concurrent_; }
   bool steps_ahead() const override { return ahead_; }
 
   // From now on steps run ahead: they are issued at once and complete only when the test allows it.
@@ -118,7 +118,7 @@ class RecordingHandler : public CommandHandler {
   void LetStepsEnd() { step_may_end_.Notify(); }
 
   // From now on images are decoded in parallel with other commands, and complete only when the test allows it.
-  void DecodeBesideSteps() { concurrent_ = true; }
+  void DecodeDuringSteps() { concurrent_ = true; }
   void LetPicturesCome() { picture_may_come_.Notify(); }
 
   std::vector<std::string> calls() {

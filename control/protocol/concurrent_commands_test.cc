@@ -17,7 +17,7 @@ class ConcurrentDecodingTest : public ControlChannelTest {
  protected:
   ConcurrentDecodingTest() {
     Stop();
-    handler_.DecodeBesideSteps();
+    handler_.DecodeDuringSteps();
     Serve(absl::Seconds(60));
   }
 };
