@@ -1,6 +1,7 @@
 #include "models/transformer.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tessera::models {
 
@@ -23,6 +24,18 @@ Positions Join(std::span<const Positions> parts) {
   return {.embedded = join(&Positions::embedded), .cos = join(&Positions::cos), .sin = join(&Positions::sin)};
 }
 
+Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, std::span<const TokenGrid> references,
+                         at::Device device) {
+  const Positions text = transformer.PlaceText(text_tokens, device);
+  return references.empty() ? text : Join(std::array{text, transformer.PlaceReferences(references, device)});
+}
+
+int64_t TokensOf(std::span<const TokenGrid> grids) {
+  int64_t tokens = 0;
+  for (const TokenGrid& grid : grids) tokens += grid.count();
+  return tokens;
+}
+
 at::Tensor MaskedTextBias(const at::Tensor& mask, at::ScalarType dtype) { return (1 - mask.to(dtype)) * -10000.0; }
 
 ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput& input,
@@ -38,7 +51,11 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
     conditioning_.text_bias = MaskedTextBias(input.text_mask, input.patches.scalar_type());
   }
   std::vector<Positions> rows;
-  if (transformer.joint_text()) rows.push_back(transformer.PlaceText(input.text.size(1), input.patches.device()));
+  if (transformer.joint_text()) {
+    rows.push_back(
+        PlaceJointText(transformer, input.text.size(1), input.reference_grids, input.patches.device()));
+    conditioning_.references = TokensOf(input.reference_grids);
+  }
   rows.push_back(positions_);
   const Positions joined = Join(rows);
   conditioning_.cos = joined.cos;
@@ -52,8 +69,11 @@ Conditioning ForwardPass::ConditioningOf(int index) const {
 }
 
 BlockState ForwardPass::Begin() const {
-  return {
-      .image = transformer_.Embed(input_.patches, positions_.embedded, context_), .text = prompt_.text, .skips = {}};
+  std::vector<at::Tensor> text = {prompt_.text};
+  for (const at::Tensor& reference : input_.references) text.push_back(transformer_.Embed(reference, {}, context_));
+  return {.image = transformer_.Embed(input_.patches, positions_.embedded, context_),
+          .text = text.size() == 1 ? text.front() : at::cat(text, 1),
+          .skips = {}};
 }
 
 at::Tensor RunTransformer(const Transformer& transformer, const TransformerInput& input,

@@ -31,6 +31,8 @@ struct TransformerInput {
   at::Tensor text;                 // [b, t, text width]; undefined for a family without text
   at::Tensor text_mask;            // [b, t], 1 for tokens and 0 for padding; undefined if there is no padding
   std::vector<at::Tensor> extras;  // [b, …] each: the other inputs of the family, as in ConditioningRow
+  std::vector<at::Tensor> references;      // [b, m, features] each: the patches of pictures that the model looks at
+  std::vector<TokenGrid> reference_grids;  // of each
 };
 
 // The positions of tokens, one row per token. A row depends only on its token and on the size of the image.
@@ -59,7 +61,7 @@ struct StepEmbedding {
 // The state that blocks pass on.
 struct BlockState {
   at::Tensor image;                 // [b, n, D]
-  at::Tensor text;                  // [b, t, D]
+  at::Tensor text;                  // [b, t, D]; the tokens of reference pictures follow those of the text
   std::map<int, at::Tensor> skips;  // outputs kept for later blocks, by the index of the block that produced them
 };
 
@@ -67,6 +69,7 @@ struct BlockState {
 struct Conditioning {
   at::Tensor modulation;  // [b, …]: the result of Modulate for this block
   at::Tensor text_bias;   // [b, t], added to attention scores over text; undefined if there is none
+  int64_t references = 0;  // the last rows of BlockState::text that are tokens of reference pictures
   at::Tensor cos, sin;    // as in Positions; those of joint text come first
 };
 
@@ -91,6 +94,14 @@ class Transformer {
   // Returns the positions of `tokens` tokens of joint text.
   virtual Positions PlaceText(int64_t tokens, at::Device device) const { return {}; }
 
+  // Returns the positions of the tokens of reference pictures of these grids, one picture after another, for a model
+  // that attends to such tokens (FLUX.1 Kontext). They are embedded as patches are, and the blocks process them as
+  // tokens of the image, but they go with the joint text: each rank has a share of them, and they are computed with the
+  // first patch of an image.
+  virtual Positions PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const {
+    TORCH_CHECK(false, "this model reads no reference pictures");
+  }
+
   // Reads a prompt. Text and extras are those of TransformerInput.
   virtual PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                            const parallel::ForwardContext& context) const = 0;
@@ -112,6 +123,13 @@ class Transformer {
   virtual at::Tensor Head(const BlockState& state, const Conditioning& conditioning,
                           const parallel::ForwardContext& context) const = 0;
 };
+
+// Returns the positions of the joint text and of the references that follow it.
+Positions PlaceJointText(const Transformer& transformer, int64_t text_tokens, std::span<const TokenGrid> references,
+                         at::Device device);
+
+// The number of tokens of pictures of these grids.
+int64_t TokensOf(std::span<const TokenGrid> grids);
 
 // mask [b, t], 1 for tokens and 0 for padding → the bias that excludes padding from attention: 0 for tokens and −10000
 // for padding, as in the reference, in `dtype`.

@@ -11,6 +11,7 @@
 #include "base/fields/fields.h"
 #include "control/model/component_role.h"
 #include "control/model/model_cost.h"
+#include "control/model/picture_input.h"
 #include "parallel/plan/layout_bytes.h"
 
 namespace tessera::control {
@@ -62,6 +63,7 @@ struct ModelDescription {
   bool default_resolution_binning = false;
   bool can_bin = false;  // the model has a table of sizes
   bool default_clean_caption = false;
+  PictureInput pictures = {};  // what the model does with pictures of a request
   int32_t default_max_sequence_length = 0;
   int32_t max_sequence_length = 0;
   std::vector<std::string>
@@ -116,7 +118,7 @@ constexpr auto FieldsOf(const ModelDescription*) {
       Field("default_steps", &M::default_steps), Field("max_steps", &M::max_steps, Integer{1, 1 << 30}),
       Field("default_guidance_scale", &M::default_guidance_scale),
       Field("default_resolution_binning", &M::default_resolution_binning), Field("can_bin", &M::can_bin),
-      Field("default_clean_caption", &M::default_clean_caption),
+      Field("default_clean_caption", &M::default_clean_caption), Field("pictures", &M::pictures),
       Field("default_max_sequence_length", &M::default_max_sequence_length, Integer{0, kMaxTokens}),
       Field("max_sequence_length", &M::max_sequence_length, Integer{0, kMaxTokens}), Field("options", &M::options),
       Field("default_sampler", &M::default_sampler), Field("samplers", &M::samplers), Field("heads", &M::heads),

@@ -30,8 +30,6 @@ constexpr OtherFamily kOtherFamilies[] = {
     {"StableCascade", "stable-cascade", "Stable Cascade"},
     {"StableVideo", "stable-video-diffusion", "Stable Video Diffusion"},
     {"Flux2", "flux.2", "FLUX.2"},
-    {"FluxKontext", "flux.1-kontext", "FLUX.1 Kontext"},
-    {"FluxFill", "flux.1-fill", "FLUX.1 Fill"},
     {"FluxControl", "flux.1-canny", "FLUX.1 with a control image"},
     {"FluxControl", "flux.1-depth", "FLUX.1 with a control image"},
     {"FluxPriorRedux", "flux.1-redux", "FLUX.1 Redux"},

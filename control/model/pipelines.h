@@ -14,6 +14,8 @@ struct PipelineClass {
 
 inline constexpr PipelineClass kPipelineClasses[] = {
     {"DiTPipeline", "DiT"},
+    {"FluxFillPipeline", "FLUX.1 Fill"},
+    {"FluxKontextPipeline", "FLUX.1 Kontext"},
     {"FluxPipeline", "FLUX.1"},
     {"HunyuanDiTPipeline", "HunyuanDiT"},
     {"PixArtAlphaPipeline", "PixArt-alpha"},

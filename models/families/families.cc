@@ -9,6 +9,8 @@ namespace {
 
 constexpr FamilyEntry kFamilies[] = {
     {"DiTPipeline", "dit", DescribeDit, LoadDit},
+    {"FluxFillPipeline", "flux", DescribeFlux, LoadFlux},
+    {"FluxKontextPipeline", "flux", DescribeFlux, LoadFlux},
     {"FluxPipeline", "flux", DescribeFlux, LoadFlux},
     {"HunyuanDiTPipeline", "hunyuandit", DescribeHunyuanDiT, LoadHunyuanDiT},
     {"PixArtAlphaPipeline", "pixart", DescribePixArt, LoadPixArt},

@@ -13,13 +13,15 @@ absl::StatusOr<FluxConfig> ParseFluxConfig(base::ConfigReader& reader) {
   config.head_dim = reader.Int("attention_head_dim", 128, 2, 1024);
   config.double_blocks = reader.Int("num_layers", 19, 0, 1024);
   config.single_blocks = reader.Int("num_single_layers", 38, 0, 1024);
-  config.channels = reader.Int("in_channels", 64, 4, 4096);
+  const int64_t input_channels = reader.Int("in_channels", 64, 4, 4096);
+  config.channels = reader.Int("out_channels", input_channels, 4, 4096);
+  config.condition_channels = input_channels - config.channels;
   config.text_width = reader.Int("joint_attention_dim", 4096, 1, 65536);
   config.pooled_width = reader.Int("pooled_projection_dim", 768, 1, 65536);
   config.guidance = reader.Bool("guidance_embeds", false);
   config.axes = reader.Ints("axes_dims_rope", {16, 56, 56}, 2, 1024);
-  if (reader.Int("out_channels", config.channels) != config.channels) {
-    reader.AddError("out_channels", absl::StrCat("it must be in_channels = ", config.channels, " or null"));
+  if (config.condition_channels < 0) {
+    reader.AddError("out_channels", absl::StrCat("it must be at most in_channels = ", input_channels, ", or null"));
   }
   if (config.channels % 4 != 0) reader.AddError("in_channels", "it must be a multiple of 4: tokens are 2 x 2 latents");
   reader.Int("patch_size", 1, 1, 1);

@@ -14,7 +14,9 @@ struct FluxConfig {
   int64_t head_dim = 0;
   int64_t double_blocks = 0;  // num_layers
   int64_t single_blocks = 0;  // num_single_layers
-  int64_t channels = 0;       // of a packed token (2 x 2 latents), both input and output
+  int64_t channels = 0;       // of a packed token (2 x 2 latents)
+  // Further channels of an input token: those of a masked picture and its mask (FLUX.1 Fill). 0: none.
+  int64_t condition_channels = 0;
   int64_t text_width = 0;     // joint_attention_dim
   int64_t pooled_width = 0;   // pooled_projection_dim
   bool guidance = false;      // whether the guidance scale is an input of the model

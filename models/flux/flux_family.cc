@@ -19,6 +19,8 @@ constexpr OriginalNames kOriginalNames = OriginalNames::kFlux;
 constexpr int64_t kSteps = 28;
 constexpr double kGuidanceScale = 3.5;
 constexpr int64_t kMaxTokens = 512;
+constexpr int64_t kFillSteps = 50;
+constexpr double kFillGuidanceScale = 30;
 // FLUX.1-schnell is distilled to few steps and has no guidance scale (source: its model card). It is recognised by its
 // configuration, which has no embedding of a guidance scale.
 constexpr int64_t kDistilledSteps = 4;
@@ -31,6 +33,12 @@ constexpr size_t kClip = 0, kT5 = 1;
 
 using FluxConfigs = FamilyConfigs<FluxConfig>;
 
+control::PictureInput PicturesOf(const ModelFolder& folder) {
+  if (folder.class_name() == "FluxFillPipeline") return control::PictureInput::kFill;
+  if (folder.class_name() == "FluxKontextPipeline") return control::PictureInput::kReference;
+  return control::PictureInput::kStart;
+}
+
 absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
   FluxConfigs configs;
   RETURN_IF_ERROR(ReadFamilyConfigs(folder, {"FluxTransformer2DModel"}, ParseFluxConfig, /*texts=*/2, configs));
@@ -38,8 +46,14 @@ absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
                              "width of the pooled output of text_encoder", configs.texts[kClip].config.pooled_width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
                              "width of the states of text_encoder_2", configs.texts[kT5].config.width));
-  RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: in_channels", configs.transformer.latent_channels(),
+  RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: out_channels", configs.transformer.latent_channels(),
                              "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
+  const bool fills = PicturesOf(folder) == control::PictureInput::kFill;
+  const int64_t mask_channels = configs.autoencoder.factor * configs.autoencoder.factor * kPatch * kPatch;
+  RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels - out_channels",
+                             configs.transformer.condition_channels,
+                             "channels of a masked picture and its mask, with this _class_name",
+                             fills ? configs.transformer.channels + mask_channels : 0));
   return configs;
 }
 
@@ -117,6 +131,11 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   const bool distilled = !configs.transformer.guidance;
   description.default_steps = distilled ? kDistilledSteps : kSteps;
   description.default_guidance_scale = distilled ? 0 : kGuidanceScale;
+  description.pictures = PicturesOf(folder);
+  if (description.pictures == control::PictureInput::kFill) {
+    description.default_steps = kFillSteps;
+    description.default_guidance_scale = kFillGuidanceScale;
+  }
   description.default_max_sequence_length = distilled ? kDistilledTokens : kMaxTokens;
   description.max_sequence_length = kMaxTokens;
   description.heads = configs.transformer.heads;

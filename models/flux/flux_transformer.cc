@@ -104,7 +104,7 @@ struct FluxTransformer::SingleBlock {
 FluxTransformer::FluxTransformer(const FluxConfig& config, ParamTable& table)
     : config_(config),
       dtype_(table.dtype()),
-      image_in_(ParamScope(table) / "x_embedder", config.channels, config.width()),
+      image_in_(ParamScope(table) / "x_embedder", config.channels + config.condition_channels, config.width()),
       text_in_(ParamScope(table).OfConditioning() / "context_embedder", config.text_width, config.width()),
       timestep_embedder_(ParamScope(table).OfConditioning() / "time_text_embed.timestep_embedder", kSinusoidChannels,
                          config.width()),
@@ -132,13 +132,25 @@ FluxTransformer::~FluxTransformer() = default;
 
 int64_t FluxTransformer::output_features() const { return config_.channels; }
 
-// Every text token is at (0, 0, 0); image tokens are at (0, row, column).
+// Every text token is at (0, 0, 0), image tokens are at (0, row, column), and those of a reference at (1, row, column).
 Positions FluxTransformer::Place(TokenGrid grid, at::Device device) const {
+  return PlaceGrid(grid, /*picture=*/0, device);
+}
+
+Positions FluxTransformer::PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const {
+  std::vector<Positions> pictures;
+  const int64_t picture = base::Planted("references_at_the_image") ? 0 : 1;
+  for (const TokenGrid& grid : grids) pictures.push_back(PlaceGrid(grid, picture, device));
+  return Join(pictures);
+}
+
+Positions FluxTransformer::PlaceGrid(TokenGrid grid, int64_t picture, at::Device device) const {
   const at::TensorOptions fp64(at::kDouble);
   const auto axis = [&](int64_t positions, int64_t index) {
     return RotaryAngles(at::arange(positions, fp64), config_.axes[index]);
   };
-  const at::Tensor first = at::zeros({grid.count(), config_.axes[0] / 2}, fp64);
+  const at::Tensor first =
+      RotaryAngles(at::full({1}, static_cast<double>(picture), fp64), config_.axes[0]).expand({grid.count(), -1});
   at::Tensor rows = RepeatOverColumns(axis(grid.height, 1), grid.width);
   at::Tensor columns = RepeatOverRows(axis(grid.width, 2), grid.height);
   if (base::Planted("flux_rope_axes")) std::swap(rows, columns);
@@ -209,15 +221,24 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
     const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
-    parallel::Projection text = block.text.Project(state.text, of_text, context),
-                         image = block.image.Project(state.image, of_image, context);
+    // References have the image's weights.
+    const int64_t references = conditioning.references, texts = state.text.size(1) - references;
+    const at::Tensor own_text = references > 0 ? state.text.narrow(1, 0, texts) : state.text;
+    const at::Tensor pictures =
+        references > 0 ? at::cat({state.text.narrow(1, texts, references), state.image}, 1) : state.image;
+    parallel::Projection text = block.text.Project(own_text, of_text, context),
+                         image = block.image.Project(pictures, of_image, context);
     const int64_t t = text.packed.size(1), n = image.packed.size(1);
     text.rotary = rotary(0, t);
     image.rotary = rotary(t, n);
     const at::Tensor attended = attend({std::move(text), std::move(image)});
     const bool text_first = !base::Planted("flux_text_image_order");
-    state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
-    state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
+    state.image = block.image.Finish(pictures, attended.narrow(1, text_first ? t : 0, n), of_image, context);
+    state.text = block.text.Finish(own_text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
+    if (references > 0) {
+      state.text = at::cat({state.text, state.image.narrow(1, 0, references)}, 1);
+      state.image = state.image.narrow(1, references, n - references);
+    }
     return;
   }
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "models/flux/flux_config.h"
@@ -24,6 +25,7 @@ class FluxTransformer final : public Transformer {
   int64_t output_features() const override;
   Positions Place(TokenGrid grid, at::Device device) const override;
   Positions PlaceText(int64_t tokens, at::Device device) const override;
+  Positions PlaceReferences(std::span<const TokenGrid> grids, at::Device device) const override;
   PromptState Read(const at::Tensor& text, const std::vector<at::Tensor>& extras,
                    const parallel::ForwardContext& context) const override;
   StepEmbedding EmbedStep(const at::Tensor& timesteps, const at::Tensor& prompt,
@@ -41,6 +43,8 @@ class FluxTransformer final : public Transformer {
   struct DoubleBlock;
   struct SingleBlock;
 
+  // Positions of the tokens of a grid whose first coordinate is `picture`.
+  Positions PlaceGrid(TokenGrid grid, int64_t picture, at::Device device) const;
   at::Tensor SinusoidOf(const at::Tensor& thousandths) const;
 
   FluxConfig config_;

@@ -34,8 +34,8 @@ PreparedBranch& PrepareBranch(DenoiseJob& job, size_t branch, const models::Fami
   job.prepared.resize(job.guidance.branches.size());
   std::unique_ptr<PreparedBranch>& prepared = job.prepared[branch];
   if (prepared == nullptr) {
-    prepared = std::make_unique<PreparedBranch>(family.transformer(), job.guidance.branches[branch].row, job.timesteps,
-                                                job.adapters, groups);
+    prepared = std::make_unique<PreparedBranch>(family.transformer(), job.guidance.branches[branch].row, job.references,
+                                                job.timesteps, job.adapters, groups);
   }
   return *prepared;
 }

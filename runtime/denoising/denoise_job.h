@@ -31,6 +31,12 @@ struct DenoiseJob {
   std::unique_ptr<NoiseSource> noise;
   at::Tensor latents;              // [channels, height, width] in max(fp32, model dtype), on the model's device
   std::optional<MaskBlend> blend;  // applied after each step; none: the steps alone make the latents
+  // Patches [m, features] of pictures that the model looks at, and their grids, in the dtype and on the device of the
+  // model.
+  std::vector<at::Tensor> references;
+  std::vector<models::TokenGrid> reference_grids;
+  // [tokens, features], like the references: further features of the image's patches at every step. Undefined: none.
+  at::Tensor condition;
 
   // The members below are maintained by the Denoiser.
   int next_step = 0;      // the first step of the sampler's schedule that has not been started

@@ -30,7 +30,8 @@ int64_t TextWork(const models::Family& family, std::span<DenoiseJob* const> batc
   for (const RowGroup& group : groups) {
     for (const GuidedRow& row : group.rows) {
       const at::Tensor& text = batch[row.job]->guidance.branches[row.branch].row.text;
-      if (text.defined()) longest = std::max(longest, text.size(0));
+      if (!text.defined()) continue;
+      longest = std::max(longest, text.size(0) + models::TokensOf(batch[row.job]->reference_grids));
     }
   }
   return longest;
@@ -235,8 +236,14 @@ void DenoiseStream::Compute(const parallel::StageOp& op) {
   at::Tensor patches;  // [jobs, n, features]
   if (groups_.pipe.rank() == 0) {
     std::vector<at::Tensor> scaled;
-    for (const auto& latents : latents_) scaled.push_back(latents->ScaledInput(op.patches));
-    patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());
+    std::vector<at::Tensor> conditions;  // [1, n, features]
+    for (const auto& latents : latents_) {
+      scaled.push_back(latents->ScaledInput(op.patches));
+      if (const at::Tensor condition = latents->Condition(op.patches); condition.defined()) {
+        conditions.push_back(condition.unsqueeze(0));
+      }
+    }
+    patches = WithConditions(family_.ToPatches(at::cat(scaled)).to(family_.dtype()), conditions);
   }
   const auto open = open_.find(op.step);
   for (size_t g = 0; g < forwards_.size(); ++g) {

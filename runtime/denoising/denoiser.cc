@@ -85,12 +85,15 @@ std::vector<at::Tensor> Denoiser::Predict(std::span<DenoiseJob* const> batch) {
   const at::ScalarType accumulation = models::AccumulationType(family_.dtype());
   const models::LatentGeometry& geometry = batch[0]->geometry;
   std::vector<at::Tensor> scaled;
+  std::vector<at::Tensor> conditions;
   std::vector<int> steps;  // by job
   for (const DenoiseJob* job : batch) {
+    if (job->condition.defined()) conditions.push_back(job->condition.unsqueeze(0));
     scaled.push_back(job->sampler->ScaleInput(job->latents.unsqueeze(0)));
     steps.push_back(job->next_step);
   }
-  const at::Tensor patches = family_.ToPatches(at::cat(scaled)).to(family_.dtype());  // [jobs, n, features]
+  // [jobs, n, features]
+  const at::Tensor patches = WithConditions(family_.ToPatches(at::cat(scaled)).to(family_.dtype()), conditions);
   const std::vector<RowGroup> groups = GroupRows(batch, family_);
   std::vector<at::Tensor> predictions;
   for (size_t g = 0; g < groups.size(); ++g) {

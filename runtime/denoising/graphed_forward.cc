@@ -137,6 +137,7 @@ std::shared_ptr<GraphedForward> StepGraphs::Find(size_t group, const parallel::P
           .patches = SizesOf(rows.patches),
           .text = SizesOf(rows.text),
           .text_bias = SizesOf(rows.text_bias),
+          .references = rows.references,
           .skipped_blocks = rows.skipped_blocks,
           .adapters = rows.adapters};
   const auto found = std::ranges::find(entries_, key, &Entry::key);

@@ -101,6 +101,7 @@ class StepGraphs {
     size_t group = 0;  // two groups of one batch never share the inputs that a step fills
     models::TokenGrid grid;
     std::vector<int64_t> patches, text, text_bias;  // sizes; empty if undefined
+    std::vector<models::TokenGrid> references;
     std::vector<int> skipped_blocks;
     models::SharedAdapters adapters;
     bool operator==(const Key&) const = default;

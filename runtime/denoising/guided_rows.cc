@@ -62,6 +62,7 @@ std::vector<RowGroup> GroupRows(std::span<DenoiseJob* const> batch, const models
       if (!branch.WeightAt(batch[j]->next_step, batch[j]->sampler->num_steps())) continue;
       std::vector<std::vector<int64_t>> shapes;
       for (const at::Tensor& extra : branch.row.extras) shapes.push_back(extra.sizes().vec());
+      for (const models::TokenGrid& grid : batch[j]->reference_grids) shapes.push_back({grid.height, grid.width});
       const int64_t tokens = family.masks_padding() || !branch.row.text.defined() ? 0 : branch.row.text.size(0);
       const models::SharedAdapters& set = batch[j]->adapters;
       const std::string adapters = set == nullptr ? "" : set->key;
@@ -90,13 +91,16 @@ ForwardRows ForwardRowsOf(const models::Family& family, std::span<DenoiseJob* co
                 at::TensorOptions(family.dtype()).device(at::kMeta));
   std::vector<int64_t> shape = family.ToPatches(none).sizes().vec();
   shape[1] = 0;
+  const DenoiseJob& first = *batch[rows.front().job];
+  if (first.condition.defined()) shape[2] += first.condition.size(1);
   return {.grid = geometry.grid,
           .positions = tables.Of(geometry.grid),
           .text = stacked.text,
+          .references = first.reference_grids,
           .text_bias = stacked.bias,
           .patches = at::empty(shape, at::TensorOptions(family.dtype()).device(family.device())),
           .skipped_blocks = {skipped_blocks.begin(), skipped_blocks.end()},
-          .adapters = batch[rows.front().job]->adapters};
+          .adapters = first.adapters};
 }
 
 std::vector<at::Tensor> ModulationsOf(std::span<DenoiseJob* const> batch, std::span<const GuidedRow> rows, int block,

@@ -77,6 +77,13 @@ at::Tensor MeshForward::TextOf(parallel::PatchRange patches) const {
   return joint_ && !patches.with_text() ? embedded_.text.narrow(1, 0, 0) : embedded_.text;
 }
 
+int64_t MeshForward::ReferencesIn(int64_t rows) const {
+  if (rows_.references.empty() || rows == 0) return 0;
+  const int64_t first = tokens_.counts().text - models::TokensOf(rows_.references);
+  const parallel::TokenSpan own = tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank());
+  return own.end - std::clamp(first, own.begin, own.end);
+}
+
 std::vector<parallel::TokenRun> MeshForward::ImageRuns(parallel::PatchRange patches) const {
   return tokens_.Runs(parallel::TokenRows::kImage, patches, groups_.ring.rank(), groups_.ulysses.rank());
 }
@@ -87,7 +94,8 @@ const models::Positions& MeshForward::PositionsOf(parallel::PatchRange patches) 
   if (!is_new) return entry->second;
   std::vector<models::Positions> rows;
   if (joint_ && patches.with_text()) {
-    rows.push_back(transformer_.PlaceText(tokens_.counts().text, rows_.patches.device())
+    const int64_t text = tokens_.counts().text - models::TokensOf(rows_.references);
+    rows.push_back(models::PlaceJointText(transformer_, text, rows_.references, rows_.patches.device())
                        .Of(tokens_.Text(groups_.ring.rank(), groups_.ulysses.rank())));
   }
   for (const parallel::TokenRun& run : ImageRuns(patches)) rows.push_back(rows_.positions.Of(run.tokens));
@@ -129,6 +137,7 @@ void MeshForward::Compute(const parallel::StageOp& op, Modulations modulations, 
       .modulation = {}, .text_bias = rows_.text_bias, .cos = positions.cos, .sin = positions.sin};
   models::BlockState state = stage() == 0 ? EmbedPass(op, patches) : std::move(pass_.received);
   pass_.received = {};
+  conditioning.references = joint_ ? ReferencesIn(state.text.size(1)) : 0;
   if (stage() == 0) Record(op, -1, state);
   if (const auto skips = pass_.skips.find({op.step, op.patches.begin}); skips != pass_.skips.end()) {
     state.skips = std::move(skips->second);

@@ -36,7 +36,8 @@ models::WeightShare ShareOf(const parallel::Mesh& mesh, int rank, std::span<cons
 struct ForwardRows {
   models::TokenGrid grid;
   models::Positions positions;  // of the whole image
-  at::Tensor text;              // [b, t, D], all tokens, as in PromptState
+  at::Tensor text;              // [b, t, D], all tokens: of the prompt as in PromptState, then of reference pictures
+  std::vector<models::TokenGrid> references;  // the grids of these
   at::Tensor text_bias;         // as in Conditioning
   at::Tensor patches;           // [b, 0, features]: gives the dtype and shape of patches
   std::vector<int> skipped_blocks;
@@ -89,6 +90,8 @@ class MeshForward {
   const models::Positions& PositionsOf(parallel::PatchRange patches);
   models::BlockState EmbedPass(const parallel::StageOp& op, const at::Tensor& patches);
   at::Tensor TextOf(parallel::PatchRange patches) const;
+  // The tokens of reference pictures among this rank's rows of a text of which it has `rows`.
+  int64_t ReferencesIn(int64_t rows) const;
   std::vector<parallel::TokenRun> ImageRuns(parallel::PatchRange patches) const;
   void Record(const parallel::StageOp& op, int block, const models::BlockState& state) const;
   // Returns contiguous memory for a message [b, rows, features of like], the same memory for each call with the same

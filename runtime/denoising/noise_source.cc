@@ -14,6 +14,10 @@ class TesseraNoise final : public NoiseSource {
   at::Tensor Initial(at::IntArrayRef shape, at::ScalarType dtype) override {
     return Draw({.seed = seed_, .purpose = NoisePurpose::kInitialLatents}, shape, dtype);
   }
+  at::Tensor ForPicture(int picture, at::IntArrayRef shape, at::ScalarType dtype) override {
+    return Draw({.seed = seed_, .purpose = NoisePurpose::kAutoencoderSample, .step = static_cast<uint32_t>(picture)},
+                shape, dtype);
+  }
   at::Tensor ForStep(int step, at::IntArrayRef shape, at::ScalarType dtype) override {
     return Draw({.seed = seed_, .purpose = NoisePurpose::kSampler, .step = static_cast<uint32_t>(step)}, shape, dtype);
   }
@@ -34,6 +38,7 @@ class TorchCpuNoise final : public NoiseSource {
       : generator_(at::detail::createCPUGenerator(seed)), model_dtype_(model_dtype) {}
 
   at::Tensor Initial(at::IntArrayRef shape, at::ScalarType dtype) override { return Draw(shape, dtype); }
+  at::Tensor ForPicture(int, at::IntArrayRef shape, at::ScalarType dtype) override { return Draw(shape, dtype); }
   at::Tensor ForStep(int, at::IntArrayRef shape, at::ScalarType dtype) override { return Draw(shape, dtype); }
 
  private:

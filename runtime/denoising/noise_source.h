@@ -9,13 +9,15 @@
 
 namespace tessera::runtime {
 
-// The noise of one image. Not thread-safe; calls are made in the order of the steps.
+// The noise of one image. Not thread-safe; calls are made in the order of the reference pipelines.
 class NoiseSource {
  public:
   virtual ~NoiseSource() = default;
 
   // Returns standard normal values [channels, height, width] on the host, in fp32 or fp64 according to `dtype`.
   virtual at::Tensor Initial(at::IntArrayRef shape, at::ScalarType dtype) = 0;
+  // For a sample of what the autoencoder encodes a picture as; `picture` counts the samples of one image.
+  virtual at::Tensor ForPicture(int picture, at::IntArrayRef shape, at::ScalarType dtype) = 0;
   virtual at::Tensor ForStep(int step, at::IntArrayRef shape, at::ScalarType dtype) = 0;
 };
 

@@ -28,6 +28,12 @@ at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& imag
   return models::Unpack(models::Patchify(strip, side), image.grid, side);
 }
 
+at::Tensor WithConditions(const at::Tensor& patches, std::span<const at::Tensor> conditions) {
+  if (conditions.empty()) return patches;
+  TORCH_CHECK(std::ssize(conditions) == patches.size(0), "a job of the batch has no condition");
+  return at::cat({patches, at::cat(at::TensorList(conditions.data(), conditions.size()))}, 2);
+}
+
 bool MovesWhole(const DenoiseJob& job) { return job.guidance.rescale > 0 || job.sampler->reads_whole_image(); }
 
 PatchedLatents::PatchedLatents(DenoiseJob& job, std::span<const parallel::TokenSpan> patches)
@@ -75,6 +81,11 @@ at::Tensor PatchedLatents::ScaledInput(parallel::PatchRange patches) const {
     }
   }
   return at::cat(parts, 3);
+}
+
+at::Tensor PatchedLatents::Condition(parallel::PatchRange patches) const {
+  if (!job_.condition.defined()) return {};
+  return job_.condition.narrow(0, patches_[static_cast<size_t>(patches.begin)].begin, tokens(patches));
 }
 
 at::Tensor PatchedLatents::Noise(const Sampler& sampler) {

@@ -24,6 +24,9 @@ models::LatentGeometry StripGeometry(const models::LatentGeometry& image, int64_
 at::Tensor ToStrip(const at::Tensor& latents, const models::LatentGeometry& image);
 at::Tensor FromStrip(const at::Tensor& strip, const models::LatentGeometry& image);
 
+// Appends the jobs' conditions [1, n, features] to their patches [jobs, n, features]. Without any, returns the patches.
+at::Tensor WithConditions(const at::Tensor& patches, std::span<const at::Tensor> conditions);
+
 // Whether a job's patches cannot be updated one by one because something is computed over the whole image.
 bool MovesWhole(const DenoiseJob& job);
 
@@ -40,6 +43,9 @@ class PatchedLatents {
 
   // Returns the model's input for these patches [1, c, h, w], a strip if there are several patches.
   at::Tensor ScaledInput(parallel::PatchRange patches) const;
+
+  // Returns the rows of the job's condition for these patches [tokens, features]; undefined if it has none.
+  at::Tensor Condition(parallel::PatchRange patches) const;
 
   // Runs one sampler step and the job's rule for these patches with their predictions [c, h, w], which are strips if
   // there are several patches. If whole(), for all patches; otherwise for each patch in turn, before any of them takes

@@ -6,8 +6,8 @@
 namespace tessera::runtime {
 
 PreparedBranch::PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
-                               const at::Tensor& timesteps, models::SharedAdapters adapters,
-                               const parallel::RankGroups& groups)
+                               std::span<const at::Tensor> references, const at::Tensor& timesteps,
+                               models::SharedAdapters adapters, const parallel::RankGroups& groups)
     : transformer_(transformer),
       adapters_(std::move(adapters)),
       context_{.attention = no_attention_,
@@ -20,6 +20,9 @@ PreparedBranch::PreparedBranch(const models::Transformer& transformer, const mod
   const models::PromptState prompt =
       transformer.Read(row.text.defined() ? row.text.unsqueeze(0) : at::Tensor(), extras, context_);
   if (prompt.text.defined()) text_ = prompt.text.squeeze(0);
+  for (const at::Tensor& reference : references) {
+    text_ = at::cat({text_, transformer.Embed(reference.unsqueeze(0), {}, context_).squeeze(0)});
+  }
   vector_ = prompt.vector;
 }
 

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include <span>
 #include <vector>
 
 #include "control/model/step_memory.h"
@@ -23,12 +24,13 @@ class PreparedBranch {
   // Number of steps whose modulations are computed at once, which bounds their memory: steps 0 … 63, 64 … 127, ….
   static constexpr int64_t kStepsAtOnce = control::kModulatedSteps;
 
-  // `transformer` and `groups` outlive it. `timesteps` [steps], in fp64 on the model's device, and `adapters` are the
-  // job's.
+  // `transformer` and `groups` outlive it. `references` [m, features] each, `timesteps` [steps], in fp64 on the model's
+  // device, and `adapters` are the job's.
   PreparedBranch(const models::Transformer& transformer, const models::ConditioningRow& row,
-                 const at::Tensor& timesteps, models::SharedAdapters adapters, const parallel::RankGroups& groups);
+                 std::span<const at::Tensor> references, const at::Tensor& timesteps, models::SharedAdapters adapters,
+                 const parallel::RankGroups& groups);
 
-  // [t, D]; undefined for a family without text.
+  // [t, D], followed by the embedded references; undefined for a family without text.
   const at::Tensor& text() const { return text_; }
 
   // Returns the result of Transformer::Modulate [1, …] for this branch, block `block` and step `step` of the job.

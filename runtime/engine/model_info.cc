@@ -67,6 +67,7 @@ absl::StatusOr<control::ModelDescription> DescribeModel(const models::ModelFolde
   info.default_resolution_binning = description.default_resolution_binning;
   info.can_bin = description.can_bin;
   info.default_clean_caption = description.default_clean_caption;
+  info.pictures = description.pictures;
   info.default_max_sequence_length = static_cast<int32_t>(description.default_max_sequence_length);
   info.max_sequence_length = static_cast<int32_t>(description.max_sequence_length);
   info.options = description.options;

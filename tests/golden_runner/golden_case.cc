@@ -33,6 +33,7 @@ constexpr Kind kKinds[] = {
     {"adapter_sum", RunAdapter},
     {"adapter_refused", RunRefusedAdapter},
     {"adapter_trajectory", RunPipeline},
+    {"image_pipeline", RunPipeline},
     {"training_loss", RunTrainingLoss},
     {"training_steps", RunTrainingSteps},
     {"lora", RunTrainedAdapter},

@@ -61,7 +61,8 @@ int Main(int argc, char** argv) {
   for (Case& test_case : *cases) {
     if (test_case.file.find(only) == std::string::npos) continue;
     // Several ranks run only the cases of distributed code: forward passes and trajectories.
-    constexpr std::array kOnRanks{"transformer", "pipeline", "adapter", "adapter_sum", "adapter_trajectory"};
+    constexpr std::array kOnRanks{"transformer", "pipeline", "adapter", "adapter_sum", "adapter_trajectory",
+                                   "image_pipeline"};
     if (layout->ranks() > 1 && std::ranges::find(kOnRanks, test_case.kind) == kOnRanks.end()) continue;
     test_case.device = *device;
     test_case.layout = *layout;

@@ -1,0 +1,33 @@
+// Begins jobs from given pictures: image to image, inpainting, FLUX.1 Fill, and reference pictures (FLUX.1 Kontext).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "control/model/picture_input.h"
+#include "models/families/family.h"
+#include "parallel/forward_context.h"
+#include "runtime/denoising/denoise_job.h"
+
+namespace tessera::runtime {
+
+// The pictures of a job, the same on every rank. Values of pictures are in [−1, 1].
+struct PictureInputs {
+  // [1, 3, H, W] each. For PictureInput::kStart and kFill one picture of the image's size; otherwise any number, of
+  // sizes that the autoencoder encodes.
+  std::vector<at::Tensor> pictures;
+  // [1, 1, H, W] of the image's size: 1 where the picture is changed, 0 where it is kept. Required by kFill; undefined:
+  // kStart changes the picture everywhere.
+  at::Tensor mask;
+  int first_step = 0;  // of the sampler's schedule; earlier steps are left out
+};
+
+// Encodes the pictures and draws the job's initial latents from them; in place of DrawInitialLatents. The draws are in
+// the order of the reference pipelines: the sample of the picture, the initial noise, the sample of the masked picture.
+// Collective over context.world. Returns the errors of Family::EncodeImage.
+absl::Status BeginFromPictures(DenoiseJob& job, models::Family& family, control::PictureInput use,
+                               const PictureInputs& inputs, const parallel::ForwardContext& context);
+
+}  // namespace tessera::runtime
