@@ -1,5 +1,6 @@
 // Resample returns a part of a picture at another size. It uses the Lanczos filter with three lobes, widened by the
-// reduction factor to prevent aliasing (Pillow's LANCZOS). The same input gives the same bytes on every machine. Pure.
+// reduction factor to prevent aliasing (Pillow's LANCZOS). Unlike Pillow it rounds only once, after both passes; Resize
+// (control/pictures/fit_picture.h) has Pillow's bytes. The same input gives the same bytes on every machine. Pure.
 #pragma once
 
 #include "control/pictures/picture_frames.h"
