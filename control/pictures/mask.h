@@ -1,0 +1,34 @@
+// Functions of masks: gray pictures whose bright pixels are repainted. They compute the bytes of Pillow and diffusers'
+// image processor. All are pure and thread-safe, and have the limits and errors of control/pictures/fit_picture.h.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "control/pictures/fit_picture.h"
+#include "control/pictures/picture_frames.h"
+
+namespace tessera::control {
+
+// Returns the picture with one channel: (19595 R + 38470 G + 7471 B + 32768) / 65536, rounded down. A gray picture
+// stays as it is.
+absl::StatusOr<Frames> ToGray(const Frames& picture);
+
+// Returns 1 for values of 128 and more, which are repainted, and 0 for the others. The picture is gray.
+absl::StatusOr<Frames> BinarizeMask(const Frames& gray);
+
+// A mask as a pipeline receives it at the size of the request: resized in its own channels by `mode`, then gray, then
+// binary. In kCrop and kFill a gray mask goes through RGB and back, which changes nothing.
+absl::StatusOr<Frames> PrepareMask(const Frames& mask, int width, int height, FitMode mode);
+
+// Takes a binary mask down to the grid of latents by taking the nearest pixel, (8 x, 8 y): [height / 8, width / 8].
+// The sides are multiples of 8.
+absl::StatusOr<Frames> MaskOfLatents(const Frames& binary);
+
+// The mask's features of FLUX.1 Fill, [height / 16 * width / 16 tokens, 256]: channel 8 dy + dx of latent (x, y) is
+// pixel (8 x + dx, 8 y + dy), and feature 4 channel + 2 row + column of a token is that channel of its 2 x 2 latents.
+// The sides are multiples of 16.
+absl::StatusOr<std::vector<uint8_t>> FillMaskFeatures(const Frames& binary);
+
+}  // namespace tessera::control
