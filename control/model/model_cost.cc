@@ -8,6 +8,7 @@
 #include "control/model/step_memory.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
+#include "control/pictures/kontext_size.h"
 
 namespace tessera::control {
 namespace {
@@ -76,8 +77,14 @@ ImageWork WorkOf(const ModelCost& cost, const JobParameters& job) {
   const ImageSize requested = {.height = job.height, .width = job.width};
   const bool guided = IsGuided(cost, job);
   const int64_t length = job.max_sequence_length;
+  int64_t picture_tokens = 0;
+  for (const PictureUse& picture : cost.reads_pictures ? job.images : std::vector<PictureUse>()) {
+    const absl::StatusOr<PictureSize> fitted =
+        KontextPictureSize({.width = picture.width, .height = picture.height}, /*auto_resize=*/true);
+    if (fitted.ok()) picture_tokens += ImageTokens(cost, {.height = fitted->height, .width = fitted->width});
+  }
   return {.size = job.resolution_binning ? NearestSize(cost.sizes, requested) : requested,
-          .text_tokens = length > 0 ? cost.fixed_text_tokens + length : cost.text_tokens,
+          .text_tokens = (length > 0 ? cost.fixed_text_tokens + length : cost.text_tokens) + picture_tokens,
           .rows = 1 + (guided ? 1 : 0) + (guided && !job.options.skip_layers.layers.empty() ? 1 : 0)};
 }
 

@@ -57,6 +57,7 @@ struct ModelCost {
   int32_t text_tokens = 0;         // of a prompt of the default length, as the blocks see it
   int32_t fixed_text_tokens = 0;   // those of them that do not depend on the job's max_sequence_length
   bool joint_text = false;         // text takes part in the image's attention and is divided over ranks like it
+  bool reads_pictures = false;     // the tokens of a job's pictures go with those of its text
   bool guidance_is_input = false;  // the guidance scale adds no branch; a true CFG scale does
   StandardSizes sizes;             // empty if the model has none
   parallel::TokenFlops flops;      // of all blocks, for one row of a step
@@ -93,7 +94,8 @@ constexpr auto FieldsOf(const ModelCost*) {
       Field("token_side", &C::token_side, Integer{1, kMaxImageSide}),
       Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
       Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
-      Field("guidance_is_input", &C::guidance_is_input), Field("sizes", &C::sizes), Field("flops", &C::flops),
+      Field("reads_pictures", &C::reads_pictures), Field("guidance_is_input", &C::guidance_is_input),
+      Field("sizes", &C::sizes), Field("flops", &C::flops),
       Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
       Field("values_per_block", &C::values_per_block, kCount),
       Field("encode_flops_per_token", &C::encode_flops_per_token, kCount),

@@ -1,5 +1,8 @@
 #include "control/model/model_description.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "base/fields/field_error.h"
 #include "control/parameters/job_parameters.h"
@@ -50,6 +53,17 @@ JobParameters DefaultJob(const ModelDescription& model) {
           .clean_caption = model.default_clean_caption,
           .resolution_binning = model.default_resolution_binning && model.can_bin,
           .max_sequence_length = model.default_max_sequence_length};
+}
+
+ImageSize SizeLike(const ModelDescription& model, ImageSize picture) {
+  const double area = static_cast<double>(model.default_height) * model.default_width;
+  const double ratio = static_cast<double>(picture.width) / static_cast<double>(picture.height);
+  const int64_t multiple = model.size_multiple;
+  const int64_t low = (model.min_size + multiple - 1) / multiple * multiple, high = model.max_size / multiple * multiple;
+  const auto side = [&](double length) {
+    return std::clamp(static_cast<int64_t>(std::nearbyint(length)) / multiple * multiple, low, high);
+  };
+  return {.height = side(std::sqrt(area / ratio)), .width = side(std::sqrt(area * ratio))};
 }
 
 ImageWork DefaultWork(const ModelDescription& model) { return WorkOf(model.cost, DefaultJob(model)); }

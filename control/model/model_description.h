@@ -135,6 +135,9 @@ uint64_t ParametersOf(const ModelDescription& model, ComponentRole role);
 
 // The job that a request without options becomes.
 JobParameters DefaultJob(const ModelDescription& model);
+// Returns the size with the proportions of a picture, about the area of the model's default size, and sides that the
+// model takes.
+ImageSize SizeLike(const ModelDescription& model, ImageSize picture);
 // Returns WorkOf for that job.
 ImageWork DefaultWork(const ModelDescription& model);
 

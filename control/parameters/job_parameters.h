@@ -19,7 +19,9 @@
 #include "base/fields/enum_names.h"
 #include "base/fields/fields.h"
 #include "control/parameters/adapter_use.h"
+#include "control/parameters/picture_use.h"
 #include "control/parameters/prompt_options.h"
+#include "control/pictures/strength.h"
 
 namespace tessera::control {
 
@@ -44,6 +46,9 @@ struct JobParameters {
   bool resolution_binning = false;
   int32_t max_sequence_length = 0;   // 0: the model's default
   std::vector<AdapterUse> adapters;  // in the order in which they are added
+  std::vector<PictureUse> images;    // pictures that the model begins from or looks at
+  std::vector<PictureUse> mask;      // at most one: white where the image is changed
+  double strength = 1;               // of the change to the picture: the part of the steps that is run
 };
 
 constexpr auto FieldsOf(const JobParameters*) {
@@ -56,12 +61,17 @@ constexpr auto FieldsOf(const JobParameters*) {
       Field("seed", &J::seed), Field("sampler", &J::sampler, base::Text{.most_bytes = 256}), Field("noise", &J::noise),
       Field("clean_caption", &J::clean_caption), Field("resolution_binning", &J::resolution_binning),
       Field("max_sequence_length", &J::max_sequence_length, Integer{0, 65536}),
-      Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}), base::Inline(&J::options));
+      Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}),
+      Field("images", &J::images, base::List<base::Nested>{.most = kMaxPictures}),
+      Field("mask", &J::mask, base::List<base::Nested>{.most = 1}), Field("strength", &J::strength, kStrengths),
+      base::Inline(&J::options));
 }
 
 // Returns the number of steps that the job is expected to run, for estimates before a worker has started it. Afterwards
 // JobStarted has the number.
-inline int32_t ExpectedSteps(const JobParameters& job) { return job.steps; }
+inline int32_t ExpectedSteps(const JobParameters& job) {
+  return job.steps - FirstStepOfStrength(job.steps, job.strength);
+}
 
 // Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);

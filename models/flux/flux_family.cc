@@ -151,6 +151,7 @@ absl::StatusOr<FamilyDescription> DescribeFlux(const ModelFolder& folder) {
   blocks.resize(static_cast<size_t>(description.blocks), {.kind = parallel::BlockKind::kFused});
   description.options = {control::prompt_option::kPrompt2, control::prompt_option::kTrueCfgScale};
   description.cost.guidance_is_input = true;
+  description.cost.reads_pictures = description.pictures == control::PictureInput::kReference;
   DescribeStepCost(/*mlp_ratio=*/4, /*fixed_text_tokens=*/0, description);
   DescribeParameters<FluxTransformer>(folder, configs, kOriginalNames, description);
   return description;

@@ -18,6 +18,7 @@
 #include "runtime/device/host_memory.h"
 #include "runtime/device/mark.h"
 #include "runtime/engine/image_output.h"
+#include "runtime/engine/job_pictures.h"
 #include "runtime/group/prompt_broadcast.h"
 
 namespace tessera::runtime {
@@ -118,6 +119,16 @@ absl::StatusOr<models::SharedAdapters> ServedJobs::AdaptersOf(const control::Job
   return adapters;
 }
 
+absl::StatusOr<PictureInputs> ServedJobs::PicturesOf(const control::JobParameters& parameters,
+                                                     control::ImageSize size) {
+  if (parameters.images.empty()) return PictureInputs();
+  absl::StatusOr<PictureInputs> pictures = ReadPictures(parameters, served_->model.description.pictures, size);
+  if (!served_->model.ranks.OnEveryRank(pictures.ok()) && pictures.ok()) {
+    return absl::AbortedError("images: another rank cannot read a picture of the job");
+  }
+  return pictures;
+}
+
 absl::StatusOr<SamplerConfig> ServedJobs::SamplerOf(const control::JobParameters& parameters,
                                                     const models::SharedAdapters& adapters,
                                                     const Trainer* trainer) const {
@@ -161,12 +172,14 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   if (served_ == nullptr) return NoModel();
   if (jobs_.contains(id)) return absl::AlreadyExistsError(absl::StrCat("job ", id, " exists already"));
   RETURN_IF_ERROR(CheckParameters(parameters, served_->model.description));
+  RETURN_IF_ERROR(control::CheckPictures(parameters, served_->model.description.pictures));
   models::Family& family = *served_->model.family;
   models::PromptRequest prompt = PromptOf(parameters);
   ASSIGN_OR_RETURN(prompt.adapters, AdaptersOf(parameters, trainer));
   const absl::StatusOr<SamplerConfig> sampler = SamplerOf(parameters, prompt.adapters, trainer);
   if (!sampler.ok()) return sampler.status();
   const control::ImageSize generated{.height = prompt.height, .width = prompt.width};
+  ASSIGN_OR_RETURN(const PictureInputs pictures, PicturesOf(parameters, generated));
   const absl::Duration begin = base::SteadyNow();
   absl::StatusOr<models::EncodedPrompt> encoded = Encode(prompt);
   if (!encoded.ok()) return encoded.status();
@@ -197,7 +210,12 @@ absl::StatusOr<control::JobStarted> ServedJobs::Start(uint64_t id, const control
   job.denoise.noise = parameters.noise == control::NoiseKind::kTorchCpu
                           ? MakeTorchCpuNoise(parameters.seed, family.dtype())
                           : MakeTesseraNoise(parameters.seed);
-  DrawInitialLatents(job.denoise, family);
+  if (pictures.pictures.empty()) {
+    DrawInitialLatents(job.denoise, family);
+  } else {
+    RETURN_IF_ERROR(BeginFromPictures(job.denoise, family, served_->model.description.pictures, pictures,
+                                      served_->model.ranks.context()));
+  }
   const Job& started = jobs_.emplace(id, std::move(job)).first->second;
   return control::JobStarted{.height = static_cast<int32_t>(started.height),
                              .width = static_cast<int32_t>(started.width),

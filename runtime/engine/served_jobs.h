@@ -13,6 +13,7 @@
 #include "control/protocol/command_handler.h"
 #include "models/loading/freed_memory.h"
 #include "runtime/denoising/denoiser.h"
+#include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/guard.h"
 #include "runtime/engine/loaded_adapters.h"
 #include "runtime/engine/model_loader.h"
@@ -60,6 +61,8 @@ class ServedJobs final {
   models::PromptRequest PromptOf(const control::JobParameters& parameters) const;
   // Returns the sum of a job's adapters; an error if any rank cannot read them, to all of which this call is made.
   absl::StatusOr<models::SharedAdapters> AdaptersOf(const control::JobParameters& parameters, const Trainer* trainer);
+  // Returns the pictures of a job whose image is generated at `size`; an error if any rank cannot read them.
+  absl::StatusOr<PictureInputs> PicturesOf(const control::JobParameters& parameters, control::ImageSize size);
   // Returns the sampler of a job, for what the model with its adapters predicts.
   absl::StatusOr<SamplerConfig> SamplerOf(const control::JobParameters& parameters,
                                           const models::SharedAdapters& adapters, const Trainer* trainer) const;

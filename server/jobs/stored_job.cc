@@ -17,10 +17,12 @@ namespace {
 
 namespace wire = internal::stored;
 
-// A reader of version 1 knows no adapters and would make a different image without them.
-constexpr uint32_t kReader = 2;
+// A reader of version 1 knows no adapters, and one of version 2 no pictures; each would make a different image without
+// them.
+constexpr uint32_t kReader = 3;
 constexpr uint32_t kFirstReader = 1;
 constexpr uint32_t kReaderOfAdapters = 2;
+constexpr uint32_t kReaderOfPictures = 3;
 constexpr size_t kMaxTextBytes = 32768;
 constexpr int32_t kMaxSide = 65536;
 constexpr int64_t kMaxTimeoutMicroseconds = int64_t{366} * 24 * 3600 * 1000000;
@@ -92,6 +94,11 @@ absl::Status CheckJob(const StoredJob& job) {
   return parameters.ok() ? parameters : Damaged(parameters.message());
 }
 
+uint32_t MinimumReader(const control::JobParameters& parameters) {
+  if (!parameters.images.empty()) return kReaderOfPictures;
+  return parameters.adapters.empty() ? kFirstReader : kReaderOfAdapters;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
@@ -100,12 +107,15 @@ absl::StatusOr<std::string> SerializeJob(const StoredJob& job) {
   }
   const JobRequest& request = job.request;
   wire::Job message;
-  message.set_minimum_reader(request.parameters.adapters.empty() ? kFirstReader : kReaderOfAdapters);
+  message.set_minimum_reader(MinimumReader(request.parameters));
   message.set_tenant(job.tenant);
   message.set_model(request.model);
   ToWire(request.parameters, message.mutable_parameters());
-  // The process that starts the job knows where the adapter files are.
-  for (auto& adapter : *message.mutable_parameters()->mutable_loras()) adapter.clear_file();
+  // The process that starts the job knows where the files are.
+  auto& stored = *message.mutable_parameters();
+  for (auto& adapter : *stored.mutable_loras()) adapter.clear_file();
+  for (auto& image : *stored.mutable_images()) image.clear_file();
+  for (auto& mask : *stored.mutable_mask()) mask.clear_file();
   message.set_count(request.count);
   message.set_format(ToWire(request.output.format));
   if (request.output.quality) message.set_quality(*request.output.quality);

@@ -384,15 +384,22 @@ absl::StatusOr<uint64_t> WorkerGroup::SendStartJob(uint64_t job, const control::
   std::vector<control::StartJob> commands(remote_ == nullptr ? 1 : workers_.size(),
                                           {.job = job, .parameters = parameters});
   for (size_t rank = 0; remote_ != nullptr && rank < commands.size(); ++rank) {
-    for (control::AdapterUse& adapter : commands[rank].parameters.adapters) {
-      absl::StatusOr<std::string> path = workers_[rank].process->BringContent(adapter.digest, adapter.file);
-      RETURN_IF_ERROR(health());
-      if (!path.ok()) {
-        return absl::Status(path.status().code(),
-                            absl::StrCat(Name(static_cast<int>(rank)), ": ", std::string(path.status().message())));
+    const auto bring = [&](auto& contents) -> absl::Status {
+      for (auto& content : contents) {
+        absl::StatusOr<std::string> path = workers_[rank].process->BringContent(content.digest, content.file);
+        RETURN_IF_ERROR(health());
+        if (!path.ok()) {
+          return absl::Status(path.status().code(),
+                              absl::StrCat(Name(static_cast<int>(rank)), ": ", std::string(path.status().message())));
+        }
+        content.file = *std::move(path);
       }
-      adapter.file = *std::move(path);
-    }
+      return absl::OkStatus();
+    };
+    control::JobParameters& of_rank = commands[rank].parameters;
+    RETURN_IF_ERROR(bring(of_rank.adapters));
+    RETURN_IF_ERROR(bring(of_rank.images));
+    RETURN_IF_ERROR(bring(of_rank.mask));
   }
   stepped_ = false;
   prediction_.Start(job, parameters);

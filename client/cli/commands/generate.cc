@@ -9,6 +9,7 @@
 #include "client/cli/commands/remote_generation.h"
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/generation_trace.h"
@@ -31,6 +32,7 @@ namespace {
 struct GenerateOptions {
   ModelOptions model;
   GenerationOptions generation;
+  PictureOptions pictures;
   std::string preview;
   std::string trace;
   std::string output = server::kDefaultNamePattern;
@@ -80,7 +82,7 @@ class Generation {
     ASSIGN_OR_RETURN(session_, At(Stage::kModel, WorkerSession::Start(session_options, interrupts_)));
     ASSIGN_OR_RETURN(description_, At(Stage::kModel, session_->Describe(placement_.model)));
     for (const std::string& warning : description_.warnings) reporter_->OnWarning(warning);
-    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(*request, description_));
+    ASSIGN_OR_RETURN(control::JobParameters job, JobOf(*std::move(request)));
     RETURN_IF_ERROR(OpenAdapterFiles(job.adapters));
     for (const std::string& warning : server::DropUnusedParameters(job, description_)) reporter_->OnWarning(warning);
     for (const std::string& warning : server::SizeWarnings(job, description_)) reporter_->OnWarning(warning);
@@ -100,6 +102,24 @@ class Generation {
     RETURN_IF_ERROR(At(Stage::kJob, session_->Close()));
     reporter_->OnDone(count, absl::ToDoubleSeconds(base::SteadyNow() - start), peak_memory);
     return ExitCode::kOk;
+  }
+
+  // Returns the parameters of the first image, with the pictures that were given. Without a size, the image has the
+  // proportions of the first one.
+  absl::StatusOr<control::JobParameters> JobOf(server::ImageRequest request) {
+    control::JobParameters given;
+    RETURN_IF_ERROR(pictures_.Read(options_.pictures, description_.pictures, given));
+    if (!given.images.empty() && !request.width.has_value() && !request.height.has_value()) {
+      const control::PictureUse& first = given.images.front();
+      const control::ImageSize size = control::SizeLike(description_, {.height = first.height, .width = first.width});
+      request.width = size.width;
+      request.height = size.height;
+    }
+    ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
+    job.images = std::move(given.images);
+    job.mask = std::move(given.mask);
+    job.strength = given.strength;
+    return job;
   }
 
   server::ImageOrigins OriginsOf(const std::string& sampler) const {
@@ -222,6 +242,7 @@ class Generation {
   LayoutStanding standing_;
   std::string weights_;  // digest of the loaded weights
   GenerationTrace trace_;
+  PictureFiles pictures_;
   std::unique_ptr<WorkerSession> session_;
 };
 
@@ -230,7 +251,11 @@ absl::Status CheckRemote(const GenerateOptions& options) {
     return absl::InvalidArgumentError(
         "--api-key-file, --server-ca and --idempotency-key are for --server, which is not given");
   }
-  const std::string local = options.trace.empty() ? LocalOption(options.model) : "--trace";
+  const PictureOptions& pictures = options.pictures;
+  const bool has_pictures = !pictures.images.empty() || !pictures.mask.empty() || !pictures.strength.empty();
+  const std::string local = has_pictures             ? "--image, --mask and --strength"
+                            : options.trace.empty() ? LocalOption(options.model)
+                                                    : "--trace";
   if (!local.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(local, " cannot be given with --server, which decides that itself"));
   }
@@ -266,6 +291,7 @@ CommandRun AddGenerate(CLI::App& app) {
   auto options = std::make_shared<GenerateOptions>();
   AddModelOption(app, options->model);
   AddGenerationOptions(app, options->generation);
+  AddPictureOptions(app, options->pictures);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);
   AddCertifyOption(app, options->model);

@@ -1,0 +1,96 @@
+#include "client/cli/models/picture_files.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/files/atomic_file.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "client/cli/option_text.h"
+#include "control/pictures/picture.h"
+#include "server/image/image_file.h"
+
+namespace tessera::client {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Creates a folder that only this user can enter.
+absl::StatusOr<std::string> MakeFolder() {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  std::string name = (parent / "tessera-pictures-XXXXXX").string();
+  if (error || mkdtemp(name.data()) == nullptr) {
+    return absl::UnavailableError(absl::StrCat("no folder for pictures can be made in ", parent.string()));
+  }
+  return name;
+}
+
+}  // namespace
+
+void AddPictureOptions(CLI::App& app, PictureOptions& options) {
+  BeginGroup(app, "Pictures");
+  AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext, is made after", "FILE"},
+           options.images);
+  AddText(app, {"--mask", "Picture that is white where the image is to change; black parts are kept", "FILE"},
+          options.mask);
+  AddText(app,
+          {"--strength",
+           "How much of the picture changes, above 0 and up to 1: the part of the steps that is run (default: 0.6, or 1 "
+           "for FLUX.1 Fill and Kontext)",
+           "X"},
+          options.strength);
+}
+
+PictureFiles::~PictureFiles() {
+  std::error_code ignored;
+  if (!folder_.empty()) fs::remove_all(folder_, ignored);
+}
+
+absl::Status PictureFiles::Read(const PictureOptions& options, control::PictureInput model,
+                                control::JobParameters& job) {
+  for (const std::string& path : options.images) {
+    ASSIGN_OR_RETURN(control::PictureUse image, Add(path, "--image"));
+    job.images.push_back(std::move(image));
+  }
+  if (!options.mask.empty()) {
+    ASSIGN_OR_RETURN(control::PictureUse mask, Add(options.mask, "--mask"));
+    job.mask.push_back(std::move(mask));
+  }
+  if (!options.strength.empty()) {
+    ASSIGN_OR_RETURN(job.strength, ParseNumber("strength", options.strength));
+    RETURN_IF_ERROR(base::CheckValue("strength", std::nullopt, job.strength, control::kStrengths));
+  } else if (model == control::PictureInput::kStart && !job.images.empty()) {
+    job.strength = control::kUsualStrength;
+  }
+  return control::CheckPictures(job, model);
+}
+
+absl::StatusOr<control::PictureUse> PictureFiles::Add(const std::string& path, const char* option) {
+  absl::StatusOr<std::string> bytes = control::ReadPictureFile(path);
+  absl::StatusOr<control::Frames> picture = bytes.status();
+  if (bytes.ok()) picture = control::DecodePicture(*bytes);
+  if (!picture.ok()) {
+    const std::string message(picture.status().message());
+    const bool named = message.starts_with(path);
+    return absl::Status(picture.status().code(), absl::StrCat(option, ": ", named ? "" : path + ": ", message));
+  }
+  return Store(*picture);
+}
+
+absl::StatusOr<control::PictureUse> PictureFiles::Store(const control::Frames& picture) {
+  if (folder_.empty()) {
+    ASSIGN_OR_RETURN(folder_, MakeFolder());
+  }
+  ASSIGN_OR_RETURN(const std::string bytes, server::EncodeImage(picture, server::ImageFormat::kPng, {}));
+  const std::string digest = absl::BytesToHexString(base::Sha256Of(bytes));
+  const std::string file = absl::StrCat(folder_, "/", digest, ".png");
+  RETURN_IF_ERROR(base::WriteFileAtomically(file, bytes, {.owner_only = true}));
+  return control::PictureUse{.digest = digest, .width = picture.width, .height = picture.height, .file = file};
+}
+
+}  // namespace tessera::client

@@ -1,0 +1,47 @@
+// Defines the command-line options of pictures, and prepares the files that they name for the workers of this machine.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cli/command_line.h"
+#include "control/model/picture_input.h"
+#include "control/parameters/job_parameters.h"
+#include "control/pictures/picture_frames.h"
+
+namespace tessera::client {
+
+struct PictureOptions {
+  std::vector<std::string> images;
+  std::string mask;
+  std::string strength;
+};
+
+// The values must live as long as `app`.
+void AddPictureOptions(CLI::App& app, PictureOptions& options);
+
+// A private folder with the pictures in the form in which workers read them: RGB, upright, without metadata. The
+// destructor removes it. Movable.
+class PictureFiles final {
+ public:
+  PictureFiles() = default;
+  PictureFiles(PictureFiles&& other) noexcept : folder_(std::move(other.folder_)) { other.folder_.clear(); }
+  PictureFiles& operator=(PictureFiles&&) = delete;
+  ~PictureFiles();
+
+  // Reads the pictures into `job` and sets its strength, by default the usual one of the model. Errors begin with the
+  // option: INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors of reading
+  // it, UNAVAILABLE if nothing can be written.
+  absl::Status Read(const PictureOptions& options, control::PictureInput model, control::JobParameters& job);
+
+ private:
+  absl::StatusOr<control::PictureUse> Add(const std::string& path, const char* option);
+  absl::StatusOr<control::PictureUse> Store(const control::Frames& picture);
+
+  std::string folder_;  // empty until the first picture
+};
+
+}  // namespace tessera::client

@@ -1,0 +1,65 @@
+#include "runtime/engine/job_pictures.h"
+
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/files/sha256.h"
+#include "base/macros/status_macros.h"
+#include "control/pictures/fit_picture.h"
+#include "control/pictures/kontext_size.h"
+#include "control/pictures/mask.h"
+#include "control/pictures/picture.h"
+#include "control/pictures/strength.h"
+
+namespace tessera::runtime {
+namespace {
+
+absl::StatusOr<control::Frames> ReadStored(const control::PictureUse& picture, const char* what) {
+  const auto lost = [&](absl::string_view reason) {
+    return absl::DataLossError(
+        absl::StrCat("the stored file of ", what, " (SHA-256 ", picture.digest, ") ", reason));
+  };
+  absl::StatusOr<std::string> bytes = control::ReadPictureFile(picture.file);
+  if (!bytes.ok()) return lost("cannot be read");
+  if (absl::BytesToHexString(base::Sha256Of(*bytes)) != picture.digest) return lost("has changed");
+  absl::StatusOr<control::Frames> frames = control::DecodePicture(*bytes);
+  if (!frames.ok()) return lost("is not a picture");
+  if (frames->width != picture.width || frames->height != picture.height) return lost("has another size");
+  return frames;
+}
+
+// [1, channels, height, width] of the frame's bytes.
+at::Tensor PlanesOf(const control::Frames& frame) {
+  return at::from_blob(const_cast<uint8_t*>(frame.bytes.data()), {1, frame.height, frame.width, frame.channels},
+                       at::kByte)
+      .permute({0, 3, 1, 2})
+      .to(at::kFloat)
+      .contiguous();
+}
+
+}  // namespace
+
+absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,
+                                           control::ImageSize size) {
+  PictureInputs inputs{.first_step = control::FirstStepOfStrength(job.steps, job.strength)};
+  const auto height = static_cast<int>(size.height), width = static_cast<int>(size.width);
+  for (const control::PictureUse& picture : job.images) {
+    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
+    control::PictureSize fitted{.width = width, .height = height};
+    if (use == control::PictureInput::kReference) {
+      ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
+    }
+    ASSIGN_OR_RETURN(const control::Frames resized, control::Resize(stored, fitted.width, fitted.height));
+    inputs.pictures.push_back(PlanesOf(resized) / 255 * 2 - 1);
+  }
+  for (const control::PictureUse& mask : job.mask) {
+    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(mask, "the mask"));
+    ASSIGN_OR_RETURN(const control::Frames binary,
+                     control::PrepareMask(stored, width, height, control::FitMode::kStretch));
+    inputs.mask = PlanesOf(binary);
+  }
+  return inputs;
+}
+
+}  // namespace tessera::runtime

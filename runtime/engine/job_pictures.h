@@ -1,0 +1,19 @@
+// Reads the pictures of a job from their stored files and brings them to the size of its image.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "control/model/model_cost.h"
+#include "control/model/picture_input.h"
+#include "control/parameters/job_parameters.h"
+#include "runtime/denoising/picture_inputs.h"
+
+namespace tessera::runtime {
+
+// Returns the job's pictures and mask in host memory, in fp32, for an image that is generated at `size`: stretched to it
+// with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the size that the
+// model prefers for them. `first_step` is that of the job's strength. DATA_LOSS if a file is missing, is not the one of
+// its digest, or is no such picture.
+absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,
+                                           control::ImageSize size);
+
+}  // namespace tessera::runtime
