@@ -40,6 +40,10 @@ at::Tensor PlanesOf(const control::Frames& frame) {
 
 }  // namespace
 
+at::Tensor PictureValues(const control::Frames& picture) { return PlanesOf(picture) / 255 * 2 - 1; }
+
+at::Tensor MaskValues(const control::Frames& binary) { return PlanesOf(binary); }
+
 absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,
                                            control::ImageSize size) {
   PictureInputs inputs{.first_step = control::FirstStepOfStrength(job.steps, job.strength)};
@@ -51,13 +55,13 @@ absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, co
       ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
     }
     ASSIGN_OR_RETURN(const control::Frames resized, control::Resize(stored, fitted.width, fitted.height));
-    inputs.pictures.push_back(PlanesOf(resized) / 255 * 2 - 1);
+    inputs.pictures.push_back(PictureValues(resized));
   }
   for (const control::PictureUse& mask : job.mask) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(mask, "the mask"));
     ASSIGN_OR_RETURN(const control::Frames binary,
                      control::PrepareMask(stored, width, height, control::FitMode::kStretch));
-    inputs.mask = PlanesOf(binary);
+    inputs.mask = MaskValues(binary);
   }
   return inputs;
 }

@@ -1,13 +1,22 @@
 // Reads the pictures of a job from their stored files and brings them to the size of its image.
 #pragma once
 
+#include <ATen/ATen.h>
+
 #include "absl/status/statusor.h"
 #include "control/model/model_cost.h"
 #include "control/model/picture_input.h"
 #include "control/parameters/job_parameters.h"
+#include "control/pictures/picture_frames.h"
 #include "runtime/denoising/picture_inputs.h"
 
 namespace tessera::runtime {
+
+// Returns the pixels of an RGB picture [1, 3, height, width] in [−1, 1], in fp32.
+at::Tensor PictureValues(const control::Frames& picture);
+
+// Returns the values of a binary mask [1, 1, height, width], in fp32.
+at::Tensor MaskValues(const control::Frames& binary);
 
 // Returns the job's pictures and mask in host memory, in fp32, for an image that is generated at `size`: stretched to it
 // with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the size that the

@@ -21,6 +21,7 @@
 #include "runtime/denoising/picture_inputs.h"
 #include "runtime/engine/image_output.h"
 #include "runtime/group/prompt_broadcast.h"
+#include "tests/golden_runner/case_pictures.h"
 #include "tests/golden_runner/golden_case.h"
 #include "tests/golden_runner/on_ranks.h"
 #include "tests/golden_runner/wide_sampler.h"
@@ -232,16 +233,22 @@ void UseRecordedConditioning(const Tensors& gold, const models::Family& family, 
   }
 }
 
-// Returns the case's pictures as the reference gave them to the autoencoder.
-runtime::PictureInputs RecordedPictures(const Tensors& gold, const models::Family& family) {
-  runtime::PictureInputs inputs;
+// Returns the case's pictures as the reference gave them to the autoencoder: in fp64 the recorded ones, widened, and
+// otherwise those of the files, which are compared with the recorded ones.
+absl::StatusOr<runtime::PictureInputs> PicturesOf(const Case& test_case, const Tensors& gold,
+                                                  const models::Family& family, Report& report) {
   const auto on_device = [&](const at::Tensor& tensor) {
     return tensor.to(family.device(), models::AccumulationType(family.dtype()));
   };
-  if (const auto picture = gold.find("image.preprocessed"); picture != gold.end()) {
-    inputs.pictures.push_back(on_device(picture->second));
+  ASSIGN_OR_RETURN(runtime::PictureInputs inputs, PreparedPictures(test_case));
+  for (at::Tensor& picture : inputs.pictures) {
+    report.Add("image.preprocessed", AbsoluteError(picture, gold.at("image.preprocessed")), 0);
+    picture = on_device(family.dtype() == at::kDouble ? gold.at("image.preprocessed") : picture);
   }
-  if (const auto mask = gold.find("mask.preprocessed"); mask != gold.end()) inputs.mask = on_device(mask->second);
+  if (inputs.mask.defined()) {
+    report.Add("mask.preprocessed", AbsoluteError(inputs.mask, gold.at("mask.preprocessed")), 0);
+    inputs.mask = on_device(inputs.mask);
+  }
   return inputs;
 }
 
@@ -263,6 +270,7 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   const int steps = static_cast<int>(test_case.Int("steps", p.description.default_steps));
   const int steps_run = static_cast<int>(test_case.Int("steps_run", steps));
   const int64_t copies = test_case.Int("images_per_prompt", 1);
+  Report report;
   std::vector<runtime::DenoiseJob> jobs(p.count * static_cast<size_t>(copies));
   std::vector<runtime::DenoiseJob*> batch;
   for (size_t i = 0; i < jobs.size(); ++i) {
@@ -286,8 +294,8 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     job.sampler = *std::move(made);
     job.noise = std::make_unique<RecordedNoise>(p.gold, static_cast<int64_t>(i));
     if (p.begins_from_pictures()) {
-      runtime::PictureInputs inputs = RecordedPictures(p.gold, **family);
-      inputs.first_step = steps - steps_run;
+      ASSIGN_OR_RETURN(runtime::PictureInputs inputs, PicturesOf(test_case, p.gold, **family, report));
+      report.Add("steps_run", std::abs(steps - inputs.first_step - steps_run), 0);
       RETURN_IF_ERROR(runtime::BeginFromPictures(job, **family, p.description.pictures, inputs, context));
     } else {
       runtime::DrawInitialLatents(job, **family);
@@ -295,7 +303,6 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
     batch.push_back(&job);
   }
 
-  Report report;
   const std::string precision = p.fp64 ? "f64." : "";
   const double tolerance = test_case.Tolerance(p.fp64 ? "fp64" : "fp32_latents");
   // FLUX latents are recorded as tokens.
@@ -327,14 +334,19 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   if (!image.ok()) return image.status();
   if (place.groups.world.rank() != 0) return report;  // only the first rank has the image
   // The reference's inpainting of Stable Diffusion 3 decodes without the shift, and records the right picture apart.
-  const std::string shift = p.gold.contains("image.with_shift.uint8") ? ".with_shift" : "";
+  const bool records_shift = p.gold.contains("image.with_shift") || p.gold.contains("image.with_shift.uint8");
+  const std::string shift = records_shift ? ".with_shift" : "";
   if (const auto expected = p.gold.find(precision + "image" + shift); expected != p.gold.end()) {
     report.Add(expected->first, AbsoluteError((*image / 2 + 0.5).clamp(0, 1), expected->second),
                test_case.Tolerance(p.fp64 ? "fp64" : "fp32_image_absolute"));
   }
-  const std::string pixels = absl::StrCat("image", shift, ".uint8");
-  report.Add(pixels, AbsoluteError(runtime::ToPixels(*image), p.gold.at(pixels)),
-             test_case.Tolerance("uint8"));
+  const auto expected = p.gold.find(absl::StrCat("image", shift, ".uint8"));
+  if (expected == p.gold.end()) return report;
+  at::Tensor pixels = runtime::ToPixels(*image);
+  if (p.begins_from_pictures()) {
+    ASSIGN_OR_RETURN(pixels, FinishedPixels(test_case, pixels));
+  }
+  report.Add(expected->first, AbsoluteError(pixels, expected->second), test_case.Tolerance("uint8"));
   return report;
 }
 

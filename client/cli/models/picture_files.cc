@@ -71,9 +71,9 @@ absl::Status PictureFiles::Read(const PictureOptions& options, control::PictureI
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::Add(const std::string& path, const char* option) {
-  absl::StatusOr<std::string> bytes = control::ReadPictureFile(path);
-  absl::StatusOr<control::Frames> picture = bytes.status();
-  if (bytes.ok()) picture = control::DecodePicture(*bytes);
+  const absl::StatusOr<std::string> bytes = control::ReadPictureFile(path);
+  const absl::StatusOr<control::Frames> picture =
+      bytes.ok() ? control::DecodePicture(*bytes) : absl::StatusOr<control::Frames>(bytes.status());
   if (!picture.ok()) {
     const std::string message(picture.status().message());
     const bool named = message.starts_with(path);

@@ -1,0 +1,81 @@
+#include "tests/golden_runner/case_pictures.h"
+
+#include <cstring>
+#include <optional>
+
+#include "base/macros/status_macros.h"
+#include "control/pictures/fit_picture.h"
+#include "control/pictures/kontext_size.h"
+#include "control/pictures/mask.h"
+#include "control/pictures/mask_crop.h"
+#include "control/pictures/picture.h"
+#include "control/pictures/strength.h"
+#include "runtime/engine/job_pictures.h"
+
+namespace tessera::golden {
+namespace {
+
+absl::StatusOr<control::Frames> Read(const Case& test_case, const char* argument) {
+  ASSIGN_OR_RETURN(const std::string bytes, control::ReadPictureFile(test_case.Path(test_case.Text(argument))));
+  return control::DecodePicture(bytes);
+}
+
+// The region of the picture that is painted; none: all of it.
+absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_case) {
+  if (test_case.arguments.Find("padding_mask_crop") == nullptr) return std::nullopt;
+  ASSIGN_OR_RETURN(const control::Frames mask, Read(test_case, "mask"));
+  ASSIGN_OR_RETURN(const control::PixelRegion region,
+                   control::MaskRegion(mask, static_cast<int>(test_case.Int("width", 0)),
+                                       static_cast<int>(test_case.Int("height", 0)),
+                                       static_cast<int>(test_case.Int("padding_mask_crop", 0))));
+  return region;
+}
+
+}  // namespace
+
+absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case) {
+  runtime::PictureInputs inputs{
+      .first_step = control::FirstStepOfStrength(static_cast<int>(test_case.Int("steps", 0)),
+                                                 test_case.Number("strength", 1))};
+  ASSIGN_OR_RETURN(const std::optional<control::PixelRegion> region, RegionOf(test_case));
+  const auto width = static_cast<int>(test_case.Int("width", 0)), height = static_cast<int>(test_case.Int("height", 0));
+  const control::FitMode mode = region ? control::FitMode::kFill : control::FitMode::kStretch;
+  if (test_case.arguments.Find("image") != nullptr) {
+    ASSIGN_OR_RETURN(control::Frames picture, Read(test_case, "image"));
+    control::PictureSize size{.width = width, .height = height};
+    // The reference's resize to preferred sizes was off.
+    if (test_case.Text("pipeline") == "FluxKontextPipeline") {
+      ASSIGN_OR_RETURN(size, control::KontextPictureSize({picture.width, picture.height}, /*auto_resize=*/false));
+    }
+    if (region) {
+      ASSIGN_OR_RETURN(picture, control::CutRegion(picture, *region));
+    }
+    ASSIGN_OR_RETURN(picture, control::FitPicture(picture, size.width, size.height, mode));
+    inputs.pictures.push_back(runtime::PictureValues(picture));
+  }
+  if (test_case.arguments.Find("mask") != nullptr) {
+    ASSIGN_OR_RETURN(control::Frames mask, Read(test_case, "mask"));
+    if (region) {
+      ASSIGN_OR_RETURN(mask, control::CutRegion(mask, *region));
+    }
+    ASSIGN_OR_RETURN(mask, control::PrepareMask(mask, width, height, mode));
+    inputs.mask = runtime::MaskValues(mask);
+  }
+  return inputs;
+}
+
+absl::StatusOr<at::Tensor> FinishedPixels(const Case& test_case, const at::Tensor& pixels) {
+  ASSIGN_OR_RETURN(const std::optional<control::PixelRegion> region, RegionOf(test_case));
+  if (!region) return pixels;
+  const at::Tensor bytes = pixels.contiguous();
+  control::Frames painted{.width = static_cast<int>(bytes.size(2)), .height = static_cast<int>(bytes.size(1))};
+  painted.bytes.assign(bytes.const_data_ptr<uint8_t>(), bytes.const_data_ptr<uint8_t>() + bytes.numel());
+  ASSIGN_OR_RETURN(const control::Frames mask, Read(test_case, "mask"));
+  ASSIGN_OR_RETURN(const control::Frames original, Read(test_case, "image"));
+  ASSIGN_OR_RETURN(const control::Frames finished, control::OverlayPicture(mask, original, painted, region));
+  const at::Tensor result = at::empty({1, finished.height, finished.width, 3}, at::kByte);
+  std::memcpy(result.mutable_data_ptr<uint8_t>(), finished.bytes.data(), finished.bytes.size());
+  return result;
+}
+
+}  // namespace tessera::golden
