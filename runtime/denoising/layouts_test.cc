@@ -92,6 +92,25 @@ TEST(ManyHeadsLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
   }
 }
 
+// Reference pictures go with the text: a rank's share may have both, one of them, or neither.
+TEST(ReferenceLayoutTest, EveryLayoutMakesTheLatentsOfOneRank) {
+  LayoutRuns runs("flux_dev");
+  const std::vector<at::Tensor> without = runs.RunSerially(at::kDouble);
+  runs.LookAtPictures();
+  const std::vector<at::Tensor> serial = runs.RunSerially(at::kDouble);
+  for (int64_t job : {0, 1}) EXPECT_GT(LayoutRuns::Relative(serial[0][job], without[0][job]), 1e-3) << job;
+  EXPECT_LE(LayoutRuns::Relative(serial[0][2], without[0][2]), 1e-12);
+  std::vector<const char*> texts = WholeLayouts();
+  texts.insert(texts.end(), {"patches=3,warmup=3", "pipe=2,patches=3,warmup=3", "pipe=2,ulysses=2,patches=4,warmup=3"});
+  const std::vector<parallel::Layout> layouts = runs.Valid(texts);
+  EXPECT_GE(layouts.size(), 20u);
+  for (const parallel::Layout& layout : layouts) {
+    const double error = runs.WorstError(layout, serial, at::kDouble);
+    EXPECT_GE(error, 0) << parallel::LayoutText(layout);
+    EXPECT_LE(error, 1e-12) << parallel::LayoutText(layout);
+  }
+}
+
 class PictureLayoutTest : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int kFirstStep = 2;

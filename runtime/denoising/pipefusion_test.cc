@@ -44,6 +44,19 @@ TEST_P(PipeFusionTest, StaleStepsOfJobsThatBeginFromPicturesAreTheEmulationBitFo
   EXPECT_TRUE(at::equal(runs_.Run(rescaled, 0.5), runs_.Emulate(rescaled, 0.5)));  // over the whole image
 }
 
+// References are computed with the first patch of every step.
+TEST(PipeFusionReferencesTest, StaleStepsAreTheEmulationBitForBit) {
+  PipeFusionRuns runs("flux_dev");
+  runs.LookAtPictures();
+  for (const parallel::Layout& layout :
+       runs.Valid({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=3,patches=4,warmup=1"})) {
+    EXPECT_TRUE(at::equal(runs.Run(layout), runs.Emulate(layout))) << parallel::LayoutText(layout);
+  }
+  for (const parallel::Layout& layout : runs.Valid({"pipe=2,ulysses=2,patches=2,warmup=1", "ring=3,patches=2,warmup=1"})) {
+    EXPECT_LE(LayoutRuns::Relative(runs.Run(layout), runs.Emulate(layout)), 1e-12) << parallel::LayoutText(layout);
+  }
+}
+
 TEST_P(PipeFusionTest, OtherAxesInsideAndAroundStagesChangeOnlyRounding) {
   const std::vector<parallel::Layout> layouts = runs_.Valid(
       {"cfg=2,patches=2,warmup=1", "ulysses=2,patches=4,warmup=1", "ring=3,patches=2,warmup=1",

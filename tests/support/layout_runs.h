@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -71,6 +72,8 @@ class LayoutRuns {
 
   // From now on requests begin at that step, from a picture. Requests 0 and 2 keep the picture outside a mask.
   void BeginFromPictures(int first_step) { first_step_ = first_step; }
+  // From now on requests have reference pictures: one, two, and none.
+  void LookAtPictures() { has_references_ = true; }
   static bool HasMask(size_t index) { return index % kJobs != 1; }
 
   // Request number `index`, whose noise has the seed `index`.
@@ -100,6 +103,7 @@ class LayoutRuns {
     } else {
       runtime::DrawInitialLatents(job, family);
     }
+    if (has_references_) AddReferences(job, family, i);
     return job;
   }
 
@@ -205,10 +209,22 @@ class LayoutRuns {
   }
 
  private:
+  static void AddReferences(runtime::DenoiseJob& job, const models::Family& family, size_t index) {
+    constexpr models::TokenGrid kGrids[] = {{.height = 2, .width = 5}, {.height = 3, .width = 1}};
+    const size_t count = index == 2 ? 0 : index + 1;
+    for (const models::TokenGrid& grid : std::span(kGrids).first(count)) {
+      const int64_t features = job.geometry.channels * 4;
+      const at::Tensor values = at::sin(at::arange(grid.count() * features, at::kDouble) * 0.7);
+      job.references.push_back(values.view({grid.count(), features}).to(family.device(), family.dtype()));
+      job.reference_grids.push_back(grid);
+    }
+  }
+
   const models::FamilyEntry* entry_ = nullptr;
   std::optional<models::ModelFolder> folder_;
   models::FamilyDescription description_;
   runtime::SamplerConfig sampler_;
+  bool has_references_ = false;
   std::optional<int> first_step_;  // absent: requests begin from noise
   int64_t max_sequence_length_ = 0;
   int64_t height_ = 0, width_ = 0;

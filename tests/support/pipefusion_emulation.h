@@ -82,6 +82,13 @@ inline models::TransformerInput StackConditioning(std::span<runtime::DenoiseJob*
     mask.push_back(at::constant_pad_nd(at::ones({count}, tokens.options().dtype(accumulation)), {0, longest - count}));
   }
   input.text = at::stack(text);
+  const runtime::DenoiseJob& first = *batch[rows[0].job];
+  input.reference_grids = first.reference_grids;
+  for (size_t r = 0; r < first.references.size(); ++r) {
+    std::vector<at::Tensor> references;
+    for (const runtime::GuidedRow& row : rows) references.push_back(batch[row.job]->references[r]);
+    input.references.push_back(at::stack(references));
+  }
   if (longest != shortest) input.text_mask = at::stack(mask);
   return input;
 }
@@ -103,7 +110,10 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
   for (const runtime::RowGroup& group : groups) {
     inputs.push_back(StackConditioning(batch, group.rows, accumulation));
     inputs.back().grid = grid;
-    if (transformer.joint_text()) longest_text = std::max(longest_text, inputs.back().text.size(1));
+    if (transformer.joint_text()) {
+      longest_text =
+          std::max(longest_text, inputs.back().text.size(1) + models::TokensOf(inputs.back().reference_grids));
+    }
   }
   const parallel::TokenLayout cut =
       *parallel::TokenLayout::Create({.image = grid.count(), .patches = patches, .text_work = longest_text});
@@ -166,7 +176,11 @@ inline at::Tensor EmulatePipeFusion(const models::Family& family, std::span<runt
       input.patches = at::stack(rows);
       input.span = span;
       input.timestep = at::tensor(timesteps, at::kDouble);
-      if (transformer.joint_text() && range.begin > 0) input.text = input.text.narrow(1, 0, 0);
+      if (transformer.joint_text() && range.begin > 0) {
+        input.text = input.text.narrow(1, 0, 0);
+        input.references.clear();
+        input.reference_grids.clear();
+      }
       attentions[g].BeginPass(span);
       const parallel::ForwardContext context{.attention = attentions[g], .tensor = one, .world = one};
       const at::Tensor output = models::RunTransformer(transformer, input, context, groups[g].skipped_blocks);
