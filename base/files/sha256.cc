@@ -1,6 +1,7 @@
 #include "base/files/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -25,6 +26,14 @@ std::string Sha256Of(absl::string_view bytes) {
   EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
   EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()), nullptr);
   return digest;
+}
+
+std::string HmacSha256Of(absl::string_view key, absl::string_view bytes) {
+  std::string code(kSha256Bytes, '\0');
+  unsigned int size = 0;
+  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), reinterpret_cast<const unsigned char*>(bytes.data()),
+       bytes.size(), reinterpret_cast<unsigned char*>(code.data()), &size);
+  return code;
 }
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr); }

@@ -21,6 +21,9 @@ bool IsSha256Text(absl::string_view text);
 // Returns the binary digest of one byte string.
 std::string Sha256Of(absl::string_view bytes);
 
+// Returns the binary HMAC-SHA-256 of `bytes` (RFC 2104).
+std::string HmacSha256Of(absl::string_view key, absl::string_view bytes);
+
 // Computes the digest of a sequence of byte strings.
 class Sha256 {
  public:

@@ -1,5 +1,8 @@
 #include "server/metadata/image_metadata.h"
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
+#include "base/files/sha256.h"
 #include "base/text/utf8.h"
 #include "control/host/device.h"
 #include "control/model/model_description.h"
@@ -11,8 +14,23 @@
 
 namespace tessera::server {
 
+namespace {
+
+std::string PictureNames(const std::string& key, const std::vector<control::PictureUse>& pictures) {
+  if (key.empty()) return "";
+  return absl::StrJoin(pictures, " ", [&key](std::string* out, const control::PictureUse& picture) {
+    out->append(PictureName(key, picture.digest));
+  });
+}
+
+}  // namespace
+
+std::string PictureName(absl::string_view key, absl::string_view digest) {
+  return absl::BytesToHexString(base::HmacSha256Of(key, digest).substr(0, 16));
+}
+
 ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins) {
-  const auto& [sampler, model_name, model, placement, layout, weights] = origins;
+  const auto& [sampler, model_name, model, placement, layout, weights, picture_key] = origins;
   control::JobParameters job = asked;
   DropUnusedParameters(job, model);
   ImageParameters metadata;
@@ -32,6 +50,9 @@ ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigi
   if (!model.default_clean_caption) metadata.clean_caption.reset();
   if (job.max_sequence_length == 0) metadata.max_sequence_length.reset();
   for (control::AdapterUse& adapter : metadata.adapters) adapter.file.clear();
+  metadata.images = PictureNames(picture_key, job.images);
+  metadata.mask = PictureNames(picture_key, job.mask);
+  if (!job.images.empty()) metadata.strength = job.strength;
   metadata.version = kProgramVersion;
   return metadata;
 }

@@ -54,6 +54,8 @@ struct ImageParameters {
   std::optional<int> max_sequence_length;
   control::PromptOptions options;
   std::vector<control::AdapterUse> adapters;  // without their files
+  std::string images, mask;                   // names of pictures (PictureName), separated by blanks
+  std::optional<double> strength;             // absent unless the image began from a picture
   std::string version;                        // program and version: "tessera 0.1.0"
   // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / with blanks only inside.
   std::map<std::string, std::string> extra;
@@ -74,7 +76,8 @@ constexpr auto FieldsOf(const ImageParameters*) {
       Field("Dtype", &P::dtype), Field("Device", &P::device), Field("Text encoders", &P::text_encoders),
       Field("VAE", &P::autoencoder), Field("Layout", &P::layout), Field("Instruction set", &P::instruction_set),
       Field("clean_caption", &P::clean_caption), Field("resolution_binning", &P::resolution_binning),
-      Field("max_sequence_length", &P::max_sequence_length), Field("loras", &P::adapters), base::Inline(&P::options));
+      Field("max_sequence_length", &P::max_sequence_length), Field("loras", &P::adapters), Field("Images", &P::images),
+      Field("Mask", &P::mask), Field("Denoising strength", &P::strength), base::Inline(&P::options));
 }
 
 // Returns the options that differ from their defaults in the form of the text: "True CFG scale" and "4". The order is

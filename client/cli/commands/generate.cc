@@ -116,6 +116,7 @@ class Generation {
       request.height = size.height;
     }
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(request, description_));
+    if (!given.images.empty()) picture_key_ = PictureKey();
     job.images = std::move(given.images);
     job.mask = std::move(given.mask);
     job.strength = given.strength;
@@ -128,7 +129,8 @@ class Generation {
             .model = description_,
             .placement = placement_,
             .layout = standing_.layout,
-            .weights = weights_};
+            .weights = weights_,
+            .picture_key = picture_key_};
   }
 
   absl::StatusOr<std::string> NameFor(const OutputFiles& files, const control::JobParameters& job,
@@ -243,6 +245,7 @@ class Generation {
   std::string weights_;  // digest of the loaded weights
   GenerationTrace trace_;
   PictureFiles pictures_;
+  std::string picture_key_;  // empty: the images are made without pictures
   std::unique_ptr<WorkerSession> session_;
 };
 

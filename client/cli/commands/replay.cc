@@ -9,10 +9,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/macros/status_macros.h"
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/adapter_files.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/models/model_location.h"
 #include "client/cli/output/image_comparison.h"
 #include "client/cli/output/json_line.h"
@@ -36,6 +38,7 @@ struct ReplayOptions {
   std::string image;
   ModelOptions model;
   std::vector<std::string> loras;
+  PictureOptions pictures;
   std::string output;
   bool overwrite = false;
   bool json = false;
@@ -76,6 +79,7 @@ class Replay {
       RETURN_IF_ERROR(At(Stage::kOutput, OutputFiles::CheckFolder(options_.output)));
     }
 
+    RETURN_IF_ERROR(CheckPictures(*metadata));
     std::vector<control::AdapterUse> adapters = metadata->adapters;
     RETURN_IF_ERROR(FindAdapterFiles(options_.loras, adapters));
 
@@ -93,6 +97,7 @@ class Replay {
     ASSIGN_OR_RETURN(control::ModelDescription description, At(Stage::kModel, FindMadeBy(*metadata, placement.model)));
     ASSIGN_OR_RETURN(control::JobParameters job, server::Validate(server::RequestOf(*metadata), description));
     job.adapters = std::move(adapters);
+    RETURN_IF_ERROR(ReadPictures(*metadata, description, job));
     for (const std::string& warning : server::DropUnusedParameters(job, description)) reporter_->OnWarning(warning);
     LayoutStanding standing;
     ASSIGN_OR_RETURN(control::Loaded loaded, LoadOnRecordedLayout(metadata->layout, description, placement, standing));
@@ -118,7 +123,8 @@ class Replay {
                                                                         .model = description,
                                                                         .placement = placement,
                                                                         .layout = standing.layout,
-                                                                        .weights = loaded.contents});
+                                                                        .weights = loaded.contents,
+                                                                        .picture_key = picture_key_});
     ASSIGN_OR_RETURN(std::string text, At(Stage::kJob, server::FormatParameters(made_again)));
     ASSIGN_OR_RETURN(std::string again_bytes,
                      At(Stage::kJob, server::EncodeImage(picture.image, original->format, {.parameters = text})));
@@ -268,7 +274,37 @@ class Replay {
     return absl::StrCat("made first with ", original, "; made again with ", again);
   }
 
+  // Checks that as many pictures are given as the image was made from.
+  absl::Status CheckPictures(const server::ImageParameters& metadata) const {
+    const auto check = [](const char* option, const std::string& names, size_t given) -> absl::Status {
+      const size_t made = std::vector<std::string>(absl::StrSplit(names, ' ', absl::SkipEmpty())).size();
+      if (made == given) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          absl::StrCat("the image was made from ", made, made == 1 ? " picture" : " pictures", " of ", option, ", and ",
+                       given, given == 1 ? " is" : " are", " given; name their files with ", option));
+    };
+    RETURN_IF_ERROR(check("--image", metadata.images, options_.pictures.images.size()));
+    return check("--mask", metadata.mask, options_.pictures.mask.empty() ? 0 : 1);
+  }
+
+  absl::Status ReadPictures(const server::ImageParameters& metadata, const control::ModelDescription& model,
+                            control::JobParameters& job) {
+    if (options_.pictures.images.empty()) return absl::OkStatus();
+    picture_key_ = PictureKey();
+    RETURN_IF_ERROR(pictures_.Read(options_.pictures, model.pictures, job));
+    job.strength = metadata.strength.value_or(1);
+    const server::ImageParameters given = server::MetadataOf(
+        job, {.sampler = "", .model_name = "", .model = model, .placement = {}, .layout = {}, .weights = "",
+              .picture_key = picture_key_});
+    if (given.images != metadata.images || given.mask != metadata.mask) {
+      reporter_->OnWarning("the pictures are not those of the image, or another user made it");
+    }
+    return absl::OkStatus();
+  }
+
   const ReplayOptions& options_;
+  PictureFiles pictures_;
+  std::string picture_key_;
   Interrupts& interrupts_;
   const std::unique_ptr<Reporter> reporter_;
   std::unique_ptr<WorkerSession> session_;
@@ -286,6 +322,8 @@ CommandRun AddReplay(CLI::App& app) {
             "several times",
             "FILE"},
            options->loras);
+  AddTexts(app, {"--image", "File of a picture that the image was made from", "FILE"}, options->pictures.images);
+  AddText(app, {"--mask", "File of its mask", "FILE"}, options->pictures.mask);
   AddModelOption(app, options->model);
   AddPlacementOptions(app, options->model);
   AddLayoutOptions(app, options->model);

@@ -8,8 +8,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/atomic_file.h"
+#include "base/files/file.h"
+#include "base/files/private_files.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
 #include "control/pictures/picture.h"
 #include "server/image/image_file.h"
@@ -44,6 +47,23 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
            "for FLUX.1 Fill and Kontext)",
            "X"},
           options.strength);
+}
+
+std::string PictureKey() {
+  constexpr size_t kBytes = 32;
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string data = variable("XDG_DATA_HOME");
+  const std::string folder = (data.empty() ? variable("HOME") + "/.local/share" : data) + "/tessera";
+  const std::string path = folder + "/picture-key";
+  const std::string made = base::RandomBytes(kBytes);
+  const auto is_kept = [&] { return base::ReadSmallFile(path, kBytes).value_or("").size() == kBytes; };
+  if (!is_kept() && base::MakePrivateFolder(folder).ok()) {
+    (void)base::WriteFileAtomically(path, made, {.overwrite = false, .owner_only = true});
+  }
+  return is_kept() ? *base::ReadSmallFile(path, kBytes) : made;
 }
 
 PictureFiles::~PictureFiles() {
