@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 
 #define STB_IMAGE_IMPLEMENTATION
 #define STB_IMAGE_STATIC

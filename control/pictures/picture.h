@@ -10,9 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
+
+struct Frames;  // control/pictures/picture_frames.h
 
 inline constexpr size_t kMaxPictureBytes = size_t{256} << 20;
 inline constexpr int kMaxPictureSide = 16384;

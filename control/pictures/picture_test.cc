@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "control/pictures/picture_frames.h"
 
 namespace tessera::control {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/picture_frames.h"
 #include "models/families/prompt_request.h"
 #include "models/precision.h"
 #include "runtime/group/prompt_broadcast.h"
