@@ -78,12 +78,12 @@ absl::Status NoIndexError(const fs::path& path) {
       absl::StrCat(shown, " has no model_index.json; a folder in the diffusers layout is needed"));
 }
 
-// Returns the name of a component's configuration, relative to the model's folder.
+// Returns the name of a component's configuration in its folder.
 std::string ConfigName(const std::string& component) {
-  if (component.starts_with("scheduler")) return component + "/scheduler_config.json";
-  if (component.starts_with("tokenizer")) return component + "/tokenizer_config.json";
-  if (component.starts_with("feature_extractor")) return component + "/preprocessor_config.json";
-  return component + "/config.json";
+  if (component.starts_with("scheduler")) return "scheduler_config.json";
+  if (component.starts_with("tokenizer")) return "tokenizer_config.json";
+  if (component.starts_with("feature_extractor")) return "preprocessor_config.json";
+  return "config.json";
 }
 
 control::ComponentRole RoleOf(std::string_view name) {
@@ -120,7 +120,7 @@ absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::str
   return index;
 }
 
-absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
+absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path, const ComponentFolders& elsewhere) {
   if (path.empty()) return absl::InvalidArgumentError("the model's path is empty");
   if (path.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("the model's path ", QuotePath(path), " holds a NUL byte"));
@@ -142,12 +142,19 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
   if (!text.ok()) return text.status();
   ASSIGN_OR_RETURN(ModelIndex index, ParseModelIndex(*text, kIndexName));
 
+  for (const auto& [component, folder] : elsewhere) {
+    if (!index.components.contains(component)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model_index.json lists no component ", base::Quote(component), ", which another folder has"));
+    }
+  }
+  ModelFolder model(path, std::move(index), elsewhere);
   std::vector<std::string> missing;
-  for (const auto& [component, unused] : index.components) {
-    if (!IsFolder(fs::path(path) / component)) missing.push_back(component);
+  for (const auto& [component, unused] : model.components()) {
+    if (!IsFolder(model.FolderOf(component))) missing.push_back(component);
   }
   if (!missing.empty()) {
-    std::string advice = control::PipelineProblem(index.class_name);
+    std::string advice = control::PipelineProblem(model.class_name());
     if (advice.empty() && base::HubNameOfPath(path)) {
       advice = absl::StrCat("complete the download with: ", base::HubDownloadCommand(path));
     }
@@ -155,7 +162,7 @@ absl::StatusOr<ModelFolder> ModelFolder::Open(const std::string& path) {
         "model ", QuotePath(path), " has no folder for ", missing.size() == 1 ? "component " : "components ",
         absl::StrJoin(missing, ", "), ", which its model_index.json lists", advice.empty() ? "" : "; ", advice));
   }
-  return ModelFolder(path, std::move(index));
+  return model;
 }
 
 ModelFolder ModelFolder::Without(const std::string& component) const {
@@ -171,13 +178,18 @@ absl::StatusOr<std::string> ModelFolder::ComponentPath(const std::string& compon
     return absl::NotFoundError(absl::StrCat("model_index.json lists no component ", base::Quote(component),
                                             "; there are ", names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
-  return absl::StrCat(path_, "/", component);
+  return FolderOf(component);
+}
+
+std::string ModelFolder::FolderOf(const std::string& component) const {
+  const auto other = elsewhere_.find(component);
+  return other != elsewhere_.end() ? other->second : absl::StrCat(path_, "/", component);
 }
 
 absl::StatusOr<base::ConfigReader> ModelFolder::Config(const std::string& component) const {
   ASSIGN_OR_RETURN(const std::string folder, ComponentPath(component));
   const std::string name = ConfigName(component);
-  return base::ConfigReader::FromFile(absl::StrCat(path_, "/", name), name);
+  return base::ConfigReader::FromFile(absl::StrCat(folder, "/", name), absl::StrCat(component, "/", name));
 }
 
 absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) const {
@@ -187,18 +199,19 @@ absl::StatusOr<WeightFolder> ModelFolder::Weights(const std::string& component) 
 
 absl::StatusOr<std::string> ModelFolder::Digest() const {
   base::Sha256 digest;
-  std::vector<std::string> files = {kIndexName};
+  // Names with their paths.
+  std::vector<std::pair<std::string, std::string>> files = {{kIndexName, absl::StrCat(path_, "/", kIndexName)}};
   for (const auto& [component, unused] : index_.components) {
-    const std::string config = ConfigName(component);
-    if (Exists(fs::path(path_) / config)) files.push_back(config);
+    const std::string config = ConfigName(component), file = absl::StrCat(FolderOf(component), "/", config);
+    if (Exists(file)) files.emplace_back(absl::StrCat(component, "/", config), file);
   }
-  for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(absl::StrCat(path_, "/", file), file, kMaxIndexBytes));
+  for (const auto& [file, file_path] : files) {
+    ASSIGN_OR_RETURN(const std::string text, base::ReadWholeFile(file_path, file, kMaxIndexBytes));
     digest.UpdatePart(file);
     digest.UpdatePart(text);
   }
   for (const auto& [component, unused] : index_.components) {
-    const std::string folder = absl::StrCat(path_, "/", component);
+    const std::string folder = FolderOf(component);
     if (!WeightFolder::HasWeights(folder)) continue;
     ASSIGN_OR_RETURN(const WeightFolder weights, WeightFolder::Open(folder, component));
     digest.UpdatePart(component);

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,12 +34,17 @@ struct ModelIndex {
 // anything else, which is an option of the pipeline.
 absl::StatusOr<ModelIndex> ParseModelIndex(std::string_view text, const std::string& name);
 
+// The folders of components that are not in the model's folder, by component.
+using ComponentFolders = std::map<std::string, std::string>;
+
 // Immutable; thread-safe. Holds no open files.
 class ModelFolder {
  public:
   // Checks that every listed component has a folder. Errors name the path as the user gave it, or names relative to it.
-  // If the path is not such a folder, the error says what it is and gives a command that converts it.
-  static absl::StatusOr<ModelFolder> Open(const std::string& path);
+  // If the path is not such a folder, the error says what it is and gives a command that converts it. A component in
+  // `elsewhere` is read from that folder, also if the model's folder has one; InvalidArgument if model_index.json does
+  // not list it.
+  static absl::StatusOr<ModelFolder> Open(const std::string& path, const ComponentFolders& elsewhere = {});
 
   const std::string& path() const { return path_; }
   const std::string& class_name() const { return index_.class_name; }
@@ -60,10 +66,15 @@ class ModelFolder {
   absl::StatusOr<std::string> Digest() const;
 
  private:
-  ModelFolder(std::string path, ModelIndex index) : path_(std::move(path)), index_(std::move(index)) {}
+  ModelFolder(std::string path, ModelIndex index, ComponentFolders elsewhere)
+      : path_(std::move(path)), index_(std::move(index)), elsewhere_(std::move(elsewhere)) {}
+
+  // The folder of a component that the index lists.
+  std::string FolderOf(const std::string& component) const;
 
   std::string path_;
   ModelIndex index_;
+  ComponentFolders elsewhere_;
 };
 
 }  // namespace tessera::models

@@ -67,6 +67,42 @@ TEST(ModelFolderTest, AGoldenPipelineListsItsComponents) {
   EXPECT_EQ(model->ComponentPath("vae").value(), "tests/golden/pipelines/pixart_sigma/vae");
 }
 
+TEST(ModelFolderTest, AComponentOfAnotherFolderIsReadThere) {
+  const TestFolder whole, other;
+  WriteModel(whole);
+  other.Write("model_index.json", R"({"_class_name": "PixArtSigmaPipeline", "transformer": ["diffusers", "T"],)"
+                                  R"( "scheduler": ["diffusers", "S"]})");
+  other.Write("scheduler/scheduler_config.json", R"({"num_train_timesteps": 1000})");
+  const std::string transformer = whole.path() + "/transformer";
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(other.path(), {{"transformer", transformer}});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->ComponentPath("transformer").value(), transformer);
+  EXPECT_EQ(model->ComponentPath("scheduler").value(), other.path() + "/scheduler");
+  EXPECT_EQ(model->Config("transformer")->RequiredInt("num_layers"), 2);
+  EXPECT_TRUE(model->Weights("transformer").ok());
+  EXPECT_EQ(model->Digest().value(), DigestOf(whole));
+}
+
+TEST(ModelFolderTest, AComponentOfAnotherFolderPrecedesTheModelsOne) {
+  const TestFolder folder, other;
+  WriteModel(folder);
+  other.Write("config.json", R"({"num_layers": 3})");
+  const absl::StatusOr<ModelFolder> model = ModelFolder::Open(folder.path(), {{"transformer", other.path()}});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->Config("transformer")->RequiredInt("num_layers"), 3);
+}
+
+TEST(ModelFolderTest, AComponentOfAnotherFolderMustBeListedAndExist) {
+  const TestFolder folder;
+  WriteModel(folder);
+  const absl::Status unlisted = ModelFolder::Open(folder.path(), {{"vae", folder.path()}}).status();
+  EXPECT_EQ(unlisted.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unlisted.message()), HasSubstr("no component \"vae\""));
+  const absl::Status missing = ModelFolder::Open(folder.path(), {{"transformer", folder.path() + "/none"}}).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("no folder for component transformer"));
+}
+
 TEST(ModelFolderTest, ComponentsHaveTheRoleThatTheirNameSays) {
   const ModelIndex index = *ParseModelIndex(
       R"({"_class_name": "P", "scheduler": ["d", "S"], "text_encoder": ["t", "T"], "text_encoder_4": ["t", "T"],)"
