@@ -8,7 +8,6 @@
 #include "models/adapters/adapter.h"
 #include "models/adapters/plan/adapter_error.h"
 #include "models/text_encoders/text_encoder.h"
-#include "models/weights/model_folder.h"
 #include "tests/golden_runner/golden_component.h"
 #include "tests/golden_runner/mesh_pass.h"
 #include "tests/golden_runner/model_under_test.h"
@@ -53,8 +52,8 @@ absl::Status OpenEncoders(const models::ModelFolder& folder, Parts& parts) {
 
 absl::StatusOr<std::unique_ptr<Parts>> Open(const Case& test_case, at::ScalarType dtype,
                                             models::WeightShare share = {}) {
-  const std::string path = test_case.Path(test_case.Text("folder")), transformer = path + "/transformer";
-  ASSIGN_OR_RETURN(const models::ModelFolder folder, models::ModelFolder::Open(path));
+  ASSIGN_OR_RETURN(const models::ModelFolder folder, OpenPipeline(test_case, test_case.Text("folder")));
+  ASSIGN_OR_RETURN(const std::string transformer, folder.ComponentPath("transformer"));
   auto parts = std::make_unique<Parts>();
   parts->place = {.dtype = dtype, .device = test_case.device, .tensor = share.tensor};
   ASSIGN_OR_RETURN(parts->transformer, OpenModel(folder.components().at("transformer").class_name, transformer,
@@ -202,16 +201,8 @@ absl::StatusOr<Report> RunAdapter(const Case& test_case) {
   ASSIGN_OR_RETURN(const Tensors inputs, ReadTensors(test_case.Path(test_case.Text("inputs"))));
   ASSIGN_OR_RETURN(const std::unique_ptr<Parts> whole, Open(test_case, at::kFloat));
   Report report;
-  const std::string optional = test_case.Text("optional");
   const absl::StatusOr<std::vector<models::Adapter>> adapters = ReadAdapters(test_case, *whole);
-  if (!adapters.ok()) {
-    if (optional.empty() || models::FaultOf(adapters.status()) != models::AdapterFault::kUnsupportedKind) {
-      return adapters.status();
-    }
-    const bool named = adapters.status().message().find(OptionalName(optional)) != absl::string_view::npos;
-    report.Add("refused by name", named ? 0 : 1, 0);
-    return report;
-  }
+  if (!adapters.ok()) return RefusedByName(test_case, adapters.status());
   for (const char* precision : {"f64", "f32"}) {
     const absl::StatusOr<Report> ranks =
         RunOnRanks(test_case.layout, whole->transformer->heads, whole->transformer->model->num_blocks(),
@@ -219,6 +210,14 @@ absl::StatusOr<Report> RunAdapter(const Case& test_case) {
     if (!ranks.ok()) return ranks.status();
     report.Add("", *ranks);
   }
+  return report;
+}
+
+absl::StatusOr<Report> RefusedByName(const Case& test_case, const absl::Status& error) {
+  if (test_case.optional.empty() || models::FaultOf(error) != models::AdapterFault::kUnsupportedKind) return error;
+  Report report;
+  const bool named = error.message().find(OptionalName(test_case.optional)) != absl::string_view::npos;
+  report.Add("refused by name", named ? 0 : 1, 0);
   return report;
 }
 

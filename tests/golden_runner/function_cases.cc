@@ -1,5 +1,7 @@
-// Runs the cases of small functions: prompt cleaning, tables of sizes, conversion to 8 bits.
+// Runs the cases of small functions: prompt cleaning, tables of sizes, conversion to 8 bits, the cut of steps.
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -8,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "control/model/model_cost.h"
+#include "control/pictures/kontext_size.h"
+#include "control/pictures/strength.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/hunyuandit/image_sizes.h"
 #include "models/pixart/resolution_bins.h"
@@ -122,11 +126,60 @@ absl::StatusOr<Report> RunImages(const Case& test_case) {
   return report;
 }
 
+absl::StatusOr<Report> RunStrength(const Case& test_case) {
+  const absl::StatusOr<base::Json> content = ReadContent(test_case);
+  if (!content.ok()) return content.status();
+  Report report;
+  for (const base::Json& row : Field(*content, "rows").items()) {  // [steps, strength, first, run]
+    const int64_t steps = At(row, 0), first = At(row, 2);
+    const double strength = row.items()[1].AsNumber().value_or(-1);
+    const bool right = control::FirstStepOfStrength(static_cast<int>(steps), strength) == first;
+    report.Add(absl::StrCat(steps, " steps at ", strength), right && steps - first == At(row, 3) ? 0 : 1, 0);
+  }
+  return report;
+}
+
+bool IsSize(const absl::StatusOr<control::PictureSize>& size, const base::Json& expected) {
+  return size.ok() && size->width == At(expected, 0) && size->height == At(expected, 1);
+}
+
+absl::StatusOr<Report> RunKontext(const Case& test_case) {
+  const absl::StatusOr<base::Json> content = ReadContent(test_case);
+  if (!content.ok()) return content.status();
+  Report report;
+  const std::span<const control::PictureSize> preferred = control::KontextPreferredSizes();
+  const std::span<const base::Json> sizes = Field(*content, "preferred").items();
+  report.Add("number of preferred sizes", sizes.size() == preferred.size() ? 0 : 1, 0);
+  for (size_t i = 0; i < std::min(sizes.size(), preferred.size()); ++i) {
+    report.Add(absl::StrCat("preferred ", i), IsSize(preferred[i], sizes[i]) ? 0 : 1, 0);
+  }
+  const auto size_of = [](const base::Json& row) {
+    return control::PictureSize{.width = static_cast<int>(Int(row, "width")),
+                                .height = static_cast<int>(Int(row, "height"))};
+  };
+  const auto exact = [&](const char* what, const control::PictureSize& asked,
+                         const absl::StatusOr<control::PictureSize>& actual, const base::Json& expected) {
+    report.Add(absl::StrCat(what, " of ", asked.width, "x", asked.height), IsSize(actual, expected) ? 0 : 1, 0);
+  };
+  for (const base::Json& row : Field(*content, "inputs").items()) {
+    const control::PictureSize asked = size_of(row);
+    exact("preferred size", asked, control::KontextPictureSize(asked, true), Field(row, "preferred"));
+    exact("rounded size", asked, control::KontextPictureSize(asked, false), Field(row, "multiple_of_16"));
+  }
+  for (const base::Json& row : Field(*content, "outputs").items()) {
+    const control::PictureSize asked = size_of(row);
+    exact("result", asked, control::KontextResultSize(asked, Int(row, "max_area")), Field(row, "used"));
+  }
+  return report;
+}
+
 // Functions by the name in the case.
 constexpr std::pair<std::string_view, absl::StatusOr<Report> (*)(const Case&)> kFunctions[] = {
     {"PixArtAlphaPipeline._text_preprocessing", RunCaptions},
     {"classify_height_width_bin, map_to_standard_shapes, get_resize_crop_region_for_grid, calculate_shift", RunSizes},
     {"PixArtImageProcessor.resize_and_crop_tensor, postprocess", RunImages},
+    {"strength", RunStrength},
+    {"kontext", RunKontext},
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ constexpr Kind kKinds[] = {
     {"vae", RunAutoencoder},
     {"pipeline", RunPipeline},
     {"function", RunFunction},
+    {"image_function", RunImageFunction},
     {"scheduler", RunScheduler},
     {"adapter", RunAdapter},
     {"adapter_sum", RunAdapter},
@@ -57,6 +58,24 @@ absl::StatusOr<std::vector<Case>> SavedTokenizers(const std::string& root) {
     cases.push_back({.root = root, .file = name + "/ids.json", .kind = "tokenizer", .arguments = *arguments});
   }
   return cases;
+}
+
+// Sets `optional` of every case. A case without that argument has the one of the case that describes one of its
+// adapters.
+void SetOptionalKinds(std::vector<Case>& cases) {
+  std::map<std::string, std::string> by_adapter;
+  for (Case& test_case : cases) {
+    test_case.optional = test_case.Text("optional");
+    if (!test_case.optional.empty()) by_adapter[test_case.Text("adapter")] = test_case.optional;
+  }
+  for (Case& test_case : cases) {
+    const base::Json* adapters = test_case.arguments.Find("adapters");
+    if (adapters == nullptr || !test_case.optional.empty()) continue;
+    for (const base::Json& file : adapters->items()) {
+      const auto found = by_adapter.find(file.AsString() ? *file.AsString() : "");
+      if (found != by_adapter.end()) test_case.optional = found->second;
+    }
+  }
 }
 
 }  // namespace
@@ -94,6 +113,7 @@ absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
   const absl::StatusOr<base::Json> manifest = base::ParseJson(*text, "cases.json");
   if (!manifest.ok()) return manifest.status();
   const base::Json* entries = manifest->Find("cases");
+  const base::Json* folders = manifest->Find("folders");
   if (entries == nullptr || entries->items().empty()) return absl::InvalidArgumentError("cases.json has no cases");
   std::vector<Case> cases;
   for (const base::Json& entry : entries->items()) {
@@ -105,9 +125,28 @@ absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root) {
     Case test_case{.root = root, .file = *file->AsString(), .kind = *kind->AsString()};
     if (const base::Json* arguments = entry.Find("arguments")) test_case.arguments = *arguments;
     if (const base::Json* tolerance = entry.Find("tolerance")) test_case.tolerance = *tolerance;
+    if (folders != nullptr) test_case.folders = *folders;
     cases.push_back(std::move(test_case));
   }
+  SetOptionalKinds(cases);
   return cases;
+}
+
+absl::StatusOr<models::ModelFolder> OpenPipeline(const Case& test_case, const std::string& folder) {
+  models::ComponentFolders elsewhere;
+  const base::Json* made_of = test_case.folders.Find(folder);
+  for (const base::Json* list : {made_of ? made_of->Find("parts") : nullptr, test_case.arguments.Find("tokenizers")}) {
+    if (list == nullptr) continue;
+    for (const base::JsonMember& part : list->members()) {
+      const std::string* path = part.value.AsString();
+      if (path == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("cases.json: the folder of ", base::Quote(part.key), " is not a text"));
+      }
+      elsewhere[part.key] = test_case.Path(*path);
+    }
+  }
+  return models::ModelFolder::Open(test_case.Path(folder), elsewhere);
 }
 
 absl::StatusOr<Tensors> ReadTensors(const std::string& path) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/json/json.h"
+#include "models/weights/model_folder.h"
 #include "parallel/plan/layout.h"
 #include "runtime/samplers/sampler_config.h"
 
@@ -21,6 +22,8 @@ struct Case {
   std::string kind;
   base::Json arguments;
   base::Json tolerance;
+  base::Json folders;            // of the whole manifest; see OpenPipeline
+  std::string optional;          // the kind of adapter that the golden allows to be refused by name; "" if none
   at::Device device = at::kCPU;  // for models; their results are compared on the host
   parallel::Layout layout;       // its ranks are threads
 
@@ -35,6 +38,10 @@ struct Case {
 // Returns the cases of cases.json. Without that file, each subfolder that contains an ids.json is a case of kind
 // tokenizer.
 absl::StatusOr<std::vector<Case>> ReadCases(const std::string& root);
+
+// Opens a pipeline's folder, which is relative to the case's root. If the manifest's `folders` lists it, the components
+// in its `parts` are read from the folders given there. The case's `tokenizers` replace the pipeline's in the same way.
+absl::StatusOr<models::ModelFolder> OpenPipeline(const Case& test_case, const std::string& folder);
 
 // The tensors of a safetensors file, with their stored dtypes.
 using Tensors = std::map<std::string, at::Tensor>;
@@ -65,7 +72,8 @@ class Report {
   std::string what_;
 };
 
-// Runs one case. Returns Unimplemented if its family is not built. Any other error, or an exception, is a failure.
+// Runs one case. Returns Unimplemented if its family or kind is not built. Any other error, or an exception, is a
+// failure.
 absl::StatusOr<Report> RunCase(const Case& test_case);
 
 // Runs the program tessera-golden (see golden_main.cc).
@@ -80,8 +88,12 @@ absl::StatusOr<Report> RunLegacyConfig(const Case& test_case);
 absl::StatusOr<Report> RunAutoencoder(const Case& test_case);
 absl::StatusOr<Report> RunPipeline(const Case& test_case);
 absl::StatusOr<Report> RunFunction(const Case& test_case);
+absl::StatusOr<Report> RunImageFunction(const Case& test_case);
 absl::StatusOr<Report> RunAdapter(const Case& test_case);  // also sums of several
 absl::StatusOr<Report> RunRefusedAdapter(const Case& test_case);
+// A case that an error ended: it passes if the golden allows its adapter to be refused and the error names that kind.
+// Otherwise returns the error.
+absl::StatusOr<Report> RefusedByName(const Case& test_case, const absl::Status& error);
 absl::StatusOr<Report> RunScheduler(const Case& test_case);
 absl::StatusOr<Report> RunTrainingLoss(const Case& test_case);
 absl::StatusOr<Report> RunTrainingSteps(const Case& test_case);

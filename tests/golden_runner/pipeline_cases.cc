@@ -1,15 +1,10 @@
 // Runs whole trajectories from prompts to images, with the recorded initial latents and noise.
-#include <stdlib.h>
-
-#include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "models/adapters/adapter.h"
-#include "models/adapters/plan/adapter_error.h"
 #include "models/captions/caption_cleaning.h"
 #include "models/families/families.h"
 #include "models/families/family_description.h"
@@ -350,61 +345,12 @@ absl::StatusOr<Report> RunOnRank(const PipelineCase& p, const RankPlace& place) 
   return report;
 }
 
-// The pipeline's folder with other tokenizers, made of links in a temporary folder. If the case names no other
-// tokenizers, the pipeline's folder itself.
-class PipelineFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<PipelineFolder>> Make(const Case& test_case) {
-    namespace fs = std::filesystem;
-    auto folder = std::make_unique<PipelineFolder>();
-    const fs::path original = fs::absolute(test_case.Path(test_case.Text("folder")));
-    folder->path_ = original.string();
-    const base::Json* others = test_case.arguments.Find("tokenizers");
-    const base::Json* parts = test_case.arguments.Find("parts");  // that the folder lacks
-    const bool complete = parts == nullptr || parts->members().empty();
-    if (others == nullptr && complete) return folder;
-    std::string name = (fs::temp_directory_path() / "tessera-golden-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) return absl::InternalError("no temporary folder can be made");
-    folder->temporary_ = folder->path_ = name;
-    for (const auto& entry : fs::directory_iterator(original)) {
-      const std::string component = entry.path().filename().string();
-      if (others == nullptr || others->Find(component) == nullptr) fs::create_symlink(entry.path(), fs::path(name) / component);
-    }
-    for (const base::JsonMember& part : complete ? std::span<const base::JsonMember>() : parts->members()) {
-      fs::create_symlink(fs::absolute(test_case.Path(*part.value.AsString())), fs::path(name) / part.key);
-    }
-    if (others == nullptr) return folder;
-    for (const base::JsonMember& other : others->members()) {
-      const fs::path saved = fs::absolute(test_case.Path(*other.value.AsString()));
-      if (!fs::exists(original / other.key) || !fs::exists(saved / "tokenizer.json")) {
-        return absl::NotFoundError(
-            absl::StrCat(other.key, ": there is nothing to replace, or nothing to replace it by"));
-      }
-      fs::create_symlink(saved, fs::path(name) / other.key);
-    }
-    return folder;
-  }
-  PipelineFolder() = default;
-  ~PipelineFolder() {
-    if (!temporary_.empty()) std::filesystem::remove_all(temporary_);
-  }
-  PipelineFolder(const PipelineFolder&) = delete;
-  PipelineFolder& operator=(const PipelineFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_, temporary_;
-};
-
 }  // namespace
 
 absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   absl::StatusOr<Tensors> gold = ReadTensors(test_case.Path(test_case.file));
   if (!gold.ok()) return gold.status();
-  const absl::StatusOr<std::unique_ptr<PipelineFolder>> files = PipelineFolder::Make(test_case);
-  if (!files.ok()) return files.status();
-  absl::StatusOr<models::ModelFolder> folder = models::ModelFolder::Open((*files)->path());
+  absl::StatusOr<models::ModelFolder> folder = OpenPipeline(test_case, test_case.Text("folder"));
   if (!folder.ok()) return folder.status();
   // A model that makes images from text may be run by another pipeline that begins from pictures.
   const absl::StatusOr<const models::FamilyEntry*> entry = models::FindFamily(folder->class_name());
@@ -432,11 +378,7 @@ absl::StatusOr<Report> RunPipeline(const Case& test_case) {
   const absl::StatusOr<Report> ranks =
       RunOnRanks(test_case.layout, pipeline.description.heads, pipeline.description.blocks,
                  [&](const RankPlace& place) { return RunOnRank(pipeline, place); });
-  // The golden allows this kind of adapter to be refused by name. A separate case checks the message.
-  if (models::FaultOf(ranks.status()) == models::AdapterFault::kUnsupportedKind) {
-    return absl::UnimplementedError(ranks.status().message());
-  }
-  if (!ranks.ok()) return ranks.status();
+  if (!ranks.ok()) return RefusedByName(test_case, ranks.status());
   report.Add("", *ranks);
   if (!pipeline.gold.contains("f64.step.0.latents")) return report;
   pipeline.fp64 = true;
