@@ -6,13 +6,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/fields/enum_names.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
+#include "base/text/nearest_name.h"
 #include "base/text/utf8.h"
 #include "base/yaml/yaml_document.h"
 #include "base/yaml/yaml_fields.h"
 #include "base/yaml/yaml_reader.h"
 #include "control/host/device.h"
+#include "server/api/foreign_client.h"
 #include "server/api/generation_request.h"
 #include "server/api/picture_size.h"
 #include "server/config/web_url.h"
@@ -180,6 +183,17 @@ void CheckUrls(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
+void CheckClients(YamlMapping& document, const ServerConfig& config) {
+  for (size_t i = 0; i < config.clients.size(); ++i) {
+    const std::string& name = config.clients[i];
+    if (const std::string problem = base::ProblemOfName(name, base::EnumNames<ForeignClient>()); !problem.empty()) {
+      document.Fail("clients", absl::StrCat("has the entry", problem));
+    } else if (std::find(config.clients.begin(), config.clients.begin() + i, name) != config.clients.begin() + i) {
+      document.Fail("clients", absl::StrCat("has ", QuotedValue(name), " twice"));
+    }
+  }
+}
+
 // Checks settings that depend on each other.
 void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   const auto beyond = [](const ListenConfig& listener) {
@@ -216,6 +230,7 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
     document.Fail("store.lease", absl::StrCat("is ", absl::FormatDuration(config.store.lease), "; it must be at least ",
                                               absl::FormatDuration(kShortestLease)));
   }
+  CheckClients(document, config);
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);
   CheckExposure(document, config);

@@ -225,6 +225,7 @@ struct ServerConfig {
   CertifyPolicy certify = CertifyPolicy::kAuto;
   ReadyWhen ready_when = ReadyWhen::kGroups;
   bool openai_names = true;
+  std::vector<std::string> clients;  // names of ForeignClient
   std::string adapter_folder;
   bool web_page = true;
   bool api_health = true;
@@ -268,6 +269,9 @@ constexpr auto FieldsOf(const ServerConfig*) {
       Field("certify", &S::certify, "A layout without a certificate is verified first, refused, or used"),
       Field("ready_when", &S::ready_when, "The server is ready when every model has a group, or jobs can be accepted"),
       Field("openai_names", &S::openai_names, "Whether the first model answers to the names of OpenAI's image models"),
+      Field("clients", &S::clients,
+            "Other image servers, of `sglang`, `vllm-omni` and `sd-cpp`, whose clients' fields generations may have as "
+            "well ([which](clients.md#clients-of-other-image-servers))"),
       Field("web_page", &S::web_page, "Whether HTTP serves [the page](web-page.md) at `/`"),
       Field("api_health", &S::api_health, "Whether HTTP answers `GET /health` on the API's port"),
       Field("api_metrics", &S::api_metrics, "Whether HTTP answers `GET /metrics` on the API's port"),

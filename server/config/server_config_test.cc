@@ -105,6 +105,7 @@ adapter_folder: adapters
 certify: require
 ready_when: durable
 openai_names: false
+clients: [sd-cpp, sglang]
 web_page: false
 api_health: true
 api_metrics: true
@@ -191,6 +192,7 @@ adapter_folder: "adapters"
 certify: "require"
 ready_when: "durable"
 openai_names: false
+clients: ["sd-cpp", "sglang"]
 web_page: false
 api_health: true
 api_metrics: true
@@ -240,6 +242,7 @@ adapter_folder: ""
 certify: "auto"
 ready_when: "groups"
 openai_names: true
+clients: []
 web_page: true
 api_health: true
 api_metrics: false
@@ -411,6 +414,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"committed_image_bytes: 2000000000", "committed_image_bytes"},
         BadConfig{"certify: never", "valid values are auto, require, off"},
         BadConfig{"log_level: loud", "valid values are debug, info, warning, error"},
+        BadConfig{"clients: [sglang, vllm]",
+                  "has the entry 'vllm' is unknown; valid values are sglang, vllm-omni, sd-cpp"},
+        BadConfig{"clients: [sglang, sglang]", "has 'sglang' twice"}, BadConfig{"clients: sglang", "is not a list"},
         BadConfig{"openai_names: 1", "true and false"}, BadConfig{"web_page: on", "true and false"},
         BadConfig{"limits: {sending_bytes: 65535}", "sending_bytes"}, BadConfig{"limits: 3", "limits is not a mapping"},
         BadConfig{"limits: {connections: 1e3}", "a whole number"},

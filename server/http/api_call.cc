@@ -52,6 +52,8 @@ ApiReply::~ApiReply() {
   Complete();
 }
 
+void ApiReply::AddHeader(HttpHeader header) { headers_.push_back(std::move(header)); }
+
 void ApiReply::Send(HttpResponse response) {
   record_.status = response.status;
   record_.response_bytes = response.BodyBytes();

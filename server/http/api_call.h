@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/threads/task_pool.h"
 #include "server/api/caller.h"
+#include "server/api/foreign_client.h"
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 #include "server/calls/call_record.h"
@@ -25,6 +26,7 @@ struct ApiOptions {
   bool web_page = false;                 // serve the page for browsers
   bool health = false;                   // serve GET /health
   std::function<std::string()> metrics;  // the answer of GET /metrics; null: the path does not exist
+  std::vector<ForeignClient> clients;    // whose fields generations may have as well
   absl::Duration heartbeat = absl::Seconds(15);
   CallRecorder record;
   std::function<absl::Time()> now = absl::Now;
@@ -45,7 +47,8 @@ class ApiReply {
            const ApiOptions& options);
   ~ApiReply();
 
-  void Send(HttpResponse response);  // its headers override the common ones
+  void AddHeader(HttpHeader header);  // of the answer, before it begins
+  void Send(HttpResponse response);   // its headers override the common ones
   void SendError(const absl::Status& status);
   void SendJson(int status, std::string json);
   void SendJson(int status, base::SharedBytes json);

@@ -3,11 +3,14 @@
 #include <rapidjson/error/en.h>
 #include <rapidjson/memorystream.h>
 
+#include <cmath>
 #include <optional>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/json/rapidjson_reader.h"
 #include "server/api/generation_request.h"
 
@@ -17,13 +20,17 @@ namespace {
 constexpr size_t kMaxMembers = 256;
 constexpr size_t kMaxListLength = 4096;
 constexpr size_t kMaxShownName = 64;
+constexpr size_t kMaxOpenObjects = 8;
 
 // RapidJSON's handler: every call returns whether to continue.
 class Collector {
  public:
-  bool Null() { return Add(nullptr); }
+  explicit Collector(const OtherForms& forms) : forms_(forms) {}
+
+  bool Null() { return skips_ && skipped_depth_ == 0 ? EndSkipped(nullptr) : Add(nullptr); }
   bool Bool(bool value) { return Add(value); }
   bool RawNumber(const char* text, rapidjson::SizeType length, bool) {
+    if (skips_) return Add(true);
     const std::optional<base::ParsedNumber> number = base::ReadJsonNumber(text, length);
     number_too_big_ = !number.has_value();
     return number.has_value() && std::visit([this](auto value) { return Add(value); }, *number);
@@ -37,8 +44,13 @@ class Collector {
   bool String(const char* text, rapidjson::SizeType length, bool) { return Add(std::string(text, length)); }
 
   bool StartObject() {
+    if (skips_) return ++skipped_depth_ > 0;
     if (in_group_) return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object with an object in it"));
     if (in_list_) return StartGroup();
+    if (in_object_ && forms_.opens && open_.size() < kMaxOpenObjects && forms_.opens(name_)) {
+      open_.push_back(name_);
+      return true;
+    }
     if (in_object_) {
       holds_object_ = true;
       return false;
@@ -47,8 +59,12 @@ class Collector {
     return true;
   }
   bool Key(const char* text, rapidjson::SizeType length, bool) {
+    if (skips_) return true;
     if (in_group_) return KeyOfGroup(std::string(text, length));
     name_.assign(text, length);
+    if (forms_.opens) absl::StrReplaceAll({{".", "\\."}}, &name_);
+    if (!open_.empty()) name_ = absl::StrCat(open_.back(), ".", name_);
+    skips_ = forms_.skips && forms_.skips(name_);
     if (!names_.insert(name_).second) {
       return Refuse(absl::StrCat("member ", QuotedValue(name_), " is given twice"));
     }
@@ -56,10 +72,16 @@ class Collector {
     return true;
   }
   bool EndObject(rapidjson::SizeType) {
-    in_group_ = false;  // or the end of the whole object
+    if (skips_) return --skipped_depth_ > 0 || EndSkipped(true);
+    if (in_group_) {
+      in_group_ = false;
+    } else if (!open_.empty()) {
+      open_.pop_back();
+    }
     return true;
   }
   bool StartArray() {
+    if (skips_) return ++skipped_depth_ > 0;
     if (!in_object_) return RefuseNoObject();
     if (in_group_) return Refuse(absl::StrCat("member ", QuotedValue(name_), " holds an object with a list in it"));
     if (in_list_)
@@ -69,6 +91,7 @@ class Collector {
     return true;
   }
   bool EndArray(rapidjson::SizeType) {
+    if (skips_) return --skipped_depth_ > 0 || EndSkipped(true);
     in_list_ = false;
     return true;
   }
@@ -83,6 +106,11 @@ class Collector {
   bool Refuse(std::string refusal) {
     refusal_ = std::move(refusal);
     return false;
+  }
+  bool EndSkipped(JsonScalar value) {
+    skips_ = false;
+    members_.push_back({name_, std::move(value)});
+    return true;
   }
   bool StartGroup() {
     auto& value = members_.back().value;
@@ -117,6 +145,7 @@ class Collector {
   bool RefuseNoObject() { return Refuse("it is not an object"); }
 
   bool Add(JsonScalar value) {
+    if (skips_) return skipped_depth_ > 0 || EndSkipped(true);
     if (!in_object_) return RefuseNoObject();
     if (in_group_) {
       std::get<std::vector<JsonGroup>>(members_.back().value).back().back().second = std::move(value);
@@ -133,17 +162,21 @@ class Collector {
     return true;
   }
 
+  const OtherForms& forms_;
   std::vector<FlatJsonMember> members_;
+  std::vector<std::string> open_;  // the names of the members whose objects are open
   std::set<std::string> names_;
   std::string name_;
   std::string refusal_;
   bool number_too_big_ = false;
   bool in_object_ = false, in_list_ = false, in_group_ = false, holds_object_ = false;
+  bool skips_ = false;        // the value of name_ is read over
+  size_t skipped_depth_ = 0;  // of its open lists and objects
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text) {
+absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text, const OtherForms& forms) {
   constexpr unsigned kFlags =
       rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag | rapidjson::kParseIterativeFlag;
   // RapidJSON would treat it as the end of the text.
@@ -153,7 +186,7 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
   rapidjson::MemoryStream stream(text.data(), text.size());
   rapidjson::EncodedInputStream<rapidjson::UTF8<>, rapidjson::MemoryStream> input(stream);
   base::JsonReader reader;
-  Collector collector;
+  Collector collector(forms);
   const rapidjson::ParseResult result = reader.Parse<kFlags>(input, collector);
   if (const std::string* member = collector.object_member(); member != nullptr) {
     return FieldError(member->size() <= kMaxShownName ? *member : QuotedValue(*member),
@@ -169,6 +202,20 @@ absl::StatusOr<std::vector<FlatJsonMember>> ReadFlatJson(absl::string_view text)
         absl::StrCat("the body is not valid JSON at byte ", result.Offset(), ": ", reason));
   }
   return std::move(collector.members());
+}
+
+std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
+  if (const auto* integer = std::get_if<int64_t>(&scalar)) return *integer;
+  const auto* number = std::get_if<double>(&scalar);
+  if (number == nullptr || *number != std::trunc(*number) || std::abs(*number) > 9007199254740992.0) {
+    return std::nullopt;
+  }
+  return static_cast<int64_t>(*number);
+}
+
+bool IsNull(const FlatJsonMember& member) {
+  const auto* scalar = std::get_if<JsonScalar>(&member.value);
+  return scalar != nullptr && std::holds_alternative<std::nullptr_t>(*scalar);
 }
 
 std::string JsonTypeName(const FlatJsonMember& member) {

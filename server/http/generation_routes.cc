@@ -110,11 +110,16 @@ absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, c
     return FieldError("idempotency_key", " is given more than once; send one header Idempotency-Key");
   }
   const std::optional<std::string> key = call.request.Header("idempotency-key");
-  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind));
-  ASSIGN_OR_RETURN(Submitted submitted,
-                   SubmitImageRequest(context.service, context.gate, call.caller, body.request, key));
-  call.reply->record().job = submitted.job.id;
-  return AcceptedSubmission{.body = std::move(body), .submitted = std::move(submitted), .idempotent = key.has_value()};
+  // Clients of other servers wait for their pictures, so they send no jobs.
+  const auto clients =
+      kind == BodyKind::kGeneration ? absl::MakeConstSpan(context.options.clients) : absl::Span<const ForeignClient>();
+  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind, clients));
+  if (!body.ignored.empty()) call.reply->AddHeader({"Warning", IgnoredFieldsWarning(body.ignored)});
+  absl::StatusOr<Submitted> submitted =
+      SubmitImageRequest(context.service, context.gate, call.caller, body.request, key);
+  if (!submitted.ok()) return WithClientName(submitted.status(), body.client_names);
+  call.reply->record().job = submitted->job.id;
+  return AcceptedSubmission{.body = std::move(body), .submitted = *std::move(submitted), .idempotent = key.has_value()};
 }
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {

@@ -1,12 +1,12 @@
 #include "server/http/image_request_json.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/macros/status_macros.h"
@@ -89,11 +89,6 @@ absl::Status WrongType(const FlatJsonMember& member, absl::string_view valid) {
 // Returns the scalar, or null for a list.
 const JsonScalar* ScalarOf(const FlatJsonMember& member) { return std::get_if<JsonScalar>(&member.value); }
 
-bool IsNull(const FlatJsonMember& member) {
-  const JsonScalar* scalar = ScalarOf(member);
-  return scalar != nullptr && std::holds_alternative<std::nullptr_t>(*scalar);
-}
-
 absl::Status Read(const FlatJsonMember& member, std::string& value) {
   const JsonScalar* scalar = ScalarOf(member);
   const std::string* text = scalar == nullptr ? nullptr : std::get_if<std::string>(scalar);
@@ -108,16 +103,6 @@ absl::Status Read(const FlatJsonMember& member, bool& value) {
   if (flag == nullptr) return WrongType(member, "true or false");
   value = *flag;
   return absl::OkStatus();
-}
-
-// 20.0 is a whole number, as in JSON Schema.
-std::optional<int64_t> WholeNumber(const JsonScalar& scalar) {
-  if (const auto* integer = std::get_if<int64_t>(&scalar)) return *integer;
-  const auto* number = std::get_if<double>(&scalar);
-  if (number == nullptr || *number != std::trunc(*number) || std::abs(*number) > 9007199254740992.0) {
-    return std::nullopt;
-  }
-  return static_cast<int64_t>(*number);
 }
 
 // `range` continues the message after "a whole number".
@@ -258,24 +243,9 @@ void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   visit("stream", body.stream);
 }
 
-}  // namespace
-
-std::vector<std::string> GenerationFields(BodyKind kind) {
-  GenerationBody body;
-  std::vector<std::string> names;
-  VisitFields(body, kind, [&](const std::string& name, auto&) { names.push_back(name); });
-  return names;
-}
-
-absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind) {
-  absl::StatusOr<std::vector<FlatJsonMember>> members = ReadFlatJson(json);
-  if (!members.ok()) {
-    const std::string member = ErrorField(members.status());
-    return IsNotMade(member) ? UnknownField(member, kind) : members.status();
-  }
-  GenerationBody body;
+absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind kind, GenerationBody& body) {
   bool has_prompt = false;
-  for (const FlatJsonMember& member : *members) {
+  for (const FlatJsonMember& member : members) {
     bool known = false;
     absl::Status status;
     VisitFields(body, kind, [&](const std::string& name, auto& value) {
@@ -287,12 +257,40 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
       if (IsNull(member) && IsNotMade(member.name)) continue;
       return UnknownField(member.name, kind);
     }
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(status);
+    if (const JsonScalar* scalar = ScalarOf(member);
+        absl::StrContains(member.name, "prompt") && scalar != nullptr && std::holds_alternative<std::string>(*scalar)) {
+      RETURN_IF_ERROR(CheckNoExtraArgs(member.name, std::get<std::string>(*scalar)));
+    }
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;
   }
   if (!has_prompt) return FieldError("prompt", " is missing; it must be a text");
   if (kind == BodyKind::kGeneration && !body.stream && body.request.partial_images.value_or(0) > 0) {
     return FieldError("partial_images", " is given without \"stream\": true; valid values are both, or neither");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::string> GenerationFields(BodyKind kind) {
+  GenerationBody body;
+  std::vector<std::string> names;
+  VisitFields(body, kind, [&](const std::string& name, auto&) { names.push_back(name); });
+  return names;
+}
+
+absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind,
+                                                  absl::Span<const ForeignClient> clients) {
+  absl::StatusOr<TranslatedBody> translated = ReadClientJson(json, clients, GenerationFields(kind));
+  if (!translated.ok()) {
+    const std::string member = ErrorField(translated.status());
+    return IsNotMade(member) ? UnknownField(member, kind) : translated.status();
+  }
+  GenerationBody body = {.client_names = std::move(translated->client_names),
+                         .ignored = std::move(translated->ignored)};
+  if (const absl::Status read = ReadMembers(translated->members, kind, body); !read.ok()) {
+    return WithClientName(read, body.client_names);
   }
   return body;
 }

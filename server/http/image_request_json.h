@@ -6,8 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "server/api/foreign_client.h"
 #include "server/api/image_request.h"
 #include "server/api/request_values.h"
+#include "server/http/client_fields.h"
 
 namespace tessera::server {
 
@@ -17,14 +20,18 @@ struct GenerationBody {
   ImageRequest request;
   ResponseFormat response_format = ResponseFormat::kBase64;
   bool stream = false;
+  ClientNames client_names;          // for WithClientName
+  std::vector<std::string> ignored;  // for IgnoredFieldsWarning
 };
 
 // Selects the fields that are valid in addition to the image's: some make sense only if the caller waits.
 enum class BodyKind : uint8_t { kGeneration, kJob };
 
 // INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent.
-// ValidateImageRequest checks the values.
-absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind);
+// ValidateImageRequest checks the values. The fields of `clients` are valid as well (ReadClientJson); errors about them
+// have the clients' names.
+absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind,
+                                                  absl::Span<const ForeignClient> clients = {});
 
 // Returns the names of all fields that such a body may have.
 std::vector<std::string> GenerationFields(BodyKind kind);

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/fields/enum_names.h"
 #include "base/macros/status_macros.h"
 #include "base/threads/start_thread.h"
 #include "base/time/steady_time.h"
+#include "server/api/foreign_client.h"
 #include "server/api/server_info.h"
 #include "server/calls/call_log.h"
 #include "server/calls/call_metrics.h"
@@ -166,6 +168,9 @@ class Edges final : public ServerEdges {
     options.web_page = config.web_page;
     options.health = config.api_health;
     if (config.api_metrics) options.metrics = [this] { return MetricsText(); };
+    for (const std::string& name : config.clients) {
+      if (const auto client = base::EnumOf<ForeignClient>(name)) options.clients.push_back(*client);
+    }
     options.heartbeat = config.heartbeat;
     options.record = [this](const CallRecord& record) { Record(record); };
     return options;
