@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the server's interfaces with real clients: the openai package in versions of both generations, grpcio, the
-# Python example, SGLang's load client, and schemathesis with the OpenAPI document, without keys, with a key, and without
-# the key that is required. Each package has its own virtual environment under .deps/.
+# Python example, SGLang's load client, client code of SGLang and vLLM-Omni with fields of their servers, and
+# schemathesis with the OpenAPI document, without keys, with a key, and without the key that is required. Each package
+# has its own virtual environment under .deps/.
 # Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME] [--newest]
@@ -46,6 +47,11 @@ wheel=$wheels/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl
   --platform manylinux_2_34_x86_64 --python-version 3.11 --only-binary :all: sglang==0.5.23
 echo "00b3cd5b265ac76c64185fbb6b95424f324ddd9f428d0306b77bc9db9d859937  $wheel" | sha256sum --check --quiet
 .deps/sglang-load/bin/python tests/server/sglang_load_test.py "$tessera" "$wheel"
+omni=$wheels/vllm_omni-0.30.0-py3-none-any.whl
+[[ -e $omni ]] || .deps/sglang-load/bin/python -m pip download --quiet --disable-pip-version-check --no-deps --dest "$wheels" \
+  vllm-omni==0.30.0
+echo "141cb0c7b9c07970e5c92a99aab9696e81682dbfa3d2bfcde359c3c1533385f4  $omni" | sha256sum --check --quiet
+.deps/sglang-load/bin/python tests/server/foreign_client_tests.py "$tessera" "$wheel" "$omni"
 
 "$tessera" keys client-tests >"$work/key"
 secret=$(sed -n 's/^ *\(sk-tessera-\)/\1/p' "$work/key")
