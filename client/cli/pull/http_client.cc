@@ -2,12 +2,11 @@
 
 #include <curl/curl.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/trusted_certificates.h"
 #include "client/cli/pull/web_url.h"
 #include "server/metadata/image_metadata.h"
 
@@ -18,22 +17,10 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(20);
 constexpr long kReadBytes = 512 << 10;  // the largest buffer that libcurl allows
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 
-// libcurl's own default, the variables of OpenSSL, or where other distributions keep the trusted certificates.
 void TrustCertificates(CURL* curl) {
-  if (const char* folder = std::getenv("SSL_CERT_DIR"); folder != nullptr && *folder != 0) {
-    curl_easy_setopt(curl, CURLOPT_CAPATH, folder);
-  }
-  if (const char* file = std::getenv("SSL_CERT_FILE"); file != nullptr && *file != 0) {
-    curl_easy_setopt(curl, CURLOPT_CAINFO, file);
-    return;
-  }
-  std::error_code error;
-  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
-    if (!std::filesystem::exists(file, error)) continue;
-    curl_easy_setopt(curl, CURLOPT_CAINFO, file);
-    return;
-  }
+  const base::TrustedCertificates trusted = base::FindTrustedCertificates();
+  if (!trusted.folder.empty()) curl_easy_setopt(curl, CURLOPT_CAPATH, trusted.folder.c_str());
+  if (!trusted.file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, trusted.file.c_str());
 }
 
 }  // namespace
