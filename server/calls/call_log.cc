@@ -5,13 +5,6 @@
 namespace tessera::server {
 namespace {
 
-bool IsCheck(const CallRecord& call) {
-  for (const char* route : {"/livez", "/readyz", "/health", "/metrics", "/probe"}) {
-    if (call.route == route) return true;
-  }
-  return false;
-}
-
 bool IsDefect(const CallRecord& call) {
   if (call.protocol != "grpc") return call.status == 500;
   const auto code = static_cast<absl::StatusCode>(call.status);
@@ -26,6 +19,13 @@ bool IsUnavailable(const CallRecord& call) {
 }
 
 }  // namespace
+
+bool IsCheck(const CallRecord& call) {
+  for (const char* route : {"/livez", "/readyz", "/health", "/metrics", "/probe"}) {
+    if (call.route == route) return true;
+  }
+  return false;
+}
 
 base::LogLevel CallLog::LevelOf(const CallRecord& call) {
   if (IsCheck(call)) {

@@ -11,6 +11,9 @@
 
 namespace tessera::server {
 
+// Returns whether the call is a health check, a probe or a scrape.
+bool IsCheck(const CallRecord& call);
+
 // Thread-safe.
 class CallLog {
  public:

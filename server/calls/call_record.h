@@ -19,12 +19,15 @@ struct CallRecord {
   std::string tenant;
   std::string peer;
   std::string job;
-  std::string trace_parent;
+  std::string trace_parent;  // context of the call's span if spans are made; otherwise the caller's
+  std::string parent_span;   // the caller's span; empty: unknown, or no spans are made
   absl::Duration duration;
   uint64_t request_bytes = 0;
   uint64_t response_bytes = 0;  // size of the body or of the messages
 };
 
 using CallRecorder = std::function<void(const CallRecord&)>;
+// Is called when a call begins, with its ids, and may change its trace context.
+using CallBeginner = std::function<void(CallRecord&)>;
 
 }  // namespace tessera::server

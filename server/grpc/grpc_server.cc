@@ -42,7 +42,7 @@ class Server final : public GrpcServer {
       : options_(options),
         service_(service),
         pool_(std::make_unique<base::TaskPool>(kTaskThreads)),
-        calls_(MakeImageServiceCalls(service, gate, *pool_, options.record)) {}
+        calls_(MakeImageServiceCalls(service, gate, *pool_, options.begin, options.record)) {}
 
   ~Server() override {
     Drain(absl::ZeroDuration());

@@ -26,6 +26,7 @@ struct GrpcServerOptions {
   std::string address = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port
   bool behind_proxy = false;
+  CallBeginner begin;  // may be null
   CallRecorder record;
   std::function<int()> highest_descriptor;            // see HttpLimits; may be null
   std::function<void()> no_descriptor;                // see HttpServerOptions; may be null

@@ -45,6 +45,7 @@ struct CallContext {
   ImageService& service;
   CallGate& gate;
   base::TaskPool& pool;
+  const CallBeginner begin;
   const CallRecorder record;
 };
 
@@ -67,7 +68,7 @@ grpc::Status ToGrpc(const absl::Status& status, grpc::CallbackServerContext& con
 }
 
 // Returns the fields that are known when a call begins.
-CallRecord BeginRecord(grpc::CallbackServerContext& context, const char* method) {
+CallRecord BeginRecord(const CallContext& call, grpc::CallbackServerContext& context, const char* method) {
   CallRecord record;
   record.protocol = "grpc";
   record.route = absl::StrCat("/tessera.v1.ImageService/", method);
@@ -75,6 +76,7 @@ CallRecord BeginRecord(grpc::CallbackServerContext& context, const char* method)
   record.request_id = RequestIdFrom(Metadata(context, "x-request-id").value_or(""));
   record.trace_parent = TraceParentFrom(Metadata(context, "traceparent").value_or(""));
   context.AddInitialMetadata("x-request-id", record.request_id);
+  if (call.begin) call.begin(record);
   return record;
 }
 
@@ -112,7 +114,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   // `call` must outlive this.
   UnaryCall(const CallContext& call, grpc::CallbackServerContext& context, const char* method, Response* response,
             Answer answer) {
-    CallRecord begun_record = BeginRecord(context, method);
+    CallRecord begun_record = BeginRecord(call, context, method);
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context, begun_record);
     call.pool.Post([this, &call, &context, record = std::move(begun_record), response, begun = base::SteadyNow(),
                     caller = std::move(caller), answer = std::move(answer)]() mutable {
@@ -136,7 +138,7 @@ class FileStream final : public grpc::ServerWriteReactor<v1::GetImageResponse> {
  public:
   // `call` must outlive this.
   FileStream(const CallContext& call, grpc::CallbackServerContext& context, const v1::GetImageRequest& request)
-      : call_(call), context_(context), whole_(request.whole_file()), record_(BeginRecord(context, "GetImage")) {
+      : call_(call), context_(context), whole_(request.whole_file()), record_(BeginRecord(call, context, "GetImage")) {
     call_.pool.Post([this, id = request.id(), caller = Authenticate(call_.gate, context_, record_)] {
       if (!caller.ok()) return End(caller.status());
       absl::StatusOr<ImageFile> image = call_.service.OpenImage(*caller, id);
@@ -202,7 +204,7 @@ class EventStream final : public grpc::ServerWriteReactor<v1::JobEvent>,
   static EventStream* Start(const CallContext& call, grpc::CallbackServerContext& context, const char* method,
                             Choose choose) {
     auto stream = std::make_shared<EventStream>(call, context);
-    stream->record_ = BeginRecord(context, method);
+    stream->record_ = BeginRecord(call, context, method);
     stream->alive_ = stream;
     absl::StatusOr<Caller> caller = Authenticate(call.gate, context, stream->record_);
     call.pool.Post([stream, caller = std::move(caller), choose = std::move(choose)] {
@@ -555,8 +557,8 @@ class ImageServiceCalls final : public v1::ImageService::CallbackService {
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
-                                                     CallRecorder record) {
-  return std::make_unique<ImageServiceCalls>(CallContext{service, gate, pool, std::move(record)});
+                                                     CallBeginner begin, CallRecorder record) {
+  return std::make_unique<ImageServiceCalls>(CallContext{service, gate, pool, std::move(begin), std::move(record)});
 }
 
 }  // namespace tessera::server

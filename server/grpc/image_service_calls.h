@@ -13,8 +13,8 @@
 
 namespace tessera::server {
 
-// All arguments must outlive the returned service, and the pool its calls. `record` may be null.
+// All arguments must outlive the returned service, and the pool its calls. `begin` and `record` may be null.
 std::unique_ptr<grpc::Service> MakeImageServiceCalls(ImageService& service, CallGate& gate, base::TaskPool& pool,
-                                                     CallRecorder record);
+                                                     CallBeginner begin, CallRecorder record);
 
 }  // namespace tessera::server

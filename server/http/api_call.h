@@ -28,6 +28,7 @@ struct ApiOptions {
   std::function<std::string()> metrics;  // the answer of GET /metrics; null: the path does not exist
   std::vector<ForeignClient> clients;    // whose fields generations may have as well
   absl::Duration heartbeat = absl::Seconds(15);
+  CallBeginner begin;  // may be null
   CallRecorder record;
   std::function<absl::Time()> now = absl::Now;
 };

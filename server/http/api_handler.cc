@@ -124,6 +124,7 @@ void ApiHandler::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   record.peer = request.peer;
   record.trace_parent = TraceParentFrom(request.Header("traceparent").value_or(""));
   record.request_bytes = request.body.size();
+  if (options_.begin) options_.begin(record);
   std::vector<HttpHeader> headers = {
       {"x-request-id", record.request_id}, {"Cache-Control", "no-store"}, {"X-Content-Type-Options", "nosniff"}};
   const std::optional<CheckFailure> wrong_origin = CheckOrigin(request, options_.hosts);

@@ -25,6 +25,7 @@
 #include "server/listeners/connection_metrics.h"
 #include "server/listeners/descriptor_shares.h"
 #include "server/listeners/refusal_log.h"
+#include "server/trace/call_spans.h"
 
 namespace tessera::server {
 namespace {
@@ -123,6 +124,7 @@ class Edges final : public ServerEdges {
       auto server = GrpcServer::Start({.address = config_.listen.grpc.address,
                                        .port = config_.listen.grpc.port,
                                        .behind_proxy = config_.behind_proxy,
+                                       .begin = Beginner(),
                                        .record = [this](const CallRecord& record) { Record(record); },
                                        .highest_descriptor = [] { return SharesOf(MostDescriptors()).grpc; },
                                        .no_descriptor = ReportingTo(grpc_refusals_),
@@ -161,6 +163,11 @@ class Edges final : public ServerEdges {
     return [&log] { log.Refused(base::SteadyNow(), MostDescriptors()); };
   }
 
+  CallBeginner Beginner() const {
+    if (reports_.spans == nullptr) return nullptr;
+    return [spans = reports_.spans](CallRecord& record) { spans->Begin(record); };
+  }
+
   ApiOptions ApiOptionsOf(const ServerConfig& config) {
     ApiOptions options;
     options.hosts = HostRulesOf(config, config.listen.http);
@@ -172,6 +179,7 @@ class Edges final : public ServerEdges {
       if (const auto client = base::EnumOf<ForeignClient>(name)) options.clients.push_back(*client);
     }
     options.heartbeat = config.heartbeat;
+    options.begin = Beginner();
     options.record = [this](const CallRecord& record) { Record(record); };
     return options;
   }
@@ -195,11 +203,12 @@ class Edges final : public ServerEdges {
     }
     return absl::StrCat(service_.MetricsText(), metrics_.Text(), ConnectionMetricsText(listeners), ProcessMetricsText(),
                         reports_.dropped_log_lines ? DroppedLogLinesText(reports_.dropped_log_lines()) : "",
-                        BuildInfoText(service_.Info().version));
+                        reports_.more_metrics ? reports_.more_metrics() : "", BuildInfoText(service_.Info().version));
   }
 
   void Record(const CallRecord& record) {
     metrics_.Record(record);
+    if (reports_.spans != nullptr) reports_.spans->End(record);
     if (reports_.call) reports_.call(call_log_.LineOf(record));
   }
 

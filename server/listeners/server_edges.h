@@ -16,6 +16,7 @@
 
 namespace tessera::server {
 
+class CallSpans;
 class ImageService;
 
 struct EdgeReports {
@@ -24,6 +25,8 @@ struct EdgeReports {
   // Reloads of keys or certificates, failed ones too, and connections refused for lack of descriptors.
   base::EventLog log;
   std::function<int64_t()> dropped_log_lines;  // since the start; null: unknown
+  const CallSpans* spans = nullptr;            // of the calls over HTTP and gRPC; null: none; outlives the edges
+  std::function<std::string()> more_metrics;   // complete families in the text format; may be null
 };
 
 class ServerEdges {

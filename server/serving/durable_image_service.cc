@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<DurableImageService>> DurableImageService::Start(
 DurableImageService::DurableImageService(const DurableServiceOptions& options)
     : options_(options),
       started_(base::SystemClock().Now()),
-      trace_(options.trace),
+      trace_(options.trace, options.spans),
       monitor_({.steps_together = kStepsTogether,
                 .short_step = kShortStep,
                 .max_waiting = options.limits.max_queued_jobs,

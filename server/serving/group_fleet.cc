@@ -77,6 +77,7 @@ void GroupFleet::Install(const Lock& lock, const DescribedGroup& group, size_t n
                                .progress = options_.progress,
                                .at_point = options_.at_point,
                                .trace = options_.trace,
+                               .spans = options_.spans,
                                .warmup = group.options.warmup,
                                .next_prompts = group.options.next_prompts,
                                .hosts = options_.hosts,

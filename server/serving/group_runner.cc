@@ -41,7 +41,7 @@ GroupRunner::GroupRunner(const GroupRunnerOptions& options, GroupOwner& owner, b
         line.fields["model"] = model;
         log(line);
       }),
-      trace_(options.trace, options.name, options.layout.ranks()),
+      trace_(options.trace, options.name, options.layout.ranks(), options.spans),
       session_(options_, log_, trace_,
                [this](GroupState state, const std::string& reason) { SetState(state, reason); }),
       thread_(base::StartThread([this] { RunSessions(); })) {}

@@ -45,6 +45,7 @@ struct GroupRunnerOptions {
   ProgressBounds progress;
   AtPoint at_point;                      // called before and after each record; may be empty
   TraceFile* trace = nullptr;            // outlives the runner
+  const ImageSpans* spans = nullptr;     // likewise
   std::vector<PictureSize> warmup = {};  // see ServedGroupOptions
   std::function<std::vector<control::JobParameters>()> next_prompts = nullptr;  // see ServedGroupOptions
   RemoteHosts* hosts = nullptr;                                                 // see ServedGroupOptions

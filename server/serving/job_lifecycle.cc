@@ -169,7 +169,10 @@ absl::StatusOr<Job> JobLifecycle::Cancel(const std::string& tenant, const std::s
     const bool cancelled = task.state == TaskState::kCancelled;
     if (cancelled && !std::exchange(live->cancelled, true)) context_.metrics.CountImage("cancelled");
     const bool was_elsewhere = live->elsewhere && cancelled;
-    if (was_elsewhere) SetElsewhere(lock, task.id, false);
+    if (was_elsewhere) {
+      live->exported_elsewhere = true;
+      SetElsewhere(lock, task.id, false);
+    }
     if (context_.monitor.scheduler(lock).Cancel(task.id) || was_elsewhere) {
       outcomes_.Forget(lock, task.id, "cancelled");
     }

@@ -170,8 +170,27 @@ void JobOutcomes::ForgetIfCancelled(TaskId id) {
 
 void JobOutcomes::Forget(const ServiceMonitor::Lock& lock, TaskId id, const std::string& outcome) {
   LiveTasks& tasks = context_.monitor.tasks(lock);
-  if (const LiveTask* task = tasks.Find(id); task != nullptr) context_.trace.OnForgotten(task->image, outcome);
+  if (const LiveTask* task = tasks.Find(id); task != nullptr) {
+    if (context_.trace.exports_spans() && !task->exported_elsewhere) {
+      context_.trace.OnEnded(task->image, FactsOf(lock, *task), outcome);
+    }
+    context_.trace.OnForgotten(task->image, outcome);
+  }
   tasks.Forget(id);
+}
+
+ImageFacts JobOutcomes::FactsOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const {
+  ImageFacts facts = {.model = task.plan.shape.model,
+                      .width = task.plan.shape.width,
+                      .height = task.plan.shape.height,
+                      .steps = task.plan.steps,
+                      .key = task.plan.key,
+                      .created = task.plan.enqueued};
+  if (task.group == 0) return facts;
+  const ServingGroup group = context_.groups.Find(lock, task.group);
+  facts.group = group.name;
+  facts.layout = parallel::LayoutText(group.layout);
+  return facts;
 }
 
 // A caller who left a job sees its failure only on request; this line informs the operator.

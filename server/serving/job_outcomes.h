@@ -74,6 +74,7 @@ class JobOutcomes final {
   void ForgetIfCancelled(TaskId task);
   base::LogLine FailureLine(const ServiceMonitor::Lock& lock, const LiveTask& task, const std::string& outcome,
                             const absl::Status& error) const;
+  ImageFacts FactsOf(const ServiceMonitor::Lock& lock, const LiveTask& task) const;
 
   const ServingContext context_;
   struct Unstored {

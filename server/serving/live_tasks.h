@@ -41,6 +41,8 @@ struct LiveTask {
   bool overdue = false;
   // Another server executes it.
   bool elsewhere = false;
+  // Another server exports the image's span.
+  bool exported_elsewhere = false;
   // The number of its moves known here (MovesOf).
   int64_t moves = MovesOf(TaskState::kQueued, 0);
   // It is enqueued again when the worker has released it.

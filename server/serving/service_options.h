@@ -17,6 +17,7 @@
 #include "server/jobs/job_store.h"
 #include "server/jobs/postgres.h"
 #include "server/jobs/result_store.h"
+#include "server/trace/image_spans.h"
 #include "server/trace/trace_file.h"
 #include "server/verification/certify_policy.h"
 #include "server/workers/layout_choice.h"
@@ -91,6 +92,7 @@ struct DurableServiceOptions {
   std::function<HostMemory()> host_memory;  // for groups on the CPU; null: unknown, no task is refused for memory
   AtPoint at_point;                         // for the job store and the groups' records; may be empty
   TraceFile* trace = nullptr;               // outlives the service
+  const ImageSpans* spans = nullptr;        // likewise; null: no spans are exported
   bool openai_names = true;                 // the first model also has the names of OpenAI's image models
   RemoteHosts* hosts = nullptr;             // for groups on devices of nodes; outlives the service
   base::EventLog log;                       // messages for operators

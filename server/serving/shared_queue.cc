@@ -111,7 +111,10 @@ void SharedQueue::FollowEnd(const Lock& lock, LiveTask& live, const TaskRecord& 
   jobs_.SetElsewhere(lock, task.id, false);
   live.cancelled = true;
   live.again = false;
-  if (!is_own) live.attempt.reset();
+  if (!is_own) {
+    live.attempt.reset();
+    live.exported_elsewhere = true;
+  }
   RequestScheduler& scheduler = context_.monitor.scheduler(lock);
   const bool is_held = scheduler.tasks().Find(task.id) != nullptr || outcomes_.IsUnstored(lock, task.id);
   if (scheduler.Cancel(task.id) || !is_held) outcomes_.Forget(lock, task.id, std::string(TaskStateName(task.state)));

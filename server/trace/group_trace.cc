@@ -14,7 +14,8 @@ enum Lane : int64_t { kStates, kEncoding, kSteps, kDecoding, kFirstRank };
 
 }  // namespace
 
-GroupTrace::GroupTrace(TraceFile* trace, const std::string& name, int ranks) : trace_(trace), name_(name) {
+GroupTrace::GroupTrace(TraceFile* trace, const std::string& name, int ranks, const ImageSpans* spans)
+    : trace_(trace), spans_(spans), name_(name) {
   if (trace_ == nullptr) return;
   process_ = trace_->AddProcess(absl::StrCat("group ", name));
   trace_->NameThread({process_, kStates}, "state");
@@ -27,7 +28,7 @@ GroupTrace::GroupTrace(TraceFile* trace, const std::string& name, int ranks) : t
 }
 
 GroupTrace::~GroupTrace() {
-  if (trace_ == nullptr) return;
+  if (IsOff()) return;
   OnState("");
   EndWorkers();
 }
@@ -41,6 +42,9 @@ void GroupTrace::OnState(const std::string& state) {
 }
 
 void GroupTrace::EndWorkers() {
+  for (auto& [id, task] : tasks_) EndSteps(task);
+  tasks_.clear();
+  if (trace_ == nullptr) return;
   const absl::Time now = trace_->Now();
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     trace_->Span({process_, kFirstRank + static_cast<int64_t>(rank)},
@@ -52,31 +56,55 @@ void GroupTrace::EndWorkers() {
   workers_.clear();
 }
 
+void GroupTrace::AddStage(const TracedImage& image, const TraceSpan& span) const {
+  if (trace_ != nullptr) trace_->Stage(image, span);
+}
+
+void GroupTrace::ExportStage(const TracedImage& image, ImageStageSpan stage) const {
+  if (spans_ == nullptr) return;
+  stage.attributes.push_back({"tessera.group", name_});
+  spans_->AddStage(image, std::move(stage));
+}
+
+void GroupTrace::EndSteps(Task& task) const {
+  const absl::Time start = std::exchange(task.first_step, absl::InfiniteFuture());
+  if (start == absl::InfiniteFuture()) return;
+  ExportStage(task.image, {.name = "denoise",
+                           .start = start,
+                           .end = task.last_step,
+                           .attributes = {{"tessera.steps", int64_t{task.steps}},
+                                          {"tessera.batch.largest", static_cast<int64_t>(task.largest_batch)}}});
+}
+
 void GroupTrace::OnWorkers(std::vector<pid_t> pids) {
-  if (trace_ == nullptr) return;
+  if (IsOff()) return;
   EndWorkers();
-  tasks_.clear();
   workers_ = std::move(pids);
-  workers_since_ = trace_->Now();
+  workers_since_ = Now();
 }
 
 absl::Time GroupTrace::OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent,
                                  const control::JobStarted& started) {
-  if (trace_ == nullptr) return absl::InfiniteFuture();
-  const absl::Time now = trace_->Now();
+  if (IsOff()) return absl::InfiniteFuture();
+  const absl::Time now = Now();
   const TraceSpan span = {.name = "encode",
                           .start = std::max(sent, now - absl::Seconds(started.seconds)),
                           .end = now,
                           .args = {{"group", name_}, {"tokens", started.prompt_tokens}, {"cached", started.cached}}};
   tasks_[task] = {.image = image, .stage_end = now};
-  trace_->Stage(image, span);
-  trace_->Span({process_, kEncoding}, span);
+  AddStage(image, span);
+  if (trace_ != nullptr) trace_->Span({process_, kEncoding}, span);
+  ExportStage(image, {.name = "encode",
+                      .start = span.start,
+                      .end = span.end,
+                      .attributes = {{"tessera.prompt.tokens", int64_t{started.prompt_tokens}},
+                                     {"tessera.prompt.cached", started.cached}}});
   return span.start;
 }
 
 void GroupTrace::OnSuspended(absl::Span<const uint64_t> tasks) {
-  if (trace_ == nullptr) return;
-  const absl::Time now = trace_->Now();
+  if (IsOff()) return;
+  const absl::Time now = Now();
   for (const uint64_t id : tasks) {
     const auto task = tasks_.find(id);
     if (task != tasks_.end() && task->second.suspended == absl::InfiniteFuture()) task->second.suspended = now;
@@ -85,17 +113,18 @@ void GroupTrace::OnSuspended(absl::Span<const uint64_t> tasks) {
 
 void GroupTrace::EndSuspension(Task& task, absl::Time end) {
   const absl::Time start = std::max(std::exchange(task.suspended, absl::InfiniteFuture()), task.stage_end);
-  if (start < end)
-    trace_->Stage(task.image, {.name = "suspended", .start = start, .end = end, .args = {{"group", name_}}});
+  if (start >= end) return;
+  AddStage(task.image, {.name = "suspended", .start = start, .end = end, .args = {{"group", name_}}});
+  ExportStage(task.image, {.name = "suspended", .start = start, .end = end});
 }
 
 void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, absl::Time ended, double seconds) {
-  if (trace_ == nullptr) return;
-  const absl::Time end = std::min(ended, trace_->Now());
+  if (IsOff()) return;
+  const absl::Time end = std::min(ended, Now());
   TraceSpan span = {.name = "step", .start = std::max({sent, step_end_, end - absl::Seconds(seconds)}), .end = end};
   span.end = step_end_ = std::max(span.start, span.end);
   span.args = {{"group", name_}, {"batch", tasks.size()}};
-  trace_->Span({process_, kSteps}, span);
+  if (trace_ != nullptr) trace_->Span({process_, kSteps}, span);
   for (const uint64_t id : tasks) {
     const auto found = tasks_.find(id);
     if (found == tasks_.end()) continue;
@@ -104,26 +133,31 @@ void GroupTrace::OnStepped(absl::Span<const uint64_t> tasks, absl::Time sent, ab
     if (task.suspended <= sent) EndSuspension(task, span.start);
     TraceSpan own = span;
     own.args["step"] = ++task.steps;
-    trace_->Stage(task.image, own);
-    task.stage_end = span.end;
+    AddStage(task.image, own);
+    task.first_step = std::min(task.first_step, span.start);
+    task.last_step = task.stage_end = span.end;
+    task.largest_batch = std::max(task.largest_batch, tasks.size());
   }
 }
 
 void GroupTrace::OnDecoded(uint64_t id, const std::string& what, absl::Time sent, double seconds) {
   const auto task = tasks_.find(id);
-  if (trace_ == nullptr || task == tasks_.end()) return;
-  const absl::Time end = trace_->Now();
+  if (task == tasks_.end()) return;
+  const absl::Time end = Now();
   const absl::Time start = std::max({sent, task->second.stage_end, decode_end_, end - absl::Seconds(seconds)});
   const TraceSpan span = {.name = what, .start = start, .end = end, .args = {{"group", name_}}};
-  trace_->Span({process_, kDecoding}, span);
-  trace_->Stage(task->second.image, span);
+  if (trace_ != nullptr) trace_->Span({process_, kDecoding}, span);
+  AddStage(task->second.image, span);
+  if (what == "decode") EndSteps(task->second);
+  ExportStage(task->second.image, {.name = what, .start = span.start, .end = span.end});
   task->second.stage_end = decode_end_ = span.end;
 }
 
 void GroupTrace::OnEnded(uint64_t id) {
   const auto task = tasks_.find(id);
   if (task == tasks_.end()) return;
-  EndSuspension(task->second, trace_->Now());
+  EndSuspension(task->second, Now());
+  EndSteps(task->second);
   tasks_.erase(task);
 }
 

@@ -1,5 +1,6 @@
 // GroupTrace writes the activity of a worker group to a trace: its states, its processes, the commands that its ranks
-// execute together, and the stages of its images. Used by the group's thread. Does nothing without a trace.
+// execute together, and the stages of its images. It exports these stages as spans, with all steps of an image as one.
+// Used by the group's thread. Does nothing without a trace and without spans.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +14,15 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "control/protocol/job_replies.h"
+#include "server/trace/image_spans.h"
 #include "server/trace/trace_file.h"
 
 namespace tessera::server {
 
 class GroupTrace {
  public:
-  // `trace` outlives the object; null: nothing is traced.
-  GroupTrace(TraceFile* trace, const std::string& name, int ranks);
+  // `trace` and `spans` outlive the object and may be null.
+  GroupTrace(TraceFile* trace, const std::string& name, int ranks, const ImageSpans* spans = nullptr);
   ~GroupTrace();  // ends open spans
 
   GroupTrace(const GroupTrace&) = delete;
@@ -31,7 +33,10 @@ class GroupTrace {
   // Sets the current processes by rank; empty: they have ended with all their images.
   void OnWorkers(std::vector<pid_t> pids);
 
-  absl::Time Now() const { return trace_ == nullptr ? absl::InfinitePast() : trace_->Now(); }
+  absl::Time Now() const {
+    if (trace_ != nullptr) return trace_->Now();
+    return spans_ == nullptr ? absl::InfinitePast() : spans_->Now();
+  }
 
   // The image's prompt was encoded by a command sent at `sent`. Returns when the workers began with it.
   absl::Time OnEncoded(uint64_t task, const TracedImage& image, absl::Time sent, const control::JobStarted& started);
@@ -51,15 +56,24 @@ class GroupTrace {
  private:
   struct Task {
     TracedImage image;
-    int32_t steps = 0;     // steps done
-    absl::Time stage_end;  // end of its last stage
+    int32_t steps = 0;                               // steps done
+    absl::Time stage_end;                            // end of its last stage
+    absl::Time first_step = absl::InfiniteFuture();  // start of the steps that were not exported yet
+    absl::Time last_step;                            // end of these steps
+    size_t largest_batch = 0;
     absl::Time suspended = absl::InfiniteFuture();
   };
 
+  bool IsOff() const { return trace_ == nullptr && spans_ == nullptr; }
   void EndWorkers();
   void EndSuspension(Task& task, absl::Time end);
+  void AddStage(const TracedImage& image, const TraceSpan& span) const;
+  void ExportStage(const TracedImage& image, ImageStageSpan stage) const;
+  // Exports the steps that the image has made.
+  void EndSteps(Task& task) const;
 
   TraceFile* const trace_;
+  const ImageSpans* const spans_;
   const std::string name_;
   int64_t process_ = 0;
   std::string state_;
