@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Tests the server's interfaces with real clients: the openai package in versions of both generations, grpcio, the
-# Python example, SGLang's load client, client code of SGLang and vLLM-Omni with fields of their servers, and
-# schemathesis with the OpenAPI document, without keys, with a key, and without the key that is required. Each package
-# has its own virtual environment under .deps/.
+# Python example, OpenTelemetry's definition of its protocol, SGLang's load client, client code of SGLang and vLLM-Omni
+# with fields of their servers, and schemathesis with the OpenAPI document, without keys, with a key, and without the
+# key that is required. Each package has its own virtual environment under .deps/.
 # Needs a build and, for the first run, Python's package index.
 #
 #   scripts/client-tests.sh [--preset NAME] [--newest]
@@ -29,6 +29,7 @@ trap 'kill "${server_pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
 "$python" -m grpc_tools.protoc --proto_path=proto --python_out="$work" --grpc_python_out="$work" \
   tessera/v1/image_service.proto
 "$python" tests/server/client_tests.py "$tessera" "$work"
+"$python" tests/server/otlp_tests.py "$tessera" "$work"
 
 for version in 1.109.1 3.54.0; do
   scripts/python-environment.sh "openai-$version" "$version" "openai==$version"

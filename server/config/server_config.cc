@@ -194,6 +194,18 @@ void CheckClients(YamlMapping& document, const ServerConfig& config) {
   }
 }
 
+void CheckTracing(YamlMapping& document, const TracingConfig& tracing) {
+  if (!tracing.endpoint.empty() && !ParseWebUrl(tracing.endpoint).has_value()) {
+    document.Fail("tracing.endpoint", absl::StrCat("is ", QuotedValue(tracing.endpoint),
+                                                   "; it must be a URL such as http://localhost:4318, with no user, "
+                                                   "query or fragment"));
+  }
+  if (tracing.batch_spans > tracing.queued_spans) {
+    document.Fail("tracing.batch_spans", absl::StrCat("is ", tracing.batch_spans, "; it must be at most queued_spans, ",
+                                                      tracing.queued_spans));
+  }
+}
+
 // Checks settings that depend on each other.
 void CheckExposure(YamlMapping& document, const ServerConfig& config) {
   const auto beyond = [](const ListenConfig& listener) {
@@ -231,6 +243,7 @@ absl::StatusOr<ServerConfig> ReadDocument(const YAML::Node& node) {
                                               absl::FormatDuration(kShortestLease)));
   }
   CheckClients(document, config);
+  CheckTracing(document, config.tracing);
   RETURN_IF_ERROR(document.Finish());
   ReadGroups(document, config.groups);
   CheckExposure(document, config);

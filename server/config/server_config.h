@@ -19,6 +19,7 @@
 #include "base/log/log_line.h"
 #include "control/parameters/placement.h"
 #include "server/api/request_limits.h"
+#include "server/config/tracing_config.h"
 #include "server/verification/certify_policy.h"
 
 namespace tessera::server {
@@ -231,6 +232,7 @@ struct ServerConfig {
   bool api_health = true;
   bool api_metrics = false;
   base::LogLevel log_level = base::LogLevel::kInfo;
+  TracingConfig tracing;
   std::string data_folder = "tessera-data";
   StoreConfig store;
   absl::Duration retention = absl::Hours(24);
@@ -275,7 +277,7 @@ constexpr auto FieldsOf(const ServerConfig*) {
       Field("web_page", &S::web_page, "Whether HTTP serves [the page](web-page.md) at `/`"),
       Field("api_health", &S::api_health, "Whether HTTP answers `GET /health` on the API's port"),
       Field("api_metrics", &S::api_metrics, "Whether HTTP answers `GET /metrics` on the API's port"),
-      Field("log_level", &S::log_level, "The lowest level that is written"),
+      Field("log_level", &S::log_level, "The lowest level that is written"), Field("tracing", &S::tracing),
       Field("data_folder", &S::data_folder, kConfigPath, "Folder of the queue and the images"),
       Field("store", &S::store),
       Field("retention", &S::retention,

@@ -110,6 +110,7 @@ web_page: false
 api_health: true
 api_metrics: true
 log_level: warning
+tracing: {endpoint: "https://otlp.example/a", environment: true, headers_file: h, service_name: s, sampling_ratio: 0.25, key_names: true, queued_spans: 100, batch_spans: 10, interval: 1s, timeout: 2s}
 data_folder: /data
 store: {dsn: "host=/run user='a b'", password_file: p, lease: 30s}
 retention: 48h
@@ -197,6 +198,17 @@ web_page: false
 api_health: true
 api_metrics: true
 log_level: "warning"
+tracing:
+  endpoint: "https://otlp.example/a"
+  environment: true
+  headers_file: "h"
+  service_name: "s"
+  sampling_ratio: 0.25
+  key_names: true
+  queued_spans: 100
+  batch_spans: 10
+  interval: 1s
+  timeout: 2s
 data_folder: "/data"
 store:
   dsn: "host=/run user='a b'"
@@ -247,6 +259,17 @@ web_page: true
 api_health: true
 api_metrics: false
 log_level: "info"
+tracing:
+  endpoint: ""
+  environment: false
+  headers_file: ""
+  service_name: ""
+  sampling_ratio: 1
+  key_names: false
+  queued_spans: 4096
+  batch_spans: 512
+  interval: 5s
+  timeout: 10s
 data_folder: "tessera-data"
 store:
   dsn: ""
@@ -421,6 +444,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"limits: {sending_bytes: 65535}", "sending_bytes"}, BadConfig{"limits: 3", "limits is not a mapping"},
         BadConfig{"limits: {connections: 1e3}", "a whole number"},
         BadConfig{"limits: {queued_device_seconds: .nan}", "a number from 0"},
+        BadConfig{"tracing: {endpoint: 'ftp://a'}", "tracing.endpoint"},
+        BadConfig{"tracing: {endpoint: 'http://user:secret@a'}", "with no user"},
+        BadConfig{"tracing: {sampling_ratio: 1.5}", "from 0 to 1"},
+        BadConfig{"tracing: {queued_spans: 64, batch_spans: 65}", "at most queued_spans, 64"},
         BadConfig{"store: {password_file: x}", "no dsn"}, BadConfig{"store: {dsn: a=b, lease: 10ms}", "store.lease"},
         BadConfig{"store: {dns: a=b}", "dsn"}, BadConfig{"data_folder: ''", "data_folder is empty"},
         BadConfig{"nodes: {listen: off}", "leave out nodes instead"},

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@
 #include "base/log/log_line.h"
 #include "base/log/log_writer.h"
 #include "base/macros/status_macros.h"
+#include "base/text/random_bytes.h"
 #include "client/cli/command.h"
 #include "client/cli/command_line.h"
 #include "client/cli/models/model_location.h"
@@ -40,7 +42,12 @@
 #include "server/nodes/node_agent.h"
 #include "server/nodes/node_listener.h"
 #include "server/nodes/node_registry.h"
+#include "server/otlp/http_span_transport.h"
+#include "server/otlp/otlp_exporter.h"
+#include "server/otlp/otlp_settings.h"
 #include "server/serving/durable_image_service.h"
+#include "server/trace/call_spans.h"
+#include "server/trace/image_spans.h"
 #include "server/trace/trace_file.h"
 #include "server/workers/worker_process.h"
 
@@ -51,6 +58,8 @@ namespace {
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
 // Time to write the last lines of the log; a stalled reader loses them.
 constexpr absl::Duration kLogTimeout = absl::Seconds(1);
+// Time to send the last spans.
+constexpr absl::Duration kSpansTimeout = absl::Seconds(3);
 
 struct ServeOptions {
   std::string config;
@@ -161,6 +170,8 @@ class Serve {
       ASSIGN_OR_RETURN(trace, server::TraceFile::Create(options_.trace, log_));
       service_options.trace = trace.get();
     }
+    RETURN_IF_ERROR(ExportSpans(config.tracing));
+    service_options.spans = image_spans_.get();
     RETURN_IF_ERROR(ListenForNodes(config));
     service_options.hosts = nodes_.get();
     ASSIGN_OR_RETURN(service_options.groups, GroupsOf(config, service_options.may_start_without_models));
@@ -169,6 +180,30 @@ class Serve {
     UseForNodes(service.get());
     const absl::Cleanup unused = [this] { UseForNodes(nullptr); };
     return ServeUntilEnd(config, *service, signals);
+  }
+
+  absl::Status ExportSpans(const server::TracingConfig& tracing) {
+    ASSIGN_OR_RETURN(const server::OtlpSettings settings,
+                     server::OtlpSettingsOf(tracing, [](const std::string& name) -> std::optional<std::string> {
+                       const char* value = std::getenv(name.c_str());
+                       return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+                     }));
+    if (settings.url.empty()) return absl::OkStatus();
+    exporter_ = std::make_unique<server::OtlpExporter>(
+        std::make_unique<server::HttpSpanTransport>(settings.url,
+                                                    [settings] { return server::HeaderLinesOf(settings); }),
+        server::OtlpExporterOptions{.resource = {.service_name = settings.service_name,
+                                                 .service_version = TESSERA_VERSION,
+                                                 .instance_id = base::RandomId("")},
+                                    .queued_spans = static_cast<size_t>(tracing.queued_spans),
+                                    .batch_spans = static_cast<size_t>(tracing.batch_spans),
+                                    .interval = tracing.interval,
+                                    .timeout = tracing.timeout,
+                                    .log = log_});
+    const server::SpanOptions options = {.sampling_ratio = tracing.sampling_ratio, .key_names = tracing.key_names};
+    call_spans_ = std::make_unique<server::CallSpans>(*exporter_, options);
+    image_spans_ = std::make_unique<server::ImageSpans>(*exporter_, options);
+    return absl::OkStatus();
   }
 
   absl::Status ListenForNodes(const server::ServerConfig& config) {
@@ -313,7 +348,9 @@ class Serve {
         {.call = log_,
          .shares = [&service](const server::ApiKeys::Shares& shares) { service.SetShares(shares); },
          .log = log_,
-         .dropped_log_lines = [writer = writer_] { return writer->dropped(); }});
+         .dropped_log_lines = [writer = writer_] { return writer->dropped(); },
+         .spans = call_spans_.get(),
+         .more_metrics = [this] { return exporter_ == nullptr ? "" : exporter_->MetricsText(); }});
     if (!edges.ok()) return edges.status();
     boost::json::object ports = {{"event", "listening"},
                                  {"http", (*edges)->http_port()},
@@ -325,6 +362,7 @@ class Serve {
     log_("draining: no more jobs are accepted");
     service.Drain(config_.drain_time);
     (*edges)->Drain(std::min(config_.drain_time, kAnswerTimeout));
+    if (exporter_ != nullptr) exporter_->Stop(kSpansTimeout);
     log_("ended");
     return ExitCode::kOk;
   }
@@ -338,6 +376,10 @@ class Serve {
   bool supervised_ = false;
   std::mutex service_mutex_;
   server::DurableImageService* service_ = nullptr;  // guarded by service_mutex_
+  // These outlive the service and the edges. Null: no spans are exported.
+  std::unique_ptr<server::OtlpExporter> exporter_;
+  std::unique_ptr<server::CallSpans> call_spans_;
+  std::unique_ptr<server::ImageSpans> image_spans_;
   // These outlive the service, whose groups may have ranks on nodes. Null: no listener for nodes.
   std::unique_ptr<server::NodeRegistry> nodes_;
   std::unique_ptr<server::NodeListener> node_listener_;
