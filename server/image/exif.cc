@@ -10,9 +10,11 @@
 namespace tessera::server {
 namespace {
 
+constexpr uint16_t kTagOrientation = 0x0112;
 constexpr uint16_t kTagExifIfd = 0x8769;
 constexpr uint16_t kTagExifVersion = 0x9000;
 constexpr uint16_t kTagUserComment = 0x9286;
+constexpr uint16_t kTypeShort = 3;
 constexpr uint16_t kTypeLong = 4;
 constexpr uint16_t kTypeUndefined = 7;
 constexpr size_t kEntryBytes = 12;
@@ -39,6 +41,8 @@ class TiffReader final {
     if (offset > bytes_.size() || count > bytes_.size() - offset) return std::nullopt;
     return bytes_.substr(offset, count);
   }
+
+  ByteOrder order() const { return order_; }
 
   std::optional<uint32_t> Short(size_t offset) const { return Number(offset, 2); }
   std::optional<uint32_t> Long(size_t offset) const { return Number(offset, 4); }
@@ -77,6 +81,17 @@ class TiffReader final {
   const std::string_view bytes_;
   const ByteOrder order_;
 };
+
+// `exif` may begin with "Exif\0\0".
+absl::StatusOr<TiffReader> OpenTiff(std::string_view exif) {
+  if (exif.substr(0, kExifMarker.size()) == kExifMarker) exif.remove_prefix(kExifMarker.size());
+  const std::string_view magic = exif.substr(0, 4);
+  const bool big_endian = magic == std::string_view("MM\0*", 4);
+  if (!big_endian && magic != std::string_view("II*\0", 4)) {
+    return absl::DataLossError("the EXIF block is damaged: it has no TIFF header");
+  }
+  return TiffReader(exif, big_endian ? ByteOrder::kBigEndian : ByteOrder::kLittleEndian);
+}
 
 // Cameras fill unused comment space with NUL and blanks.
 std::string_view WithoutPadding(std::string_view text) {
@@ -119,14 +134,7 @@ std::string BuildExif(std::string_view comment) {
 }
 
 absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif) {
-  if (exif.substr(0, kExifMarker.size()) == kExifMarker) exif.remove_prefix(kExifMarker.size());
-  const std::string_view magic = exif.substr(0, 4);
-  const bool big_endian = magic == std::string_view("MM\0*", 4);
-  if (!big_endian && magic != std::string_view("II*\0", 4)) {
-    return absl::DataLossError("the EXIF block is damaged: it has no TIFF header");
-  }
-  const ByteOrder order = big_endian ? ByteOrder::kBigEndian : ByteOrder::kLittleEndian;
-  const TiffReader tiff(exif, order);
+  ASSIGN_OR_RETURN(const TiffReader tiff, OpenTiff(exif));
   const std::optional<uint32_t> first_directory = tiff.Long(4);
   if (!first_directory) return absl::DataLossError("the EXIF block is damaged: it ends inside its header");
 
@@ -139,9 +147,20 @@ absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif) {
 
   const std::string_view code = comment->substr(0, kCharacterCodeBytes);
   const std::string_view text = comment->substr(kCharacterCodeBytes);
-  if (code == kUnicodeCode) return std::string(WithoutPadding(Utf16ToUtf8(text, order)));
+  if (code == kUnicodeCode) return std::string(WithoutPadding(Utf16ToUtf8(text, tiff.order())));
   if (code == kAsciiCode && IsUtf8(text)) return std::string(WithoutPadding(text));
   return std::string();
+}
+
+int ReadExifOrientation(std::string_view exif) {
+  const absl::StatusOr<TiffReader> tiff = OpenTiff(exif);
+  if (!tiff.ok()) return 1;
+  const std::optional<uint32_t> first_directory = tiff->Long(4);
+  if (!first_directory) return 1;
+  const absl::StatusOr<TiffReader::Entry> entry = tiff->Find(*first_directory, kTagOrientation);
+  if (!entry.ok() || entry->type != kTypeShort || entry->count != 1) return 1;
+  const uint32_t value = tiff->Short(entry->value_offset).value_or(1);
+  return value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
 }
 
 }  // namespace tessera::server

@@ -23,4 +23,8 @@ inline constexpr size_t kMaxJpegExifBytes = 65527;
 // with "Exif\0\0". DATA_LOSS if the structure points outside the block.
 [[nodiscard]] absl::StatusOr<std::string> ReadExifUserComment(std::string_view exif);
 
+// Returns the orientation, 1 to 8; 1 (as stored) if the block has none, an undefined one, or is damaged: metadata alone
+// makes no picture unusable. `exif` may begin with "Exif\0\0".
+[[nodiscard]] int ReadExifOrientation(std::string_view exif);
+
 }  // namespace tessera::server

@@ -16,6 +16,8 @@ namespace tessera::server {
 namespace {
 
 constexpr int kExifMarkerCode = JPEG_APP0 + 1;
+constexpr int kProfileMarkerCode = JPEG_APP0 + 2;
+constexpr std::string_view kProfileMarker("ICC_PROFILE\0", 12);
 // A progressive file needs about ten scans. Without a bound, a short file could make the decoder pass over the picture
 // many times.
 constexpr int kMaxScans = 100;
@@ -99,6 +101,7 @@ struct JpegReader {
   jpeg_decompress_struct decompress = {};
   jpeg_progress_mgr progress = {};
   JpegError error;
+  bool is_source = false;  // keep the colour profile and CMYK
   control::Frames image;
 };
 
@@ -118,6 +121,7 @@ bool ReadHeader(JpegReader& reader, std::string_view bytes) {
   decompress.progress = &reader.progress;
   jpeg_mem_src(&decompress, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
   jpeg_save_markers(&decompress, kExifMarkerCode, 0xFFFF);
+  if (reader.is_source) jpeg_save_markers(&decompress, kProfileMarkerCode, 0xFFFF);
   jpeg_read_header(&decompress, TRUE);
   return true;
 }
@@ -125,10 +129,10 @@ bool ReadHeader(JpegReader& reader, std::string_view bytes) {
 bool ReadRows(JpegReader& reader) {
   jpeg_decompress_struct& decompress = reader.decompress;
   if (setjmp(reader.error.jump) != 0) return false;
-  decompress.out_color_space = JCS_RGB;
+  decompress.out_color_space = reader.image.channels == 4 ? JCS_CMYK : JCS_RGB;
   decompress.dct_method = JDCT_ISLOW;
   jpeg_start_decompress(&decompress);
-  const size_t row_bytes = size_t{3} * decompress.output_width;
+  const size_t row_bytes = reader.image.row_bytes();
   while (decompress.output_scanline < decompress.output_height) {
     JSAMPLE* row = reader.image.bytes.data() + decompress.output_scanline * row_bytes;
     jpeg_read_scanlines(&decompress, &row, 1);
@@ -141,14 +145,45 @@ absl::Status Damaged(const JpegReader& reader) {
   return absl::DataLossError(absl::StrCat("the JPEG is damaged: ", reader.error.message));
 }
 
-absl::StatusOr<std::string> FindParameters(const JpegReader& reader) {
+// Returns the content of the first EXIF marker, or an empty text.
+std::string_view FindExif(const JpegReader& reader) {
   for (const jpeg_marker_struct* marker = reader.decompress.marker_list; marker != nullptr; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
-    if (marker->marker == kExifMarkerCode && data.substr(0, kExifMarker.size()) == kExifMarker) {
-      return ReadExifUserComment(data);
-    }
+    if (marker->marker == kExifMarkerCode && data.substr(0, kExifMarker.size()) == kExifMarker) return data;
   }
-  return std::string();
+  return {};
+}
+
+// Returns false on an error of the library; `*profile` stays null without a whole profile, else free() is due.
+bool ReadProfile(JpegReader& reader, JOCTET** profile, unsigned* length) {
+  if (setjmp(reader.error.jump) != 0) return false;
+  jpeg_read_icc_profile(&reader.decompress, profile, length);
+  return true;
+}
+
+absl::StatusOr<std::string> FindProfile(JpegReader& reader) {
+  bool has_profile = false;
+  for (const jpeg_marker_struct* marker = reader.decompress.marker_list; marker != nullptr; marker = marker->next) {
+    const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
+    has_profile |= marker->marker == kProfileMarkerCode && data.substr(0, kProfileMarker.size()) == kProfileMarker;
+  }
+  if (!has_profile) return std::string();
+  JOCTET* bytes = nullptr;
+  unsigned length = 0;
+  if (!ReadProfile(reader, &bytes, &length) || bytes == nullptr) {
+    return absl::InvalidArgumentError("the JPEG's colour profile is damaged");
+  }
+  std::string profile(reinterpret_cast<const char*>(bytes), length);
+  std::free(bytes);
+  return profile;
+}
+
+// Resizes the image for ReadRows.
+void PrepareImage(JpegReader& reader, int channels) {
+  reader.image.width = static_cast<int>(reader.decompress.image_width);
+  reader.image.height = static_cast<int>(reader.decompress.image_height);
+  reader.image.channels = channels;
+  reader.image.bytes.resize(reader.image.row_bytes() * reader.image.rows());
 }
 
 }  // namespace
@@ -172,14 +207,42 @@ absl::StatusOr<DecodedImage> DecodeJpeg(std::string_view bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the JPEG has ", reader.decompress.num_components,
                                                    " colour components; 1 (grey) and 3 (colour) are supported"));
   }
-  ASSIGN_OR_RETURN(std::string parameters, FindParameters(reader));
+  std::string parameters;
+  if (const std::string_view exif = FindExif(reader); !exif.empty()) {
+    ASSIGN_OR_RETURN(parameters, ReadExifUserComment(exif));
+  }
 
-  reader.image.width = static_cast<int>(width);
-  reader.image.height = static_cast<int>(height);
-  reader.image.bytes.resize(static_cast<size_t>(3 * width * height));
+  PrepareImage(reader, 3);
   if (!ReadRows(reader)) return Damaged(reader);
   return DecodedImage{
       .image = std::move(reader.image), .format = ImageFormat::kJpeg, .parameters = std::move(parameters)};
+}
+
+absl::StatusOr<SourceImage> DecodeJpegSource(std::string_view bytes, const SourceLimits& limits) {
+  JpegReader reader;
+  reader.is_source = true;
+  if (!ReadHeader(reader, bytes)) return Damaged(reader);
+  const jpeg_decompress_struct& header = reader.decompress;
+  RETURN_IF_ERROR(CheckSourceSize(header.image_width, header.image_height, bytes.size(), limits));
+  if (header.num_components != 1 && header.num_components != 3 && header.num_components != 4) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the JPEG has ", header.num_components, " colour components; 1 (grey), 3 (colour) and 4 (CMYK) are supported"));
+  }
+  const bool cmyk = header.num_components == 4;
+  ASSIGN_OR_RETURN(std::string profile, FindProfile(reader));
+  PrepareImage(reader, cmyk ? 4 : 3);
+  if (!ReadRows(reader)) return Damaged(reader);
+  // Programs store 255 for no ink, as Adobe's do, with and without its marker.
+  if (cmyk) {
+    for (uint8_t& value : reader.image.bytes) value = static_cast<uint8_t>(255 - value);
+  }
+  return SourceImage{
+      .image = std::move(reader.image),
+      .format = ImageFormat::kJpeg,
+      .color = cmyk ? SourceColor::kCmyk : (header.num_components == 1 ? SourceColor::kGrey : SourceColor::kRgb),
+      .orientation = ReadExifOrientation(FindExif(reader)),
+      .animated = false,
+      .profile = std::move(profile)};
 }
 
 }  // namespace tessera::server

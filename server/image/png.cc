@@ -12,6 +12,7 @@
 #include "base/macros/status_macros.h"
 #include "server/image/character_sets.h"
 #include "server/image/codecs.h"
+#include "server/image/exif.h"
 
 namespace tessera::server {
 namespace {
@@ -80,6 +81,7 @@ struct PngReader {
   png_infop info = nullptr;
   PngError error;
   std::string_view rest;
+  bool is_source = false;  // keep alpha, and skip text and other chunks without a meaning for pixels
   control::Frames image;
   std::vector<png_bytep> rows;
 };
@@ -120,20 +122,29 @@ bool ReadHeader(PngReader& reader) {
   png_set_chunk_cache_max(reader.png, kMaxTextChunks);
   png_set_crc_action(reader.png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   png_set_read_fn(reader.png, &reader, TakeBytes);
+  // Names of 4 characters and a NUL, one after another.
+  static constexpr png_byte kSkipped[] =
+      "bKGD\0cHRM\0gAMA\0hIST\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0tIME\0tEXt\0zTXt\0iTXt";
+  if (reader.is_source) {
+    png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, kSkipped, sizeof(kSkipped) / 5);
+  }
   png_read_info(reader.png, reader.info);
   return true;
 }
 
-// Sets the format of rows to three bytes per pixel.
+// Sets the format of rows to three bytes per pixel; a source with transparency gets four.
 bool PrepareRows(PngReader& reader) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   png_set_expand(reader.png);
   png_set_scale_16(reader.png);
   png_set_gray_to_rgb(reader.png);
-  png_set_strip_alpha(reader.png);
+  if (!reader.is_source) png_set_strip_alpha(reader.png);
   png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
-  return png_get_rowbytes(reader.png, reader.info) == size_t{3} * png_get_image_width(reader.png, reader.info);
+  reader.image.channels = png_get_channels(reader.png, reader.info);
+  return (reader.image.channels == 3 || (reader.is_source && reader.image.channels == 4)) &&
+         png_get_rowbytes(reader.png, reader.info) ==
+             static_cast<size_t>(reader.image.channels) * png_get_image_width(reader.png, reader.info);
 }
 
 bool ReadRows(PngReader& reader) {
@@ -166,6 +177,67 @@ absl::StatusOr<std::string> FindParameters(const PngReader& reader) {
   return std::string();
 }
 
+// Reads everything up to the pixels.
+absl::Status Open(PngReader& reader, std::string_view bytes) {
+  RETURN_IF_ERROR(CheckChunkLengths(bytes));
+  reader.rest = bytes;
+  reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.error, OnError, OnWarning);
+  if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
+  if (reader.info == nullptr) return absl::ResourceExhaustedError("there is not enough memory to decode the image");
+  if (!ReadHeader(reader)) return Damaged(reader);
+  reader.image.width = static_cast<int>(png_get_image_width(reader.png, reader.info));
+  reader.image.height = static_cast<int>(png_get_image_height(reader.png, reader.info));
+  return absl::OkStatus();
+}
+
+// Reads the pixels and everything after them. The size must be checked before.
+absl::Status ReadPixels(PngReader& reader) {
+  if (!PrepareRows(reader)) return Damaged(reader);
+  const size_t row_bytes = reader.image.row_bytes();
+  reader.image.bytes.resize(row_bytes * reader.image.rows());
+  reader.rows.resize(reader.image.rows());
+  for (size_t y = 0; y < reader.rows.size(); ++y) reader.rows[y] = reader.image.bytes.data() + row_bytes * y;
+  return ReadRows(reader) ? absl::OkStatus() : Damaged(reader);
+}
+
+// Returns the content of the first chunk `type` of a file whose chunk lengths were checked.
+std::optional<std::string_view> FindChunk(std::string_view bytes, std::string_view type) {
+  for (std::string_view rest = bytes.substr(8); rest.size() >= 12;) {
+    uint32_t length = 0;
+    for (int i = 0; i < 4; ++i) length = length << 8 | static_cast<uint8_t>(rest[i]);
+    if (rest.substr(4, 4) == type) return rest.substr(8, length);
+    if (rest.substr(4, 4) == "IEND") break;
+    rest.remove_prefix(12 + size_t{length});
+  }
+  return std::nullopt;
+}
+
+// Returns the ICC profile, or an empty text. libpng drops a damaged one with only a warning.
+absl::StatusOr<std::string> FindProfile(PngReader& reader, std::string_view bytes) {
+  // Code points for BT.709 primaries, sRGB's transfer function, RGB, full range (ITU-T H.273).
+  constexpr std::string_view kSrgbCodePoints("\x01\x0D\x00\x01", 4);
+  const std::optional<std::string_view> code_points = FindChunk(bytes, "cICP");
+  if (code_points && *code_points != kSrgbCodePoints) {
+    return absl::InvalidArgumentError("the PNG has code points (cICP) of another colour space than sRGB");
+  }
+  if (!FindChunk(bytes, "iCCP")) return std::string();
+  png_charp name = nullptr;
+  int compression = 0;
+  png_bytep profile = nullptr;
+  png_uint_32 length = 0;
+  if (png_get_iCCP(reader.png, reader.info, &name, &compression, &profile, &length) == 0) {
+    return absl::InvalidArgumentError("the PNG's colour profile is damaged or does not fit its pixels");
+  }
+  return std::string(reinterpret_cast<const char*>(profile), length);
+}
+
+int FindOrientation(PngReader& reader) {
+  png_bytep exif = nullptr;
+  png_uint_32 length = 0;
+  if (png_get_eXIf_1(reader.png, reader.info, &length, &exif) == 0) return 1;
+  return ReadExifOrientation(std::string_view(reinterpret_cast<const char*>(exif), length));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> EncodePng(const control::Frames& image, const std::string& parameters) {
@@ -195,31 +267,35 @@ absl::StatusOr<std::string> EncodePng(const control::Frames& image, const std::s
 }
 
 absl::StatusOr<DecodedImage> DecodePng(std::string_view bytes) {
-  RETURN_IF_ERROR(CheckChunkLengths(bytes));
   PngReader reader;
-  reader.rest = bytes;
-  reader.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader.error, OnError, OnWarning);
-  if (reader.png != nullptr) reader.info = png_create_info_struct(reader.png);
-  if (reader.info == nullptr) return absl::ResourceExhaustedError("there is not enough memory to decode the image");
-  if (!ReadHeader(reader)) return Damaged(reader);
-
-  const size_t width = png_get_image_width(reader.png, reader.info);
-  const size_t height = png_get_image_height(reader.png, reader.info);
-  if (absl::Status size = CheckDecodedSize(static_cast<int64_t>(width), static_cast<int64_t>(height), bytes.size());
-      !size.ok()) {
-    return size;
-  }
-  if (!PrepareRows(reader)) return Damaged(reader);
-  reader.image.width = static_cast<int>(width);
-  reader.image.height = static_cast<int>(height);
-  reader.image.bytes.resize(3 * width * height);
-  reader.rows.resize(height);
-  for (size_t y = 0; y < height; ++y) reader.rows[y] = reader.image.bytes.data() + 3 * width * y;
-  if (!ReadRows(reader)) return Damaged(reader);
+  RETURN_IF_ERROR(Open(reader, bytes));
+  RETURN_IF_ERROR(CheckDecodedSize(reader.image.width, reader.image.height, bytes.size()));
+  RETURN_IF_ERROR(ReadPixels(reader));
 
   ASSIGN_OR_RETURN(std::string parameters, FindParameters(reader));
   return DecodedImage{
       .image = std::move(reader.image), .format = ImageFormat::kPng, .parameters = std::move(parameters)};
+}
+
+absl::StatusOr<SourceImage> DecodePngSource(std::string_view bytes, const SourceLimits& limits) {
+  PngReader reader;
+  reader.is_source = true;
+  RETURN_IF_ERROR(Open(reader, bytes));
+  RETURN_IF_ERROR(CheckSourceSize(reader.image.width, reader.image.height, bytes.size(), limits));
+  const bool grey = (png_get_color_type(reader.png, reader.info) & PNG_COLOR_MASK_COLOR) == 0;
+  ASSIGN_OR_RETURN(std::string profile, FindProfile(reader, bytes));
+  RETURN_IF_ERROR(ReadPixels(reader));
+
+  // The number of frames is acTL's first field (APNG); the picture itself is the first or the only one.
+  const std::optional<std::string_view> animation = FindChunk(bytes, "acTL");
+  const bool animated =
+      animation && animation->size() == 8 && animation->substr(0, 4) > std::string_view("\0\0\0\1", 4);
+  return SourceImage{.image = std::move(reader.image),
+                     .format = ImageFormat::kPng,
+                     .color = grey ? SourceColor::kGrey : SourceColor::kRgb,
+                     .orientation = FindOrientation(reader),
+                     .animated = animated,
+                     .profile = std::move(profile)};
 }
 
 }  // namespace tessera::server

@@ -46,6 +46,53 @@ absl::StatusOr<std::string> AddExif(const std::string& file, const std::string& 
   return std::string(reinterpret_cast<const char*>(assembled.data.bytes), assembled.data.size);
 }
 
+std::string_view View(const WebPData& data) { return {reinterpret_cast<const char*>(data.bytes), data.size}; }
+
+std::string_view FindChunk(const WebPMux* mux, const char* name) {
+  WebPData chunk = {};
+  return WebPMuxGetChunk(mux, name, &chunk) == WEBP_MUX_OK ? View(chunk) : std::string_view();
+}
+
+// Decodes one bitstream into `to`, whose rows lie `stride` bytes apart and have `channels`
+// bytes a pixel.
+absl::Status DecodeBitstream(std::string_view bytes, int channels, uint8_t* to, size_t size, size_t stride) {
+  const auto decode = channels == 4 ? WebPDecodeRGBAInto : WebPDecodeRGBInto;
+  if (decode(Bytes(bytes), bytes.size(), to, size, static_cast<int>(stride)) == nullptr) {
+    return absl::DataLossError("the WebP is damaged or cut short");
+  }
+  return absl::OkStatus();
+}
+
+struct FirstFrame {
+  FirstFrame() = default;
+  FirstFrame(const FirstFrame&) = delete;
+  FirstFrame& operator=(const FirstFrame&) = delete;
+  ~FirstFrame() { WebPDataClear(&info.bitstream); }
+  WebPMuxFrameInfo info = {};
+};
+
+// Returns the canvas with the first frame of an animation on it; what the frame leaves free is transparent.
+absl::StatusOr<control::Frames> DecodeFirstFrame(const WebPMux* mux, int width, int height) {
+  const absl::Status damaged = absl::DataLossError("the WebP is damaged: its first frame cannot be read");
+  FirstFrame frame;
+  WebPBitstreamFeatures features;
+  if (WebPMuxGetFrame(mux, 1, &frame.info) != WEBP_MUX_OK ||
+      WebPGetFeatures(frame.info.bitstream.bytes, frame.info.bitstream.size, &features) != VP8_STATUS_OK) {
+    return damaged;
+  }
+  const int left = frame.info.x_offset, top = frame.info.y_offset;
+  if (left < 0 || top < 0 || features.width > width - left || features.height > height - top) return damaged;
+  const bool whole = features.width == width && features.height == height;
+  control::Frames canvas{
+      .width = width, .height = height, .channels = whole && features.has_alpha == 0 ? 3 : 4, .bytes = {}};
+  canvas.bytes.resize(canvas.row_bytes() * canvas.rows());
+  const size_t start =
+      static_cast<size_t>(top) * canvas.row_bytes() + static_cast<size_t>(left) * static_cast<size_t>(canvas.channels);
+  RETURN_IF_ERROR(DecodeBitstream(View(frame.info.bitstream), canvas.channels, canvas.bytes.data() + start,
+                                  canvas.bytes.size() - start, canvas.row_bytes()));
+  return canvas;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> EncodeWebp(const control::Frames& image, const std::string& exif, bool lossless,
@@ -109,6 +156,35 @@ absl::StatusOr<DecodedImage> DecodeWebp(std::string_view bytes) {
     return absl::DataLossError("the WebP is damaged or cut short");
   }
   return DecodedImage{.image = std::move(image), .format = ImageFormat::kWebp, .parameters = std::move(parameters)};
+}
+
+absl::StatusOr<SourceImage> DecodeWebpSource(std::string_view bytes, const SourceLimits& limits) {
+  WebPBitstreamFeatures features;
+  if (WebPGetFeatures(Bytes(bytes), bytes.size(), &features) != VP8_STATUS_OK) {
+    return absl::DataLossError("the WebP is damaged: its header cannot be read");
+  }
+  RETURN_IF_ERROR(CheckSourceSize(features.width, features.height, bytes.size(), limits));
+  const WebPData file_data = {Bytes(bytes), bytes.size()};
+  const Mux mux(WebPMuxCreate(&file_data, /*copy_data=*/0));
+  if (mux == nullptr) return absl::DataLossError("the WebP is damaged: its chunks cannot be read");
+
+  SourceImage source{.format = ImageFormat::kWebp};
+  source.profile = FindChunk(mux.get(), "ICCP");
+  source.orientation = ReadExifOrientation(FindChunk(mux.get(), "EXIF"));
+  if (features.has_animation != 0) {
+    int frames = 0;
+    if (WebPMuxNumChunks(mux.get(), WEBP_CHUNK_ANMF, &frames) != WEBP_MUX_OK) frames = 0;
+    source.animated = frames > 1;
+    ASSIGN_OR_RETURN(source.image, DecodeFirstFrame(mux.get(), features.width, features.height));
+    return source;
+  }
+  source.image.width = features.width;
+  source.image.height = features.height;
+  source.image.channels = features.has_alpha != 0 ? 4 : 3;
+  source.image.bytes.resize(source.image.row_bytes() * source.image.rows());
+  RETURN_IF_ERROR(DecodeBitstream(bytes, source.image.channels, source.image.bytes.data(), source.image.bytes.size(),
+                                  source.image.row_bytes()));
+  return source;
 }
 
 }  // namespace tessera::server
