@@ -15,7 +15,8 @@
 #include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
 #include "control/pictures/picture.h"
-#include "server/image/image_file.h"
+#include "server/pictures/decode_picture.h"
+#include "server/pictures/picture_pixels.h"
 
 namespace tessera::client {
 namespace {
@@ -33,13 +34,24 @@ absl::StatusOr<std::string> MakeFolder() {
   return name;
 }
 
+absl::StatusOr<control::Frames> ReadFrames(const std::string& path, const char* option) {
+  const auto failed = [option](const absl::Status& status, const std::string& file) {
+    return absl::Status(status.code(), absl::StrCat(option, ": ", file, std::string(status.message())));
+  };
+  const absl::StatusOr<std::string> bytes = control::ReadPictureFile(path);
+  if (!bytes.ok()) return failed(bytes.status(), "");
+  absl::StatusOr<server::DecodedPicture> decoded = server::DecodePicture(*bytes, {});
+  if (!decoded.ok()) return failed(decoded.status(), path + ": ");
+  return std::move(decoded->frames);
+}
+
 }  // namespace
 
 void AddPictureOptions(CLI::App& app, PictureOptions& options) {
   BeginGroup(app, "Pictures");
   AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext, is made after", "FILE"},
            options.images);
-  AddText(app, {"--mask", "Picture that is white where the image is to change; black parts are kept", "FILE"},
+  AddText(app, {"--mask", "Picture that is transparent, or without transparency white, where the image is to change", "FILE"},
           options.mask);
   AddText(app,
           {"--strength",
@@ -78,7 +90,7 @@ absl::Status PictureFiles::Read(const PictureOptions& options, control::PictureI
     job.images.push_back(std::move(image));
   }
   if (!options.mask.empty()) {
-    ASSIGN_OR_RETURN(control::PictureUse mask, Add(options.mask, "--mask"));
+    ASSIGN_OR_RETURN(control::PictureUse mask, AddMask(options.mask));
     job.mask.push_back(std::move(mask));
   }
   if (!options.strength.empty()) {
@@ -91,22 +103,20 @@ absl::Status PictureFiles::Read(const PictureOptions& options, control::PictureI
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::Add(const std::string& path, const char* option) {
-  const absl::StatusOr<std::string> bytes = control::ReadPictureFile(path);
-  const absl::StatusOr<control::Frames> picture =
-      bytes.ok() ? control::DecodePicture(*bytes) : absl::StatusOr<control::Frames>(bytes.status());
-  if (!picture.ok()) {
-    const std::string message(picture.status().message());
-    const bool named = message.starts_with(path);
-    return absl::Status(picture.status().code(), absl::StrCat(option, ": ", named ? "" : path + ": ", message));
-  }
-  return Store(*picture);
+  ASSIGN_OR_RETURN(control::Frames frames, ReadFrames(path, option));
+  return Store(server::OnWhite(std::move(frames)));
+}
+
+absl::StatusOr<control::PictureUse> PictureFiles::AddMask(const std::string& path) {
+  ASSIGN_OR_RETURN(control::Frames frames, ReadFrames(path, "--mask"));
+  return Store(frames.channels == 4 ? server::MaskOfAlpha(std::move(frames)) : std::move(frames));
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::Store(const control::Frames& picture) {
   if (folder_.empty()) {
     ASSIGN_OR_RETURN(folder_, MakeFolder());
   }
-  ASSIGN_OR_RETURN(const std::string bytes, server::EncodeImage(picture, server::ImageFormat::kPng, {}));
+  ASSIGN_OR_RETURN(const std::string bytes, server::EncodeStoredPicture(picture));
   const std::string digest = absl::BytesToHexString(base::Sha256Of(bytes));
   const std::string file = absl::StrCat(folder_, "/", digest, ".png");
   RETURN_IF_ERROR(base::WriteFileAtomically(file, bytes, {.owner_only = true}));

@@ -43,6 +43,7 @@ class PictureFiles final {
 
  private:
   absl::StatusOr<control::PictureUse> Add(const std::string& path, const char* option);
+  absl::StatusOr<control::PictureUse> AddMask(const std::string& path);
   absl::StatusOr<control::PictureUse> Store(const control::Frames& picture);
 
   std::string folder_;  // empty until the first picture
