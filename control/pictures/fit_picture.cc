@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 #include "control/pictures/filter_taps.h"
 #include "control/pictures/picture.h"
@@ -27,6 +28,7 @@ struct FixedTaps {
 };
 
 std::vector<FixedTaps> FixedTapsOf(int size, double from, double to, int new_size, const ResamplingFilter& filter) {
+  const double one = base::Planted("weights_of_21_bits") ? 1 << (kWeightBits - 1) : 1 << kWeightBits;
   std::vector<FixedTaps> all;
   all.reserve(static_cast<size_t>(new_size));
   for (const FilterTaps& taps : TapsOf(size, from, to, new_size, filter)) {
@@ -34,7 +36,8 @@ std::vector<FixedTaps> FixedTapsOf(int size, double from, double to, int new_siz
     fixed.first = taps.first;
     fixed.weights.reserve(taps.weights.size());
     for (const double weight : taps.weights) {
-      fixed.weights.push_back(static_cast<int32_t>(weight * (1 << kWeightBits) + (weight < 0 ? -0.5 : 0.5)));
+      fixed.weights.push_back(static_cast<int32_t>(weight * one + (weight < 0 ? -0.5 : 0.5)));
+      if (base::Planted("weights_of_21_bits")) fixed.weights.back() *= 2;
     }
   }
   return all;
@@ -144,7 +147,7 @@ absl::StatusOr<Frames> Resize(const Frames& picture, int width, int height) {
     }
   };
   // Clipping makes the result depend on the order of the passes.
-  const bool down_first = rows_lost > 0 && rows_lost > 2 * columns_lost;
+  const bool down_first = (rows_lost > 0 && rows_lost > 2 * columns_lost) != base::Planted("resize_passes_exchanged");
   if (!down_first) across();
   if (rows_lost != 0) {
     result = FilterColumns(result, FixedTapsOf(picture.height, 0, picture.height, height, kLanczosFilter));

@@ -1,10 +1,11 @@
 #include "control/pictures/mask.h"
 
-#include <algorithm>
 #include <cstddef>
+#include <numeric>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/macros/planted.h"
 #include "base/macros/status_macros.h"
 
 namespace tessera::control {
@@ -45,7 +46,7 @@ absl::StatusOr<Frames> ToGray(const Frames& picture) {
 absl::StatusOr<Frames> BinarizeMask(const Frames& gray) {
   RETURN_IF_ERROR(CheckGray(gray));
   Frames binary = gray;
-  for (uint8_t& value : binary.bytes) value = value >= 128 ? 1 : 0;
+  for (uint8_t& value : binary.bytes) value = (value >= 128) != base::Planted("mask_inverted") ? 1 : 0;
   return binary;
 }
 
@@ -61,7 +62,9 @@ absl::StatusOr<Frames> MaskOfLatents(const Frames& binary) {
   auto out = latents.bytes.begin();
   for (int y = 0; y < binary.height; y += 8) {
     const uint8_t* row = binary.bytes.data() + binary.row_bytes() * static_cast<size_t>(y);
-    for (int x = 0; x < binary.width; x += 8) *out++ = row[x];
+    for (int x = 0; x < binary.width; x += 8) {
+      *out++ = base::Planted("mask_averaged") ? (std::accumulate(row + x, row + x + 8, 0) >= 4 ? 1 : 0) : row[x];
+    }
   }
   return latents;
 }
