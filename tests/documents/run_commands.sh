@@ -4,7 +4,7 @@
 # "./run-demo.sh" (which is run if the programs are those of its build folder); README.md shows no others. What
 # "docker run" runs in a container is run without one ("--detach": as with "&"). A model that
 # a clone does not have is written PATH/TO/…; a tiny one of the same layout takes its place, and tests/documents/adapters
-# that of PATH/TO/adapters. A server is started on ports
+# that of PATH/TO/adapters, and tests/golden-inputs/images that of PATH/TO/pictures. A server is started on ports
 # that are free and ended with SIGTERM once it listens; one that is started with "&" stays until the next one, and calls of
 # curl go to it (it is started again if need be), but for those that name a JOB, an IMAGE or a $SECRET of the reader's. A
 # file NAME.png at the end of a line has to be a picture then. "tessera pull" downloads a tiny model of that name from a hub
@@ -60,6 +60,7 @@ for document in "$@"; do
   trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
   ln -s "$root/assets" "$folder/assets"
   export XDG_CACHE_HOME="$folder/cache"  # what a command measures of this machine is not the user's
+  export XDG_DATA_HOME="$folder/data"    # nor is the key of the user's pictures
   export HF_HOME="$folder/hub"           # nor is the cache of the models
   unset HF_ENDPOINT
   if [ "$document" = README.md ]; then
@@ -67,7 +68,7 @@ for document in "$@"; do
     [ -z "$unknown" ] || { echo "$document shows a command that is not run: $unknown"; exit 1; }
   fi
   sed -e :a -e '/\\$/N; s/\\\n *//; ta' "$root/$document" | grep -E "$commands" | grep -vE '^    curl .*(JOB|IMAGE|SECRET)' |
-    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
+    sed -E "s/^ *docker run --detach .* tessera:cpu (.*)/    tessera \\1 \&/; s/^ *docker run .* tessera:cpu /    tessera /; s|PATH/TO/adapters|$root/tests/documents/adapters|g; s|PATH/TO/pictures|$root/tests/golden-inputs/images|g; s|PATH/TO/FLUX[^ ]*|$root/tests/golden/pipelines/flux_dev|; s|PATH/TO/[^ ]*|$root/tests/golden/pipelines/pixart_sigma|; s|^ *tessera |\"$tessera\" |; s|^ *curl -s |curl -sS --fail |" >"$folder/commands"
   [ -s "$folder/commands" ] || { echo "$document shows no command"; exit 1; }
   printf '%s\n' 'listen: {http: {port: 0}, grpc: {port: 0}, admin: {port: 0}}' 'groups: [{model: emoji}]' \
     >"$folder/tessera.yaml"
