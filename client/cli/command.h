@@ -31,6 +31,8 @@ CommandRun AddPlan(CLI::App& app);
 CommandRun AddServe(CLI::App& app);
 CommandRun AddNode(CLI::App& app);
 CommandRun AddDoctor(CLI::App& app);
+CommandRun AddBackup(CLI::App& app);
+CommandRun AddRestore(CLI::App& app);
 CommandRun AddKeys(CLI::App& app);
 CommandRun AddJobs(CLI::App& app);
 CommandRun AddCancel(CLI::App& app);

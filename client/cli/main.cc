@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"jobs", "List the jobs of a server", AddJobs},
     {"cancel", "Cancel a job of a server", AddCancel},
     {"keys", "Make an API key for a server", AddKeys},
+    {"backup", "Back up the jobs, images and adapters of a server", AddBackup},
+    {"restore", "Make a server's data folder from a backup", AddRestore},
     {"verify", "Prove that a layout makes the images of one rank", AddVerify},
     {"layouts", "List the layouts of a number of ranks: which are valid and certified, and what they cost", AddLayouts},
     {"plan", "Predict what a model takes on a number of GPUs, and recommend layout and replicas", AddPlan},

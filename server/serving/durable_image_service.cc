@@ -14,6 +14,8 @@
 #include "base/time/steady_time.h"
 #include "server/adapters/adapter_check.h"
 #include "server/api/job.h"
+#include "server/backup/restore.h"
+#include "server/jobs/data_folder.h"
 #include "server/jobs/postgres_job_store.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/serving/group_record.h"
@@ -100,7 +102,7 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
                 .max_waiting = options.limits.max_queued_jobs,
                 .max_expected_wait = options.limits.max_expected_wait}),
       storage_{.clock = {},
-               .results = DiskResultStore(options.data_folder + "/images", options.highest_result_descriptor),
+               .results = DiskResultStore(options.data_folder + "/" + kImagesFolder, options.highest_result_descriptor),
                .jobs = nullptr,
                .contents = nullptr,
                .adapters = nullptr} {}
@@ -122,6 +124,7 @@ DurableImageService::~DurableImageService() {
 
 absl::Status DurableImageService::Open() {
   RETURN_IF_ERROR(base::MakePrivateFolder(options_.data_folder));
+  RETURN_IF_ERROR(CheckNoRestore(options_.data_folder));
   if (base::ReadersOfDataFolder(options_.data_folder) != base::Readers::kOwner) {
     options_.log(
         {base::LogLevel::kWarning,
@@ -182,7 +185,7 @@ absl::Status DurableImageService::OpenStore() {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(storage_.jobs,
-                   SqliteJobStore::Open({.path = options_.data_folder + "/jobs.sqlite",
+                   SqliteJobStore::Open({.path = options_.data_folder + "/" + kJobsFile,
                                          .files = files,
                                          .clock = &storage_.clock,
                                          .vfs = options_.vfs,
@@ -198,7 +201,7 @@ absl::Status DurableImageService::OpenStore() {
 absl::Status DurableImageService::OpenAdapters() {
   // In a shared data folder, other servers' jobs may need adapters that this server does not know of.
   ASSIGN_OR_RETURN(storage_.contents,
-                   ContentStore::Open({.own_folder = options_.data_folder + "/adapters",
+                   ContentStore::Open({.own_folder = options_.data_folder + "/" + kAdaptersFolder,
                                        .own_suffix = ".safetensors",
                                        .is_shared = options_.shared_queue.has_value(),
                                        .own_retention = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
