@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/strings/escaping.h"
+
 namespace tessera::base {
 namespace {
 
@@ -25,6 +27,12 @@ TEST(Sha256Test, PartsThatJoinToTheSameBytesDiffer) {
   second.UpdatePart("a");
   second.UpdatePart("bc");
   EXPECT_NE(first.Finish(), second.Finish());
+}
+
+// RFC 4231, test case 2.
+TEST(Sha256Test, TheCodeWithAKeyIsThatOfItsDefinition) {
+  EXPECT_EQ(absl::BytesToHexString(HmacSha256Of("Jefe", "what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ TEST(StoredJob, IgnoresFieldsOfANewerProgram) {
 }
 
 TEST(StoredJob, RefusesWhatANewerProgramSaysMustNotBeMisread) {
-  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(3); })).status();
+  const absl::Status status = ParseStoredJob(Changed([](auto& job) { job.set_minimum_reader(4); })).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("newer version"));
 }
@@ -122,6 +122,26 @@ TEST(StoredJob, KeepsAdaptersByTheirContentAndIsRefusedByProgramsThatKnowNone) {
 
   ASSERT_TRUE(message.ParseFromString(*SerializeJob(SmallJob())));
   EXPECT_EQ(message.minimum_reader(), 1u) << "programs that know no adapters take a job without any";
+}
+
+TEST(StoredJob, KeepsPicturesByTheirContentAndIsRefusedByProgramsThatKnowNone) {
+  StoredJob kept = SmallJob();
+  control::JobParameters& parameters = kept.request.parameters;
+  parameters.images = {{.digest = std::string(64, 'a'), .width = 96, .height = 80, .file = "/here/a"}};
+  parameters.mask = {{.digest = std::string(64, 'b'), .width = 96, .height = 80, .file = "/here/b"}};
+  parameters.strength = 0.4;
+  const absl::StatusOr<std::string> bytes = SerializeJob(kept);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  internal::stored::Job message;
+  ASSERT_TRUE(message.ParseFromString(*bytes));
+  EXPECT_EQ(message.minimum_reader(), 3u);
+  const absl::StatusOr<StoredJob> read = ParseStoredJob(*bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  parameters.images[0].file.clear();
+  parameters.mask[0].file.clear();
+  EXPECT_EQ(read->request.parameters.images, parameters.images);
+  EXPECT_EQ(read->request.parameters.mask, parameters.mask);
+  EXPECT_EQ(read->request.parameters.strength, 0.4);
 }
 
 TEST(StoredJob, RefusesAdaptersThatNoValidatorWouldHavePassed) {
