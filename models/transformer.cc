@@ -52,8 +52,7 @@ ForwardPass::ForwardPass(const Transformer& transformer, const TransformerInput&
   }
   std::vector<Positions> rows;
   if (transformer.joint_text()) {
-    rows.push_back(
-        PlaceJointText(transformer, input.text.size(1), input.reference_grids, input.patches.device()));
+    rows.push_back(PlaceJointText(transformer, input.text.size(1), input.reference_grids, input.patches.device()));
     conditioning_.references = TokensOf(input.reference_grids);
   }
   rows.push_back(positions_);

@@ -95,9 +95,8 @@ constexpr auto FieldsOf(const ModelCost*) {
       Field("text_tokens", &C::text_tokens, Integer{0, kMaxTokens}),
       Field("fixed_text_tokens", &C::fixed_text_tokens, Integer{0, kMaxTokens}), Field("joint_text", &C::joint_text),
       Field("reads_pictures", &C::reads_pictures), Field("guidance_is_input", &C::guidance_is_input),
-      Field("sizes", &C::sizes), Field("flops", &C::flops),
-      Field("blocks", &C::blocks, Integer{1, 1 << 16}), Field("values_per_token", &C::values_per_token, kCount),
-      Field("values_per_block", &C::values_per_block, kCount),
+      Field("sizes", &C::sizes), Field("flops", &C::flops), Field("blocks", &C::blocks, Integer{1, 1 << 16}),
+      Field("values_per_token", &C::values_per_token, kCount), Field("values_per_block", &C::values_per_block, kCount),
       Field("encode_flops_per_token", &C::encode_flops_per_token, kCount),
       Field("decode_flops_per_pixel", &C::decode_flops_per_pixel, kCount),
       Field("decode_values_per_pixel", &C::decode_values_per_pixel, kCount));

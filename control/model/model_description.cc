@@ -59,7 +59,8 @@ ImageSize SizeLike(const ModelDescription& model, ImageSize picture) {
   const double area = static_cast<double>(model.default_height) * model.default_width;
   const double ratio = static_cast<double>(picture.width) / static_cast<double>(picture.height);
   const int64_t multiple = model.size_multiple;
-  const int64_t low = (model.min_size + multiple - 1) / multiple * multiple, high = model.max_size / multiple * multiple;
+  const int64_t low = (model.min_size + multiple - 1) / multiple * multiple,
+                high = model.max_size / multiple * multiple;
   const auto side = [&](double length) {
     return std::clamp(static_cast<int64_t>(std::nearbyint(length)) / multiple * multiple, low, high);
   };

@@ -54,17 +54,17 @@ struct JobParameters {
 constexpr auto FieldsOf(const JobParameters*) {
   using base::Field, base::Integer;
   using J = JobParameters;
-  return std::tuple(
-      Field("prompt", &J::prompt, kPrompt), Field("negative_prompt", &J::negative_prompt, kPrompt),
-      Field("height", &J::height, Integer{1, 65536}), Field("width", &J::width, Integer{1, 65536}),
-      Field("steps", &J::steps, Integer{1, kMaxSteps}), Field("guidance_scale", &J::guidance_scale, kScales),
-      Field("seed", &J::seed), Field("sampler", &J::sampler, base::Text{.most_bytes = 256}), Field("noise", &J::noise),
-      Field("clean_caption", &J::clean_caption), Field("resolution_binning", &J::resolution_binning),
-      Field("max_sequence_length", &J::max_sequence_length, Integer{0, 65536}),
-      Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}),
-      Field("images", &J::images, base::List<base::Nested>{.most = kMaxPictures}),
-      Field("mask", &J::mask, base::List<base::Nested>{.most = 1}), Field("strength", &J::strength, kStrengths),
-      base::Inline(&J::options));
+  return std::tuple(Field("prompt", &J::prompt, kPrompt), Field("negative_prompt", &J::negative_prompt, kPrompt),
+                    Field("height", &J::height, Integer{1, 65536}), Field("width", &J::width, Integer{1, 65536}),
+                    Field("steps", &J::steps, Integer{1, kMaxSteps}),
+                    Field("guidance_scale", &J::guidance_scale, kScales), Field("seed", &J::seed),
+                    Field("sampler", &J::sampler, base::Text{.most_bytes = 256}), Field("noise", &J::noise),
+                    Field("clean_caption", &J::clean_caption), Field("resolution_binning", &J::resolution_binning),
+                    Field("max_sequence_length", &J::max_sequence_length, Integer{0, 65536}),
+                    Field("loras", &J::adapters, base::List<base::Nested>{.most = kMaxAdapters}),
+                    Field("images", &J::images, base::List<base::Nested>{.most = kMaxPictures}),
+                    Field("mask", &J::mask, base::List<base::Nested>{.most = 1}),
+                    Field("strength", &J::strength, kStrengths), base::Inline(&J::options));
 }
 
 // Returns the number of steps that the job is expected to run, for estimates before a worker has started it. Afterwards

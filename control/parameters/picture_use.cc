@@ -15,8 +15,8 @@ absl::Status CheckRules(const PictureUse& picture) {
 absl::Status CheckPictures(const JobParameters& job, PictureInput model) {
   const size_t images = job.images.size();
   if (job.strength <= 0) {
-    return base::ErrorOfField("strength", absl::StrCat(" is ", base::NumberText(job.strength),
-                                                       "; valid values are above 0, up to 1"));
+    return base::ErrorOfField(
+        "strength", absl::StrCat(" is ", base::NumberText(job.strength), "; valid values are above 0, up to 1"));
   }
   if (images == 0) {
     if (!job.mask.empty()) return base::ErrorOfField("mask", " is given without an image; give the image too");

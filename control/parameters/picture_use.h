@@ -33,8 +33,7 @@ inline constexpr double kUsualStrength = 0.6;  // of image to image and inpainti
 constexpr auto FieldsOf(const PictureUse*) {
   using base::Field, base::Integer;
   using P = PictureUse;
-  return std::tuple(Field("digest", &P::digest, base::Content()),
-                    Field("width", &P::width, Integer{1, kMaxStoredSide}),
+  return std::tuple(Field("digest", &P::digest, base::Content()), Field("width", &P::width, Integer{1, kMaxStoredSide}),
                     Field("height", &P::height, Integer{1, kMaxStoredSide}),
                     Field("file", &P::file, base::Text{.most_bytes = 4096, .is_path = true}));
 }

@@ -30,10 +30,10 @@ struct FamilyDescription {
   std::vector<double> block_flops;   // cost of each block at the default size, by which pipeline stages are balanced
   control::ModelCost cost;
   control::PictureInput pictures = {};  // what the model does with given pictures
-  bool binning_keeps_size = true;     // whether a binned image is resized to the size that was requested
-  std::vector<std::string> options;   // names of the PromptOptions fields that the family reads
-  std::vector<std::string> warnings;  // about unused fields of configuration files
-  AdaptableModel adaptable;           // which products adapter files may apply to
+  bool binning_keeps_size = true;       // whether a binned image is resized to the size that was requested
+  std::vector<std::string> options;     // names of the PromptOptions fields that the family reads
+  std::vector<std::string> warnings;    // about unused fields of configuration files
+  AdaptableModel adaptable;             // which products adapter files may apply to
 };
 
 }  // namespace tessera::models

@@ -46,8 +46,9 @@ absl::StatusOr<FluxConfigs> ReadConfigs(const ModelFolder& folder) {
                              "width of the pooled output of text_encoder", configs.texts[kClip].config.pooled_width));
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: joint_attention_dim", configs.transformer.text_width,
                              "width of the states of text_encoder_2", configs.texts[kT5].config.width));
-  RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: out_channels", configs.transformer.latent_channels(),
-                             "vae/config.json: latent_channels", configs.autoencoder.latent_channels));
+  RETURN_IF_ERROR(CheckEqual("a quarter of transformer/config.json: out_channels",
+                             configs.transformer.latent_channels(), "vae/config.json: latent_channels",
+                             configs.autoencoder.latent_channels));
   const bool fills = PicturesOf(folder) == control::PictureInput::kFill;
   const int64_t mask_channels = configs.autoencoder.factor * configs.autoencoder.factor * kPatch * kPatch;
   RETURN_IF_ERROR(CheckEqual("transformer/config.json: in_channels - out_channels",

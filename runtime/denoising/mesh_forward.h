@@ -38,8 +38,8 @@ struct ForwardRows {
   models::Positions positions;  // of the whole image
   at::Tensor text;              // [b, t, D], all tokens: of the prompt as in PromptState, then of reference pictures
   std::vector<models::TokenGrid> references;  // the grids of these
-  at::Tensor text_bias;         // as in Conditioning
-  at::Tensor patches;           // [b, 0, features]: gives the dtype and shape of patches
+  at::Tensor text_bias;                       // as in Conditioning
+  at::Tensor patches;                         // [b, 0, features]: gives the dtype and shape of patches
   std::vector<int> skipped_blocks;
   int64_t text_work = 0;                      // see TokenCounts
   models::SharedAdapters adapters = nullptr;  // the same for all rows

@@ -17,8 +17,8 @@ absl::StatusOr<at::Tensor> SampleOf(const at::Tensor& picture, int draw, Denoise
                                     const parallel::ForwardContext& context) {
   ASSIGN_OR_RETURN(const models::LatentPosterior posterior, family.EncodeImage(picture, context));
   if (base::Planted("mean_of_the_picture")) return posterior.mean;
-  const at::Tensor noise = job.noise->ForPicture(draw, posterior.mean.sizes().slice(1),
-                                                 models::AccumulationType(family.dtype()));
+  const at::Tensor noise =
+      job.noise->ForPicture(draw, posterior.mean.sizes().slice(1), models::AccumulationType(family.dtype()));
   return posterior.mean + posterior.deviation * noise.unsqueeze(0).to(posterior.mean.options());
 }
 

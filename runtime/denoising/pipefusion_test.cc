@@ -52,7 +52,8 @@ TEST(PipeFusionReferencesTest, StaleStepsAreTheEmulationBitForBit) {
        runs.Valid({"patches=3,warmup=1", "pipe=2,patches=2,warmup=1", "pipe=3,patches=4,warmup=1"})) {
     EXPECT_TRUE(at::equal(runs.Run(layout), runs.Emulate(layout))) << parallel::LayoutText(layout);
   }
-  for (const parallel::Layout& layout : runs.Valid({"pipe=2,ulysses=2,patches=2,warmup=1", "ring=3,patches=2,warmup=1"})) {
+  for (const parallel::Layout& layout :
+       runs.Valid({"pipe=2,ulysses=2,patches=2,warmup=1", "ring=3,patches=2,warmup=1"})) {
     EXPECT_LE(LayoutRuns::Relative(runs.Run(layout), runs.Emulate(layout)), 1e-12) << parallel::LayoutText(layout);
   }
 }

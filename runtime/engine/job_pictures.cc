@@ -17,8 +17,7 @@ namespace {
 
 absl::StatusOr<control::Frames> ReadStored(const control::PictureUse& picture, const char* what) {
   const auto lost = [&](absl::string_view reason) {
-    return absl::DataLossError(
-        absl::StrCat("the stored file of ", what, " (SHA-256 ", picture.digest, ") ", reason));
+    return absl::DataLossError(absl::StrCat("the stored file of ", what, " (SHA-256 ", picture.digest, ") ", reason));
   };
   absl::StatusOr<std::string> bytes = control::ReadPictureFile(picture.file);
   if (!bytes.ok()) return lost("cannot be read");

@@ -18,8 +18,8 @@ at::Tensor PictureValues(const control::Frames& picture);
 // Returns the values of a binary mask [1, 1, height, width], in fp32.
 at::Tensor MaskValues(const control::Frames& binary);
 
-// Returns the job's pictures and mask in host memory, in fp32, for an image that is generated at `size`: stretched to it
-// with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the size that the
+// Returns the job's pictures and mask in host memory, in fp32, for an image that is generated at `size`: stretched to
+// it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the size that the
 // model prefers for them. `first_step` is that of the job's strength. DATA_LOSS if a file is missing, is not the one of
 // its digest, or is no such picture.
 absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,

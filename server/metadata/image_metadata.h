@@ -27,7 +27,7 @@ struct ImageOrigins {
   const control::ModelDescription& model;
   const control::LoadParameters& placement;
   parallel::Layout layout;
-  std::string weights;  // Loaded::contents; empty if unknown
+  std::string weights;           // Loaded::contents; empty if unknown
   std::string picture_key = {};  // for PictureName; empty: pictures are not named
 };
 

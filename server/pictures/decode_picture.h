@@ -1,6 +1,6 @@
 // Decodes a picture: PNG, JPEG or WebP, recognised by content. The server calls this only in the confined process
-// (server/pictures/serve_picture.h); PictureDecoder is what its other code calls. The command line calls it for files of
-// its user.
+// (server/pictures/serve_picture.h); PictureDecoder is what its other code calls. The command line calls it for files
+// of its user.
 #pragma once
 
 #include <string_view>

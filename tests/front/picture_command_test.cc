@@ -71,8 +71,7 @@ class PictureCommandTest : public ::testing::Test {
 
   // Writes a PNG.
   void Write(const std::string& name, const control::Frames& picture) const {
-    std::ofstream(folder_ / name, std::ios::binary)
-        << *server::EncodeImage(picture, server::ImageFormat::kPng, {});
+    std::ofstream(folder_ / name, std::ios::binary) << *server::EncodeImage(picture, server::ImageFormat::kPng, {});
   }
 
   static int LargestDifference(const control::Frames& a, const control::Frames& b) {
@@ -131,13 +130,15 @@ TEST_F(PictureCommandTest, AnotherUserCannotTestWhichPictureWasUsed) {
 TEST_F(PictureCommandTest, LayoutsMakeTheSameImageFromAPictureAndAMask) {
   ASSERT_EQ(Generate("serial.png", {"--image", kPicture, "--mask", kMask}).exit_code, 0);
   for (const char* layout : {"ring=2", "ulysses=2", "pipe=2"}) {
-    ASSERT_EQ(Generate("b.png", {"--image", kPicture, "--mask", kMask, "--overwrite", "--layout", layout}).exit_code, 0);
+    ASSERT_EQ(Generate("b.png", {"--image", kPicture, "--mask", kMask, "--overwrite", "--layout", layout}).exit_code,
+              0);
     EXPECT_LE(LargestDifference(Decoded("b.png").image, Decoded("serial.png").image), 1) << layout;
   }
 }
 
 TEST_F(PictureCommandTest, ATransparentMaskMeansWhatAWhiteOneMeans) {
-  control::Frames white{.width = 64, .height = 64, .channels = 3}, transparent{.width = 64, .height = 64, .channels = 4};
+  control::Frames white{.width = 64, .height = 64, .channels = 3},
+      transparent{.width = 64, .height = 64, .channels = 4};
   for (int i = 0; i < 64 * 64; ++i) {
     const bool changes = i % 64 > 20 && i / 64 < 40;
     for (int channel = 0; channel < 3; ++channel) white.bytes.push_back(changes ? 255 : 0);
@@ -172,7 +173,9 @@ TEST_F(PictureCommandTest, SaysWhatIsWrongAndLeavesNothing) {
       {{"--image", folder_ / "text.png"}, kFlux, "--image: "},
       {{"--image", folder_ / "cut.png"}, kFlux, "--image: "},
       {{"--image", kPicture, "--mask", folder_ / "cut.png"}, kFlux, "--mask: "},
-      {{"--image", kPicture, "--server", "http://127.0.0.1:1"}, kFlux, "--image, --mask and --strength cannot be given"},
+      {{"--image", kPicture, "--server", "http://127.0.0.1:1"},
+       kFlux,
+       "--image, --mask and --strength cannot be given"},
   };
   for (const auto& [options, model, message] : cases) {
     const Result result = Generate("a.png", options, model);

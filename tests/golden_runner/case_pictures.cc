@@ -34,9 +34,8 @@ absl::StatusOr<std::optional<control::PixelRegion>> RegionOf(const Case& test_ca
 }  // namespace
 
 absl::StatusOr<runtime::PictureInputs> PreparedPictures(const Case& test_case) {
-  runtime::PictureInputs inputs{
-      .first_step = control::FirstStepOfStrength(static_cast<int>(test_case.Int("steps", 0)),
-                                                 test_case.Number("strength", 1))};
+  runtime::PictureInputs inputs{.first_step = control::FirstStepOfStrength(static_cast<int>(test_case.Int("steps", 0)),
+                                                                           test_case.Number("strength", 1))};
   ASSIGN_OR_RETURN(const std::optional<control::PixelRegion> region, RegionOf(test_case));
   const auto width = static_cast<int>(test_case.Int("width", 0)), height = static_cast<int>(test_case.Int("height", 0));
   const control::FitMode mode = region ? control::FitMode::kFill : control::FitMode::kStretch;

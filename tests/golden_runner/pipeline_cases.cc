@@ -129,10 +129,9 @@ models::PromptRequest RequestOf(const Case& test_case, const Prompts& prompts, s
   models::PromptRequest request{
       .prompt = RowText(prompts.positive[0], row),
       .clean_caption = test_case.Bool("clean_caption", family.default_clean_caption),
-      .max_sequence_length = test_case.Int("max_sequence_length",
-                                           test_case.kind == "image_pipeline"
-                                               ? kTokensWithPictures
-                                               : family.default_max_sequence_length),
+      .max_sequence_length =
+          test_case.Int("max_sequence_length",
+                        test_case.kind == "image_pipeline" ? kTokensWithPictures : family.default_max_sequence_length),
       .guidance_scale = test_case.Number("guidance_scale", family.default_guidance_scale),
       .height = test_case.Int("height", family.default_height),
       .width = test_case.Int("width", family.default_width)};

@@ -9,8 +9,8 @@
 #include "client/cli/commands/remote_generation.h"
 #include "client/cli/generation_options.h"
 #include "client/cli/models/adapter_files.h"
-#include "client/cli/models/picture_files.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/option_text.h"
 #include "client/cli/output/generation_trace.h"
 #include "client/cli/output/output_files.h"
@@ -256,7 +256,7 @@ absl::Status CheckRemote(const GenerateOptions& options) {
   }
   const PictureOptions& pictures = options.pictures;
   const bool has_pictures = !pictures.images.empty() || !pictures.mask.empty() || !pictures.strength.empty();
-  const std::string local = has_pictures             ? "--image, --mask and --strength"
+  const std::string local = has_pictures            ? "--image, --mask and --strength"
                             : options.trace.empty() ? LocalOption(options.model)
                                                     : "--trace";
   if (!local.empty()) {

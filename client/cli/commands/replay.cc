@@ -14,8 +14,8 @@
 #include "client/cli/command.h"
 #include "client/cli/file_bytes.h"
 #include "client/cli/models/adapter_files.h"
-#include "client/cli/models/picture_files.h"
 #include "client/cli/models/model_location.h"
+#include "client/cli/models/picture_files.h"
 #include "client/cli/output/image_comparison.h"
 #include "client/cli/output/json_line.h"
 #include "client/cli/output/output_files.h"
@@ -293,9 +293,13 @@ class Replay {
     picture_key_ = PictureKey();
     RETURN_IF_ERROR(pictures_.Read(options_.pictures, model.pictures, job));
     job.strength = metadata.strength.value_or(1);
-    const server::ImageParameters given = server::MetadataOf(
-        job, {.sampler = "", .model_name = "", .model = model, .placement = {}, .layout = {}, .weights = "",
-              .picture_key = picture_key_});
+    const server::ImageParameters given = server::MetadataOf(job, {.sampler = "",
+                                                                   .model_name = "",
+                                                                   .model = model,
+                                                                   .placement = {},
+                                                                   .layout = {},
+                                                                   .weights = "",
+                                                                   .picture_key = picture_key_});
     if (given.images != metadata.images || given.mask != metadata.mask) {
       reporter_->OnWarning("the pictures are not those of the image, or another user made it");
     }

@@ -51,14 +51,17 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
   BeginGroup(app, "Pictures");
   AddTexts(app, {"--image", "Picture that the image begins from or, with FLUX.1 Kontext, is made after", "FILE"},
            options.images);
-  AddText(app, {"--mask", "Picture that is transparent, or without transparency white, where the image is to change", "FILE"},
-          options.mask);
-  AddText(app,
-          {"--strength",
-           "How much of the picture changes, above 0 and up to 1: the part of the steps that is run (default: 0.6, or 1 "
-           "for FLUX.1 Fill and Kontext)",
-           "X"},
-          options.strength);
+  AddText(
+      app,
+      {"--mask", "Picture that is transparent, or without transparency white, where the image is to change", "FILE"},
+      options.mask);
+  AddText(
+      app,
+      {"--strength",
+       "How much of the picture changes, above 0 and up to 1: the part of the steps that is run (default: 0.6, or 1 "
+       "for FLUX.1 Fill and Kontext)",
+       "X"},
+      options.strength);
 }
 
 std::string PictureKey() {
