@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "control/host/device.h"
 #include "control/model/group_share.h"
+#include "control/model/model_description.h"
 #include "control/parameters/job_parameters.h"
 #include "control/parameters/placement.h"
 
@@ -152,6 +155,25 @@ TEST(ModelCostTest, AGroupOnTheHostHasTemporariesAndSharesPasses) {
   const GroupShare device = ShareOf({}, DeviceKind::kCuda, Dtype::kBf16);
   EXPECT_EQ(device.most_band_bytes, 0);
   EXPECT_FALSE(device.images_share_passes);
+}
+
+// A picture of 96x80 pixels becomes one of 1104x944, the nearest of Kontext's sizes.
+TEST(ModelCostTest, TokensOfReferencesCountAsText) {
+  ModelCost cost{.token_side = 16, .text_tokens = 512, .reads_pictures = true};
+  JobParameters job{.height = 64, .width = 64};
+  EXPECT_EQ(WorkOf(cost, job).text_tokens, 512);
+  job.images.push_back({.digest = std::string(64, 'a'), .width = 96, .height = 80});
+  EXPECT_EQ(WorkOf(cost, job).text_tokens, 512 + 1104 / 16 * 944 / 16);
+  cost.reads_pictures = false;
+  EXPECT_EQ(WorkOf(cost, job).text_tokens, 512);
+}
+
+TEST(ModelCostTest, AnImageWithoutASizeHasThePicturesProportionsAndTheModelsArea) {
+  const ModelDescription model{
+      .size_multiple = 16, .min_size = 64, .max_size = 2048, .default_height = 1024, .default_width = 1024};
+  EXPECT_EQ(SizeLike(model, {.height = 500, .width = 500}), (ImageSize{.height = 1024, .width = 1024}));
+  EXPECT_EQ(SizeLike(model, {.height = 1080, .width = 1920}), (ImageSize{.height = 768, .width = 1360}));
+  EXPECT_EQ(SizeLike(model, {.height = 1, .width = 16384}), (ImageSize{.height = 64, .width = 2048}));
 }
 
 }  // namespace

@@ -76,4 +76,8 @@ inline int32_t ExpectedSteps(const JobParameters& job) {
 // Checks that skip-layer guidance stops after its start.
 absl::Status CheckRules(const JobParameters& job);
 
+enum class PictureInput : uint8_t;  // control/parameters/picture_input.h
+// INVALID_ARGUMENT about `images`, `mask` or `strength` if the job has other pictures than the model takes.
+absl::Status CheckPictures(const JobParameters& job, PictureInput model);
+
 }  // namespace tessera::control

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include "base/fields/field_error.h"
 #include "control/parameters/job_parameters_wire.h"
+#include "control/parameters/picture_input.h"
 
 namespace tessera::control {
 namespace {
@@ -110,6 +112,70 @@ TEST(JobParametersTest, WhatIsOutOfBoundsIsNamedByItsId) {
   job.options.skip_layers.start = 0.5;
   EXPECT_THAT(std::string(base::CheckFields(job).message()),
               HasSubstr("skip_layer_start is 0.5; valid values are at most the stop, "));
+}
+
+PictureUse Picture(char digit = 'a') { return {.digest = std::string(64, digit), .width = 96, .height = 80}; }
+
+JobParameters Job(int images, bool mask, double strength = 1) {
+  JobParameters job{.prompt = "a", .height = 64, .width = 64, .steps = 10, .strength = strength};
+  for (int i = 0; i < images; ++i) job.images.push_back(Picture());
+  if (mask) job.mask.push_back(Picture('b'));
+  return job;
+}
+
+std::string ErrorOf(const JobParameters& job, PictureInput model) {
+  return std::string(CheckPictures(job, model).message());
+}
+
+TEST(JobParametersTest, TravelsWithAJobAsItIs) {
+  const JobParameters job = Job(2, true, 0.3);
+  internal::JobParameters wire;
+  ToWire(job, &wire);
+  const JobParameters read = FromWire(wire);
+  EXPECT_EQ(read.images, job.images);
+  EXPECT_EQ(read.mask, job.mask);
+  EXPECT_EQ(read.strength, 0.3);
+  EXPECT_EQ(FromWire(internal::JobParameters()).strength, 1) << "jobs stored before there were pictures";
+}
+
+TEST(JobParametersTest, AJobHasOneMaskAtMostAndPicturesOfItsDigests) {
+  JobParameters job = Job(1, true);
+  job.guidance_scale = 1;
+  EXPECT_TRUE(base::CheckFields(job).ok()) << base::CheckFields(job);
+  job.mask.push_back(Picture());
+  EXPECT_FALSE(base::CheckFields(job).ok());
+  job = Job(1, false);
+  job.images[0].digest = "../a";
+  EXPECT_FALSE(base::CheckFields(job).ok());
+  job.images[0] = Picture();
+  job.images[0].file = "relative.png";
+  EXPECT_FALSE(base::CheckFields(job).ok());
+  job.images[0] = {.digest = std::string(64, 'a')};  // without a size
+  EXPECT_FALSE(base::CheckFields(job).ok());
+}
+
+TEST(JobParametersTest, EachKindOfModelTakesItsPicturesAndRefusesOthersByName) {
+  using enum PictureInput;
+  for (const PictureInput model : {kNone, kStart, kReference}) EXPECT_EQ(ErrorOf(Job(0, false), model), "");
+  EXPECT_EQ(ErrorOf(Job(1, false, 0.6), kStart), "");
+  EXPECT_EQ(ErrorOf(Job(1, true, 0.6), kStart), "");
+  EXPECT_EQ(ErrorOf(Job(1, true), kFill), "");
+  EXPECT_EQ(ErrorOf(Job(1, false), kReference), "");
+  EXPECT_THAT(ErrorOf(Job(1, false), kNone), HasSubstr("images are given; this model makes images from text alone"));
+  EXPECT_THAT(ErrorOf(Job(0, true), kStart), HasSubstr("mask is given without an image"));
+  EXPECT_THAT(ErrorOf(Job(0, false, 0.5), kStart), HasSubstr("strength is given without an image"));
+  EXPECT_THAT(ErrorOf(Job(1, false, 0), kStart), HasSubstr("strength is 0; valid values are above 0"));
+  EXPECT_THAT(ErrorOf(Job(2, false), kStart), HasSubstr("images are 2; this model takes one"));
+  EXPECT_THAT(ErrorOf(Job(0, false), kFill), HasSubstr("images are missing"));
+  EXPECT_THAT(ErrorOf(Job(1, false), kFill), HasSubstr("mask is missing"));
+  EXPECT_THAT(ErrorOf(Job(1, true), kReference), HasSubstr("mask is given; this model takes an image without a mask"));
+  EXPECT_THAT(ErrorOf(Job(1, false, 0.5), kReference), HasSubstr("only 1 is valid"));
+}
+
+TEST(JobParametersTest, StrengthLeavesStepsOutOfWhatIsExpected) {
+  EXPECT_EQ(ExpectedSteps(Job(1, false, 0.6)), 6);
+  EXPECT_EQ(ExpectedSteps(Job(1, false, 0.01)), 1);
+  EXPECT_EQ(ExpectedSteps(Job(1, false, 1)), 10);
 }
 
 }  // namespace

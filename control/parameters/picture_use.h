@@ -5,15 +5,11 @@
 #include <cstdint>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "base/fields/fields.h"
-#include "control/model/picture_input.h"
 
 namespace tessera::control {
-
-struct JobParameters;
 
 struct PictureUse {
   std::string digest;  // SHA-256 of the stored file, an RGB picture without metadata; 64 hexadecimal digits
@@ -40,8 +36,5 @@ constexpr auto FieldsOf(const PictureUse*) {
 
 // Checks that a path is absolute.
 absl::Status CheckRules(const PictureUse& picture);
-
-// INVALID_ARGUMENT about `images`, `mask` or `strength` if the job has other pictures than the model takes.
-absl::Status CheckPictures(const JobParameters& job, PictureInput model);
 
 }  // namespace tessera::control

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "control/model/model_cost.h"
-#include "control/model/picture_input.h"
 #include "models/adapters/plan/adapter_names.h"
 #include "parallel/plan/layout_bytes.h"
+
+namespace tessera::control {
+enum class PictureInput : uint8_t;
+}
 
 namespace tessera::models {
 

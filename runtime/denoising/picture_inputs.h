@@ -3,13 +3,17 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/model/picture_input.h"
 #include "models/families/family.h"
 #include "parallel/forward_context.h"
 #include "runtime/denoising/denoise_job.h"
+
+namespace tessera::control {
+enum class PictureInput : uint8_t;
+}
 
 namespace tessera::runtime {
 

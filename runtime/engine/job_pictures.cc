@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/kontext_size.h"
 #include "control/pictures/mask.h"
 #include "control/pictures/picture.h"
-#include "control/pictures/strength.h"
 
 namespace tessera::runtime {
 namespace {
@@ -43,23 +43,24 @@ at::Tensor PictureValues(const control::Frames& picture) { return PlanesOf(pictu
 
 at::Tensor MaskValues(const control::Frames& binary) { return PlanesOf(binary); }
 
-absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,
-                                           control::ImageSize size) {
-  PictureInputs inputs{.first_step = control::FirstStepOfStrength(job.steps, job.strength)};
-  const auto height = static_cast<int>(size.height), width = static_cast<int>(size.width);
-  for (const control::PictureUse& picture : job.images) {
+absl::StatusOr<PictureInputs> ReadPictures(std::span<const control::PictureUse> images,
+                                           std::span<const control::PictureUse> mask, control::PictureInput use,
+                                           int64_t height, int64_t width) {
+  PictureInputs inputs;
+  const control::PictureSize size{.width = static_cast<int>(width), .height = static_cast<int>(height)};
+  for (const control::PictureUse& picture : images) {
     ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(picture, "an image"));
-    control::PictureSize fitted{.width = width, .height = height};
+    control::PictureSize fitted = size;
     if (use == control::PictureInput::kReference) {
       ASSIGN_OR_RETURN(fitted, control::KontextPictureSize({stored.width, stored.height}, /*auto_resize=*/true));
     }
     ASSIGN_OR_RETURN(const control::Frames resized, control::Resize(stored, fitted.width, fitted.height));
     inputs.pictures.push_back(PictureValues(resized));
   }
-  for (const control::PictureUse& mask : job.mask) {
-    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(mask, "the mask"));
+  for (const control::PictureUse& use_of_mask : mask) {
+    ASSIGN_OR_RETURN(const control::Frames stored, ReadStored(use_of_mask, "the mask"));
     ASSIGN_OR_RETURN(const control::Frames binary,
-                     control::PrepareMask(stored, width, height, control::FitMode::kStretch));
+                     control::PrepareMask(stored, size.width, size.height, control::FitMode::kStretch));
     inputs.mask = MaskValues(binary);
   }
   return inputs;

@@ -3,12 +3,17 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <span>
+
 #include "absl/status/statusor.h"
-#include "control/model/model_cost.h"
-#include "control/model/picture_input.h"
-#include "control/parameters/job_parameters.h"
+#include "control/parameters/picture_use.h"
 #include "control/pictures/picture_frames.h"
 #include "runtime/denoising/picture_inputs.h"
+
+namespace tessera::control {
+enum class PictureInput : uint8_t;
+}
 
 namespace tessera::runtime {
 
@@ -18,11 +23,12 @@ at::Tensor PictureValues(const control::Frames& picture);
 // Returns the values of a binary mask [1, 1, height, width], in fp32.
 at::Tensor MaskValues(const control::Frames& binary);
 
-// Returns the job's pictures and mask in host memory, in fp32, for an image that is generated at `size`: stretched to
-// it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the size that the
-// model prefers for them. `first_step` is that of the job's strength. DATA_LOSS if a file is missing, is not the one of
-// its digest, or is no such picture.
-absl::StatusOr<PictureInputs> ReadPictures(const control::JobParameters& job, control::PictureInput use,
-                                           control::ImageSize size);
+// Returns a job's pictures and mask in host memory, in fp32, for an image that is generated at height x width pixels:
+// stretched to it with Pillow's Lanczos filter as the reference pipelines do, or, for PictureInput::kReference, to the
+// size that the model prefers for them. DATA_LOSS if a file is missing, is not the one of its digest, or is no such
+// picture.
+absl::StatusOr<PictureInputs> ReadPictures(std::span<const control::PictureUse> images,
+                                           std::span<const control::PictureUse> mask, control::PictureInput use,
+                                           int64_t height, int64_t width);
 
 }  // namespace tessera::runtime

@@ -11,6 +11,7 @@
 #include "control/host/device.h"
 #include "control/model/group_share.h"
 #include "control/parameters/job_parameters.h"
+#include "control/pictures/strength.h"
 #include "control/protocol/job_replies.h"
 #include "models/families/family_description.h"
 #include "models/families/prompt_request.h"
@@ -122,10 +123,12 @@ absl::StatusOr<models::SharedAdapters> ServedJobs::AdaptersOf(const control::Job
 absl::StatusOr<PictureInputs> ServedJobs::PicturesOf(const control::JobParameters& parameters,
                                                      control::ImageSize size) {
   if (parameters.images.empty()) return PictureInputs();
-  absl::StatusOr<PictureInputs> pictures = ReadPictures(parameters, served_->model.description.pictures, size);
+  absl::StatusOr<PictureInputs> pictures =
+      ReadPictures(parameters.images, parameters.mask, served_->model.description.pictures, size.height, size.width);
   if (!served_->model.ranks.OnEveryRank(pictures.ok()) && pictures.ok()) {
     return absl::AbortedError("images: another rank cannot read a picture of the job");
   }
+  if (pictures.ok()) pictures->first_step = control::FirstStepOfStrength(parameters.steps, parameters.strength);
   return pictures;
 }
 

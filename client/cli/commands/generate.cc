@@ -107,8 +107,7 @@ class Generation {
   // Returns the parameters of the first image, with the pictures that were given. Without a size, the image has the
   // proportions of the first one.
   absl::StatusOr<control::JobParameters> JobOf(server::ImageRequest request) {
-    control::JobParameters given;
-    RETURN_IF_ERROR(pictures_.Read(options_.pictures, description_.pictures, given));
+    ASSIGN_OR_RETURN(GivenPictures given, pictures_.Read(options_.pictures, description_.pictures));
     if (!given.images.empty() && !request.width.has_value() && !request.height.has_value()) {
       const control::PictureUse& first = given.images.front();
       const control::ImageSize size = control::SizeLike(description_, {.height = first.height, .width = first.width});
@@ -120,6 +119,7 @@ class Generation {
     job.images = std::move(given.images);
     job.mask = std::move(given.mask);
     job.strength = given.strength;
+    RETURN_IF_ERROR(control::CheckPictures(job, description_.pictures));
     return job;
   }
 

@@ -291,8 +291,11 @@ class Replay {
                             control::JobParameters& job) {
     if (options_.pictures.images.empty()) return absl::OkStatus();
     picture_key_ = PictureKey();
-    RETURN_IF_ERROR(pictures_.Read(options_.pictures, model.pictures, job));
+    ASSIGN_OR_RETURN(GivenPictures pictures, pictures_.Read(options_.pictures, model.pictures));
+    job.images = std::move(pictures.images);
+    job.mask = std::move(pictures.mask);
     job.strength = metadata.strength.value_or(1);
+    RETURN_IF_ERROR(control::CheckPictures(job, model.pictures));
     const server::ImageParameters given = server::MetadataOf(job, {.sampler = "",
                                                                    .model_name = "",
                                                                    .model = model,

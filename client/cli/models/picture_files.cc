@@ -14,6 +14,7 @@
 #include "base/macros/status_macros.h"
 #include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
+#include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"
@@ -86,23 +87,23 @@ PictureFiles::~PictureFiles() {
   if (!folder_.empty()) fs::remove_all(folder_, ignored);
 }
 
-absl::Status PictureFiles::Read(const PictureOptions& options, control::PictureInput model,
-                                control::JobParameters& job) {
+absl::StatusOr<GivenPictures> PictureFiles::Read(const PictureOptions& options, control::PictureInput model) {
+  GivenPictures given;
   for (const std::string& path : options.images) {
     ASSIGN_OR_RETURN(control::PictureUse image, Add(path, "--image"));
-    job.images.push_back(std::move(image));
+    given.images.push_back(std::move(image));
   }
   if (!options.mask.empty()) {
     ASSIGN_OR_RETURN(control::PictureUse mask, AddMask(options.mask));
-    job.mask.push_back(std::move(mask));
+    given.mask.push_back(std::move(mask));
   }
   if (!options.strength.empty()) {
-    ASSIGN_OR_RETURN(job.strength, ParseNumber("strength", options.strength));
-    RETURN_IF_ERROR(base::CheckValue("strength", std::nullopt, job.strength, control::kStrengths));
-  } else if (model == control::PictureInput::kStart && !job.images.empty()) {
-    job.strength = control::kUsualStrength;
+    ASSIGN_OR_RETURN(given.strength, ParseNumber("strength", options.strength));
+    RETURN_IF_ERROR(base::CheckValue("strength", std::nullopt, given.strength, control::kStrengths));
+  } else if (model == control::PictureInput::kStart && !given.images.empty()) {
+    given.strength = control::kUsualStrength;
   }
-  return control::CheckPictures(job, model);
+  return given;
 }
 
 absl::StatusOr<control::PictureUse> PictureFiles::Add(const std::string& path, const char* option) {

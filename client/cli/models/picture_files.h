@@ -1,6 +1,7 @@
 // Defines the command-line options of pictures, and prepares the files that they name for the workers of this machine.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,9 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cli/command_line.h"
-#include "control/model/picture_input.h"
-#include "control/parameters/job_parameters.h"
+#include "control/parameters/picture_use.h"
 #include "control/pictures/picture_frames.h"
+
+namespace tessera::control {
+enum class PictureInput : uint8_t;
+}
 
 namespace tessera::client {
 
@@ -18,6 +22,12 @@ struct PictureOptions {
   std::vector<std::string> images;
   std::string mask;
   std::string strength;
+};
+
+// The members of a job's parameters.
+struct GivenPictures {
+  std::vector<control::PictureUse> images, mask;
+  double strength = 1;
 };
 
 // The values must live as long as `app`.
@@ -36,10 +46,10 @@ class PictureFiles final {
   PictureFiles& operator=(PictureFiles&&) = delete;
   ~PictureFiles();
 
-  // Reads the pictures into `job` and sets its strength, by default the usual one of the model. Errors begin with the
-  // option: INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors of reading
-  // it, UNAVAILABLE if nothing can be written.
-  absl::Status Read(const PictureOptions& options, control::PictureInput model, control::JobParameters& job);
+  // Returns the pictures, and their strength, by default the usual one of the model. Errors begin with the option:
+  // INVALID_ARGUMENT or DATA_LOSS if a file is no picture or is damaged, NOT_FOUND and other errors of reading it,
+  // UNAVAILABLE if nothing can be written.
+  absl::StatusOr<GivenPictures> Read(const PictureOptions& options, control::PictureInput model);
 
  private:
   absl::StatusOr<control::PictureUse> Add(const std::string& path, const char* option);
