@@ -25,7 +25,7 @@ build_packages=(
 )
 check_packages=(
   chromium chromium-driver clang clang-format libclang-rt-14-dev curl dpkg-dev file fish iproute2 lintian mandoc mmdebstrap
-  python3-venv python3-yaml sqlite3 systemd zsh
+  python3-venv python3-yaml systemd zsh
   libxml2 tzdata
 )
 
