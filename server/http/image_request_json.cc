@@ -184,7 +184,8 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
     fields.emplace_back(field.name);
     if (base::IsRequired(field.valid)) missing.emplace_back(field.name);
   });
-  for (const auto& [name, scalar] : group) {
+  for (const auto& [key, scalar] : group) {
+    const std::string& name = key;  // clang 14 captures no structured binding
     const FlatJsonMember member = {.name = absl::StrCat(list, "[].", name), .value = scalar};
     if (std::ranges::count(fields, name) == 0) {
       return FieldError(list, absl::StrCat(": ", CheckName("field", name, fields).message()));
