@@ -229,6 +229,7 @@ absl::StatusOr<SourceImage> DecodeJpegSource(std::string_view bytes, const Sourc
         "the JPEG has ", header.num_components, " colour components; 1 (grey), 3 (colour) and 4 (CMYK) are supported"));
   }
   const bool cmyk = header.num_components == 4;
+  const int orientation = ReadExifOrientation(FindExif(reader));  // the end of decoding frees the markers
   ASSIGN_OR_RETURN(std::string profile, FindProfile(reader));
   PrepareImage(reader, cmyk ? 4 : 3);
   if (!ReadRows(reader)) return Damaged(reader);
@@ -240,7 +241,7 @@ absl::StatusOr<SourceImage> DecodeJpegSource(std::string_view bytes, const Sourc
       .image = std::move(reader.image),
       .format = ImageFormat::kJpeg,
       .color = cmyk ? SourceColor::kCmyk : (header.num_components == 1 ? SourceColor::kGrey : SourceColor::kRgb),
-      .orientation = ReadExifOrientation(FindExif(reader)),
+      .orientation = orientation,
       .animated = false,
       .profile = std::move(profile)};
 }
