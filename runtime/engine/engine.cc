@@ -6,7 +6,6 @@
 
 #include "base/macros/status_macros.h"
 #include "control/host/communicators.h"
-#include "control/parameters/job_parameters.h"
 #include "control/parameters/loaded.h"
 #include "control/protocol/job_replies.h"
 #include "runtime/device/device.h"

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/jobs/disk_result_store.h"
+#include "server/jobs/new_job.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "tests/faults/holdings.h"
 #include "tests/faults/test_server.h"
