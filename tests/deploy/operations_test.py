@@ -205,18 +205,20 @@ class BackupTest(unittest.TestCase):
     def test_a_full_disk_or_a_kill_leaves_nothing_that_has_the_archives_name(self):
         place = self.make_backup()
         (place / "out").mkdir()
-        limits = (100, 3000, 100000)
+        limits = (100, 3000, 20000)
         for limit in limits:
             done = self.tessera("backup", "--config", "tessera.yaml", "out/a.tar",
                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertEqual(list((place / "out").iterdir()), [])
+        (place / "tessera-data-fake/adapters").mkdir(exist_ok=True)
+        (place / "tessera-data-fake/adapters/large").write_bytes(bytes(1 << 20))  # more than a pipe takes
         # The command waits in the middle for a reader of its pipe, and is killed there.
         with subprocess.Popen([TESSERA, "backup", "--config", "tessera.yaml", "-"], cwd=place, stdout=subprocess.PIPE) as process:
             begun = process.stdout.read(512)
             process.send_signal(signal.SIGKILL)
             rest = process.stdout.read()
-        refused = self.tessera("restore", "-", "--to", "killed", input=(begun + rest)[:65536])
+        refused = self.tessera("restore", "-", "--to", "killed", input=begun + rest)
         self.assertEqual(refused.returncode, 2, refused.stderr)
         self.assertEqual(self.tessera("backup", "--config", "tessera.yaml", "out/a.tar").returncode, 0)
         self.assertEqual(list((place / "tessera-data-fake/backup").iterdir()), [place / "tessera-data-fake/backup/lock"])
