@@ -1,6 +1,7 @@
 # `cmake --install` gives a tree that can be moved:
 #   bin/tessera                 the front end
 #   bin/tessera-fake-worker     what `tessera serve --fake-workers` starts
+#   bin/tessera-picture-decoder what decodes callers' pictures, in a process without privileges
 #   bin/tessera-worker          a few lines of shell that find LibTorch and start lib/tessera/tessera-worker
 #   lib/tessera/libtessera_cuda.so  the CUDA plug-in, where it was built
 #   lib/                        shared libraries, put there by scripts/bundle.sh only
@@ -27,7 +28,7 @@ function(tessera_install_with_libtorch target)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/launch-with-libtorch.sh DESTINATION bin RENAME ${target} ${ARGN})
 endfunction()
 
-foreach(program tessera tessera-fake-worker)
+foreach(program tessera tessera-fake-worker tessera-picture-decoder)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES
       INSTALL_RPATH "$ORIGIN/../lib"

@@ -107,7 +107,7 @@ def try_archive(archive, suite, build, work):
     home = f"/srv/somewhere else/{archive.name.removesuffix('.tar.gz')}"
     program = shlex.quote(f"{home}/bin/tessera")
     outside = set(re.findall(r"(?m)^\t(\S+) => /(?!srv)", tree.must(
-        f"cd {shlex.quote(home)} && for file in bin/tessera lib/tessera/tessera-worker; do ldd $file; done")))
+        f"cd {shlex.quote(home)} && for file in bin/tessera bin/tessera-picture-decoder lib/tessera/tessera-worker; do ldd $file; done")))
     libc = {f"lib{name}" for name in ("c.so.6", "m.so.6", "dl.so.2", "pthread.so.0", "resolv.so.2", "rt.so.1", "util.so.1")}
     check("of the system it loads only glibc", "libc.so.6" in outside and outside <= libc, outside)
     tree.must("install -d -o daemon -m 700 /tmp/work")

@@ -48,7 +48,7 @@ class PackagesTest(unittest.TestCase):
     BASE = {"libc6", "libgcc-s1"}
 
     def needed(self):
-        programs = [f"{BUILD}/bin/{name}" for name in ("tessera", "tessera-fake-worker", "tessera-worker")]
+        programs = [f"{BUILD}/bin/{name}" for name in ("tessera", "tessera-fake-worker", "tessera-picture-decoder", "tessera-worker")]
         listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True)
         files = {path for path in re.findall(r"=> (/\S+)", listed.stdout) if "/.deps/" not in path}
         # Packages name their files with or without the /usr in front; the other names belong to none.

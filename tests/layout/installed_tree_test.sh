@@ -32,6 +32,10 @@ generate "$tessera" || fail "with the link to LibTorch"
 cmp <(head -c 8 "$place"/image-*.png) <(printf '\x89PNG\r\n\x1a\n') || fail "no PNG file was written"
 rm "$place"/image-*.png
 
+# The picture decoder finds its libraries and confines itself, and only then says that it is ready.
+ready=$(clean_environment "$place/there/bin/tessera-picture-decoder" 1000 1000 </dev/null | head -c 8 | od -An -tx1 | tr -d ' ')
+[[ $ready == 5450523100000000 ]] || fail "the picture decoder is not ready: $ready"
+
 # A certificate is about the program that computes, not about the launcher in front of it.
 clean_environment "TESSERA_CERTIFICATES=$place/certificates" "$tessera" verify --layout cfg=2 --steps 3 --json >"$place/verdict" ||
   fail "verify"

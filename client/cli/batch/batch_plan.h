@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "client/cli/batch/batch_input.h"
 #include "client/cli/batch/run_folder.h"
-#include "server/image/image_file.h"
+#include "server/image/image_format.h"
 
 namespace tessera::client {
 

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "client/cli/batch/run_journal.h"
-#include "server/image/image_file.h"
+#include "server/image/image_format.h"
 
 namespace tessera::client {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/image/image_file.h"
+#include "server/image/image_format.h"
 
 namespace tessera::client {
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "base/files/sha256.h"
+#include "server/image/image_file.h"
 #include "tests/support/test_folder.h"
 
 namespace tessera::client {

@@ -23,6 +23,7 @@
 #include "server/api/generation_request.h"
 #include "server/api/prompt_tags.h"
 #include "server/api/unused_parameters.h"
+#include "server/image/image_file.h"
 #include "server/metadata/image_metadata.h"
 #include "server/metadata/parameters_text.h"
 

@@ -17,6 +17,7 @@
 #include "client/cli/output/reporter.h"
 #include "server/api/proto_values.h"
 #include "server/api/request_limits.h"
+#include "server/image/image_file.h"
 
 namespace tessera::client {
 namespace {

@@ -27,6 +27,7 @@
 #include "control/parameters/load_parameters.h"
 #include "server/api/generation_request.h"
 #include "server/api/unused_parameters.h"
+#include "server/image/image_file.h"
 #include "server/metadata/fitted_parameters.h"
 #include "server/metadata/image_metadata.h"
 #include "server/metadata/parameters_text.h"

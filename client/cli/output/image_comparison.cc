@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "control/pictures/picture_frames.h"
+
 namespace tessera::client {
 
 ImageComparison CompareImages(const control::Frames& first, const control::Frames& second) {

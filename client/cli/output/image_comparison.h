@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "server/image/image_file.h"
+namespace tessera::control {
+struct Frames;
+}
 
 namespace tessera::client {
 

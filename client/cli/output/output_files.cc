@@ -11,6 +11,7 @@
 #include "base/files/atomic_file.h"
 #include "base/files/private_files.h"
 #include "base/macros/status_macros.h"
+#include "server/image/image_file.h"
 
 namespace tessera::client {
 namespace {

@@ -7,8 +7,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/image/image_file.h"
+#include "server/image/image_format.h"
 #include "server/image/name_pattern.h"
+
+namespace tessera::control {
+struct Frames;
+}
 
 namespace tessera::client {
 
