@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "control/pictures/picture_frames.h"
+
 namespace tessera::client {
 namespace {
 
