@@ -1,5 +1,6 @@
 // Runs the cases of functions of pictures and masks before the autoencoder: decoding, sizes, masks and their regions.
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,6 +15,8 @@
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "server/pictures/decode_picture.h"
+#include "server/pictures/picture_pixels.h"
 #include "tests/golden_runner/golden_case.h"
 
 namespace tessera::golden {
@@ -45,10 +48,11 @@ struct Row {
   }
 };
 
-// Returns a picture of the case's folder as RGB.
+// Returns a picture of the case's folder as RGB, decoded like those that callers send. Its alpha channel is dropped.
 absl::StatusOr<Frames> PictureAt(const Case& test_case, const std::string& file) {
   ASSIGN_OR_RETURN(const std::string bytes, control::ReadPictureFile(test_case.Path(file)));
-  return control::DecodePicture(bytes);
+  ASSIGN_OR_RETURN(server::DecodedPicture picture, server::DecodePicture(bytes, server::PictureLimits()));
+  return server::DropAlpha(std::move(picture.frames));
 }
 
 at::Tensor TensorOf(const void* bytes, at::IntArrayRef shape) {
@@ -83,6 +87,22 @@ control::FitMode ModeOf(const std::string& name) {
 
 void Exact(const std::string& name, const at::Tensor& actual, const Tensors& gold, Report& report) {
   report.Add(name, AbsoluteError(actual, gold.at(name)), 0);
+}
+
+absl::StatusOr<Report> RunLoad(const Case& test_case, const Tensors& gold) {
+  Report report;
+  const base::Json* images = test_case.arguments.Find("images");
+  if (images == nullptr) return absl::InvalidArgumentError("the case has no field \"images\"");
+  for (const base::Json& image : images->items()) {
+    const std::string file = image.AsString() ? *image.AsString() : "";
+    const std::string name = std::filesystem::path(file).stem().string();
+    ASSIGN_OR_RETURN(const Frames picture, PictureAt(test_case, file));
+    Exact(name + ".rgb", TensorOf(picture), gold, report);
+    ASSIGN_OR_RETURN(const Frames gray, control::ToGray(picture));
+    Exact(name + ".gray", TensorOf(gray), gold, report);
+  }
+  report.Add("number of pictures", 2 * images->items().size() == gold.size() ? 0 : 1, 0);
+  return report;
 }
 
 absl::Status RunResize(const Row& row, const Tensors& gold, Report& report) {
@@ -176,6 +196,10 @@ constexpr std::pair<std::string_view, absl::Status (*)(const Row&, const Tensors
 
 absl::StatusOr<Report> RunImageFunction(const Case& test_case) {
   const std::string name = test_case.Text("function");
+  if (name == "load") {
+    ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
+    return RunLoad(test_case, gold);
+  }
   for (const auto& [known, run] : kImageFunctions) {
     if (name != known) continue;
     ASSIGN_OR_RETURN(const Tensors gold, ReadTensors(test_case.Path(test_case.file)));
