@@ -14,6 +14,7 @@
 #include "base/files/private_files.h"
 #include "base/files/process_lock.h"
 #include "base/macros/status_macros.h"
+#include "server/backup/newest_schema.h"
 #include "server/jobs/data_folder.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/result_names.h"
@@ -175,6 +176,8 @@ class Backup {
 };
 
 }  // namespace
+
+int64_t NewestSchema() { return SqliteJobStore::kSchemaVersion; }
 
 absl::StatusOr<BackupManifest> BackUp(const BackupOptions& options, ArchiveWriter::Sink sink) {
   return Backup(options, std::move(sink)).Run(options.files_only);

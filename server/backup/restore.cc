@@ -22,9 +22,9 @@
 #include "base/files/private_files.h"
 #include "base/files/process_lock.h"
 #include "base/macros/status_macros.h"
+#include "server/backup/newest_schema.h"
 #include "server/jobs/data_folder.h"
 #include "server/jobs/sqlite.h"
-#include "server/jobs/sqlite_job_store.h"
 
 namespace tessera::server {
 namespace {
@@ -32,6 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kServerTimeout = absl::Milliseconds(500);
+constexpr int64_t kSyncedAlone = 64;
 constexpr char kReplaced[] = "replaced-";
 
 // What a restore replaces. The log of an old database must not be applied to a new one.
@@ -164,7 +165,7 @@ class Restorer {
       const int failed = base::WriteBytes(file.get(), bytes);
       return failed == 0 ? absl::OkStatus() : DiskError("a file of the backup", failed);
     }));
-    if (!base::AtomicFile::SyncsTogether() && ::fsync(file.get()) != 0) return DiskError("a file of the backup", errno);
+    if (SyncsEach(++files_) && ::fsync(file.get()) != 0) return DiskError("a file of the backup", errno);
     return file.Close() == 0 ? absl::OkStatus() : DiskError("a file of the backup", errno);
   }
 
@@ -174,10 +175,10 @@ class Restorer {
       return absl::InvalidArgumentError("the archive is damaged: its manifest does not describe its job store");
     }
     if (manifest.schema == 0) return absl::OkStatus();
-    if (manifest.schema > SqliteJobStore::kSchemaVersion) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the backup has schema version ", manifest.schema, ", written by ", PrintableProgram(),
-                       "; this program knows versions up to ", SqliteJobStore::kSchemaVersion));
+    if (manifest.schema > NewestSchema()) {
+      return absl::FailedPreconditionError(absl::StrCat("the backup has schema version ", manifest.schema,
+                                                        ", written by ", PrintableProgram(),
+                                                        "; this program knows versions up to ", NewestSchema()));
     }
     ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database,
                      SqliteDatabase::Open({.path = absl::StrCat(staged_, "/", kJobsFile)}));
@@ -194,8 +195,12 @@ class Restorer {
     return name;
   }
 
+  // Whether the file of this number is synced alone. To sync the whole file system waits for all other programs too,
+  // but takes less time than a sync of each of many files.
+  static bool SyncsEach(int64_t number) { return number <= kSyncedAlone || !base::AtomicFile::SyncsTogether(); }
+
   absl::Status SyncAll() const {
-    if (!base::AtomicFile::SyncsTogether()) {
+    if (SyncsEach(files_)) {
       for (const std::string& folder : folders_) RETURN_IF_ERROR(base::SyncFolder(folder));
       return base::SyncFolder(staged_);
     }
@@ -237,6 +242,7 @@ class Restorer {
   std::optional<base::ProcessLock> lock_;
   std::vector<std::string> old_;   // names of what is moved away
   std::set<std::string> folders_;  // made below the staged one
+  int64_t files_ = 0;              // unpacked
   RestoreSummary summary_;
 };
 

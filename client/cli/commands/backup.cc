@@ -7,9 +7,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -108,6 +110,12 @@ absl::StatusOr<ExitCode> RunBackup(const BackupCommandOptions& options, Interrup
     if (!manifest.ok()) return AtStageOf(manifest.status());
     PrintContents("backup", *manifest, "", /*json=*/false, stderr);
     return ExitCode::kOk;
+  }
+  std::error_code error;
+  if (!options.overwrite && std::filesystem::exists(options.archive, error)) {
+    // The move at the end checks it too, but only after all the work.
+    return At(Stage::kOutput,
+              absl::AlreadyExistsError(absl::StrCat("\"", options.archive, "\" exists; --overwrite replaces it")));
   }
   absl::StatusOr<base::AtomicFile> file =
       base::AtomicFile::Create(options.archive, {.overwrite = options.overwrite, .owner_only = true});
