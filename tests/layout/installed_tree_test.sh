@@ -33,7 +33,7 @@ cmp <(head -c 8 "$place"/image-*.png) <(printf '\x89PNG\r\n\x1a\n') || fail "no 
 rm "$place"/image-*.png
 
 # The picture decoder finds its libraries and confines itself, and only then says that it is ready.
-ready=$(clean_environment "$place/there/bin/tessera-picture-decoder" 1000 1000 </dev/null | head -c 8 | od -An -tx1 | tr -d ' ')
+ready=$({ clean_environment "$place/there/bin/tessera-picture-decoder" 1000 1000 </dev/null || true; } | head -c 8 | od -An -tx1 | tr -d " ")
 [[ $ready == 5450523100000000 ]] || fail "the picture decoder is not ready: $ready"
 
 # A certificate is about the program that computes, not about the launcher in front of it.

@@ -41,7 +41,8 @@ TEST(PublishedModelsTest, EveryModelCanBeRunAndEveryPipelineHasOne) {
 }
 
 TEST(PublishedModelsTest, SuggestsWhatAShortNameMayMean) {
-  EXPECT_THAT(Like("flux"), ElementsAre("black-forest-labs/FLUX.1-schnell", "black-forest-labs/FLUX.1-dev"));
+  EXPECT_THAT(Like("flux"), ElementsAre("black-forest-labs/FLUX.1-schnell", "black-forest-labs/FLUX.1-dev",
+                                        "black-forest-labs/FLUX.1-Fill-dev", "black-forest-labs/FLUX.1-Kontext-dev"));
   EXPECT_THAT(Like("flux-schnell"), ElementsAre("black-forest-labs/FLUX.1-schnell"));
   EXPECT_THAT(Like("sd3.5-medium"), ElementsAre("stabilityai/stable-diffusion-3.5-medium"));
   EXPECT_THAT(Like("stabilityai/stable-diffusion-3-medium"),
