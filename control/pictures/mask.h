@@ -2,9 +2,6 @@
 // image processor. All are pure and thread-safe, and have the limits and errors of control/pictures/fit_picture.h.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "control/pictures/fit_picture.h"
 #include "control/pictures/picture_frames.h"
@@ -21,14 +18,5 @@ absl::StatusOr<Frames> BinarizeMask(const Frames& gray);
 // A mask as a pipeline receives it at the size of the request: resized in its own channels by `mode`, then gray, then
 // binary. In kCrop and kFill a gray mask goes through RGB and back, which changes nothing.
 absl::StatusOr<Frames> PrepareMask(const Frames& mask, int width, int height, FitMode mode);
-
-// Takes a binary mask down to the grid of latents by taking the nearest pixel, (8 x, 8 y): [height / 8, width / 8].
-// The sides are multiples of 8.
-absl::StatusOr<Frames> MaskOfLatents(const Frames& binary);
-
-// The mask's features of FLUX.1 Fill, [height / 16 * width / 16 tokens, 256]: channel 8 dy + dx of latent (x, y) is
-// pixel (8 x + dx, 8 y + dy), and feature 4 channel + 2 row + column of a token is that channel of its 2 x 2 latents.
-// The sides are multiples of 16.
-absl::StatusOr<std::vector<uint8_t>> FillMaskFeatures(const Frames& binary);
 
 }  // namespace tessera::control

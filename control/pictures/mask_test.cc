@@ -37,29 +37,5 @@ TEST(MaskTest, AMaskIsResizedInItsChannelsThenGray) {
   EXPECT_EQ(ChecksumOf(*prepared), 0x91CFC011);
 }
 
-TEST(MaskTest, ALatentTakesTheValueOfItsFirstPixel) {
-  Frames mask = FlatFrame(16, 24, 1, 1);
-  mask.bytes[0] = 0;            // (0, 0)
-  mask.bytes[16 * 8 + 8] = 0;   // (8, 8)
-  mask.bytes[16 * 16 + 7] = 0;  // (7, 16), the first pixel of no latent
-  const absl::StatusOr<Frames> latents = MaskOfLatents(mask);
-  ASSERT_TRUE(latents.ok()) << latents.status();
-  EXPECT_EQ(latents->width, 2);
-  EXPECT_EQ(latents->height, 3);
-  EXPECT_EQ(latents->bytes, (std::vector<uint8_t>{0, 1, 1, 0, 1, 1}));
-  EXPECT_TRUE(absl::IsInvalidArgument(MaskOfLatents(FlatFrame(16, 20, 1, 1)).status()));
-}
-
-TEST(MaskTest, AFeatureOfFillIsOnePixelOfTheMask) {
-  Frames mask = FlatFrame(32, 32, 1, 0);
-  mask.bytes[32 * 21 + 10] = 1;  // (10, 21): token (0, 1), its latent (column 1, row 0), dx = 2, dy = 5
-  const absl::StatusOr<std::vector<uint8_t>> features = FillMaskFeatures(mask);
-  ASSERT_TRUE(features.ok()) << features.status();
-  std::vector<uint8_t> expected(32 * 32);
-  expected[256 * 2 + 4 * (8 * 5 + 2) + 2 * 0 + 1] = 1;
-  EXPECT_EQ(*features, expected);
-  EXPECT_TRUE(absl::IsInvalidArgument(FillMaskFeatures(FlatFrame(32, 24, 1, 1)).status()));
-}
-
 }  // namespace
 }  // namespace tessera::control

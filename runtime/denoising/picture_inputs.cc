@@ -23,22 +23,20 @@ absl::StatusOr<at::Tensor> SampleOf(const at::Tensor& picture, int draw, Denoise
   return posterior.mean + posterior.deviation * noise.unsqueeze(0).to(posterior.mean.options());
 }
 
-// mask [1, 1, H, W] → [1, 1, h, w]: each latent has the value of the first pixel of its square.
+}  // namespace
+
 at::Tensor MaskOfLatents(const at::Tensor& mask, int64_t height, int64_t width) {
   const int64_t factor = mask.size(2) / height;
   if (base::Planted("mask_averaged")) return at::avg_pool2d(mask, factor);
   return mask.reshape({1, 1, height, factor, width, factor}).select(5, 0).select(3, 0);
 }
 
-// mask [1, 1, H, W] → [1, f·f, h, w]: the pixels of a latent's square, row by row, are its channels.
 at::Tensor MaskChannels(const at::Tensor& mask, int64_t height, int64_t width) {
   const int64_t factor = mask.size(2) / height;
   return mask.reshape({1, height, factor, width, factor})
       .permute({0, 2, 4, 1, 3})
       .reshape({1, factor * factor, height, width});
 }
-
-}  // namespace
 
 absl::Status BeginFromPictures(DenoiseJob& job, models::Family& family, control::PictureInput use,
                                const PictureInputs& inputs, const parallel::ForwardContext& context) {

@@ -28,6 +28,14 @@ struct PictureInputs {
   int first_step = 0;  // of the sampler's schedule; earlier steps are left out
 };
 
+// mask [1, 1, H, W] → [1, 1, h, w] for latents of that size: each has the value of the first pixel of its square. The
+// sides are multiples of those of the latents.
+at::Tensor MaskOfLatents(const at::Tensor& mask, int64_t height, int64_t width);
+
+// mask [1, 1, H, W] → [1, f·f, h, w], as FLUX.1 Fill reads it: the pixels of a latent's square of f x f, row by row,
+// are its channels.
+at::Tensor MaskChannels(const at::Tensor& mask, int64_t height, int64_t width);
+
 // Encodes the pictures and draws the job's initial latents from them; in place of DrawInitialLatents. The draws are in
 // the order of the reference pipelines: the sample of the picture, the initial noise, the sample of the masked picture.
 // Collective over context.world. Returns the errors of Family::EncodeImage.

@@ -15,6 +15,9 @@
 #include "control/pictures/mask.h"
 #include "control/pictures/mask_crop.h"
 #include "control/pictures/picture.h"
+#include "models/token_grid.h"
+#include "runtime/denoising/picture_inputs.h"
+#include "runtime/engine/job_pictures.h"
 #include "server/pictures/decode_picture.h"
 #include "server/pictures/picture_pixels.h"
 #include "tests/golden_runner/golden_case.h"
@@ -113,7 +116,7 @@ absl::Status RunResize(const Row& row, const Tensors& gold, Report& report) {
   const auto expected = gold.find(row.prefix + "preprocessed");
   if (expected == gold.end()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Frames whole, control::FitPicture(picture, row.width / 16 * 16, row.height / 16 * 16, mode));
-  const at::Tensor values = TensorOf(whole).permute({2, 0, 1}).unsqueeze(0).to(at::kFloat).div(255).mul(2).sub(1);
+  const at::Tensor values = runtime::PictureValues(whole);
   report.Add(expected->first, RelativeError(values, expected->second), row.test_case.Tolerance("fp32"));
   return absl::OkStatus();
 }
@@ -132,14 +135,11 @@ absl::Status RunMask(const Row& row, const Tensors& gold, Report& report) {
   const int width = row.width / 16 * 16, height = row.height / 16 * 16;
   ASSIGN_OR_RETURN(const Frames binary, control::PrepareMask(mask, width, height, control::FitMode::kStretch));
   Exact(row.prefix + "binary", TensorOf(binary.bytes.data(), {1, 1, height, width}), gold, report);
-  ASSIGN_OR_RETURN(const Frames latents, control::MaskOfLatents(binary));
-  Exact(row.prefix + "latent", TensorOf(latents.bytes.data(), {1, 1, height / 8, width / 8}), gold, report);
-  ASSIGN_OR_RETURN(const std::vector<uint8_t> features, control::FillMaskFeatures(binary));
-  const at::Tensor packed = TensorOf(features.data(), {1, height / 16 * (width / 16), 256});
-  Exact(row.prefix + "fill_packed", packed, gold, report);
-  // Features are [channel, row, column] of a token's 2 x 2 latents.
-  const at::Tensor channels = packed.view({1, height / 16, width / 16, 64, 2, 2}).permute({0, 3, 1, 4, 2, 5});
-  Exact(row.prefix + "fill", channels.reshape({1, 64, height / 8, width / 8}), gold, report);
+  const at::Tensor values = runtime::MaskValues(binary);
+  Exact(row.prefix + "latent", runtime::MaskOfLatents(values, height / 8, width / 8), gold, report);
+  const at::Tensor channels = runtime::MaskChannels(values, height / 8, width / 8);
+  Exact(row.prefix + "fill", channels, gold, report);
+  Exact(row.prefix + "fill_packed", models::Patchify(channels, 2), gold, report);
   return absl::OkStatus();
 }
 
