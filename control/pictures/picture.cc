@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/files/file.h"
 #include "base/macros/status_macros.h"
+#include "control/pictures/displayed_pixel.h"
 #include "control/pictures/picture_frames.h"
 
 #define STB_IMAGE_IMPLEMENTATION
@@ -126,7 +127,7 @@ struct Header {
   int height = 0;
   int orientation = 1;
 
-  bool is_turned() const { return orientation >= 5; }  // width and height are exchanged
+  bool is_turned() const { return ExchangesSides(orientation); }
 };
 
 absl::StatusOr<Header> ReadHeader(std::string_view bytes) {
@@ -170,30 +171,6 @@ absl::StatusOr<RgbaPixels> StoredPixels(std::string_view bytes, const Header& he
   return rgba;
 }
 
-// The index in the stored picture of the pixel that is displayed at (x, y).
-size_t StoredIndex(const Header& header, int x, int y) {
-  const int right = header.width - 1, bottom = header.height - 1;
-  const auto at = [&](int column, int row) { return static_cast<size_t>(row) * header.width + column; };
-  switch (header.orientation) {
-    case 2:
-      return at(right - x, y);
-    case 3:
-      return at(right - x, bottom - y);
-    case 4:
-      return at(x, bottom - y);
-    case 5:
-      return at(y, x);
-    case 6:
-      return at(y, bottom - x);
-    case 7:
-      return at(right - y, bottom - x);
-    case 8:
-      return at(right - y, x);
-    default:
-      return at(x, y);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadPictureFile(const std::string& path) {
@@ -224,9 +201,8 @@ absl::StatusOr<Frames> DecodePicture(std::string_view bytes) {
   uint8_t* out = image.bytes.data();
   for (int y = 0; y < image.height; ++y) {
     for (int x = 0; x < image.width; ++x) {
-      const stbi_uc* pixel = rgba.get() + 4 * StoredIndex(header, x, y);
-      const int alpha = pixel[3];
-      for (int c = 0; c < 3; ++c) *out++ = static_cast<uint8_t>((pixel[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+      const stbi_uc* pixel = rgba.get() + 4 * StoredIndex(header.orientation, header.width, header.height, x, y);
+      for (int c = 0; c < 3; ++c) *out++ = ValueOnWhite(pixel[c], pixel[3]);
     }
   }
   return image;

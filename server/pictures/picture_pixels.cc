@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "control/pictures/displayed_pixel.h"
 #include "server/image/image_file.h"
 
 namespace tessera::server {
@@ -33,8 +34,7 @@ control::Frames WithThreeChannels(control::Frames frames, Convert convert) {
 control::Frames OnWhite(control::Frames frames) {
   if (frames.channels != 4) return frames;
   return WithThreeChannels(std::move(frames), [](const uint8_t* from, uint8_t* to) {
-    const uint32_t alpha = from[3];
-    for (int c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>((from[c] * alpha + 255 * (255 - alpha) + 127) / 255);
+    for (int c = 0; c < 3; ++c) to[c] = control::ValueOnWhite(from[c], from[3]);
   });
 }
 
@@ -54,10 +54,7 @@ control::Frames MaskOfAlpha(control::Frames frames) {
 
 control::Frames Oriented(control::Frames frame, int orientation) {
   if (orientation < 2 || orientation > 8) return frame;
-  // From 5 on, rows and columns are exchanged. Each value then mirrors the columns or the rows that are displayed.
-  const bool exchanged = orientation >= 5;
-  const bool mirror_columns = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-  const bool mirror_rows = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+  const bool exchanged = control::ExchangesSides(orientation);
   control::Frames out{.width = exchanged ? frame.height : frame.width,
                       .height = exchanged ? frame.width : frame.height,
                       .channels = frame.channels,
@@ -65,12 +62,9 @@ control::Frames Oriented(control::Frames frame, int orientation) {
   const auto channels = static_cast<size_t>(frame.channels);
   uint8_t* to = out.bytes.data();
   for (int y = 0; y < out.height; ++y) {
-    const int row = mirror_rows ? out.height - 1 - y : y;
     for (int x = 0; x < out.width; ++x, to += channels) {
-      const int column = mirror_columns ? out.width - 1 - x : x;
-      const size_t from_y = static_cast<size_t>(exchanged ? column : row);
-      const size_t from_x = static_cast<size_t>(exchanged ? row : column);
-      std::memcpy(to, frame.bytes.data() + from_y * frame.row_bytes() + from_x * channels, channels);
+      const size_t from = control::StoredIndex(orientation, frame.width, frame.height, x, y);
+      std::memcpy(to, frame.bytes.data() + from * channels, channels);
     }
   }
   return out;
