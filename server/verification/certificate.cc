@@ -17,6 +17,7 @@
 #include "base/files/file.h"
 #include "base/files/private_files.h"
 #include "base/files/sha256.h"
+#include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
 #include "server/verification/subject_json.h"
 
@@ -138,14 +139,8 @@ absl::StatusOr<Certificate> ParseCertificate(const std::string& text) {
 }
 
 std::string CertificateFolder::DefaultPath() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (std::string chosen = variable("TESSERA_CERTIFICATES"); !chosen.empty()) return chosen;
-  std::string data = variable("XDG_DATA_HOME");
-  if (data.empty()) data = variable("HOME") + "/.local/share";
-  return data + "/tessera/certificates";
+  const char* const chosen = std::getenv("TESSERA_CERTIFICATES");
+  return chosen != nullptr && *chosen != '\0' ? chosen : base::UserDataFolder() + "/certificates";
 }
 
 std::string CertificateFolder::FileOf(const CertificateSubject& subject) const {

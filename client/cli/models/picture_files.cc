@@ -11,6 +11,7 @@
 #include "base/files/file.h"
 #include "base/files/private_files.h"
 #include "base/files/sha256.h"
+#include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
 #include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
@@ -23,6 +24,13 @@ namespace tessera::client {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kKeyBytes = 32;
+
+std::optional<std::string> ReadKey(const std::string& path) {
+  std::optional<std::string> key = base::ReadSmallFile(path, kKeyBytes);
+  return key.has_value() && key->size() == kKeyBytes ? key : std::nullopt;
+}
 
 // Creates a folder that only this user can enter.
 absl::StatusOr<std::string> MakeFolder() {
@@ -66,20 +74,14 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
 }
 
 std::string PictureKey() {
-  constexpr size_t kBytes = 32;
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  const std::string data = variable("XDG_DATA_HOME");
-  const std::string folder = (data.empty() ? variable("HOME") + "/.local/share" : data) + "/tessera";
-  const std::string path = folder + "/picture-key";
-  const std::string made = base::RandomBytes(kBytes);
-  const auto is_kept = [&] { return base::ReadSmallFile(path, kBytes).value_or("").size() == kBytes; };
-  if (!is_kept() && base::MakePrivateFolder(folder).ok()) {
+  const std::string folder = base::UserDataFolder(), path = folder + "/picture-key";
+  if (std::optional<std::string> key = ReadKey(path)) return *key;
+  const std::string made = base::RandomBytes(kKeyBytes);
+  // Another process may make it at the same time.
+  if (base::MakePrivateFolder(folder).ok()) {
     (void)base::WriteFileAtomically(path, made, {.overwrite = false, .owner_only = true});
   }
-  return is_kept() ? *base::ReadSmallFile(path, kBytes) : made;
+  return ReadKey(path).value_or(made);
 }
 
 PictureFiles::~PictureFiles() {
