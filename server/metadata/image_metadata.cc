@@ -14,19 +14,11 @@
 
 namespace tessera::server {
 
-namespace {
-
-std::string PictureNames(const std::string& key, const std::vector<control::PictureUse>& pictures) {
+std::string PictureNames(absl::string_view key, absl::Span<const control::PictureUse> pictures) {
   if (key.empty()) return "";
-  return absl::StrJoin(pictures, " ", [&key](std::string* out, const control::PictureUse& picture) {
-    out->append(PictureName(key, picture.digest));
+  return absl::StrJoin(pictures, " ", [key](std::string* out, const control::PictureUse& picture) {
+    out->append(absl::BytesToHexString(base::HmacSha256Of(key, picture.digest).substr(0, 16)));
   });
-}
-
-}  // namespace
-
-std::string PictureName(absl::string_view key, absl::string_view digest) {
-  return absl::BytesToHexString(base::HmacSha256Of(key, digest).substr(0, 16));
 }
 
 ImageParameters MetadataOf(const control::JobParameters& asked, const ImageOrigins& origins) {

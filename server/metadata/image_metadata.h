@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "parallel/plan/layout.h"
 #include "server/api/generation_request.h"
 #include "server/api/request_values.h"
@@ -12,6 +13,7 @@ namespace tessera::control {
 struct JobParameters;
 struct LoadParameters;
 struct ModelDescription;
+struct PictureUse;
 }  // namespace tessera::control
 
 namespace tessera::server {
@@ -28,12 +30,12 @@ struct ImageOrigins {
   const control::LoadParameters& placement;
   parallel::Layout layout;
   std::string weights;           // Loaded::contents; empty if unknown
-  std::string picture_key = {};  // for PictureName; empty: pictures are not named
+  std::string picture_key = {};  // for PictureNames; empty: pictures are not named
 };
 
-// Names a picture by its digest in a form that only those who have `key` can check, so that nobody else can test which
-// private picture an image was made from: 32 hexadecimal digits.
-std::string PictureName(absl::string_view key, absl::string_view digest);
+// Names pictures by their digests in a form that only those who have `key` can check, so that no one else can test
+// which private pictures an image was made from: 32 hexadecimal digits each, separated by blanks. Empty without a key.
+std::string PictureNames(absl::string_view key, absl::Span<const control::PictureUse> pictures);
 
 // Returns the metadata for `asked`, without parameters that have no effect (server/api/unused_parameters.h). It
 // includes the layout and, on a CPU, the instruction set, because both affect the last bits of an image in addition to

@@ -54,7 +54,7 @@ struct ImageParameters {
   std::optional<int> max_sequence_length;
   control::PromptOptions options;
   std::vector<control::AdapterUse> adapters;  // without their files
-  std::string images, mask;                   // names of pictures (PictureName), separated by blanks
+  std::string images, mask;                   // names of pictures (PictureNames), separated by blanks
   std::optional<double> strength;             // absent unless the image began from a picture
   std::string version;                        // program and version: "tessera 0.1.0"
   // Further pairs. A key has at least two characters of A-Z a-z 0-9 _ - / with blanks only inside.

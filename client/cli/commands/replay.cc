@@ -297,14 +297,8 @@ class Replay {
     job.mask = std::move(pictures.mask);
     job.strength = metadata.strength.value_or(1);
     RETURN_IF_ERROR(control::CheckPictures(job, model.pictures));
-    const server::ImageParameters given = server::MetadataOf(job, {.sampler = "",
-                                                                   .model_name = "",
-                                                                   .model = model,
-                                                                   .placement = {},
-                                                                   .layout = {},
-                                                                   .weights = "",
-                                                                   .picture_key = picture_key_});
-    if (given.images != metadata.images || given.mask != metadata.mask) {
+    if (server::PictureNames(picture_key_, job.images) != metadata.images ||
+        server::PictureNames(picture_key_, job.mask) != metadata.mask) {
       reporter_->OnWarning("the pictures are not those of the image, or another user made it");
     }
     return absl::OkStatus();

@@ -33,8 +33,8 @@ struct GivenPictures {
 // The values must live as long as `app`.
 void AddPictureOptions(CLI::App& app, PictureOptions& options);
 
-// The secret of this user with which images name the pictures that they were made from (server::PictureName). The first
-// call creates it, in the folder of this user's data; if that fails, it is a key that nothing else has.
+// The secret of this user with which images name the pictures that they were made from (server::PictureNames). The
+// first call creates it, in the folder of this user's data; if that fails, it is a key that nothing else has.
 std::string PictureKey();
 
 // A private folder with the pictures in the form in which workers read them: RGB, upright, without metadata. The
