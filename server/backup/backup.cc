@@ -18,6 +18,7 @@
 #include "server/jobs/data_folder.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/result_names.h"
+#include "server/jobs/schema.h"
 #include "server/jobs/sqlite.h"
 #include "server/jobs/sqlite_job_store.h"
 #include "server/jobs/store_disk.h"
@@ -35,12 +36,6 @@ constexpr int64_t kSchemaWithPictures = 6;  // from it on, an image may be in th
 
 // Returns the name in the archive.
 std::string NameIn(const char* folder, const std::string& file) { return absl::StrCat(folder, "/", file); }
-
-absl::StatusOr<int64_t> SchemaOf(SqliteDatabase& database) {
-  ASSIGN_OR_RETURN(SqliteStatement statement, database.Prepare("PRAGMA user_version"));
-  RETURN_IF_ERROR(statement.Step().status());
-  return statement.Int(0);
-}
 
 class Backup {
  public:
@@ -141,7 +136,7 @@ class Backup {
   absl::StatusOr<std::vector<std::string>> ReadSnapshot() {
     ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database, SqliteDatabase::Open({.path = snapshot_}));
     RETURN_IF_ERROR(database->Check());
-    ASSIGN_OR_RETURN(const int64_t schema, SchemaOf(*database));
+    ASSIGN_OR_RETURN(const int64_t schema, SchemaVersionOf(*database));
     if (schema < 1) return absl::DataLossError("the file is a database, but not one of a job store");
     if (schema > SqliteJobStore::kSchemaVersion) {
       return absl::FailedPreconditionError(absl::StrCat("the job store has schema version ", schema,

@@ -24,6 +24,7 @@
 #include "base/macros/status_macros.h"
 #include "server/backup/newest_schema.h"
 #include "server/jobs/data_folder.h"
+#include "server/jobs/schema.h"
 #include "server/jobs/sqlite.h"
 
 namespace tessera::server {
@@ -183,9 +184,8 @@ class Restorer {
     ASSIGN_OR_RETURN(const std::unique_ptr<SqliteDatabase> database,
                      SqliteDatabase::Open({.path = absl::StrCat(staged_, "/", kJobsFile)}));
     RETURN_IF_ERROR(database->Check());
-    ASSIGN_OR_RETURN(SqliteStatement version, database->Prepare("PRAGMA user_version"));
-    RETURN_IF_ERROR(version.Step().status());
-    if (version.Int(0) == manifest.schema) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const int64_t version, SchemaVersionOf(*database));
+    if (version == manifest.schema) return absl::OkStatus();
     return absl::DataLossError("the job store of the backup has another schema version than its manifest says");
   }
 

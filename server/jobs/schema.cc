@@ -111,9 +111,13 @@ absl::Status Advance(SqliteDatabase& database, int64_t version, int target) {
 
 }  // namespace
 
+absl::StatusOr<int64_t> SchemaVersionOf(SqliteDatabase& database) {
+  return ReadNumber(database, "PRAGMA user_version");
+}
+
 absl::Status MigrateSchema(SqliteDatabase& database, int target) {
   static_assert(sizeof(kSqliteSteps) / sizeof(kSqliteSteps[0]) == SqliteJobStore::kSchemaVersion);
-  ASSIGN_OR_RETURN(const int64_t version, ReadNumber(database, "PRAGMA user_version"));
+  ASSIGN_OR_RETURN(const int64_t version, SchemaVersionOf(database));
   if (version == target) return absl::OkStatus();
   if (version > target) {
     return absl::FailedPreconditionError(absl::StrCat("the job store has schema version ", version,
