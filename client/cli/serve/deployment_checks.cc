@@ -32,6 +32,7 @@
 #include "server/api/generation_request.h"
 #include "server/calls/api_keys.h"
 #include "server/http/tls_certificates.h"
+#include "server/jobs/data_folder.h"
 #include "server/jobs/disk_result_store.h"
 #include "server/jobs/store_report.h"
 #include "server/jobs/store_rules.h"
@@ -141,8 +142,9 @@ Finding CheckSharedStore(const server::StoreConfig& store) {
 
 Finding CheckJobStore(const std::string& data_folder, bool& in_use) {
   const std::string what = kJobStore;
-  server::DiskResultStore images(data_folder + "/images");
-  const absl::StatusOr<server::StoreReport> report = server::InspectJobStore(data_folder + "/jobs.sqlite", images);
+  server::DiskResultStore images(absl::StrCat(data_folder, "/", server::kImagesFolder));
+  const absl::StatusOr<server::StoreReport> report =
+      server::InspectJobStore(absl::StrCat(data_folder, "/", server::kJobsFile), images);
   if (absl::IsNotFound(report.status())) return {.what = what, .found = "there is none yet; the server creates it"};
   if (!report.ok()) return Failed(what, report.status(), server::kStoreAdvice);
   in_use = report->in_use;
