@@ -78,7 +78,8 @@ ImageWork WorkOf(const ModelCost& cost, const JobParameters& job) {
   const bool guided = IsGuided(cost, job);
   const int64_t length = job.max_sequence_length;
   int64_t picture_tokens = 0;
-  for (const PictureUse& picture : cost.reads_pictures ? job.images : std::vector<PictureUse>()) {
+  for (const PictureUse& picture : job.images) {
+    if (!cost.reads_pictures) break;
     const absl::StatusOr<PictureSize> fitted =
         KontextPictureSize({.width = picture.width, .height = picture.height}, /*auto_resize=*/true);
     if (fitted.ok()) picture_tokens += ImageTokens(cost, {.height = fitted->height, .width = fitted->width});

@@ -283,7 +283,8 @@ std::vector<std::string> GenerationFields(BodyKind kind) {
 
 absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKind kind,
                                                   absl::Span<const ForeignClient> clients) {
-  absl::StatusOr<TranslatedBody> translated = ReadClientJson(json, clients, GenerationFields(kind));
+  absl::StatusOr<TranslatedBody> translated =
+      ReadClientJson(json, clients, clients.empty() ? std::vector<std::string>() : GenerationFields(kind));
   if (!translated.ok()) {
     const std::string member = ErrorField(translated.status());
     return IsNotMade(member) ? UnknownField(member, kind) : translated.status();
