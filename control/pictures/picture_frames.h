@@ -8,7 +8,7 @@
 namespace tessera::control {
 
 // `bytes` holds `count` frames (layers) of one size, one after another. Each has `height` rows of `width` pixels of
-// `channels` bytes, without gaps: 3 are RGB, 4 RGB and alpha.
+// `channels` bytes, without gaps: 1 is gray, 3 are RGB, 4 RGB and alpha.
 struct Frames {
   int width = 0;
   int height = 0;

@@ -65,7 +65,7 @@ constexpr ClientField kVllmOmniFields[] = {
 };
 constexpr const char* kVllmOmniContainers[] = {"extra_params"};
 
-// The names of its API for stable-diffusion-webui, then those of its own API, which <sd_cpp_extra_args> contains.
+// The names of its API for stable-diffusion-webui, then those of its native API, which <sd_cpp_extra_args> contains.
 constexpr ClientField kSdCppFields[] = {
     {"width", Meaning::kSide, "width"},
     {"height", Meaning::kSide, "height"},
