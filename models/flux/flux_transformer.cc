@@ -22,6 +22,19 @@ LinearOptions Row(parallel::TokenRows tokens) { return {.role = LinearRole::kRow
 
 kernels::HeadNorm RmsNormBy(const at::Tensor& weight) { return {.weight = weight, .bias = {}, .eps = kNormEps}; }
 
+// References have the image's weights in a double block, so they change sides for it: they are the last rows of the text
+// outside of it and the first rows of the image inside.
+void MoveReferencesToImage(int64_t references, BlockState& state) {
+  const int64_t texts = state.text.size(1) - references;
+  state.image = at::cat({state.text.narrow(1, texts, references), state.image}, 1);
+  state.text = state.text.narrow(1, 0, texts);
+}
+
+void MoveReferencesToText(int64_t references, BlockState& state) {
+  state.text = at::cat({state.text, state.image.narrow(1, 0, references)}, 1);
+  state.image = state.image.narrow(1, references, state.image.size(1) - references);
+}
+
 }  // namespace
 
 // One stream of a double block: the weights of the image or of the text.
@@ -221,24 +234,17 @@ void FluxTransformer::Block(int index, BlockState& state, const Conditioning& co
     const DoubleBlock& block = double_blocks_[static_cast<size_t>(index)];
     const std::vector<at::Tensor> m = conditioning.modulation.chunk(12, -1);
     const std::span<const at::Tensor> of_image(m.begin(), 6), of_text(m.begin() + 6, 6);
-    // References have the image's weights.
-    const int64_t references = conditioning.references, texts = state.text.size(1) - references;
-    const at::Tensor own_text = references > 0 ? state.text.narrow(1, 0, texts) : state.text;
-    const at::Tensor pictures =
-        references > 0 ? at::cat({state.text.narrow(1, texts, references), state.image}, 1) : state.image;
-    parallel::Projection text = block.text.Project(own_text, of_text, context),
-                         image = block.image.Project(pictures, of_image, context);
+    if (conditioning.references > 0) MoveReferencesToImage(conditioning.references, state);
+    parallel::Projection text = block.text.Project(state.text, of_text, context),
+                         image = block.image.Project(state.image, of_image, context);
     const int64_t t = text.packed.size(1), n = image.packed.size(1);
     text.rotary = rotary(0, t);
     image.rotary = rotary(t, n);
     const at::Tensor attended = attend({std::move(text), std::move(image)});
     const bool text_first = !base::Planted("flux_text_image_order");
-    state.image = block.image.Finish(pictures, attended.narrow(1, text_first ? t : 0, n), of_image, context);
-    state.text = block.text.Finish(own_text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
-    if (references > 0) {
-      state.text = at::cat({state.text, state.image.narrow(1, 0, references)}, 1);
-      state.image = state.image.narrow(1, references, n - references);
-    }
+    state.image = block.image.Finish(state.image, attended.narrow(1, text_first ? t : 0, n), of_image, context);
+    state.text = block.text.Finish(state.text, attended.narrow(1, text_first ? 0 : n, t), of_text, context);
+    if (conditioning.references > 0) MoveReferencesToText(conditioning.references, state);
     return;
   }
   const SingleBlock& block = single_blocks_[static_cast<size_t>(index - config_.double_blocks)];
