@@ -50,10 +50,11 @@ class MessageWriter {
   void Add(Field to, int32_t from) const { reflection_.AddInt32(message_, to, from); }
   void Add(Field to, int64_t from) const { reflection_.AddInt64(message_, to, from); }
   void Add(Field to, const std::string& from) const { reflection_.AddString(message_, to, from); }
-  // Writes each field of the struct to the message's field of the same name, if there is one.
+  // Writes each field of the struct to the message's field of the same name, if there is one. A field that is not
+  // repeated is a list of at most one.
   template <base::Described T>
   void Add(Field to, const T& from) const {
-    const MessageWriter item(AddMessage(to));
+    const MessageWriter item(to->is_repeated() ? AddMessage(to) : PutMessage(to));
     base::ForEachField(
         [&](const auto& field, const auto& value) {
           if (const Field own = to->message_type()->FindFieldByName(field.name)) item.Put(own, value);
@@ -104,6 +105,9 @@ class MessageReader {
   }
   template <typename T>
   void Get(Field from, std::vector<T>& to) const {
+    if constexpr (base::Described<T>) {
+      if (!from->is_repeated()) return GetMembers(GetMessage(from), to.emplace_back());
+    }
     for (int i = 0; i < Size(from); ++i) GetItem(from, i, to.emplace_back());
   }
 
@@ -113,12 +117,7 @@ class MessageReader {
 
   template <base::Described T>
   void GetItem(Field from, int i, T& to) const {
-    const MessageReader item(GetMessage(from, i));
-    const auto read = [&](const auto& described, auto& value) {
-      const Field field = from->message_type()->FindFieldByName(described.name);
-      if (!field->has_presence() || item.Has(field)) item.Get(field, value);
-    };
-    base::ForEachField(read, to);
+    GetMembers(GetMessage(from, i), to);
   }
 
   const google::protobuf::Message& GetMessage(Field from) const { return reflection_.GetMessage(message_, from); }
@@ -127,6 +126,16 @@ class MessageReader {
   }
 
  private:
+  template <base::Described T>
+  static void GetMembers(const google::protobuf::Message& from, T& to) {
+    const MessageReader item(from);
+    const auto read = [&](const auto& described, auto& value) {
+      const Field field = from.GetDescriptor()->FindFieldByName(described.name);
+      if (!field->has_presence() || item.Has(field)) item.Get(field, value);
+    };
+    base::ForEachField(read, to);
+  }
+
   const google::protobuf::Message& message_;
   const google::protobuf::Reflection& reflection_;
 };

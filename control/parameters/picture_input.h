@@ -14,4 +14,7 @@ enum class PictureInput : uint8_t {
 };
 constexpr auto NamesOf(PictureInput) { return std::array{"none", "start", "fill", "reference"}; }
 
+// The most pictures of one job, apart from its mask.
+constexpr int MostPictures(PictureInput model) { return model == PictureInput::kNone ? 0 : 1; }
+
 }  // namespace tessera::control

@@ -1,7 +1,7 @@
 // tessera-fake-worker is a worker without a model. `tessera serve --fake-workers` and every front-end test run it in
 // place of tessera-worker.
 //
-// Its images are gradients that depend on the prompt, the options, the adapters, the seed and the completed steps.
+// Its images are gradients that depend on the prompt, the options, the adapters, the pictures, the seed and the completed steps.
 // TESSERA_FAKE_WORKER holds its script (control/fakes/fake_script.h).
 #include <signal.h>
 #include <unistd.h>
@@ -83,6 +83,19 @@ absl::StatusOr<std::string> AdaptersOf(const control::JobParameters& job) {
     if (!file.good()) return absl::NotFoundError(absl::StrCat("adapter '", adapter.name, "' cannot be read"));
     if (adapter.scale == 0) continue;
     absl::StrAppend(&text, adapter.scale, ";", std::string(std::istreambuf_iterator<char>(file), {}), ";");
+  }
+  return text;
+}
+
+// The bytes of the job's pictures, so that other pictures make another image.
+absl::StatusOr<std::string> PicturesOf(const control::JobParameters& job) {
+  std::string text;
+  for (const auto* pictures : {&job.images, &job.mask}) {
+    for (const control::PictureUse& picture : *pictures) {
+      std::ifstream file(picture.file, std::ios::binary);
+      if (!file.good()) return absl::DataLossError("a picture of the job cannot be read");
+      absl::StrAppend(&text, std::string(std::istreambuf_iterator<char>(file), {}), ";");
+    }
   }
   return text;
 }
@@ -188,10 +201,11 @@ class FakeHandler final : public control::CommandHandler {
   absl::StatusOr<control::JobStarted> StartJob(uint64_t job, const control::JobParameters& parameters) override {
     RETURN_IF_ERROR(Obey("start", parameters.prompt));
     ASSIGN_OR_RETURN(const std::string adapters, AdaptersOf(parameters));
+    ASSIGN_OR_RETURN(const std::string pictures, PicturesOf(parameters));
     control::JobStarted started;
     started.first_step = std::min(static_cast<int32_t>(script_.Number("first-step")), parameters.steps - 1);
     started.steps = parameters.steps - started.first_step;
-    jobs_[job] = {.parameters = parameters, .adapters = adapters, .steps = started.steps};
+    jobs_[job] = {.parameters = parameters, .contents = adapters + pictures, .steps = started.steps};
     if (job != control::kProbeJob) {
       ++started_jobs_;
       jobs_[job].fails = IsTurnOf("error-every");
@@ -280,7 +294,7 @@ class FakeHandler final : public control::CommandHandler {
 
   struct Job {
     control::JobParameters parameters;
-    std::string adapters;
+    std::string contents;  // of its adapters and pictures
     int32_t steps = 0;  // that are run
     int32_t completed = 0;
     bool fails = false;
@@ -292,7 +306,7 @@ class FakeHandler final : public control::CommandHandler {
       return absl::InvalidArgumentError("the job fails as the fake worker's script says");
     }
     uint64_t mixed = job.parameters.seed * 31 + job.completed;
-    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters), job.adapters))
+    for (unsigned char c : absl::StrCat(job.parameters.prompt, OptionsOf(job.parameters), job.contents))
       mixed = mixed * 131 + c;
     mixed += static_cast<uint64_t>(script_.Number("salt"));
     std::vector<uint8_t> row(3 * static_cast<size_t>(job.parameters.width));

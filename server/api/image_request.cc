@@ -9,12 +9,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/fields/field_error.h"
 #include "base/macros/status_macros.h"
 #include "base/text/nearest_name.h"
 #include "base/text/random_bytes.h"
 #include "control/model/model_description.h"
+#include "control/parameters/picture_input.h"
 #include "server/api/field_checks.h"
 #include "server/api/generation_request.h"
 #include "server/api/image_service.h"
@@ -148,8 +150,25 @@ absl::Status PinAdapters(const ServedModel& model, std::vector<control::AdapterU
   return absl::OkStatus();
 }
 
+// Adds the pictures to a job.
+absl::Status AddPictures(const ImageRequest& request, const RequestPictures& pictures, control::PictureInput model,
+                         control::JobParameters& job) {
+  job.images = pictures.images;
+  job.mask = pictures.mask;
+  if (!request.strength.has_value() && !job.images.empty() && model == control::PictureInput::kStart) {
+    job.strength = control::kUsualStrength;
+  }
+  RETURN_IF_ERROR(control::CheckPictures(job, model));
+  if (job.mask.empty()) return absl::OkStatus();
+  const control::PictureUse &mask = job.mask.front(), &image = job.images.front();
+  if (mask.width == image.width && mask.height == image.height) return absl::OkStatus();
+  return base::ErrorOfField("mask", absl::StrCat(" has ", mask.width, "x", mask.height, " pixels and the image has ",
+                                                 image.width, "x", image.height, "; both must have one size"));
+}
+
 absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const ServedModel& model,
-                                           const RequestLimits& limits, uint64_t random_seed) {
+                                           const RequestLimits& limits, uint64_t random_seed,
+                                           const RequestPictures& pictures) {
   if (request.prompt.empty()) {
     return base::ErrorOfField(
         "prompt", absl::StrCat(" is empty; it must be a text of 1 to ", control::kPrompt.most_bytes, " bytes"));
@@ -164,11 +183,19 @@ absl::StatusOr<JobRequest> ValidateUnnamed(const ImageRequest& request, const Se
   ImageRequest sized = request;
   sized.width = size.width;
   sized.height = size.height;
+  if (!size.width.has_value() && !pictures.images.empty() && pictures.images.front().width > 0) {
+    const control::PictureUse& first = pictures.images.front();
+    const control::ImageSize like =
+        control::SizeLike(*model.description, {.height = first.height, .width = first.width});
+    sized.width = like.width;
+    sized.height = like.height;
+  }
   // A random seed leaves room for the seeds that count up from it.
   sized.seed = request.seed.value_or(random_seed);
   if (!sized.steps.has_value()) sized.steps = StepsOfQuality(request.quality, *model.description, limits);
   ASSIGN_OR_RETURN(control::JobParameters parameters, Validate(sized, *model.description, FieldNames::kApi));
   RETURN_IF_ERROR(PinAdapters(model, parameters.adapters));
+  RETURN_IF_ERROR(AddPictures(request, pictures, model.description->pictures, parameters));
   RETURN_IF_ERROR(base::CheckValue("steps", std::nullopt, parameters.steps,
                                    base::Integer{1, static_cast<uint64_t>(limits.max_steps)}));
   const int64_t pixels = int64_t{parameters.width} * parameters.height;
@@ -226,7 +253,8 @@ absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const Se
 }
 
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
-                                                const RequestLimits& limits, uint64_t random_seed) {
+                                                const RequestLimits& limits, uint64_t random_seed,
+                                                const RequestPictures& pictures) {
   ASSIGN_OR_RETURN(const NamedModel named, FindNamed(request.model, models));
   RETURN_IF_ERROR(named.model->unreadable);
   ImageRequest asked = request;
@@ -236,9 +264,38 @@ absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, abs
   AdapterNames names;
   for (const ServedAdapter& adapter : named.model->adapters) names.emplace(adapter.name, adapter.name);
   if (const absl::Status tags = TakePromptTags(names, asked); !tags.ok()) return Named(tags, FieldNames::kApi);
-  absl::StatusOr<JobRequest> job = ValidateUnnamed(asked, *named.model, limits, random_seed);
+  absl::StatusOr<JobRequest> job = ValidateUnnamed(asked, *named.model, limits, random_seed, pictures);
   if (!job.ok()) return Named(job.status(), FieldNames::kApi);
   return job;
+}
+
+absl::Status NameEditModel(absl::Span<const ServedModel> models, ImageRequest& request) {
+  const bool is_open = request.model.empty() || request.model == "default" || IsOpenAiImageModel(request.model);
+  if (!is_open) return absl::OkStatus();
+  const auto has_name = [&](const ServedModel& model) {
+    return model.id == request.model || std::ranges::count(model.aliases, request.model) > 0 ||
+           FindAdapter(model, request.model) != nullptr;
+  };
+  if (std::ranges::any_of(models, has_name)) return absl::OkStatus();
+  if (IsOpenAiImageModel(request.model) && std::ranges::none_of(models, &ServedModel::answers_to_openai_names)) {
+    return absl::OkStatus();  // FindNamed refuses it
+  }
+  std::vector<std::string> others;
+  for (const ServedModel& model : models) {
+    if (model.description->pictures == control::PictureInput::kReference) {
+      request.model = model.id;
+      return absl::OkStatus();
+    }
+    if (model.description->pictures != control::PictureInput::kNone) others.push_back(QuotedValue(model.id));
+  }
+  return FieldError(
+      "model",
+      absl::StrCat(request.model.empty() ? " is not given" : absl::StrCat(" is ", QuotedValue(request.model)),
+                   ", and no model of this server edits pictures by instruction; ",
+                   others.empty()
+                       ? "add one to its configuration, such as black-forest-labs/FLUX.1-Kontext-dev"
+                       : absl::StrCat("name one that begins from a picture: ", absl::StrJoin(others, ", "),
+                                      ", or add black-forest-labs/FLUX.1-Kontext-dev to its configuration")));
 }
 
 bool IsOpenAiImageModel(absl::string_view name) {

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "control/parameters/picture_use.h"
 #include "server/api/request_limits.h"
 
 namespace tessera::server {
@@ -22,9 +24,16 @@ struct ServedAdapter;
 struct ServedModel;
 enum class ImageFormat : uint8_t;
 
-// `random_seed` is used if the request has no seed.
+// The pictures of a request as they are stored. Before they are, a size of 0 x 0 stands for each.
+struct RequestPictures {
+  std::vector<control::PictureUse> images;
+  std::vector<control::PictureUse> mask;  // at most one
+};
+
+// `random_seed` is used if the request has no seed, and `pictures` in place of the request's.
 absl::StatusOr<JobRequest> ValidateImageRequest(const ImageRequest& request, absl::Span<const ServedModel> models,
-                                                const RequestLimits& limits, uint64_t random_seed);
+                                                const RequestLimits& limits, uint64_t random_seed,
+                                                const RequestPictures& pictures = {});
 
 // Returns the model with this id or alias; the first model for an empty name, and for `default`; else the model with an
 // adapter of this name, or the model that answers to OpenAI's names if this is one of them. NOT_FOUND lists the valid
@@ -39,6 +48,10 @@ struct NamedModel {
 
 // Like FindModel, but also returns the adapter if the name is an adapter's and no model's.
 absl::StatusOr<NamedModel> FindNamed(absl::string_view name, absl::Span<const ServedModel> models);
+
+// Names the model of a request to edit pictures that names none, or one of OpenAI's that no model has: the first that
+// edits by instruction. INVALID_ARGUMENT if there is none; other models that take pictures are used only when named.
+absl::Status NameEditModel(absl::Span<const ServedModel> models, ImageRequest& request);
 
 // Whether OpenAI's clients use, or may use in future, this name for an image model: it begins with gpt-image-,
 // chatgpt-image- or dall-e-.

@@ -29,7 +29,9 @@ struct JobPage;
 struct JobRequest;
 struct ListOptions;
 struct ServerInfo;
+struct StoredPicture;
 struct Submitted;
+struct UploadedFile;
 
 // The file of a finished image, which can be read in pieces. It must not outlive the service.
 struct ImageFile {
@@ -92,6 +94,17 @@ class ImageService {
   virtual absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) { return NoAdapters(); }
   // Later requests can no longer name it. NOT_FOUND with the nearest name of a loaded adapter.
   virtual absl::Status UnloadAdapter(const std::string& name) { return NoAdapters(); }
+
+  // Decodes a picture and stores it under the caller's key; a job that names it keeps it (server/api/stored_picture.h).
+  // INVALID_ARGUMENT: it is no picture, damaged or too large. RESOURCE_EXHAUSTED: the key stores too much, or the disk
+  // is full. UNIMPLEMENTED: this system cannot confine the decoder. UNAVAILABLE. Messages continue after a field's name.
+  virtual absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file);
+  // Stores a picture as PutPicture does, under a random handle that only this key can use until it expires.
+  virtual absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file);
+  // NOT_FOUND, also for a handle of another key.
+  virtual absl::StatusOr<UploadedFile> FindFile(const Caller& caller, absl::string_view id);
+  virtual absl::StatusOr<std::vector<UploadedFile>> ListFiles(const Caller& caller);
+  virtual absl::Status DeleteFile(const Caller& caller, absl::string_view id);
 
   // OK, or UNAVAILABLE with the reason, as reported by /readyz and the gRPC health service. Never waits for a device.
   virtual absl::Status Ready() = 0;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "control/model/model_description.h"
 #include "control/parameters/message_fields.h"
+#include "control/parameters/picture_input.h"
 #include "server/api/field_checks.h"
 #include "server/api/job_request.h"
 #include "server/api/request_fields.h"
@@ -170,6 +171,8 @@ v1::Model ToProto(const ServedModel& model) {
   message.set_default_sampler(description.default_sampler);
   message.mutable_samplers()->Add(description.samplers.begin(), description.samplers.end());
   message.mutable_options()->Add(description.options.begin(), description.options.end());
+  message.set_picture_input(std::string(base::EnumName(description.pictures)));
+  message.set_max_pictures(control::MostPictures(description.pictures));
   return message;
 }
 

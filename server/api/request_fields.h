@@ -35,6 +35,17 @@ constexpr auto FieldsOf(const AdapterRequest*) {
 // Checks that each adapter is named at most once. The error is about the field `loras`.
 absl::Status CheckRules(const std::vector<AdapterRequest>& adapters);
 
+constexpr auto FieldsOf(const PictureSource*) {
+  using P = PictureSource;
+  return std::tuple(
+      base::Field("data", &P::data, base::Bytes{.most_bytes = kMaxPictureBytes}, "The file in base64."),
+      base::Field("image_url", &P::image_url, base::Text{.most_bytes = kMaxPictureUrlBytes},
+                  "A data URL, or a URL of a host that the server's configuration lists."),
+      base::Field("file_id", &P::file_id, base::Text{.most_bytes = 128}, "The id of a file of POST /v1/files."));
+}
+// INVALID_ARGUMENT unless exactly one member is given.
+absl::Status CheckRules(const PictureSource& source);
+
 // Returns the name of an item of a list, which is its first field.
 template <base::Described Item>
 const std::string& NameOfItem(const Item& item) {
@@ -271,7 +282,20 @@ inline constexpr auto kRequestFields = std::tuple(
                   .key = "Crop top left",
                   .read_with = control::prompt_option::kOriginalSize}),
     RequestField("crop_left", &ImageRequest::crop_left,
-                 {.key = "Crop top left", .read_with = control::prompt_option::kOriginalSize}));
+                 {.key = "Crop top left", .read_with = control::prompt_option::kOriginalSize}),
+    RequestField("pictures", &ImageRequest::images, base::List<base::Nested>{.most = control::kMaxPictures},
+                 {.name = "images",
+                  .description = "Pictures from which the image begins, or which the model looks at: PNG, JPEG or WebP "
+                                 "of at most 50 MB. Models differ in how many they take (picture_input)."}),
+    RequestField("picture_mask", &ImageRequest::mask, base::List<base::Nested>{.most = 1},
+                 {.name = "mask",
+                  .description = "A picture of the size of the first one that is transparent where it is to change."}),
+    RequestField("strength", &ImageRequest::strength,
+                 {.description = "How much of a picture changes, above 0 and up to 1: the part of the steps that is "
+                                 "run. Absent: 0.6, or 1 for models that fill in or edit by instruction.",
+                  .key = "Denoising strength"}),
+    RequestField("input_fidelity", &ImageRequest::input_fidelity,
+                 {.description = "Without effect.", .words = "high low"}));
 constexpr auto FieldsOf(const ImageRequest*) { return kRequestFields; }
 
 // Returns the facts about the field with this id; null if there is none.

@@ -31,9 +31,9 @@ std::vector<const RequestFacts*> AllFacts() {
   return all;
 }
 
-// Only the command line takes pictures.
+// A request gives pictures in another form than a job names them.
 TEST(RequestFieldsTest, EveryParameterOfAJobExceptItsPicturesIsAField) {
-  const std::set<std::string> pictures = {"images", "mask", "strength"};
+  const std::set<std::string> pictures = {"images", "mask"};
   base::ForEachFieldOf<control::JobParameters>([&](const auto& field) {
     EXPECT_EQ(FindField(field.name) == nullptr, pictures.contains(field.name)) << field.name;
   });
@@ -165,7 +165,8 @@ TEST(RequestFieldsTest, PicturesHaveTheKeysOfTheTable) {
                                     .clip_skip = 1,
                                     .skip_layers = {.layers = {1}, .scale = 1, .start = 0, .stop = 1},
                                     .original_size = {.height = 8, .width = 8, .crop_top = 1, .crop_left = 1}},
-                        .adapters = {{.name = "style", .digest = std::string(64, 'a')}}});
+                        .adapters = {{.name = "style", .digest = std::string(64, 'a')}},
+                        .strength = 0.5});
   ASSERT_TRUE(text.ok()) << text.status();
   for (const RequestFacts* facts : AllFacts()) {
     const absl::string_view id = facts->id;

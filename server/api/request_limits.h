@@ -15,6 +15,8 @@ inline constexpr size_t kMaxUserBytes = 256;
 inline constexpr size_t kMaxIdempotencyKeyBytes = 255;
 inline constexpr size_t kMaxModelNameBytes = 256;
 inline constexpr int64_t kMaxDeadlineMs = int64_t{7} * 24 * 3600 * 1000;
+inline constexpr size_t kMaxPictureBytes = 50'000'000;  // of a picture's file
+inline constexpr size_t kMaxPictureUrlBytes = kMaxPictureBytes / 3 * 4 + 64;
 
 // A server's limits, which apply in addition to those of its models.
 struct RequestLimits {

@@ -16,6 +16,15 @@ struct AdapterRequest {
   bool operator==(const AdapterRequest&) const = default;
 };
 
+// A picture, given in one of three ways; the other members are empty.
+struct PictureSource {
+  std::string data;       // bytes of its file: PNG, JPEG or WebP
+  std::string image_url;  // a data URL, or a URL of a host from which the server may fetch pictures
+  std::string file_id;    // the handle of an uploaded file
+
+  bool operator==(const PictureSource&) const = default;
+};
+
 // A request of the command line, HTTP or gRPC. For empty texts and absent values, the interface's default applies, else
 // the model's.
 struct ImageRequest {
@@ -57,6 +66,10 @@ struct ImageRequest {
   std::optional<int64_t> partial_images;
   std::optional<int64_t> priority;
   std::optional<int64_t> deadline_ms;
+  std::vector<PictureSource> images;  // what the image begins from, or is made after
+  std::vector<PictureSource> mask;    // at most one
+  std::optional<double> strength;
+  std::string input_fidelity;  // checked, without effect
 };
 
 }  // namespace tessera::server

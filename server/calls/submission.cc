@@ -1,15 +1,17 @@
 #include "server/calls/submission.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
+#include "base/text/number_text.h"
 #include "server/api/field_checks.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
 #include "server/api/request_limits.h"
-#include "server/api/request_values.h"
+#include "server/calls/request_pictures.h"
 
 namespace tessera::server {
 
@@ -22,7 +24,7 @@ absl::Status CheckIdempotencyKey(const std::string& key) {
 }
 
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
-                                             const ImageRequest& request,
+                                             ImageRequest request,
                                              const std::optional<std::string>& idempotency_key) {
   std::optional<IdempotencyKey> idempotency;
   if (idempotency_key.has_value()) {
@@ -32,13 +34,27 @@ absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& ga
     if (known.has_value()) return *std::move(known);
   }
   const std::vector<ServedModel> models = service.ListModels();
-  ASSIGN_OR_RETURN(const JobRequest job, ValidateImageRequest(request, models, gate.limits(), RandomSeed()));
+  // Validation copies the request, so it is done without the bytes of pictures.
+  ASSIGN_OR_RETURN(GivenPictures given, TakePictures(request));
+  const uint64_t seed = RandomSeed();
+  ASSIGN_OR_RETURN(JobRequest job, ValidateImageRequest(request, models, gate.limits(), seed, given.Placeholders()));
   absl::Status counted = gate.CountSubmission(caller);
   if (!counted.ok()) {
     service.CountRejection(counted);
     return counted;
   }
-  return service.Submit(caller, job, idempotency);
+  std::vector<std::string> warnings;
+  if (!given.images.empty()) {
+    ASSIGN_OR_RETURN(const RequestPictures pictures, StorePictures(service, caller, std::move(given), warnings));
+    ASSIGN_OR_RETURN(job, ValidateImageRequest(request, models, gate.limits(), seed, pictures));
+    if (!request.strength.has_value() && job.parameters.strength < 1) {
+      warnings.push_back(absl::StrCat("strength: it is not given, so it is ", base::NumberText(job.parameters.strength),
+                                      ": that part of the steps changes the picture"));
+    }
+  }
+  ASSIGN_OR_RETURN(Submitted submitted, service.Submit(caller, job, idempotency));
+  submitted.job.warnings.insert(submitted.job.warnings.end(), warnings.begin(), warnings.end());
+  return submitted;
 }
 
 }  // namespace tessera::server

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/api/image_request.h"
+#include "server/api/request_values.h"
 #include "server/api/image_service.h"
 #include "server/calls/call_gate.h"
 
@@ -16,9 +17,10 @@ namespace tessera::server {
 absl::Status CheckIdempotencyKey(const std::string& key);
 
 // Checks `idempotency_key` if there is one. A request that was accepted under it before returns the earlier submission,
-// even if limits have been reached since, and counts against no limit.
+// even if limits have been reached since, and counts against no limit. Pictures are stored after everything else was
+// checked; Submitted::job has warnings about them.
 absl::StatusOr<Submitted> SubmitImageRequest(ImageService& service, CallGate& gate, const Caller& caller,
-                                             const ImageRequest& request,
+                                             ImageRequest request,
                                              const std::optional<std::string>& idempotency_key);
 
 }  // namespace tessera::server

@@ -88,6 +88,7 @@ struct ApiRoute {
   std::string pattern;  // "/v1/jobs/{id}/events"; "{id...}" at the end matches the rest of the path
   bool needs_key = true;
   bool reads_body = false;              // JSON
+  bool reads_form = false;              // multipart/form-data, also in addition to JSON
   std::vector<std::string> query = {};  // valid names
   bool any_query = false;               // accept all other names
   bool at_once = false;                 // `handle` never waits

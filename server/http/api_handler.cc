@@ -14,6 +14,7 @@
 #include "server/config/web_url.h"
 #include "server/http/api_routes.h"
 #include "server/http/error_response.h"
+#include "server/http/multipart_form.h"
 
 namespace tessera::server {
 namespace {
@@ -22,7 +23,7 @@ constexpr int kTaskThreads = 4;
 
 std::vector<ApiRoute> AllRoutes(const ApiContext& context) {
   std::vector<ApiRoute> routes = GenerationRoutes(context);
-  for (auto more : {JobRoutes(context), ReadRoutes(context), WebPageRoutes(context)}) {
+  for (auto more : {FileRoutes(context), JobRoutes(context), ReadRoutes(context), WebPageRoutes(context)}) {
     routes.insert(routes.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
   return routes;
@@ -49,11 +50,16 @@ bool CheckBody(const ApiRoute& route, const ApiCall& call) {
     SendPlainError(*call.reply, 415, "bodies with a Content-Encoding are not read; send it as it is");
     return false;
   }
-  if (!route.reads_body) return true;
+  if (!route.reads_body && !route.reads_form) return true;
   const std::string type = MediaTypeOf(call.request);
-  if (type == "application/json") return true;
+  if (route.reads_body && type == "application/json") return true;
+  if (route.reads_form && type == kFormMediaType) return true;
+  std::vector<std::string> valid;
+  if (route.reads_form) valid.push_back(absl::StrCat("'", kFormMediaType, "'"));
+  if (route.reads_body) valid.push_back("'application/json'");
   SendPlainError(*call.reply, 415,
-                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; valid values are 'application/json'"));
+                 absl::StrCat("the Content-Type is ", QuotedValue(type), "; valid values are ",
+                              absl::StrJoin(valid, ", ")));
   return false;
 }
 
@@ -76,17 +82,11 @@ std::string AllowedHeaders(const HttpRequest& request) {
   return absl::StrJoin(names, ", ");
 }
 
-// Returns a message for requests of OpenAI's clients whose paths look like an image's, but which this server does not
+// Returns a message for requests of OpenAI's clients whose path looks like an image's, but which this server does not
 // support.
 std::optional<std::string> NotMadeHere(const HttpRequest& request) {
-  if (request.method != "POST") return std::nullopt;
-  for (const auto& [path, what] :
-       {std::pair("/v1/images/edits", "edit images"), {"/v1/images/variations", "make variations of images"}}) {
-    if (request.Path() == path) {
-      return absl::StrCat("this server does not ", what, "; POST /v1/images/generations makes images from text");
-    }
-  }
-  return std::nullopt;
+  if (request.method != "POST" || request.Path() != "/v1/images/variations") return std::nullopt;
+  return "this server does not make variations of images; POST /v1/images/edits makes images from pictures";
 }
 
 // Returns whether the request may come under any host name: CheckHost needs to protect only routes that act or that

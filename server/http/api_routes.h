@@ -14,7 +14,8 @@ namespace tessera::server {
 // Media type of Prometheus' text format.
 inline constexpr char kMetricsMediaType[] = "text/plain; version=0.0.4; charset=utf-8";
 
-std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations
+std::vector<ApiRoute> GenerationRoutes(const ApiContext& context);  // POST /v1/images/generations and …/edits
+std::vector<ApiRoute> FileRoutes(const ApiContext& context);        // /v1/files…
 std::vector<ApiRoute> JobRoutes(const ApiContext& context);         // /v1/jobs…
 std::vector<ApiRoute> ReadRoutes(const ApiContext& context);        // models, images, server, checks, document
 std::vector<ApiRoute> WebPageRoutes(const ApiContext& context);     // / and /web/…; none if the page is switched off

@@ -24,6 +24,9 @@ constexpr size_t kMaxWarnedBytes = 440;
 constexpr char kExtraArgsWord[] = "sd_cpp_extra_args";
 constexpr char kExtraArgsBegin[] = "<sd_cpp_extra_args>", kExtraArgsEnd[] = "</sd_cpp_extra_args>";
 
+// Whether the value of a member may be one picture, given as an object.
+bool HoldsPicture(absl::string_view name) { return name == "image" || name == "images" || name == "mask"; }
+
 bool IsNothing(const FlatJsonMember& member) {
   const auto* scalar = std::get_if<JsonScalar>(&member.value);
   if (scalar != nullptr) {
@@ -189,7 +192,7 @@ bool Translator::Opens(absl::string_view name) const {
 }
 
 absl::Status Translator::Read(absl::string_view json, bool from_prompt) {
-  OtherForms forms;
+  OtherForms forms = {.groups = HoldsPicture};
   if (!clients_.empty()) {
     forms.opens = [this](absl::string_view name) { return Opens(name); };
     forms.skips = [this, from_prompt](absl::string_view name) {
@@ -240,7 +243,7 @@ absl::Status Translator::Add(FlatJsonMember member, bool from_prompt) {
     }
     case Meaning::kPicture:
       if (IsNothing(given.member)) return absl::OkStatus();
-      return FieldError(given.name, " is unknown: this server makes pictures from text alone; leave it out");
+      return FieldError(given.name, " is unknown: POST /v1/images/edits makes images from pictures; leave it out");
     case Meaning::kIgnored:
       Ignore(field->name);
       return absl::OkStatus();

@@ -203,7 +203,7 @@ TEST(ClientFieldsTest, WhatCannotBeMeantIsRefusedWithTheClientsNameOfTheField) {
       {R"({"prompt":"a","lora":[{"name":"a"}]})", "lora", "has no adapters here"},
       {R"({"prompt":"a","lora":["a"]})", "lora", "it must be a list such as"},
       {R"({"prompt":"a","lora_nickname":["a","b"]})", "lora_nickname", "the name of an adapter"},
-      {R"({"prompt":"a","init_images":["aGk="]})", "init_images", "from text alone"},
+      {R"({"prompt":"a","init_images":["aGk="]})", "init_images", "makes images from pictures"},
       {R"({"prompt":"a","mask_image":"aGk="})", "mask_image", "from text alone"},
       {R"({"prompt":"a","image":"aGk="})", "image", "from text alone"},
       {R"({"prompt":"a","image":{"a":1}})", "image", "from text alone"},

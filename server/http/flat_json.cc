@@ -51,6 +51,10 @@ class Collector {
       open_.push_back(name_);
       return true;
     }
+    if (in_object_ && forms_.groups && forms_.groups(name_)) {
+      members_.push_back({name_, std::vector<JsonScalar>()});
+      return StartGroup();
+    }
     if (in_object_) {
       holds_object_ = true;
       return false;

@@ -33,6 +33,8 @@ struct OtherForms {
   std::function<bool(absl::string_view name)> opens;
   // Members whose value is not read, whatever it is: null stays null, and all other values are read as true.
   std::function<bool(absl::string_view name)> skips;
+  // Members whose value may be one object of scalars, which is read as a list of that object.
+  std::function<bool(absl::string_view name)> groups;
 };
 
 // INVALID_ARGUMENT, with the offset or the member, for a text that is not valid JSON in UTF-8, is not an object, has a

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/macros/status_macros.h"
 #include "server/api/field_checks.h"
+#include "server/api/image_request.h"
 #include "server/api/job_event_pump.h"
 #include "server/calls/submission.h"
 #include "server/http/api_routes.h"
@@ -19,12 +21,13 @@ namespace {
 // One caller who waits for a generation, with or without a stream.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(const ApiContext& context, ApiCall call, AcceptedSubmission accepted)
+  Generation(const ApiContext& context, ApiCall call, AcceptedSubmission accepted, const char* events)
       : context_(context),
         caller_(call.caller),
         reply_(std::move(call.reply)),
         idempotent_(accepted.idempotent),
         answer_({.body = std::move(accepted.body),
+                 .events = events,
                  .job = std::move(accepted.submitted.job),
                  .base_url = std::move(call.base_url)}) {}
 
@@ -59,11 +62,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
     if (!answer_.body.stream) return;
     if (const auto* preview = std::get_if<PreviewEvent>(&event)) {
       if (reply_->pending_bytes() > kEnoughPending) return;
-      reply_->Write(ServerSentEvent("image_generation.partial_image", PartialImageJson(answer_, *preview)));
+      reply_->Write(ServerSentEvent(EventName("partial_image"), PartialImageJson(answer_, *preview)));
     } else if (const auto* image = std::get_if<ImageEvent>(&event)) {
       const absl::StatusOr<base::SharedBytes> file = Open(image->image);
       if (!file.ok()) return;  // the job's end reports the error
-      reply_->Write(ServerSentEvent("image_generation.completed", CompletedJson(answer_, image->image, *file)));
+      reply_->Write(ServerSentEvent(EventName("completed"), CompletedJson(answer_, image->image, *file)));
     }
   }
 
@@ -79,8 +82,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
       files.push_back(*std::move(file));
     }
     if (answer_.body.stream) return reply_->Finish();
-    reply_->SendJson(200, GenerationJson(answer_, job, files));
+    Job done = job;
+    for (const std::string& warning : answer_.job.warnings) {  // those about the request's pictures are not stored
+      if (std::ranges::count(done.warnings, warning) == 0) done.warnings.push_back(warning);
+    }
+    reply_->SendJson(200, GenerationJson(answer_, done, files));
   }
+
+  std::string EventName(const char* what) const { return absl::StrCat(answer_.events, ".", what); }
 
   // Opens the file of an image; returns null if the caller wants only its link.
   absl::StatusOr<base::SharedBytes> Open(const FinishedImage& image) {
@@ -103,6 +112,20 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const AnswerContext answer_;
 };
 
+// Reads the body of a submission.
+absl::StatusOr<GenerationBody> ReadBody(const ApiContext& context, const ApiCall& call, BodyKind kind) {
+  if (kind != BodyKind::kEdit) {
+    // Clients of other servers wait for their pictures, so they send no jobs.
+    const auto clients = kind == BodyKind::kGeneration ? absl::MakeConstSpan(context.options.clients)
+                                                       : absl::Span<const ForeignClient>();
+    return ReadGenerationBody(call.request.body, kind, clients);
+  }
+  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind));
+  if (body.request.images.empty()) return FieldError("image", " is missing; an edit needs a picture");
+  RETURN_IF_ERROR(NameEditModel(context.service.ListModels(), body.request));
+  return body;
+}
+
 }  // namespace
 
 absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, const ApiCall& call, BodyKind kind) {
@@ -110,25 +133,32 @@ absl::StatusOr<AcceptedSubmission> AcceptSubmission(const ApiContext& context, c
     return FieldError("idempotency_key", " is given more than once; send one header Idempotency-Key");
   }
   const std::optional<std::string> key = call.request.Header("idempotency-key");
-  // Clients of other servers wait for their pictures, so they send no jobs.
-  const auto clients =
-      kind == BodyKind::kGeneration ? absl::MakeConstSpan(context.options.clients) : absl::Span<const ForeignClient>();
-  ASSIGN_OR_RETURN(GenerationBody body, ReadGenerationBody(call.request.body, kind, clients));
+  ASSIGN_OR_RETURN(GenerationBody body, ReadBody(context, call, kind));
   if (!body.ignored.empty()) call.reply->AddHeader({"Warning", IgnoredFieldsWarning(body.ignored)});
   absl::StatusOr<Submitted> submitted =
-      SubmitImageRequest(context.service, context.gate, call.caller, body.request, key);
+      SubmitImageRequest(context.service, context.gate, call.caller, std::move(body.request), key);
   if (!submitted.ok()) return WithClientName(submitted.status(), body.client_names);
   call.reply->record().job = submitted->job.id;
   return AcceptedSubmission{.body = std::move(body), .submitted = *std::move(submitted), .idempotent = key.has_value()};
 }
 
 std::vector<ApiRoute> GenerationRoutes(const ApiContext& context) {
-  return {
-      {.method = "POST", .pattern = "/v1/images/generations", .reads_body = true, .handle = [context](ApiCall call) {
-         absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, BodyKind::kGeneration);
-         if (!accepted.ok()) return call.reply->SendError(accepted.status());
-         std::make_shared<Generation>(context, std::move(call), *std::move(accepted))->Start();
-       }}};
+  const auto answer = [context](BodyKind kind, const char* events) {
+    return [context, kind, events](ApiCall call) {
+      absl::StatusOr<AcceptedSubmission> accepted = AcceptSubmission(context, call, kind);
+      if (!accepted.ok()) return call.reply->SendError(accepted.status());
+      std::make_shared<Generation>(context, std::move(call), *std::move(accepted), events)->Start();
+    };
+  };
+  return {{.method = "POST",
+           .pattern = "/v1/images/generations",
+           .reads_body = true,
+           .handle = answer(BodyKind::kGeneration, "image_generation")},
+          {.method = "POST",
+           .pattern = "/v1/images/edits",
+           .reads_body = true,
+           .reads_form = true,
+           .handle = answer(BodyKind::kEdit, "image_edit")}};
 }
 
 }  // namespace tessera::server

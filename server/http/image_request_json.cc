@@ -6,9 +6,11 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "base/macros/status_macros.h"
 #include "base/text/number_text.h"
 #include "server/api/field_checks.h"
@@ -29,11 +31,15 @@ constexpr NotMade kNotMade[] = {
     {"frame_count", "this server makes still pictures"},
     {"frame_duration_ms", "this server makes still pictures"},
     {"svg", "this server makes pictures of pixels"},
-    {"image", "this server makes pictures from text alone"},
-    {"images", "this server makes pictures from text alone"},
-    {"mask", "this server makes pictures from text alone"},
-    {"input_fidelity", "this server makes pictures from text alone"},
 };
+
+// Fields that generations do not have: they make pictures from text alone.
+constexpr const char* kOfPictures[] = {"images", "mask", "strength", "input_fidelity"};
+constexpr char kElsewhere[] = "POST /v1/images/edits makes images from pictures";
+
+bool IsOfPictures(absl::string_view name) {
+  return name == "image" || std::ranges::find(kOfPictures, name) != std::end(kOfPictures);
+}
 
 bool IsNotMade(absl::string_view name) {
   return std::any_of(std::begin(kNotMade), std::end(kNotMade),
@@ -63,10 +69,18 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"adapters", "loras"},
     {"adapter", "loras"},
     {"lora_weights", "loras"},
+    {"image", "images"},
+    {"input_image", "images"},
+    {"init_image", "images"},
+    {"mask_image", "mask"},
+    {"denoising_strength", "strength"},
 };
 
 // INVALID_ARGUMENT for a field that no body has.
 absl::Status UnknownField(const std::string& name, BodyKind kind) {
+  if (kind == BodyKind::kGeneration && IsOfPictures(name)) {
+    return FieldError(name, absl::StrCat(" is unknown: ", kElsewhere, "; leave it out"));
+  }
   for (const NotMade& other : kNotMade) {
     if (name == other.field) {
       return FieldError(name, absl::StrCat(" is unknown: ", other.reason, "; leave it out"));
@@ -173,8 +187,26 @@ absl::Status Read(const FlatJsonMember& member, std::optional<Value>& value) {
   return Read(member, value.emplace());
 }
 
+// Reads a file that is given in base64.
+absl::Status ReadBytes(const FlatJsonMember& member, std::string& value) {
+  std::string text;
+  RETURN_IF_ERROR(Read(member, text));
+  if (absl::Base64Unescape(text, &value)) return absl::OkStatus();
+  return FieldError(member.name, " is no valid base64");
+}
+
+// A picture may be given as its URL or its file in base64 alone.
+absl::Status ReadText(const std::string& list, const std::string& text, PictureSource& source) {
+  if (absl::StartsWith(text, "data:") || absl::StrContains(text.substr(0, 16), "://")) {
+    source.image_url = text;
+    return absl::OkStatus();
+  }
+  return ReadBytes({.name = list, .value = JsonScalar(text)}, source.data);
+}
+
 // A value of this kind in messages.
 const char* ExampleOf(const base::Text&) { return "\"style\""; }
+const char* ExampleOf(const base::Bytes&) { return "\"aGVsbG8=\""; }
 const char* ExampleOf(const base::Number&) { return "0.8"; }
 
 template <base::Described Item>
@@ -195,7 +227,11 @@ absl::Status ReadItem(const std::string& list, const JsonGroup& group, Item& ite
     base::ForEachField(
         [&](const auto& field, auto& value) {
           if (name != field.name || (IsNull(member) && !base::IsRequired(field.valid))) return;
-          status = Read(member, value);
+          if constexpr (std::is_same_v<decltype(field.valid), const base::Bytes>) {
+            status = ReadBytes(member, value);
+          } else {
+            status = Read(member, value);
+          }
         },
         item);
     RETURN_IF_ERROR(status);
@@ -218,6 +254,18 @@ absl::Status Read(const FlatJsonMember& member, std::vector<Item>& value) {
   const auto* groups = std::get_if<std::vector<JsonGroup>>(&member.value);
   const auto* scalars = std::get_if<std::vector<JsonScalar>>(&member.value);
   if (scalars != nullptr && scalars->empty()) return absl::OkStatus();
+  if constexpr (requires(Item & item) { ReadText("", "", item); }) {
+    const JsonScalar* one = ScalarOf(member);
+    const auto texts = one != nullptr       ? absl::MakeConstSpan(one, 1)
+                       : scalars != nullptr ? absl::MakeConstSpan(*scalars)
+                                            : absl::Span<const JsonScalar>();
+    for (const JsonScalar& scalar : texts) {
+      const auto* text = std::get_if<std::string>(&scalar);
+      if (text == nullptr) return WrongType(member, "pictures: texts, or objects");
+      RETURN_IF_ERROR(ReadText(member.name, *text, value.emplace_back()));
+    }
+    if (groups == nullptr) return absl::OkStatus();
+  }
   if (groups == nullptr) return WrongType(member, absl::StrCat("a list such as ", ShapeOfList<Item>()));
   for (const JsonGroup& group : *groups) RETURN_IF_ERROR(ReadItem(member.name, group, value.emplace_back()));
   return absl::OkStatus();
@@ -236,7 +284,9 @@ template <typename Visit>
 void VisitFields(GenerationBody& body, BodyKind kind, const Visit& visit) {
   base::ForEachField(
       [&](const auto& field, auto& value) {
-        if (!field.facts.half) visit(ApiName(field.facts), value);
+        const std::string name = ApiName(field.facts);
+        if (field.facts.half || (kind == BodyKind::kGeneration && IsOfPictures(name))) return;
+        visit(name, value);
       },
       body.request);
   if (kind == BodyKind::kJob) return;
@@ -255,7 +305,7 @@ absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind ki
       if (!IsNull(member)) status = Read(member, value);
     });
     if (!known) {
-      if (IsNull(member) && IsNotMade(member.name)) continue;
+      if (IsNull(member) && (IsNotMade(member.name) || IsOfPictures(member.name))) continue;
       return UnknownField(member.name, kind);
     }
     RETURN_IF_ERROR(status);
@@ -266,9 +316,21 @@ absl::Status ReadMembers(const std::vector<FlatJsonMember>& members, BodyKind ki
     if (member.name == "prompt" && !IsNull(member)) has_prompt = true;
   }
   if (!has_prompt) return FieldError("prompt", " is missing; it must be a text");
-  if (kind == BodyKind::kGeneration && !body.stream && body.request.partial_images.value_or(0) > 0) {
+  if (kind != BodyKind::kJob && !body.stream && body.request.partial_images.value_or(0) > 0) {
     return FieldError("partial_images", " is given without \"stream\": true; valid values are both, or neither");
   }
+  return absl::OkStatus();
+}
+
+// OpenAI's name for the pictures of an edit is that of its form.
+absl::Status RenameImage(std::vector<FlatJsonMember>& members, ClientNames& names) {
+  const auto image = std::ranges::find(members, "image", &FlatJsonMember::name);
+  if (image == members.end()) return absl::OkStatus();
+  if (std::ranges::find(members, "images", &FlatJsonMember::name) != members.end()) {
+    return FieldError("image", " and images are given; give one of them");
+  }
+  image->name = "images";
+  names.emplace("images", "image");
   return absl::OkStatus();
 }
 
@@ -287,10 +349,12 @@ absl::StatusOr<GenerationBody> ReadGenerationBody(absl::string_view json, BodyKi
       ReadClientJson(json, clients, clients.empty() ? std::vector<std::string>() : GenerationFields(kind));
   if (!translated.ok()) {
     const std::string member = ErrorField(translated.status());
-    return IsNotMade(member) ? UnknownField(member, kind) : translated.status();
+    const bool is_refused = IsNotMade(member) || (kind == BodyKind::kGeneration && IsOfPictures(member));
+    return is_refused ? UnknownField(member, kind) : translated.status();
   }
   GenerationBody body = {.client_names = std::move(translated->client_names),
                          .ignored = std::move(translated->ignored)};
+  if (kind == BodyKind::kEdit) RETURN_IF_ERROR(RenameImage(translated->members, body.client_names));
   if (const absl::Status read = ReadMembers(translated->members, kind, body); !read.ok()) {
     return WithClientName(read, body.client_names);
   }

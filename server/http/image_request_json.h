@@ -1,4 +1,4 @@
-// Reads the body of POST /v1/images/generations and POST /v1/jobs.
+// Reads the JSON body of POST /v1/images/generations, POST /v1/images/edits and POST /v1/jobs.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct GenerationBody {
 };
 
 // Selects the fields that are valid in addition to the image's: some make sense only if the caller waits.
-enum class BodyKind : uint8_t { kGeneration, kJob };
+enum class BodyKind : uint8_t { kGeneration, kEdit, kJob };
 
 // INVALID_ARGUMENT that names the field for an unknown field or one of the wrong type; null is the same as absent.
 // ValidateImageRequest checks the values. The fields of `clients` are valid as well (ReadClientJson); errors about them

@@ -218,7 +218,7 @@ base::SharedBytes ServerSentEvent(absl::string_view name, base::SharedBytes data
 }
 
 std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& preview) {
-  object result = {{"type", "image_generation.partial_image"},
+  object result = {{"type", absl::StrCat(context.events, ".partial_image")},
                    {"b64_json", absl::Base64Escape(*preview.bytes)},
                    {"partial_image_index", preview.preview},
                    {"image_index", preview.image},
@@ -232,7 +232,7 @@ std::string PartialImageJson(const AnswerContext& context, const PreviewEvent& p
 
 base::SharedBytes CompletedJson(const AnswerContext& context, const FinishedImage& image,
                                 const base::SharedBytes& file) {
-  object result = {{"type", "image_generation.completed"},
+  object result = {{"type", absl::StrCat(context.events, ".completed")},
                    {"image_index", image.index},
                    {"created_at", absl::ToUnixSeconds(context.job.created)}};
   AddPicture(result, context, image);

@@ -27,6 +27,7 @@ std::string ImageUrl(const std::string& base_url, const std::string& image);
 // Data of the request that every answer about a generation's image repeats.
 struct AnswerContext {
   GenerationBody body;
+  const char* events = "image_generation";  // how the names of a stream's events begin
   Job job;
   std::string base_url;
 };

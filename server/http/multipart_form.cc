@@ -248,7 +248,7 @@ class FormReader {
 
 absl::StatusOr<std::string> FormBoundary(absl::string_view content_type) {
   const std::optional<ParameterizedValue> type = ReadParameterizedValue(content_type);
-  if (!type.has_value() || type->value != "multipart/form-data") {
+  if (!type.has_value() || type->value != kFormMediaType) {
     return absl::InvalidArgumentError(absl::StrCat("the Content-Type is ", QuotedValue(content_type),
                                                    "; it must be multipart/form-data with one boundary"));
   }

@@ -16,6 +16,8 @@
 
 namespace tessera::server {
 
+inline constexpr char kFormMediaType[] = "multipart/form-data";
+
 // A field that a form may have.
 struct FormField {
   const char* name;

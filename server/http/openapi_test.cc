@@ -187,6 +187,7 @@ TEST(OpenApiTest, FieldsOfRequestsAreMadeFromTheTable) {
   object made = Document();
   object& schemas = made.at("components").at("schemas").as_object();
   schemas["GenerationRequest"] = RequestSchema(BodyKind::kGeneration);
+  schemas["EditRequest"] = RequestSchema(BodyKind::kEdit);
   schemas["JobRequest"] = RequestSchema(BodyKind::kJob);
   const std::string text = Pretty(made) + "\n";
   if (std::getenv("TESSERA_UPDATE_DOCUMENTS") != nullptr) std::ofstream("docs/openapi.json") << text;

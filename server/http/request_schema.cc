@@ -1,6 +1,9 @@
 #include "server/http/request_schema.h"
 
+#include <algorithm>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "server/api/request_fields.h"
 
@@ -53,6 +56,9 @@ const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& 
       schema["maxLength"] = valid.most_bytes;
     }
     return "string";
+  } else if constexpr (std::is_same_v<Valid, base::Bytes>) {
+    schema["contentEncoding"] = "base64";
+    return "string";
   } else if constexpr (std::is_same_v<Valid, base::Flag>) {
     return "boolean";
   } else if constexpr (std::is_same_v<Valid, base::Integer>) {
@@ -66,6 +72,12 @@ const char* AddType(const RequestFacts& facts, const Value& usual, const Valid& 
     schema["maximum"] = static_cast<int64_t>(valid.high);
     return "number";
   } else if constexpr (std::is_same_v<Valid, base::List<base::Nested>>) {
+    if (valid.most == 1) {
+      object item = ItemSchema<typename Value::value_type>();
+      item.erase("type");
+      for (auto& [name, value] : item) schema[name] = std::move(value);
+      return "object";
+    }
     schema["items"] = ItemSchema<typename Value::value_type>();
     schema["maxItems"] = valid.most;
     return "array";
@@ -112,12 +124,14 @@ object FieldSchema(const Field& field, const Value& usual) {
 object RequestSchema(BodyKind kind) {
   object properties;
   const ImageRequest usual;
+  const std::vector<std::string> fields = GenerationFields(kind);
   base::ForEachField(
       [&](const auto& field, const auto& value) {
-        if (!field.facts.half) properties[ApiName(field.facts)] = FieldSchema(field, value);
+        const std::string name = ApiName(field.facts);
+        if (std::ranges::count(fields, name) > 0) properties[name] = FieldSchema(field, value);
       },
       usual);
-  if (kind == BodyKind::kGeneration) {
+  if (kind != BodyKind::kJob) {
     properties["response_format"] = {
         {"type", {"string", "null"}}, {"enum", {"b64_json", "url", nullptr}}, {"default", "b64_json"}};
     properties["stream"] = {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/files/kept_secret.h"
 #include "base/files/private_files.h"
 #include "base/files/sha256.h"
 #include "base/macros/status_macros.h"
@@ -37,6 +38,9 @@ constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
 // How long adapters that no job needs are kept after their last use.
 constexpr absl::Duration kOwnAdapters = absl::Minutes(10);
 constexpr absl::Duration kSharedAdapters = absl::Hours(24 * 30);
+// Pictures that no job needs are kept this long after their last use, so that a caller may use them again.
+constexpr absl::Duration kPictures = absl::Hours(1);
+constexpr uint64_t kMostPictureBytesOfKey = uint64_t{4} << 30, kMostPictureBytes = uint64_t{32} << 30;
 constexpr absl::Duration kDrainTick = absl::Milliseconds(250);
 
 // Returns the owner text for a data folder, which must exist.
@@ -105,7 +109,8 @@ DurableImageService::DurableImageService(const DurableServiceOptions& options)
                .results = DiskResultStore(options.data_folder + "/" + kImagesFolder, options.highest_result_descriptor),
                .jobs = nullptr,
                .contents = nullptr,
-               .adapters = nullptr} {}
+               .adapters = nullptr,
+               .pictures = nullptr} {}
 
 DurableImageService::~DurableImageService() {
   monitor_.Stop();
@@ -140,7 +145,7 @@ absl::Status DurableImageService::Open() {
   fleet_ = std::make_unique<GroupFleet>(monitor_, models_, options_, own_folder, owner);
   wanted_ = std::make_unique<WantedGroups>(monitor_, models_, *fleet_, options_, owner);
   RETURN_IF_ERROR(wanted_->Install());
-  RETURN_IF_ERROR(OpenAdapters());
+  RETURN_IF_ERROR(OpenContents());
   RETURN_IF_ERROR(OpenStore());
   RemoveLeftovers(own_folder + "/workers", owner);
   context_ = std::make_unique<const ServingContext>(ServingContext{.monitor = monitor_,
@@ -150,6 +155,9 @@ absl::Status DurableImageService::Open() {
                                                                    .groups = *fleet_,
                                                                    .contents = *storage_.contents,
                                                                    .adapters = *storage_.adapters,
+                                                                   .pictures = *storage_.pictures,
+                                                                   .picture_secret = base::KeptSecret(absl::StrCat(
+                                                                       options_.data_folder, "/", kPictureSecret)),
                                                                    .metrics = metrics_,
                                                                    .trace = trace_,
                                                                    .log = options_.log});
@@ -198,14 +206,21 @@ absl::Status DurableImageService::OpenStore() {
   return absl::OkStatus();
 }
 
-absl::Status DurableImageService::OpenAdapters() {
+absl::Status DurableImageService::OpenContents() {
   // In a shared data folder, other servers' jobs may need adapters that this server does not know of.
   ASSIGN_OR_RETURN(storage_.contents,
-                   ContentStore::Open({.own_folder = options_.data_folder + "/" + kAdaptersFolder,
+                   ContentStore::Open({.folder = options_.data_folder + "/" + kContentsFolder,
+                                       .own_folder = options_.data_folder + "/" + kAdaptersFolder,
                                        .own_suffix = ".safetensors",
                                        .is_shared = options_.shared_queue.has_value(),
+                                       .retention = kPictures,
                                        .own_retention = options_.shared_queue ? kSharedAdapters : kOwnAdapters,
+                                       .most_bytes_of_key = kMostPictureBytesOfKey,
+                                       .most_bytes = kMostPictureBytes,
                                        .log = options_.log}));
+  UploadedPicturesOptions pictures = {.folder = options_.data_folder + "/" + kContentsFolder, .log = options_.log};
+  if (!options_.picture_decoder.empty()) pictures.decoder.executable = options_.picture_decoder;
+  storage_.pictures = std::make_unique<UploadedPictures>(std::move(pictures), *storage_.contents);
   ASSIGN_OR_RETURN(
       storage_.adapters,
       ServedAdapters::Open(

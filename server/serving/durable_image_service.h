@@ -22,6 +22,7 @@
 #include "server/api/caller.h"
 #include "server/api/image_service.h"
 #include "server/jobs/disk_result_store.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/group_fleet.h"
 #include "server/serving/job_admission.h"
 #include "server/serving/job_lifecycle.h"
@@ -65,6 +66,21 @@ class DurableImageService final : public ImageService {
   ServerInfo Info() override;
   absl::StatusOr<LoadedAdapter> LoadAdapter(const std::string& name) override;
   absl::Status UnloadAdapter(const std::string& name) override { return storage_.adapters->Unload(name); }
+  absl::StatusOr<StoredPicture> PutPicture(const Caller& caller, absl::string_view file) override {
+    return storage_.pictures->Put(ContentOwner::Key(caller.tenant), file);
+  }
+  absl::StatusOr<UploadedFile> PutFile(const Caller& caller, absl::string_view file) override {
+    return storage_.pictures->PutFile(ContentOwner::Key(caller.tenant), file);
+  }
+  absl::StatusOr<UploadedFile> FindFile(const Caller& caller, absl::string_view id) override {
+    return storage_.pictures->FindFile(ContentOwner::Key(caller.tenant), id);
+  }
+  absl::StatusOr<std::vector<UploadedFile>> ListFiles(const Caller& caller) override {
+    return storage_.pictures->ListFiles(ContentOwner::Key(caller.tenant));
+  }
+  absl::Status DeleteFile(const Caller& caller, absl::string_view id) override {
+    return storage_.pictures->DeleteFile(ContentOwner::Key(caller.tenant), id);
+  }
   absl::Status Ready() override;
   absl::Status Probe() override { return fleet_->Probe(); }
   std::string MetricsText() override { return metrics_.Text(Info()); }
@@ -87,7 +103,7 @@ class DurableImageService final : public ImageService {
   explicit DurableImageService(const DurableServiceOptions& options);
   absl::Status Open();
   absl::Status OpenStore();
-  absl::Status OpenAdapters();
+  absl::Status OpenContents();
   std::vector<std::string> ModelIds();
   control::ModelDescription DescriptionOf(const std::string& model);  // empty: not served, or it cannot be read
   // Converts an error of the store to the one that callers get.
@@ -100,6 +116,7 @@ class DurableImageService final : public ImageService {
     std::unique_ptr<JobStore> jobs;
     std::unique_ptr<ContentStore> contents;
     std::unique_ptr<ServedAdapters> adapters;
+    std::unique_ptr<UploadedPictures> pictures;
   };
 
   const DurableServiceOptions options_;

@@ -12,6 +12,7 @@
 #include "server/api/job.h"
 #include "server/jobs/new_job.h"
 #include "server/jobs/store_rules.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/scheduling/shape_class.h"
 #include "server/serving/storage_error.h"
 #include "server/serving/watch_hub.h"
@@ -305,6 +306,19 @@ absl::Status JobLifecycle::OnNotClaimed(TaskId id, const absl::Status& reason) {
   return reason;
 }
 
+absl::Status JobLifecycle::Locate(TaskId id, control::JobParameters& parameters) {
+  RETURN_IF_ERROR(context_.adapters.Locate(parameters.adapters));
+  if (parameters.images.empty()) return absl::OkStatus();
+  std::string tenant;
+  {
+    const Lock lock = context_.monitor.Acquire();
+    if (const LiveTask* task = context_.monitor.tasks(lock).Find(id); task != nullptr) tenant = task->plan.key;
+  }
+  const ContentOwner owner = ContentOwner::Key(tenant);
+  RETURN_IF_ERROR(context_.pictures.Locate(owner, parameters.images));
+  return context_.pictures.Locate(owner, parameters.mask);
+}
+
 absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   if (base::Planted("claim_reported_before_it_is_made")) {
     const Lock lock = context_.monitor.Acquire();
@@ -313,7 +327,7 @@ absl::StatusOr<RunnableTask> JobLifecycle::Claim(GroupId group, TaskId id) {
   const absl::StatusOr<ClaimedTask> claimed = context_.store.Claim(id);
   if (!claimed.ok()) return OnNotClaimed(id, claimed.status());
   control::JobParameters parameters = claimed->parameters;
-  const absl::Status located = context_.adapters.Locate(parameters.adapters);
+  const absl::Status located = Locate(id, parameters);
   const Lock lock = context_.monitor.Acquire();
   LiveTask* task = context_.monitor.tasks(lock).Find(id);
   if (task == nullptr) return absl::CancelledError("it was cancelled");

@@ -69,6 +69,8 @@ class JobLifecycle final : public GroupOwner {
   // Marks the tasks to run again and returns those attempts on which the store must decide.
   std::vector<TaskAttempt> TakeAttempts(const std::vector<TaskId>& tasks);
   void EnqueueAgain(const ServiceMonitor::Lock& lock, TaskId task);
+  // Fills in where the workers find the contents of a task.
+  absl::Status Locate(TaskId task, control::JobParameters& parameters);
   // Handles a claim that the store has refused.
   absl::Status OnNotClaimed(TaskId task, const absl::Status& reason);
 

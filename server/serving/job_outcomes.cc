@@ -98,7 +98,8 @@ void JobOutcomes::Finish(const FinishedTask& finished) {
                                                            .model = *group.model->description,
                                                            .placement = group.load,
                                                            .layout = group.layout,
-                                                           .weights = group.contents});
+                                                           .weights = group.contents,
+                                                           .picture_key = PictureKeyOf(context_, finished.task.plan.key)});
   const absl::StatusOr<FittedParameters> fitted = FitParameters(metadata, finished.task.output.format);
   if (!fitted.ok()) return FailRunning(finished.attempt, fitted.status());
   absl::StatusOr<std::string> file = EncodeOutput(finished.image, finished.task.output, fitted->text);

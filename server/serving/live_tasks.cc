@@ -6,6 +6,15 @@
 #include "server/api/job_request.h"
 
 namespace tessera::server {
+namespace {
+
+std::vector<std::string> ContentsOf(const control::JobParameters& parameters) {
+  std::vector<std::string> contents;
+  base::ForEachContent(parameters, [&contents](const std::string& digest) { contents.push_back(digest); });
+  return contents;
+}
+
+}  // namespace
 
 LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   jobs_[queued.job].insert(queued.id);
@@ -14,9 +23,7 @@ LiveTask& LiveTasks::Add(const QueuedTask& queued, const SchedulerTask& plan) {
   task.image = {.job = queued.job, .index = queued.index, .trace_parent = queued.trace_parent};
   task.output = queued.request->output;
   task.partial_images = queued.request->partial_images;
-  task.contents.clear();
-  base::ForEachContent(queued.request->parameters,
-                       [&task](const std::string& digest) { task.contents.push_back(digest); });
+  task.contents = ContentsOf(queued.request->parameters);
   return task;
 }
 
@@ -28,7 +35,12 @@ LiveTask* LiveTasks::Find(TaskId task) {
 std::set<std::string> LiveTasks::NeededContents() const {
   std::set<std::string> digests;
   for (const auto& [id, task] : tasks_) digests.insert(task.contents.begin(), task.contents.end());
+  for (const auto& [id, contents] : held_) digests.insert(contents.begin(), contents.end());
   return digests;
+}
+
+void LiveTasks::HoldContents(TaskId task, const control::JobParameters& parameters) {
+  held_[task] = ContentsOf(parameters);
 }
 
 void LiveTasks::Forget(TaskId task) {

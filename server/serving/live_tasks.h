@@ -62,7 +62,11 @@ class LiveTasks {
   const std::set<TaskId>& TasksOf(const std::string& job) const;
   int32_t StepsDone(const std::string& job) const;  // sum over those tasks
   bool IsStuck(const std::string& job) const;       // whether one of those tasks is stuck
-  std::set<std::string> NeededContents() const;     // digests of all tasks' contents
+  // Digests of all tasks' contents, and of those that are held.
+  std::set<std::string> NeededContents() const;
+  // Holds the contents of a task that only other servers have, until it is released.
+  void HoldContents(TaskId task, const control::JobParameters& parameters);
+  void ReleaseContents(TaskId task) { held_.erase(task); }
 
   // Records that the task has failed for this process, although the store does not know it.
   void Lose(TaskId task, const absl::Status& error, absl::Time ended);
@@ -78,6 +82,7 @@ class LiveTasks {
   std::unordered_map<TaskId, LiveTask> tasks_;
   std::unordered_map<std::string, std::set<TaskId>> jobs_;
   std::map<TaskId, LostTask> lost_;
+  std::map<TaskId, std::vector<std::string>> held_;
 };
 
 }  // namespace tessera::server

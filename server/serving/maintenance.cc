@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/threads/start_thread.h"
 #include "server/api/job.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/storage_error.h"
 #include "server/serving/watch_hub.h"
 
@@ -118,6 +119,7 @@ void Maintenance::Sweep() {
 
 void Maintenance::RemoveUnusedContents() {
   std::set<std::string> needed = context_.adapters.Digests();
+  needed.merge(context_.pictures.NeededContents());
   {
     const ServiceMonitor::Lock lock = context_.monitor.Acquire();
     needed.merge(jobs_.NeededContents(lock));

@@ -18,7 +18,12 @@ class Maintenance final {
   // `disk_timeout`: see DurableServiceOptions.
   Maintenance(const ServingContext& context, const JobLifecycle& jobs, JobOutcomes& outcomes,
               absl::Duration disk_timeout)
-      : context_(context), jobs_(jobs), outcomes_(outcomes), disk_timeout_(disk_timeout) {}
+      : context_(context),
+        jobs_(jobs),
+        outcomes_(outcomes),
+        disk_timeout_(disk_timeout),
+        // The jobs of a shared queue become known, with the contents that they need, some time after the start.
+        swept_(context.store.is_shared() ? context.store.Now() : absl::InfinitePast()) {}
   ~Maintenance();  // must be called after the monitor has stopped
 
   // Runs RunMaintenance a few times per second on a thread until the monitor stops.
@@ -40,7 +45,7 @@ class Maintenance final {
   JobOutcomes& outcomes_;
   const absl::Duration disk_timeout_;
   absl::Time settled_ = absl::InfinitePast();
-  absl::Time swept_ = absl::InfinitePast();
+  absl::Time swept_;
   int64_t rounds_ = 0;
   std::thread thread_;
 };

@@ -70,6 +70,7 @@ struct SharedQueueOptions {
 struct DurableServiceOptions {
   std::string data_folder;                         // created if it does not exist
   std::string certificates;                        // folder of certificates; empty: inside data_folder
+  std::string picture_decoder;                     // path of tessera-picture-decoder; empty: next to this program
   std::string adapter_folder;                      // folder of the adapters that requests may name; empty: none
   std::optional<SharedQueueOptions> shared_queue;  // servers that share it also share the data folder
   std::vector<ServedGroupOptions> groups;

@@ -19,6 +19,7 @@
 namespace tessera::server {
 
 struct Job;
+class UploadedPictures;
 class WatchHub;
 
 // A group as its jobs see it.
@@ -53,6 +54,8 @@ struct ServingContext {
   ServingGroups& groups;
   ContentStore& contents;
   ServedAdapters& adapters;
+  UploadedPictures& pictures;
+  const std::string picture_secret;  // from which PictureKeyOf makes the keys of callers
   ServiceMetrics& metrics;
   QueueTrace& trace;
   base::EventLog log;
@@ -63,6 +66,9 @@ Job JobOf(const ServingContext& context, const ServiceMonitor::Lock& lock, const
 
 // Returns the time until a waiting task starts; absent also while no group of its model is ready.
 std::optional<absl::Duration> ExpectedWaitOf(RequestScheduler& scheduler, TaskId task);
+
+// The key with which images of this API key name the pictures that they were made from (PictureNames).
+std::string PictureKeyOf(const ServingContext& context, const std::string& tenant);
 
 absl::Status DrainingError();   // for submissions while the server drains
 absl::Status NotServedError();  // for a waiting job whose model is no longer served

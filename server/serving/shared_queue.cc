@@ -44,7 +44,7 @@ void SharedQueue::NotifyWatchers(const Lock& lock, const JobRecord& record) {
 void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecord& task) {
   LiveTask* live = context_.monitor.tasks(lock).Find(task.id);
   if (IsEnded(task.state)) {
-    unserved_.erase(task.id);
+    ForgetUnserved(lock, task.id);
     if (live != nullptr) FollowEnd(lock, *live, task);
     return;
   }
@@ -53,9 +53,10 @@ void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecor
   if (live == nullptr) {
     if (!IsServed(job.request->model)) {
       unserved_[task.id] = job.request->model;
+      context_.monitor.tasks(lock).HoldContents(task.id, job.request->parameters);
       return;
     }
-    unserved_.erase(task.id);
+    ForgetUnserved(lock, task.id);
     live = jobs_.Add(lock, QueuedTaskOf(job, task));
     if (live == nullptr) return;
     live->moves = 0;
@@ -70,6 +71,11 @@ void SharedQueue::Follow(const Lock& lock, const JobRecord& job, const TaskRecor
   } else {
     FollowQueued(lock, *live, task.id);
   }
+}
+
+void SharedQueue::ForgetUnserved(const Lock& lock, TaskId id) {
+  unserved_.erase(id);
+  context_.monitor.tasks(lock).ReleaseContents(id);
 }
 
 void SharedQueue::LoseHold(const Lock& lock, LiveTask& live, TaskId id) {
@@ -149,8 +155,8 @@ std::vector<uint64_t> SharedQueue::Compare(absl::Span<const OpenTask> open) {
 }
 
 void SharedQueue::OnGone(uint64_t task) {
-  unserved_.erase(task);
   const Lock lock = context_.monitor.Acquire();
+  ForgetUnserved(lock, task);
   LiveTask* live = context_.monitor.tasks(lock).Find(task);
   if (live != nullptr) FollowEnd(lock, *live, {.id = task, .state = TaskState::kCancelled});
 }

@@ -38,6 +38,7 @@ class SharedQueue final : public QueueObserver {
   // Another server has or had the task: the work of a group here on it is discarded.
   void LoseHold(const Lock& lock, LiveTask& live, TaskId id);
   bool IsServed(const std::string& model) const;
+  void ForgetUnserved(const Lock& lock, TaskId id);
   void NotifyWatchers(const Lock& lock, const JobRecord& job);
 
   const ServingContext context_;

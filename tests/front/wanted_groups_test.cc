@@ -1,4 +1,5 @@
 // Tests WantedGroups with fake workers and an in-memory job store.
+#include "server/pictures/uploaded_pictures.h"
 #include "server/serving/wanted_groups.h"
 
 #include <memory>
@@ -59,6 +60,8 @@ class WantedGroupsTest : public FakeWorkerTest {
                                                                                      .groups = *fleet_,
                                                                                      .contents = *contents_,
                                                                                      .adapters = *adapters_,
+                                                                                     .pictures = pictures_,
+                                                                                     .picture_secret = "",
                                                                                      .metrics = metrics_,
                                                                                      .trace = trace_,
                                                                                      .log = options_.log});
@@ -96,6 +99,7 @@ class WantedGroupsTest : public FakeWorkerTest {
   std::unique_ptr<server::WantedGroups> wanted_;
   const std::unique_ptr<server::ContentStore> contents_ = *server::ContentStore::Open({});  // none
   const std::unique_ptr<server::ServedAdapters> adapters_ = *server::ServedAdapters::Open({}, *contents_);
+  server::UploadedPictures pictures_{{}, *contents_};
   std::unique_ptr<const server::ServingContext> context_;
   std::unique_ptr<server::JobOutcomes> outcomes_;
   std::unique_ptr<server::JobLifecycle> jobs_;

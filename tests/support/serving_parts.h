@@ -15,6 +15,7 @@
 
 #include "control/model/model_description.h"
 #include "server/adapters/served_adapters.h"
+#include "server/pictures/uploaded_pictures.h"
 #include "server/api/caller.h"
 #include "server/api/image_request.h"
 #include "server/api/job_request.h"
@@ -130,6 +131,7 @@ struct ServingParts {
   FakeGroups groups{models};
   const std::unique_ptr<server::ContentStore> contents = *server::ContentStore::Open({});  // none
   const std::unique_ptr<server::ServedAdapters> adapters = *server::ServedAdapters::Open({}, *contents);
+  server::UploadedPictures pictures{{}, *contents};
   server::ServiceMetrics metrics;
   server::QueueTrace trace{nullptr};
   server::WatchHub hub;
@@ -145,6 +147,8 @@ struct ServingParts {
                                           .groups = groups,
                                           .contents = *contents,
                                           .adapters = *adapters,
+                                          .pictures = pictures,
+                                          .picture_secret = "",
                                           .metrics = metrics,
                                           .trace = trace,
                                           .log = [this](const std::string& line) {

@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "control/model/model_description.h"
 #include "server/api/caller.h"
 #include "server/api/job.h"
 #include "server/api/job_request.h"
 #include "server/api/server_info.h"
 #include "server/api/service_error.h"
+#include "server/api/stored_picture.h"
 #include "server/serving/durable_image_service.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/safetensors_bytes.h"
@@ -50,10 +52,11 @@ TestImageService::TestImageService(TestServiceOptions options) : options_(std::m
   if (options_.paused) absl::StrAppend(&script, " permits=", folder_ / "permits");
   setenv("TESSERA_WORKER", FAKE_WORKER, 1);
   setenv("TESSERA_FAKE_WORKER", script.c_str(), 1);
-  server::DurableServiceOptions durable = {.data_folder = folder_ / "data",
+  server::DurableServiceOptions durable = {.data_folder = data_folder_,
+                                           .picture_decoder = PICTURE_DECODER,
                                            .limits = {.max_queued_jobs = options_.max_queued},
                                            .first_back_off = absl::Milliseconds(1),
-                                           .openai_names = false,
+                                           .openai_names = options_.openai_names,
                                            .log = [](const std::string&) {}};
   for (const TestModel& model : options_.models) {
     const std::string folder = absl::StrCat("model", durable.groups.size());
@@ -122,6 +125,27 @@ absl::StatusOr<server::LoadedAdapter> TestImageService::LoadAdapter(const std::s
 
 absl::Status TestImageService::UnloadAdapter(const std::string& name) { return service_->UnloadAdapter(name); }
 
+absl::StatusOr<server::StoredPicture> TestImageService::PutPicture(const server::Caller& caller,
+                                                                   absl::string_view file) {
+  return service_->PutPicture(caller, file);
+}
+
+absl::StatusOr<server::UploadedFile> TestImageService::PutFile(const server::Caller& caller, absl::string_view file) {
+  return service_->PutFile(caller, file);
+}
+
+absl::StatusOr<server::UploadedFile> TestImageService::FindFile(const server::Caller& caller, absl::string_view id) {
+  return service_->FindFile(caller, id);
+}
+
+absl::StatusOr<std::vector<server::UploadedFile>> TestImageService::ListFiles(const server::Caller& caller) {
+  return service_->ListFiles(caller);
+}
+
+absl::Status TestImageService::DeleteFile(const server::Caller& caller, absl::string_view id) {
+  return service_->DeleteFile(caller, id);
+}
+
 absl::Status TestImageService::Probe() { return service_->Probe(); }
 
 std::string TestImageService::MetricsText() { return service_->MetricsText(); }
@@ -151,7 +175,11 @@ absl::StatusOr<server::ImageFile> TestImageService::OpenImage(const server::Call
 
 std::vector<server::ServedModel> TestImageService::ListModels() {
   std::vector<server::ServedModel> models = service_->ListModels();
-  for (server::ServedModel& model : models) model.description = FakeModel().description;
+  for (server::ServedModel& model : models) {
+    control::ModelDescription description = *FakeModel().description;
+    description.pictures = std::ranges::find(options_.models, model.id, &TestModel::name)->pictures;
+    model.description = std::make_shared<const control::ModelDescription>(std::move(description));
+  }
   return models;
 }
 

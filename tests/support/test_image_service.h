@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "control/parameters/picture_input.h"
 #include "server/api/image_service.h"
 #include "server/api/node_info.h"
 #include "tests/support/test_folder.h"
@@ -30,6 +31,7 @@ namespace tessera {
 struct TestModel {
   std::string name;
   std::vector<std::string> aliases = {};
+  control::PictureInput pictures = control::PictureInput::kNone;
 };
 
 struct TestServiceOptions {
@@ -38,6 +40,7 @@ struct TestServiceOptions {
   std::string script;                                           // instructions for the worker
   bool paused = false;                                          // the worker makes only the steps of AllowSteps
   int64_t max_queued = 1000;                                    // images of unfinished jobs
+  bool openai_names = false;                                    // as DurableServiceOptions
   size_t min_file_bytes = 0;                                    // of an image file, which is padded to this size
   std::function<base::SharedBytes(base::SharedBytes)> file_of;  // replaces the bytes of an opened image
   std::function<void()> before_submit;                          // called by every Submit; may block
@@ -63,6 +66,11 @@ class TestImageService final : public server::ImageService {
   std::vector<server::ServedModel> ListModels() override;
   absl::StatusOr<server::LoadedAdapter> LoadAdapter(const std::string& name) override;
   absl::Status UnloadAdapter(const std::string& name) override;
+  absl::StatusOr<server::StoredPicture> PutPicture(const server::Caller& caller, absl::string_view file) override;
+  absl::StatusOr<server::UploadedFile> PutFile(const server::Caller& caller, absl::string_view file) override;
+  absl::StatusOr<server::UploadedFile> FindFile(const server::Caller& caller, absl::string_view id) override;
+  absl::StatusOr<std::vector<server::UploadedFile>> ListFiles(const server::Caller& caller) override;
+  absl::Status DeleteFile(const server::Caller& caller, absl::string_view id) override;
   server::ServerInfo Info() override;
   absl::Status Ready() override;
   absl::Status Probe() override;
@@ -70,6 +78,7 @@ class TestImageService final : public server::ImageService {
 
   // Permits this many more steps. Has an effect only with `paused`.
   void AllowSteps(int64_t steps);
+  const std::string& data_folder() const { return data_folder_; }
   // Ready returns this status if it is an error.
   void SetReady(absl::Status ready);
 
@@ -86,6 +95,7 @@ class TestImageService final : public server::ImageService {
 
   const TestServiceOptions options_;
   const TestFolder folder_;
+  const std::string data_folder_ = folder_ / "data";
   std::unique_ptr<server::DurableImageService> service_;
 
   std::mutex mutex_;

@@ -2,18 +2,15 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/files/atomic_file.h"
-#include "base/files/file.h"
-#include "base/files/private_files.h"
+#include "base/files/kept_secret.h"
 #include "base/files/sha256.h"
 #include "base/files/user_folders.h"
 #include "base/macros/status_macros.h"
-#include "base/text/random_bytes.h"
 #include "client/cli/option_text.h"
 #include "control/parameters/picture_input.h"
 #include "control/pictures/picture.h"
@@ -24,13 +21,6 @@ namespace tessera::client {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kKeyBytes = 32;
-
-std::optional<std::string> ReadKey(const std::string& path) {
-  std::optional<std::string> key = base::ReadSmallFile(path, kKeyBytes);
-  return key.has_value() && key->size() == kKeyBytes ? key : std::nullopt;
-}
 
 // Creates a folder that only this user can enter.
 absl::StatusOr<std::string> MakeFolder() {
@@ -73,16 +63,7 @@ void AddPictureOptions(CLI::App& app, PictureOptions& options) {
       options.strength);
 }
 
-std::string PictureKey() {
-  const std::string folder = base::UserDataFolder(), path = folder + "/picture-key";
-  if (std::optional<std::string> key = ReadKey(path)) return *key;
-  const std::string made = base::RandomBytes(kKeyBytes);
-  // Another process may make it at the same time.
-  if (base::MakePrivateFolder(folder).ok()) {
-    (void)base::WriteFileAtomically(path, made, {.overwrite = false, .owner_only = true});
-  }
-  return ReadKey(path).value_or(made);
-}
+std::string PictureKey() { return base::KeptSecret(base::UserDataFolder() + "/picture-key"); }
 
 PictureFiles::~PictureFiles() {
   std::error_code ignored;
