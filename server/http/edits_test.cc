@@ -13,7 +13,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "server/image/png_text.h"
 #include "tests/support/api_fixture.h"
 #include "tests/support/test_folder.h"
 
